@@ -3,12 +3,16 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::problem::Problem;
+
 /// Routes of older systems, for clients that cannot be changed yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompatSection {
     /// NCSA's LLM Serving: `admin/get_model` and its like below the base path, with the key in the body.
     pub ncsa: bool,
+    /// Ollama's API below `/api/`, beside the base path and below it (docs/ollama.md).
+    pub ollama: bool,
     /// RayLLM: names with `--` for `/` in `/v1/models/{id}`, DELETE on it, and `/v1/health_check`.
     pub rayllm: bool,
     /// The GPT-J pipeline: `POST run` and `GET pending` below the base path.
@@ -18,10 +22,12 @@ pub struct CompatSection {
 }
 
 impl CompatSection {
-    pub(super) fn problem(&self) -> Option<String> {
+    pub(super) fn problem(&self) -> Option<Problem> {
         let is_empty = self.run_model.as_ref()?.trim().is_empty();
         is_empty.then(|| {
-            "compat.run_model is empty; name a model of the catalogue, or write null".to_owned()
+            let message =
+                "is empty; name a model of the catalogue such as tiny-chat, or write null";
+            Problem::new("compat.run_model", message)
         })
     }
 

@@ -12,22 +12,26 @@ use reading::{self, nearest};
 /// programs.
 pub const PREFIX: &str = "MODEL_POOL__";
 
-/// Applies the variables one at a time, so that an error names its variable.
+/// Applies the variables one at a time, so that an error names its variable. Gives also which variable set which key.
 pub(super) fn overlay(
     config: Config,
     variables: &BTreeMap<String, String>,
-) -> Result<Config, ConfigError> {
+) -> Result<(Config, BTreeMap<String, String>), ConfigError> {
     let mut config = config;
+    let mut set = BTreeMap::new();
     for (name, text) in variables
         .iter()
         .filter(|(name, _)| name.starts_with(PREFIX))
     {
-        config = apply(&config, name, text)?;
+        let key;
+        (config, key) = apply(&config, name, text)?;
+        set.insert(key, name.clone());
     }
-    Ok(config)
+    Ok((config, set))
 }
 
-fn apply(config: &Config, name: &str, text: &str) -> Result<Config, ConfigError> {
+/// The configuration with this variable, and the key that it sets.
+fn apply(config: &Config, name: &str, text: &str) -> Result<(Config, String), ConfigError> {
     let mut document = serde_json::to_value(config).map_err(|error| ConfigError::Variable {
         name: name.to_owned(),
         message: format!("cannot be applied to the configuration: {error}"),
@@ -41,12 +45,7 @@ fn apply(config: &Config, name: &str, text: &str) -> Result<Config, ConfigError>
     for value in [scalar, Value::from(text)] {
         document[&section][&key] = value;
         match reading::json_value::<Config>(&document) {
-            Ok(read) => {
-                return Ok(Config {
-                    file: config.file.clone(),
-                    ..read
-                });
-            }
+            Ok(read) => return Ok((read, format!("{section}.{key}"))),
             Err(flaw) => first_flaw = first_flaw.or(Some(flaw)),
         }
     }

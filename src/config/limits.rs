@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::problem::Problem;
 use super::units::Length;
 
 /// How much one key, one address or one model may be used. Null means no limit.
@@ -34,7 +35,7 @@ impl Limit {
     }
 
     /// Impossible values, each with the allowed range.
-    pub fn problems(&self, of: &str) -> Vec<String> {
+    pub fn problems(&self, of: &str) -> Vec<Problem> {
         let figures = [
             (
                 "requests_per_minute",
@@ -59,7 +60,8 @@ impl Limit {
             .filter(|(_, figure, most)| !(1..=*most).contains(figure));
         outside
             .map(|(name, figure, most)| {
-                format!("{of}.{name} is {figure}; allowed: 1 to {most}, or null for no limit")
+                let message = format!("is {figure}; allowed: 1 to {most}, or null for no limit");
+                Problem::new(format!("{of}.{name}"), message)
             })
             .collect()
     }
@@ -122,7 +124,7 @@ pub enum OnOutage {
 }
 
 impl LimitsSection {
-    pub(super) fn problems(&self) -> Vec<String> {
+    pub(super) fn problems(&self) -> Vec<Problem> {
         let mut problems = self.default.problems("limits.default");
         if let Some(anonymous) = &self.anonymous {
             problems.extend(anonymous.problems("limits.anonymous"));
@@ -138,28 +140,31 @@ impl LimitsSection {
 }
 
 impl RedisSection {
-    fn problems(&self) -> Vec<String> {
+    fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
+        let mut wrong = |key: &str, message: String| {
+            problems.push(Problem::new(format!("limits.redis.{key}"), message));
+        };
         let is_address = self.url.starts_with("redis://") && self.url.len() > "redis://".len();
         if !is_address || self.url.contains(char::is_whitespace) {
             // Not repeated: it may contain a secret.
-            problems
-                .push("limits.redis.url is not a URL such as redis://127.0.0.1:6379/0".to_owned());
+            let message = "is not a URL; write one such as redis://127.0.0.1:6379/0";
+            wrong("url", message.to_owned());
         }
         if self.url.contains('@') {
-            problems.push("limits.redis.url contains a user or a password; write the password into a file and set limits.redis.password_file to its path".to_owned());
+            let message = "contains a user or a password; write the password into a file and set limits.redis.password_file to its path";
+            wrong("url", message.to_owned());
         }
         if self.prefix.is_empty() || self.prefix.len() > 100 || self.prefix.contains(['{', '}']) {
-            problems.push(format!(
-                "limits.redis.prefix is `{}`; allowed: 1 to 100 bytes without braces",
+            let message = format!(
+                "is `{}`; allowed: 1 to 100 bytes without braces",
                 self.prefix
-            ));
+            );
+            wrong("prefix", message);
         }
         if !(10..=10_000).contains(&self.timeout.0.0) {
-            problems.push(format!(
-                "limits.redis.timeout is {}; allowed: 10ms to 10s",
-                self.timeout
-            ));
+            let message = format!("is {}; allowed: 10ms to 10s", self.timeout);
+            wrong("timeout", message);
         }
         problems
     }

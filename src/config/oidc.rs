@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
+use super::problem::Problem;
 use super::units::Length;
 use pool::Span;
 
@@ -113,21 +114,24 @@ pub fn trusted_address(text: &str) -> Result<Url, String> {
 }
 
 /// All problems of this section.
-pub(super) fn problems(section: &OidcSection) -> Vec<String> {
+pub(super) fn problems(section: &OidcSection) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let mut unless = |holds: bool, problem: String| {
+    let mut unless = |holds: bool, key: &str, message: String| {
         if !holds {
-            problems.push(format!("auth.oidc.{problem}"));
+            problems.push(Problem::new(format!("auth.oidc.{key}"), message));
         }
     };
     match trusted_address(&section.issuer) {
         Ok(address) => unless(
             address.query().is_none() && address.fragment().is_none(),
-            "issuer must not contain `?` or `#`".to_owned(),
+            "issuer",
+            "contains `?` or `#`; write a URL such as https://login.example.org/realms/lab"
+                .to_owned(),
         ),
         Err(why) => unless(
             false,
-            format!("issuer is not a URL such as https://login.example.org/realms/lab: {why}"),
+            "issuer",
+            format!("is not a URL such as https://login.example.org/realms/lab: {why}"),
         ),
     }
     let texts = [
@@ -138,26 +142,31 @@ pub(super) fn problems(section: &OidcSection) -> Vec<String> {
     for (key, text) in texts {
         unless(
             !text.trim().is_empty(),
-            format!("{key} is empty; write the text that the issuer uses"),
+            key,
+            "is empty; write the text that the issuer uses".to_owned(),
         );
     }
     let (leeway, refresh) = (section.leeway, section.refresh);
     unless(
         leeway.0 <= LEEWAY_MAX,
-        format!("leeway is {leeway}; allowed: 0s to 10m"),
+        "leeway",
+        format!("is {leeway}; allowed: 0s to 10m"),
     );
     unless(
         (REFRESH.0..=REFRESH.1).contains(&refresh.0),
-        format!("refresh is {refresh}; allowed: 1m to 1d"),
+        "refresh",
+        format!("is {refresh}; allowed: 1m to 1d"),
     );
     unless(
         !section.groups.is_empty() || section.everybody.is_some(),
-        "groups is empty and auth.oidc.everybody null, so nobody may do anything; write for example groups: {staff: {role: admin}}".to_owned(),
+        "groups",
+        "is empty and auth.oidc.everybody null, so nobody may do anything; write for example groups: {staff: {role: admin}}".to_owned(),
     );
     unless(
         section.groups.len() <= GROUPS_MAX,
+        "groups",
         format!(
-            "groups has {} groups; allowed: up to {GROUPS_MAX}",
+            "has {} groups; allowed: up to {GROUPS_MAX}",
             section.groups.len()
         ),
     );
@@ -168,12 +177,15 @@ pub(super) fn problems(section: &OidcSection) -> Vec<String> {
         for (list, patterns) in [("models", &grant.models), ("routes", &grant.routes)] {
             unless(
                 !patterns.is_empty() && patterns.iter().all(|it| !it.trim().is_empty()),
-                format!("{key}.{list} is empty or has an empty text; leave it out to allow all"),
+                &format!("{key}.{list}"),
+                "is empty or has an empty text; leave it out to allow all".to_owned(),
             );
         }
         unless(
             grant.routes.iter().all(|it| it.starts_with(['/', '*'])),
-            format!("{key}.routes: a route begins with `/`, as /v1/chat/completions"),
+            &format!("{key}.routes"),
+            "has a route that does not begin with `/`; write one such as /v1/chat/completions"
+                .to_owned(),
         );
     }
     problems
@@ -193,7 +205,7 @@ mod tests {
         let section = read(
             "issuer: https://login.example.org\naudience: pool\ngroups: {staff: {role: admin}}\n",
         );
-        assert_eq!(problems(&section), [] as [String; 0]);
+        assert_eq!(problems(&section), []);
         assert_eq!(section.groups_claim, "groups");
         assert_eq!(section.leeway, Length::from_secs(30));
         assert_eq!(section.groups["staff"].models, ["*"]);
@@ -213,14 +225,18 @@ mod tests {
             "auth.oidc.leeway is 11m; allowed: 0s to 10m",
             "auth.oidc.refresh is 1s; allowed: 1m to 1d",
             "auth.oidc.groups.staff.models is empty or has",
-            "auth.oidc.groups.students.routes: a route begins with `/`",
+            "auth.oidc.groups.students.routes has a route that does not begin with `/`",
         ];
         assert_eq!(told.len(), words.len(), "{told:?}");
         for (told, words) in told.iter().zip(words) {
-            assert!(told.contains(words), "{told}");
+            assert!(told.to_string().contains(words), "{told}");
         }
         let nobody = read("issuer: https://a.example\naudience: pool\n");
-        assert!(problems(&nobody)[0].contains("nobody may do anything"));
+        assert!(
+            problems(&nobody)[0]
+                .message
+                .contains("nobody may do anything")
+        );
     }
 
     #[test]

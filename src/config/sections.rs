@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use pool::Bytes;
 
+use super::cron::CronExpression;
 use super::oidc::OidcSection;
+use super::idle_yields::IdleYields;
 use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
-use super::values::{CronExpression, DatabaseUrl, TimeZone};
+use super::values::{DatabaseUrl, TimeZone};
 
 /// Where the service stores what must survive a restart (D1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -133,11 +135,14 @@ pub struct PoolSection {
     pub keep_hot_least: Length,
     /// The longest time that `adaptive` chooses; at least `keep_hot_least`.
     pub keep_hot_most: Length,
-    /// Equals cannot evict an idle replica younger than this (P3): a length of time, or `auto` for twice the time of
-    /// a load and at least 10 s.
+    /// Equals cannot evict an idle replica younger than this (P3): a length of time, or `auto`, which evicts it at once
+    /// unless its own next request is likely to come within half the time of a swap.
     pub min_resident: MinResident,
     /// How long a busy replica keeps its turn against equals (P3): `auto` or a length of time.
     pub max_turn: MaxTurn,
+    /// When an idle replica of higher priority, below always-hot, leaves for a lower one that is waited for (P6):
+    /// `auto` after three times its own load time and at least 30 s, a length of time, or `never`.
+    pub idle_yields: IdleYields,
     /// How long a victim of lower priority may finish its requests before they are cut (P2).
     pub preempt_drain: Length,
     /// Requests that may wait for one model, 1 to 1000000 (Q1).
@@ -171,6 +176,7 @@ impl Default for PoolSection {
             keep_hot_most: Length::from_secs(24 * 3600),
             min_resident: MinResident::Auto,
             max_turn: MaxTurn::Auto,
+            idle_yields: IdleYields::Auto,
             preempt_drain: Length::from_secs(30),
             queue_limit: 512,
             queue_timeout: Length::from_secs(300),
@@ -226,9 +232,10 @@ impl Default for ParkingSection {
 pub struct EveningSection {
     /// When the pool is emptied: a cron expression with seconds; null: never.
     pub cleanup: Option<CronExpression>,
-    /// When always-hot models come back: a cron expression with seconds; null: never automatically.
+    /// When always-hot models come back: a cron expression with seconds; null: as soon as the cleanup has ended.
     pub reopen: Option<CronExpression>,
-    /// The time zone of both expressions.
+    /// The time zone of both expressions: `local` for the machine's own (the variable `TZ`, or else the system's
+    /// setting), or an IANA name.
     pub timezone: TimeZone,
     /// `all` unloads every replica, `idle` only those without requests.
     pub mode: EveningMode,
@@ -241,7 +248,7 @@ impl Default for EveningSection {
         EveningSection {
             cleanup: Some(CronExpression::daily(21)),
             reopen: Some(CronExpression::daily(7)),
-            timezone: TimeZone(chrono_tz::America::Chicago),
+            timezone: TimeZone::Local,
             mode: EveningMode::All,
             drain: Length::from_secs(600),
         }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use pool::{Bytes, Span};
 
+use super::problem::Problem;
 use super::units::{Length, Size, Unreadable, written_as_text};
 use super::values::{BasePath, ListenAddress};
 
@@ -239,31 +240,35 @@ const PATIENCE_MIN: Span = Span(100);
 const CORS_AGE_MAX: Span = Span::from_secs(86_400);
 
 /// All problems of this section.
-pub(super) fn problems(server: &ServerSection) -> Vec<String> {
+pub(super) fn problems(server: &ServerSection) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let mut unless = |holds: bool, problem: String| {
+    let mut unless = |holds: bool, key: &str, message: String| {
         if !holds {
-            problems.push(problem);
+            problems.push(Problem::new(format!("server.{key}"), message));
         }
     };
     let most = server.connections_max;
     unless(
         (1..=CONNECTIONS_MAX).contains(&most),
-        format!("server.connections_max is {most}; allowed: 1 to {CONNECTIONS_MAX}"),
+        "connections_max",
+        format!("is {most}; allowed: 1 to {CONNECTIONS_MAX}"),
     );
     let sequences = server.sequences_max;
     unless(
         (1..=SEQUENCES_MAX).contains(&sequences),
-        format!("server.sequences_max is {sequences}; allowed: 1 to {SEQUENCES_MAX}"),
+        "sequences_max",
+        format!("is {sequences}; allowed: 1 to {SEQUENCES_MAX}"),
     );
     unless(
         server.connections_per_address != Some(0),
-        "server.connections_per_address is 0; allowed: 1 and more, or null".to_owned(),
+        "connections_per_address",
+        "is 0; allowed: 1 and more, or null".to_owned(),
     );
     let idle = server.idle_timeout;
     unless(
         idle.0 >= IDLE_MIN,
-        format!("server.idle_timeout is {idle}; allowed: 1s and more"),
+        "idle_timeout",
+        format!("is {idle}; allowed: 1s and more"),
     );
     for (key, length) in [
         ("body_timeout", server.body_timeout),
@@ -271,33 +276,39 @@ pub(super) fn problems(server: &ServerSection) -> Vec<String> {
     ] {
         unless(
             length.0 >= PATIENCE_MIN,
-            format!("server.{key} is {length}; allowed: 100ms and more"),
+            key,
+            format!("is {length}; allowed: 100ms and more"),
         );
     }
     let (memory, one) = (server.bodies_memory, server.body_limit);
     unless(
         memory.0.0 / 4 * 3 >= one.0.0,
+        "bodies_memory",
         format!(
-            "server.bodies_memory is {memory}, of which three quarters are for large bodies, and server.body_limit {one}; one body must fit"
+            "is {memory}, of which three quarters are for large bodies, and server.body_limit {one}; one body must fit"
         ),
     );
     if let Some(cors) = &server.cors {
         unless(
             !cors.origins.is_empty(),
-            "server.cors.origins is empty; list origins, or leave server.cors out".to_owned(),
+            "cors.origins",
+            "is empty; list origins such as https://lab.example.org, or leave server.cors out"
+                .to_owned(),
         );
-        for origin in &cors.origins {
+        for (nth, origin) in cors.origins.iter().enumerate() {
             unless(
                 is_origin(origin) || (origin == "*" && cors.origins.len() == 1),
+                &format!("cors.origins[{nth}]"),
                 format!(
-                    "server.cors.origins has `{origin}`; write a scheme and a host like https://lab.example.org, or `*` alone"
+                    "is `{origin}`; write a scheme and a host like https://lab.example.org, or `*` alone"
                 ),
             );
         }
         let age = cors.max_age;
         unless(
             age.0 <= CORS_AGE_MAX,
-            format!("server.cors.max_age is {age}; allowed: 0s to 1d"),
+            "cors.max_age",
+            format!("is {age}; allowed: 0s to 1d"),
         );
     }
     problems

@@ -80,6 +80,11 @@ impl FromStr for Length {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Length, Unreadable> {
+        if text.trim_start().starts_with('-') {
+            return Err(Unreadable(format!(
+                "`{text}` is less than nothing; write a length of time like 10m, 90s, 1h 30m or 500ms"
+            )));
+        }
         let duration = humantime::parse_duration(text.trim()).map_err(|error| {
             Unreadable(format!(
                 "`{text}` is not a length of time ({error}); write one like 10m, 90s, 1h 30m or 500ms"
@@ -277,7 +282,7 @@ written_as_text!(
 /// How long an idle replica is safe from equals (P3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MinResident {
-    /// Twice the time of a load, and at least 10 s.
+    /// It leaves at once, unless its own next request is likely within half the time of a swap.
     Auto,
     For(Length),
 }
@@ -301,7 +306,7 @@ impl FromStr for MinResident {
         }
         text.parse()
             .map(MinResident::For)
-            .map_err(|error| Unreadable(format!("{error}; auto derives it from the load time")))
+            .map_err(|error| Unreadable(format!("{error}; auto derives it from the model's own requests")))
     }
 }
 

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use pool::{Bytes, Span};
 
 use super::oidc;
-use super::sections::{AutoscalerKind, AutoscalerSection, Provider};
-use super::{Config, IdleProbe, InventorySection, Length, server};
+use super::problem::Problem;
+use super::sections::{AutoscalerKind, AutoscalerSection, PoolSection, Provider};
+use super::{Config, IdleProbe, InventorySection, Length, MaxTurn, TimeZone, server};
 
 /// Requests that may wait for one model.
 pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
@@ -28,60 +29,64 @@ const HISTORY_KEEP_MIN: Length = Length::from_secs(60);
 const HISTORY_ROWS: (u64, u64) = (100, 100_000_000);
 
 /// All problems with this configuration; empty if it can be used.
-pub(super) fn problems(config: &Config) -> Vec<String> {
+pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let mut unless = |holds: bool, problem: String| {
+    let mut unless = |holds: bool, key: &str, message: String| {
         if !holds {
-            problems.push(problem);
+            problems.push(Problem::new(key, message));
         }
     };
 
     let body_limit = config.server.body_limit;
     unless(
         (BODY_LIMIT.0..=BODY_LIMIT.1).contains(&body_limit.0),
-        format!("server.body_limit is {body_limit}; allowed: 1KiB to 1GiB"),
+        "server.body_limit",
+        format!("is {body_limit}; allowed: 1KiB to 1GiB"),
     );
     let comment = config.server.keep_alive_comment;
     unless(
         (KEEP_ALIVE_COMMENT.0..=KEEP_ALIVE_COMMENT.1).contains(&comment.0),
-        format!("server.keep_alive_comment is {comment}; allowed: 100ms to 10m"),
+        "server.keep_alive_comment",
+        format!("is {comment}; allowed: 100ms to 10m"),
     );
     unless(
         !config.state.dir.as_os_str().is_empty(),
-        "state.dir is empty; name a folder, or `.` for the current one".to_owned(),
+        "state.dir",
+        "is empty; name a folder, or `.` for the current one".to_owned(),
     );
     let history = &config.state.history;
     unless(
         history.keep >= HISTORY_KEEP_MIN,
-        format!(
-            "state.history.keep is {}; allowed: 1m to 10 years",
-            history.keep
-        ),
+        "state.history.keep",
+        format!("is {}; allowed: 1m to 10 years", history.keep),
     );
     unless(
         (HISTORY_ROWS.0..=HISTORY_ROWS.1).contains(&history.rows_max),
+        "state.history.rows_max",
         format!(
-            "state.history.rows_max is {}; allowed: {} to {}",
+            "is {}; allowed: {} to {}",
             history.rows_max, HISTORY_ROWS.0, HISTORY_ROWS.1
         ),
     );
     let sources = &config.sources;
     for (key, count) in [
-        ("files_at_once", sources.files_at_once),
-        ("models_at_once", sources.models_at_once),
+        ("sources.files_at_once", sources.files_at_once),
+        ("sources.models_at_once", sources.models_at_once),
     ] {
         unless(
             (1..=FETCHES_MAX).contains(&count),
-            format!("sources.{key} is {count}; allowed: 1 to {FETCHES_MAX}"),
+            key,
+            format!("is {count}; allowed: 1 to {FETCHES_MAX}"),
         );
     }
     for (key, count) in [
-        ("unknown_limit", config.catalog.unknown_limit),
-        ("unknown_per_hour", config.catalog.unknown_per_hour),
+        ("catalog.unknown_limit", config.catalog.unknown_limit),
+        ("catalog.unknown_per_hour", config.catalog.unknown_per_hour),
     ] {
         unless(
             (1..=UNKNOWN_MAX).contains(&count),
-            format!("catalog.{key} is {count}; allowed: 1 to {UNKNOWN_MAX}"),
+            key,
+            format!("is {count}; allowed: 1 to {UNKNOWN_MAX}"),
         );
     }
     let is_address = ["http://", "https://"]
@@ -89,66 +94,17 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
         .any(|scheme| sources.hub.starts_with(scheme) && sources.hub.len() > scheme.len());
     unless(
         is_address && !sources.hub.contains(char::is_whitespace) && !sources.hub.contains('@'),
-        "sources.hub is not a URL such as https://huggingface.co; one with a password goes into HF_ENDPOINT".to_owned(),
-    );
-    let limit = config.pool.queue_limit;
-    unless(
-        (1..=QUEUE_LIMIT_MAX).contains(&limit),
-        format!("pool.queue_limit is {limit}; allowed: 1 to {QUEUE_LIMIT_MAX}"),
-    );
-    let (least, most) = (config.pool.keep_hot_least, config.pool.keep_hot_most);
-    unless(
-        least.0 <= most.0,
-        format!(
-            "pool.keep_hot_least is {least} and pool.keep_hot_most {most}; the first may not be larger"
-        ),
-    );
-    let timeout = config.pool.queue_timeout;
-    unless(
-        timeout.0 > Span::ZERO,
-        format!("pool.queue_timeout is {timeout}; allowed: 1ms and more"),
-    );
-    let (heartbeat, answer) = (config.pool.heartbeat, config.pool.heartbeat_timeout);
-    unless(
-        heartbeat.0 >= HEARTBEAT_MIN,
-        format!("pool.heartbeat is {heartbeat}; allowed: 50ms and more"),
-    );
-    unless(
-        answer.0 > Span::ZERO && answer.0 <= heartbeat.0,
-        format!(
-            "pool.heartbeat_timeout is {answer}; allowed: 1ms to pool.heartbeat, which is {heartbeat}"
-        ),
-    );
-    let misses = config.pool.heartbeat_misses;
-    unless(
-        (1..=100).contains(&misses),
-        format!("pool.heartbeat_misses is {misses}; allowed: 1 to 100"),
-    );
-    let (stall, first) = (config.pool.stall_after, config.pool.first_token_after);
-    unless(
-        stall.0 >= STALL_MIN,
-        format!("pool.stall_after is {stall}; allowed: 100ms and more"),
-    );
-    unless(
-        stall.0 <= first.0,
-        format!(
-            "pool.stall_after is {stall} and pool.first_token_after {first}; the first may not be larger"
-        ),
-    );
-    let probe = config.pool.idle_probe;
-    unless(
-        !matches!(probe, IdleProbe::After(after) if after.0 < HEARTBEAT_MIN),
-        format!("pool.idle_probe is {probe}; allowed: 50ms and more, or off"),
-    );
-    let within = config.pool.adopt_within;
-    unless(
-        (ADOPT_WITHIN.0..=ADOPT_WITHIN.1).contains(&within.0),
-        format!("pool.adopt_within is {within}; allowed: 1s to 1d"),
+        "sources.hub",
+        "is not a URL such as https://huggingface.co; one with a password goes into HF_ENDPOINT"
+            .to_owned(),
     );
     unless(
         config.autoscaler.kind == AutoscalerKind::None,
-        "autoscaler.kind is ray or slurm, not supported yet; write none".to_owned(),
+        "autoscaler.kind",
+        "is ray or slurm, not supported yet; write none".to_owned(),
     );
+    problems.extend(pool_problems(&config.pool));
+    problems.extend(evening_problems(config));
     problems.extend(config.limits.problems());
     problems.extend(server::problems(&config.server));
     problems.extend(inventory_problems(&config.inventory));
@@ -157,52 +113,169 @@ pub(super) fn problems(config: &Config) -> Vec<String> {
     problems
 }
 
-fn inventory_problems(inventory: &InventorySection) -> Vec<String> {
+fn pool_problems(pool: &PoolSection) -> Vec<Problem> {
     let mut problems = Vec::new();
+    let mut unless = |holds: bool, key: &str, message: String| {
+        if !holds {
+            problems.push(Problem::new(format!("pool.{key}"), message));
+        }
+    };
+    let limit = pool.queue_limit;
+    unless(
+        (1..=QUEUE_LIMIT_MAX).contains(&limit),
+        "queue_limit",
+        format!("is {limit}; allowed: 1 to {QUEUE_LIMIT_MAX}"),
+    );
+    let (least, most) = (pool.keep_hot_least, pool.keep_hot_most);
+    unless(
+        least.0 <= most.0,
+        "keep_hot_least",
+        format!("is {least}, more than pool.keep_hot_most, which is {most}; it may not be larger"),
+    );
+    unless(
+        most.0 > Span::ZERO,
+        "keep_hot_most",
+        format!("is {most}; allowed: 1ms and more, such as 24h"),
+    );
+    unless(
+        !matches!(pool.max_turn, MaxTurn::After(turn) if turn.0 == Span::ZERO),
+        "max_turn",
+        format!(
+            "is {}, so models of equal priority would only swap; write a time such as 30s, or auto",
+            pool.max_turn
+        ),
+    );
+    let timeout = pool.queue_timeout;
+    unless(
+        timeout.0 > Span::ZERO,
+        "queue_timeout",
+        format!("is {timeout}; allowed: 1ms and more, such as 5m"),
+    );
+    let (heartbeat, answer) = (pool.heartbeat, pool.heartbeat_timeout);
+    unless(
+        heartbeat.0 >= HEARTBEAT_MIN,
+        "heartbeat",
+        format!("is {heartbeat}; allowed: 50ms and more"),
+    );
+    unless(
+        answer.0 > Span::ZERO && answer.0 <= heartbeat.0,
+        "heartbeat_timeout",
+        format!("is {answer}; allowed: 1ms to pool.heartbeat, which is {heartbeat}"),
+    );
+    let misses = pool.heartbeat_misses;
+    unless(
+        (1..=100).contains(&misses),
+        "heartbeat_misses",
+        format!("is {misses}; allowed: 1 to 100"),
+    );
+    let (stall, first) = (pool.stall_after, pool.first_token_after);
+    unless(
+        stall.0 >= STALL_MIN,
+        "stall_after",
+        format!("is {stall}; allowed: 100ms and more"),
+    );
+    unless(
+        stall.0 <= first.0,
+        "stall_after",
+        format!(
+            "is {stall}, more than pool.first_token_after, which is {first}; it may not be larger"
+        ),
+    );
+    let probe = pool.idle_probe;
+    unless(
+        !matches!(probe, IdleProbe::After(after) if after.0 < HEARTBEAT_MIN),
+        "idle_probe",
+        format!("is {probe}; allowed: 50ms and more, or off"),
+    );
+    let within = pool.adopt_within;
+    unless(
+        (ADOPT_WITHIN.0..=ADOPT_WITHIN.1).contains(&within.0),
+        "adopt_within",
+        format!("is {within}; allowed: 1s to 1d"),
+    );
+    problems
+}
+
+/// The times of the evening, and how long engines sleep.
+fn evening_problems(config: &Config) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let evening = &config.evening;
+    if let (Some(cleanup), Some(reopen)) = (&evening.cleanup, &evening.reopen)
+        && cleanup.is_the_same_as(reopen)
+    {
+        let message = format!(
+            "is `{reopen}`, the same times as evening.cleanup, so the pool would open again at once; write a later time such as \"0 0 7 * * *\""
+        );
+        problems.push(Problem::new("evening.reopen", message));
+    }
+    let keep = config.parking.keep;
+    if keep.0 == Span::ZERO {
+        let message = format!(
+            "is {keep}; allowed: 1ms and more, such as 1h. To switch sleep off, set parking.host_memory to 0%"
+        );
+        problems.push(Problem::new("parking.keep", message));
+    }
+    let patience = config.autoscaler.patience;
+    if patience.0 == Span::ZERO {
+        let message = format!("is {patience}; allowed: 1ms and more, such as 3m");
+        problems.push(Problem::new("autoscaler.patience", message));
+    }
+    problems
+}
+
+fn inventory_problems(inventory: &InventorySection) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut wrong = |key: &str, message: String| {
+        problems.push(Problem::new(format!("inventory.{key}"), message));
+    };
     if inventory.host_memory.0 < DEVICE_MEMORY_MIN {
-        problems.push(format!(
-            "inventory.host_memory is {}; allowed: 1MiB and more",
-            inventory.host_memory
-        ));
+        let message = format!("is {}; allowed: 1MiB and more", inventory.host_memory);
+        wrong("host_memory", message);
     }
     match (inventory.provider, inventory.devices.len()) {
-        (Provider::Fixed, 0) => problems.push(
-            "inventory.devices is empty, and inventory.provider is fixed; list devices as {name: gpu0, memory: 24GiB}".to_owned(),
+        (Provider::Fixed, 0) => wrong(
+            "devices",
+            "is empty, and inventory.provider is fixed; list devices as {name: gpu0, memory: 24GiB}".to_owned(),
         ),
         (Provider::Fixed | Provider::Nvml, _) | (_, 0) => {}
-        (_, count) => problems.push(format!(
-            "inventory.devices lists {count} devices, which only inventory.provider fixed or nvml uses; set one of them, or remove the list"
+        (_, count) => wrong("devices", format!(
+            "lists {count} devices, which only inventory.provider fixed or nvml uses; set one of them, or remove the list"
         )),
     }
     let mut names = BTreeSet::new();
     for (index, device) in inventory.devices.iter().enumerate() {
-        let key = format!("inventory.devices[{index}]");
+        let mut wrong =
+            |key: &str, message: String| wrong(&format!("devices[{index}]{key}"), message);
         if device.name.trim().is_empty() || device.name.len() > 100 {
-            problems.push(format!(
-                "{key}.name is `{}`; allowed: 1 to 100 bytes",
-                device.name
-            ));
+            let message = format!("is `{}`; allowed: 1 to 100 bytes", device.name);
+            wrong(".name", message);
         }
         if !names.insert(device.name.as_str()) {
-            problems.push(format!("{key}.name `{}` is given twice", device.name));
+            wrong(
+                ".name",
+                format!(
+                    "`{}` is given twice; each device has a name of its own",
+                    device.name
+                ),
+            );
         }
         let by_driver = device.uuid.is_some() || device.index.is_some();
         if by_driver && inventory.provider == Provider::Fixed {
-            problems.push(format!(
-                "{key} has a uuid or an index, which only inventory.provider nvml supports"
-            ));
+            let message = "has a uuid or an index, which only inventory.provider nvml supports";
+            wrong("", message.to_owned());
         }
         if device.node != 0 && inventory.provider == Provider::Nvml {
-            problems.push(format!(
-                "{key}.node is {}; all GPUs of inventory.provider nvml are on one machine",
+            let message = format!(
+                "is {}; all GPUs of inventory.provider nvml are on one machine",
                 device.node
-            ));
+            );
+            wrong(".node", message);
         }
         if device.memory.0 < DEVICE_MEMORY_MIN {
-            problems.push(format!(
-                "{key}.memory is {}; allowed: 1MiB and more",
-                device.memory
-            ));
+            wrong(
+                ".memory",
+                format!("is {}; allowed: 1MiB and more", device.memory),
+            );
         }
     }
     problems
@@ -222,9 +295,15 @@ pub(super) fn notices(config: &Config) -> Vec<String> {
             "inventory.host_memory has no effect with inventory.provider nvml or fixed".to_owned(),
         );
     }
+    let local = (config.evening.timezone == TimeZone::Local).then_some(&config.local_zone);
+    if let Some(why) = local.and_then(|local| local.unknown.as_ref()) {
+        notices.push(format!(
+            "the time zone of this machine cannot be used: {why}; evening.timezone is UTC until you set it to a name like Europe/Berlin"
+        ));
+    }
     if config.evening.cleanup.is_some() && config.evening.reopen.is_none() {
         notices.push(
-            "evening.reopen is off: after a cleanup always-hot models stay unprotected until a restart (E2)".to_owned(),
+            "evening.reopen is off: the pool opens again as soon as a cleanup has ended, and always-hot models come back at once".to_owned(),
         );
     }
     notices

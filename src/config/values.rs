@@ -1,13 +1,10 @@
-//! Configuration values that are more than a number: the listen address, the base path, cron expressions, the
-//! time zone, the database. Each is checked when it is parsed, so a value of these types is valid. Files are
-//! not opened here.
+//! Configuration values that are more than a number: the listen address, the base path, the time zone, the
+//! database. Each is checked when it is parsed, so a value of these types is valid. Files are not opened here.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-
-use croner::parser::{CronParser, Seconds, Year};
 
 use super::units::{Unreadable, written_as_text};
 use reading::nearest;
@@ -118,72 +115,27 @@ impl fmt::Display for BasePath {
 
 written_as_text!(BasePath, "a path such as \"/llm\"", ["/llm", "/models/llm"]);
 
-/// A recurring time: six fields, the first is the second. Interpreted in `evening.timezone`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CronExpression(String);
-
-impl CronExpression {
-    /// Every day at this hour, 0 to 23.
-    pub(super) fn daily(hour: u8) -> CronExpression {
-        CronExpression(format!("0 0 {hour} * * *"))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for CronExpression {
-    type Err = Unreadable;
-
-    fn from_str(text: &str) -> Result<CronExpression, Unreadable> {
-        let advice = "write six fields `second minute hour day month weekday`, such as 0 0 21 * * *, or null to switch it off";
-        let fields = text.split_whitespace().count();
-        if fields != 6 {
-            return Err(Unreadable(format!(
-                "cron expression `{text}` has {fields} fields; {advice}"
-            )));
-        }
-        CronParser::builder()
-            .seconds(Seconds::Required)
-            .year(Year::Disallowed)
-            .build()
-            .parse(text)
-            .map_err(|error| {
-                Unreadable(format!(
-                    "`{text}` is not a cron expression ({error}); {advice}"
-                ))
-            })?;
-        Ok(CronExpression(text.to_owned()))
-    }
-}
-
-impl fmt::Display for CronExpression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-written_as_text!(
-    CronExpression,
-    "a cron expression of six fields such as \"0 0 21 * * *\", or null",
-    ["0 0 21 * * *", "0 30 6 * * MON-FRI"]
-);
-
-/// A time zone of the IANA database, such as `America/Chicago` or `UTC`.
+/// A time zone: the machine's own, or one of the IANA database, such as `America/Chicago` or `UTC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimeZone(pub chrono_tz::Tz);
+pub enum TimeZone {
+    Local,
+    Named(chrono_tz::Tz),
+}
 
 impl FromStr for TimeZone {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<TimeZone, Unreadable> {
-        text.parse().map(TimeZone).map_err(|_| {
-            let hint = nearest(text, chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name()))
+        if text.trim() == LOCAL {
+            return Ok(TimeZone::Local);
+        }
+        text.parse().map(TimeZone::Named).map_err(|_| {
+            let known = chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name());
+            let hint = nearest(text, known.chain([LOCAL]))
                 .map(|zone| format!("; did you mean `{zone}`?"))
                 .unwrap_or_default();
             Unreadable(format!(
-                "`{text}` is not a time zone; write an IANA name like America/Chicago, Europe/Berlin or UTC{hint}"
+                "`{text}` is not a time zone; write local for the zone of this machine, or an IANA name like America/Chicago, Europe/Berlin or UTC{hint}"
             ))
         })
     }
@@ -191,14 +143,20 @@ impl FromStr for TimeZone {
 
 impl fmt::Display for TimeZone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.name())
+        match self {
+            TimeZone::Local => f.write_str(LOCAL),
+            TimeZone::Named(zone) => f.write_str(zone.name()),
+        }
     }
 }
 
+/// The zone of the machine.
+const LOCAL: &str = "local";
+
 written_as_text!(
     TimeZone,
-    "an IANA time zone such as \"America/Chicago\"",
-    ["America/Chicago", "UTC"]
+    "local or an IANA time zone such as \"America/Chicago\"",
+    ["local", "America/Chicago", "UTC"]
 );
 
 /// The database, as `sqlite://PATH`. A relative path is relative to the current directory.

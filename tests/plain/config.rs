@@ -4,9 +4,13 @@
 mod catalog;
 mod documents;
 mod embedded;
+mod mistakes;
 mod need;
+mod reloading;
 mod remote;
 mod templates;
+mod wrong_files;
+mod zone;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -64,7 +68,7 @@ fn the_default_file_says_what_is_built_in() {
         &BTreeMap::new(),
     )
     .unwrap();
-    shipped.file = None;
+    (shipped.file, shipped.local_zone) = Default::default();
     assert_eq!(shipped, Config::default());
 }
 
@@ -145,7 +149,7 @@ fn the_schema_knows_every_key_and_no_other() {
 fn a_file_of_comments_or_empty_sections_is_the_default() {
     for text in ["", "\n# nothing\n", "server: {}\n", "{}"] {
         let mut config = load(text).unwrap();
-        config.file = None;
+        (config.file, config.local_zone) = Default::default();
         assert_eq!(config, Config::default(), "{text:?}");
     }
 }
@@ -427,7 +431,7 @@ fn a_bad_value_of_a_variable_is_blamed_on_the_variable() {
     );
     assert_has(
         &refusal_with("MODEL_POOL__POOL__QUEUE_LIMIT", "many"),
-        &["`queue_limit`", "many", "whole number"],
+        &["pool.queue_limit", "many", "whole number"],
     );
     assert_has(
         &refusal_with("MODEL_POOL__EVENING__MODE", "idel"),

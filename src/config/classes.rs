@@ -1,0 +1,123 @@
+//! Which keys a reload puts in force, and which need a restart. Every key of the configuration is in this table once,
+//! and what is below a key has its class.
+
+use Applies::{AtOnce, ByRestart, ToNewEngines};
+
+/// When a changed value is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applies {
+    /// With the reload.
+    AtOnce,
+    /// With the reload, for engines that start from then on.
+    ToNewEngines,
+    /// With the next start of the service.
+    ByRestart,
+}
+
+impl Applies {
+    /// What an administrator has to know beside the new value.
+    pub fn note(self) -> Option<&'static str> {
+        match self {
+            AtOnce => None,
+            ToNewEngines => Some("engines that run now keep the value that they were started with"),
+            ByRestart => None,
+        }
+    }
+}
+
+const CLASSES: &[(&str, Applies)] = &[
+    ("server.listen", ByRestart),
+    ("server.base_path", ByRestart),
+    ("server.body_limit", AtOnce),
+    ("server.keep_alive_comment", AtOnce),
+    ("server.hosts", AtOnce),
+    ("server.tls", ByRestart),
+    ("server.cors", AtOnce),
+    ("server.trusted_proxies", ByRestart),
+    ("server.access_log", ByRestart),
+    ("server.access_log_max", ByRestart),
+    ("server.connections_max", ByRestart),
+    ("server.connections_per_address", ByRestart),
+    ("server.idle_timeout", ByRestart),
+    ("server.body_timeout", AtOnce),
+    ("server.bodies_memory", ByRestart),
+    ("server.write_timeout", ByRestart),
+    ("server.sequences_max", AtOnce),
+    ("state.dir", ByRestart),
+    ("state.database_url", ByRestart),
+    ("state.history", AtOnce),
+    ("inventory.provider", ByRestart),
+    ("inventory.host_memory", ByRestart),
+    ("inventory.headroom", ByRestart),
+    ("inventory.devices", ByRestart),
+    ("pool.keep_hot", AtOnce),
+    ("pool.keep_hot_least", AtOnce),
+    ("pool.keep_hot_most", AtOnce),
+    ("pool.min_resident", AtOnce),
+    ("pool.max_turn", AtOnce),
+    ("pool.idle_yields", AtOnce),
+    ("pool.preempt_drain", AtOnce),
+    ("pool.queue_limit", AtOnce),
+    ("pool.queue_timeout", AtOnce),
+    ("pool.heartbeat", ToNewEngines),
+    ("pool.heartbeat_timeout", ToNewEngines),
+    ("pool.heartbeat_misses", ToNewEngines),
+    ("pool.stall_after", ToNewEngines),
+    ("pool.first_token_after", ToNewEngines),
+    ("pool.idle_probe", ToNewEngines),
+    ("pool.on_restart", ByRestart),
+    ("pool.adopt_within", ByRestart),
+    ("parking.host_memory", AtOnce),
+    ("parking.reserve", AtOnce),
+    ("parking.keep", AtOnce),
+    ("parking.read_ahead", AtOnce),
+    ("evening.cleanup", AtOnce),
+    ("evening.reopen", AtOnce),
+    ("evening.timezone", AtOnce),
+    ("evening.mode", AtOnce),
+    ("evening.drain", AtOnce),
+    ("catalog.models_dir", AtOnce),
+    ("catalog.model_reference", AtOnce),
+    ("catalog.on_unknown", AtOnce),
+    ("catalog.unknown_engine", AtOnce),
+    ("catalog.unknown_limit", AtOnce),
+    ("catalog.unknown_per_hour", AtOnce),
+    ("catalog.unknown_size", AtOnce),
+    ("sources.cache_dir", ByRestart),
+    ("sources.hub", ByRestart),
+    ("sources.offline", ByRestart),
+    ("sources.files_at_once", ByRestart),
+    ("sources.models_at_once", ByRestart),
+    ("sources.keep_free", ByRestart),
+    ("sources.extra_roots", ByRestart),
+    ("auth.inference", AtOnce),
+    ("auth.metrics", AtOnce),
+    ("auth.admin_key_file", ByRestart),
+    ("auth.oidc", ByRestart),
+    ("limits.default", AtOnce),
+    ("limits.anonymous", AtOnce),
+    ("limits.models", AtOnce),
+    ("limits.redis", ByRestart),
+    ("autoscaler.kind", ByRestart),
+    ("autoscaler.patience", ByRestart),
+    ("log.level", AtOnce),
+    ("log.format", ByRestart),
+    ("compat.ncsa", ByRestart),
+    ("compat.ollama", ByRestart),
+    ("compat.rayllm", ByRestart),
+    ("compat.run", ByRestart),
+    ("compat.run_model", AtOnce),
+];
+
+/// When a change of this key is in force; `None`: there is no such key. Keys below a key of the table have its class.
+pub fn applies(key: &str) -> Option<Applies> {
+    let mut names = key.split('.');
+    let key = format!("{}.{}", names.next()?, names.next()?);
+    let found = CLASSES.iter().find(|(name, _)| *name == key)?;
+    Some(found.1)
+}
+
+/// Every key of the table, for tests that compare it with the schema.
+pub fn classified() -> impl Iterator<Item = &'static str> {
+    CLASSES.iter().map(|(name, _)| *name)
+}

@@ -1,0 +1,206 @@
+//! What a configuration that was read again changes: key by key, and put in force as far as a running service can.
+
+use serde_json::{Map, Value};
+
+use super::classes::{Applies, applies};
+use super::error::ConfigError;
+use super::problem::{Origins, Problem};
+use super::validate;
+use super::values::TimeZone;
+use super::whole::Config;
+
+/// One key with another value than the running service has. Like all of the configuration it holds no secrets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyChange {
+    pub key: String,
+    pub from: Value,
+    pub to: Value,
+    pub applies: Applies,
+}
+
+/// How a configuration differs from the one in force.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Comparison {
+    /// What a reload puts in force.
+    pub applied: Vec<KeyChange>,
+    /// What stays as it is until the service is started again.
+    pub needs_restart: Vec<KeyChange>,
+    /// How many keys are as they were.
+    pub unchanged: usize,
+}
+
+impl Config {
+    /// The configuration that a reload puts in force, and what it changes: keys of `newer` where no restart is
+    /// needed, and all others as they are here.
+    ///
+    /// # Errors
+    /// When the two do not go together; then only a restart helps.
+    pub fn reloaded(&self, newer: &Config) -> Result<(Config, Comparison), ConfigError> {
+        let (mut document, wanted) = (self.document(), newer.document());
+        for (section, keys) in &wanted {
+            for (key, value) in keys.as_object().into_iter().flatten() {
+                if applies(&format!("{section}.{key}")) != Some(Applies::ByRestart) {
+                    document[section][key] = value.clone();
+                }
+            }
+        }
+        // Both parts were valid, so the whole is read again without an error.
+        let read: Result<Config, _> = serde_json::from_value(document.into());
+        let config =
+            read.map_err(|error| misfit(Problem::new("the configuration", error.to_string())))?;
+        let config = Config {
+            file: newer.file.clone(),
+            local_zone: newer.local_zone.clone(),
+            ..config
+        };
+        if let Some(problem) = validate::problems(&config).into_iter().next() {
+            let message = format!(
+                "{} (with the keys that only a restart changes as they are now; restart the service to change them together)",
+                problem.message
+            );
+            return Err(misfit(Problem::new(problem.key, message)));
+        }
+        Ok((config, self.compare(newer)))
+    }
+
+    /// Key by key, as the configuration is shown: with the values that follow from others.
+    fn compare(&self, newer: &Config) -> Comparison {
+        let mut comparison = Comparison::default();
+        comparison.walk("", &self.effective_json(), &newer.effective_json());
+        let is_local = |config: &Config| config.evening.timezone == TimeZone::Local;
+        if is_local(self) && is_local(newer) && self.zone() != newer.zone() {
+            // The machine has moved.
+            let shown = |config: &Config| Value::from(format!("local ({})", config.zone().name()));
+            comparison.applied.push(KeyChange {
+                key: "evening.timezone".to_owned(),
+                from: shown(self),
+                to: shown(newer),
+                applies: Applies::AtOnce,
+            });
+            comparison.unchanged -= 1;
+        }
+        comparison
+    }
+
+    fn document(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(document)) => document,
+            // Plain data with text keys: JSON can represent all of it.
+            _ => Map::new(),
+        }
+    }
+}
+
+fn misfit(problem: Problem) -> ConfigError {
+    ConfigError::Invalid {
+        problems: vec![Origins::default().place(problem)],
+    }
+}
+
+impl Comparison {
+    /// Goes down while both have the same keys, so that what is named is as small as possible.
+    fn walk(&mut self, path: &str, from: &Value, to: &Value) {
+        if let (Value::Object(old), Value::Object(new)) = (from, to)
+            && (path.is_empty() || !old.is_empty())
+            && old.keys().eq(new.keys())
+        {
+            for (key, value) in old {
+                let below = match path {
+                    "" => key.clone(),
+                    path => format!("{path}.{key}"),
+                };
+                self.walk(&below, value, &new[key]);
+            }
+            return;
+        }
+        let Some(applies) = applies(path) else {
+            return;
+        };
+        if from == to {
+            self.unchanged += 1;
+            return;
+        }
+        let change = KeyChange {
+            key: path.to_owned(),
+            from: from.clone(),
+            to: to.clone(),
+            applies,
+        };
+        match applies {
+            Applies::AtOnce | Applies::ToNewEngines => self.applied.push(change),
+            Applies::ByRestart => self.needs_restart.push(change),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(text: &str) -> Config {
+        reading::yaml(text).unwrap()
+    }
+
+    #[test]
+    fn what_is_the_same_changes_nothing() {
+        let config = Config::default();
+        let (reloaded, comparison) = config.reloaded(&Config::default()).unwrap();
+        assert_eq!(reloaded, config);
+        assert_eq!(
+            (comparison.applied, comparison.needs_restart),
+            (vec![], vec![])
+        );
+        assert!(comparison.unchanged > 70);
+    }
+
+    #[test]
+    fn a_change_is_named_by_the_smallest_key_and_the_rest_stays() {
+        let old = read(
+            "limits: {default: {requests_per_minute: 5, tokens_per_day: 9}}\nserver: {listen: '127.0.0.1:1'}\n",
+        );
+        let new = read(
+            "limits: {default: {requests_per_minute: 6, tokens_per_day: 9}}\nserver: {listen: '127.0.0.1:2', cors: {origins: ['*']}}\nstate: {history: {keep: 1day}}\n",
+        );
+        let (reloaded, comparison) = old.reloaded(&new).unwrap();
+        let keys = |changes: &[KeyChange]| -> Vec<String> {
+            let mut keys: Vec<String> = changes.iter().map(|it| it.key.clone()).collect();
+            keys.sort();
+            keys
+        };
+        assert_eq!(
+            keys(&comparison.applied),
+            [
+                "limits.default.requests_per_minute",
+                "server.cors",
+                "state.history.keep"
+            ]
+        );
+        let limit = comparison.applied.iter().find(|it| it.from == json!(5));
+        assert_eq!(limit.unwrap().to, json!(6));
+        assert_eq!(keys(&comparison.needs_restart), ["server.listen"]);
+        assert_eq!(reloaded.server.listen, old.server.listen);
+        assert_eq!(reloaded.limits, new.limits);
+        assert_eq!(reloaded.server.cors, new.server.cors);
+    }
+
+    #[test]
+    fn two_halves_that_do_not_go_together_are_refused() {
+        let old = Config::default();
+        let new = read("server: {body_limit: 500MiB, bodies_memory: 2GiB}\n");
+        let told = old.reloaded(&new).unwrap_err().to_string();
+        assert!(
+            told.contains("server.bodies_memory") && told.contains("restart"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_machine_that_moved_to_another_zone_is_a_change() {
+        let mut moved = Config::default();
+        moved.local_zone.zone = chrono_tz::Tz::Europe__Berlin;
+        let (reloaded, comparison) = Config::default().reloaded(&moved).unwrap();
+        assert_eq!(reloaded.zone(), chrono_tz::Tz::Europe__Berlin);
+        assert_eq!(comparison.applied[0].to, json!("local (Europe/Berlin)"));
+    }
+}

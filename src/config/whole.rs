@@ -1,0 +1,103 @@
+//! The configuration as a whole: its sections, and what follows from several of its values.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::compat::CompatSection;
+use super::limits::LimitsSection;
+use super::sections::{
+    AuthSection, AutoscalerSection, CatalogSection, EveningSection, InventorySection, LogSection,
+    ParkingSection, PoolSection, SourcesSection, StateSection,
+};
+use super::server::ServerSection;
+use super::values::{DatabaseUrl, TimeZone};
+use super::zone::LocalZone;
+use pool::{Limits, Span};
+
+/// Configuration of model-pool. Lengths of time are written like `10m`, sizes like `24GiB`; relative paths are
+/// relative to the current directory. Every key can be set by an environment variable
+/// `MODEL_POOL__SECTION__KEY`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "model-pool configuration")]
+pub struct Config {
+    pub server: ServerSection,
+    pub state: StateSection,
+    pub inventory: InventorySection,
+    pub pool: PoolSection,
+    pub parking: ParkingSection,
+    pub evening: EveningSection,
+    pub catalog: CatalogSection,
+    pub sources: SourcesSection,
+    pub auth: AuthSection,
+    pub limits: LimitsSection,
+    pub autoscaler: AutoscalerSection,
+    pub log: LogSection,
+    pub compat: CompatSection,
+    /// The file that was read, if any.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
+    /// What `local` stands for.
+    #[serde(skip)]
+    pub local_zone: LocalZone,
+}
+
+impl Config {
+    /// The time zone of the evening and of the days that limits count.
+    pub fn zone(&self) -> chrono_tz::Tz {
+        match self.evening.timezone {
+            TimeZone::Local => self.local_zone.zone,
+            TimeZone::Named(zone) => zone,
+        }
+    }
+
+    /// The effective configuration, with defaults filled in. Contains no secrets: keys are only named by the
+    /// file that holds them.
+    pub fn effective_json(&self) -> Value {
+        let mut resolved = self.clone();
+        resolved.state.database_url = Some(self.database_url());
+        resolved.auth.admin_key_file = Some(self.admin_key_file());
+        // Plain data with text keys: JSON can represent all of it.
+        serde_json::to_value(&resolved).unwrap_or(Value::Null)
+    }
+
+    /// The JSON schema of the configuration file, generated from these types.
+    pub fn schema() -> Value {
+        schemars::schema_for!(Config).into()
+    }
+
+    /// The limits of the core. An unload waits as long as the evening cleanup does.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            preempt_drain: self.pool.preempt_drain.0,
+            unload_drain: self.unload_drain(),
+            keep_asleep: self.parking.keep.0,
+            idle_yields: self.pool.idle_yields.rule(),
+            ..Limits::default()
+        }
+    }
+
+    /// How long an unload waits for the requests in flight.
+    pub fn unload_drain(&self) -> Span {
+        self.evening.drain.0
+    }
+
+    /// The configured URL, or `model-pool.db` in `state.dir`.
+    pub fn database_url(&self) -> DatabaseUrl {
+        self.state
+            .database_url
+            .clone()
+            .unwrap_or_else(|| DatabaseUrl::sqlite(self.state.dir.join("model-pool.db")))
+    }
+
+    /// The configured path, or `admin.key` in `state.dir`.
+    pub fn admin_key_file(&self) -> PathBuf {
+        self.auth
+            .admin_key_file
+            .clone()
+            .unwrap_or_else(|| self.state.dir.join("admin.key"))
+    }
+}

@@ -1,0 +1,223 @@
+//! A reload and the keys of the configuration: each key either is in force with the reload or needs a restart, and
+//! says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model_pool::config::{Applies, Config, applies, classified};
+use serde_json::Value;
+
+use super::load;
+
+/// All keys of the schema, at every depth, below the sections.
+fn keys_of_the_schema() -> BTreeSet<String> {
+    let schema = Config::schema();
+    let mut keys = BTreeSet::new();
+    for (section, node) in schema["properties"].as_object().unwrap() {
+        walk(&schema, node, section, &mut keys);
+    }
+    keys
+}
+
+fn walk(schema: &Value, node: &Value, path: &str, keys: &mut BTreeSet<String>) {
+    if let Some(reference) = node["$ref"].as_str() {
+        let place = reference.trim_start_matches('#');
+        return walk(schema, schema.pointer(place).unwrap(), path, keys);
+    }
+    for kind in ["anyOf", "oneOf"] {
+        for one in node[kind].as_array().into_iter().flatten() {
+            walk(schema, one, path, keys);
+        }
+    }
+    for (name, below) in node["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        walk(schema, below, &path, keys);
+        keys.insert(path);
+    }
+}
+
+#[test]
+fn every_key_of_the_schema_has_exactly_one_class() {
+    let keys = keys_of_the_schema();
+    for deep in [
+        "limits.redis.url",
+        "state.history.keep",
+        "auth.oidc.issuer",
+        "server.cors.origins",
+    ] {
+        assert!(keys.contains(deep), "the walk misses {deep}");
+    }
+    for key in &keys {
+        let above = |name: &&str| key == name || key.starts_with(&format!("{name}."));
+        let classes: Vec<&str> = classified().filter(above).collect();
+        assert_eq!(
+            classes.len(),
+            1,
+            "{key} has {classes:?}: put it into src/config/classes.rs, and say how a reload applies it"
+        );
+        assert!(applies(key).is_some(), "{key}");
+    }
+    for name in classified() {
+        assert!(keys.contains(name), "{name} is no key any more");
+    }
+    for unknown in ["pool.keephot", "pool", "", "nothing.here"] {
+        assert_eq!(applies(unknown), None, "{unknown}");
+    }
+}
+
+/// Another value for each key, and what else the file has to hold for it.
+const OTHERS: &[(&str, &str, &str)] = &[
+    ("server.listen", "127.0.0.1:9", ""),
+    ("server.base_path", "/other", ""),
+    ("server.body_limit", "1MiB", ""),
+    ("server.keep_alive_comment", "11s", ""),
+    ("server.hosts", "[llm.example.org]", ""),
+    ("server.tls", "{cert: a.pem, key: b.pem}", ""),
+    ("server.cors", "{origins: ['*']}", ""),
+    ("server.trusted_proxies", "[10.0.0.7]", ""),
+    ("server.access_log", "stderr", ""),
+    ("server.access_log_max", "1MiB", ""),
+    ("server.connections_max", "9", ""),
+    ("server.connections_per_address", "9", ""),
+    ("server.idle_timeout", "9s", ""),
+    ("server.body_timeout", "9s", ""),
+    ("server.bodies_memory", "99MiB", ""),
+    ("server.write_timeout", "9s", ""),
+    ("server.sequences_max", "9", ""),
+    ("state.dir", "elsewhere", ""),
+    ("state.database_url", "sqlite://other.db", ""),
+    ("state.history", "{keep: 1day}", ""),
+    ("inventory.provider", "host", ""),
+    ("inventory.host_memory", "1GiB", ""),
+    ("inventory.headroom", "9%", ""),
+    (
+        "inventory.devices",
+        "[{name: gpu0, memory: 8GiB}]",
+        "provider: nvml",
+    ),
+    ("pool.keep_hot", "9m", ""),
+    ("pool.keep_hot_least", "9s", ""),
+    ("pool.keep_hot_most", "9h", ""),
+    ("pool.min_resident", "9s", ""),
+    ("pool.max_turn", "9s", ""),
+    ("pool.idle_yields", "9m", ""),
+    ("pool.preempt_drain", "9s", ""),
+    ("pool.queue_limit", "9", ""),
+    ("pool.queue_timeout", "9s", ""),
+    ("pool.heartbeat", "9s", ""),
+    ("pool.heartbeat_timeout", "1s", ""),
+    ("pool.heartbeat_misses", "9", ""),
+    ("pool.stall_after", "9s", ""),
+    ("pool.first_token_after", "9m", ""),
+    ("pool.idle_probe", "off", ""),
+    ("pool.on_restart", "stop", ""),
+    ("pool.adopt_within", "9s", ""),
+    ("parking.host_memory", "9%", ""),
+    ("parking.reserve", "9%", ""),
+    ("parking.keep", "9m", ""),
+    ("parking.read_ahead", "false", ""),
+    ("evening.cleanup", "0 0 22 * * *", ""),
+    ("evening.reopen", "null", ""),
+    ("evening.timezone", "Asia/Tokyo", ""),
+    ("evening.mode", "idle", ""),
+    ("evening.drain", "9m", ""),
+    ("catalog.models_dir", "elsewhere", ""),
+    ("catalog.model_reference", "other.json", ""),
+    ("catalog.on_unknown", "refuse", ""),
+    ("catalog.unknown_engine", "VLLMEngine", ""),
+    ("catalog.unknown_limit", "9", ""),
+    ("catalog.unknown_per_hour", "9", ""),
+    ("catalog.unknown_size", "9GiB", ""),
+    ("sources.cache_dir", "elsewhere", ""),
+    ("sources.hub", "https://hub.example.org", ""),
+    ("sources.offline", "true", ""),
+    ("sources.files_at_once", "9", ""),
+    ("sources.models_at_once", "9", ""),
+    ("sources.keep_free", "9GiB", ""),
+    ("sources.extra_roots", "[/srv]", ""),
+    ("auth.inference", "key", ""),
+    ("auth.metrics", "admin", ""),
+    ("auth.admin_key_file", "other.key", ""),
+    (
+        "auth.oidc",
+        "{issuer: 'https://a.example', audience: pool, everybody: {role: user}}",
+        "",
+    ),
+    ("limits.default", "{tokens_per_day: 9}", ""),
+    ("limits.anonymous", "{tokens_per_day: 9}", ""),
+    ("limits.models", "{'org/*': {tokens_per_day: 9}}", ""),
+    ("limits.redis", "{url: 'redis://127.0.0.1:6379/0'}", ""),
+    ("autoscaler.patience", "9m", ""),
+    ("log.level", "debug", ""),
+    ("log.format", "json", ""),
+    ("compat.ncsa", "true", ""),
+    ("compat.ollama", "true", ""),
+    ("compat.rayllm", "true", ""),
+    ("compat.run", "true", ""),
+    ("compat.run_model", "tiny-chat", ""),
+];
+
+/// Keys that have no other value yet.
+const WITHOUT_OTHER: [&str; 1] = ["autoscaler.kind"];
+
+#[test]
+fn every_key_is_in_force_after_a_reload_or_stays_and_is_named() {
+    let tried: BTreeSet<&str> = OTHERS.iter().map(|it| it.0).chain(WITHOUT_OTHER).collect();
+    assert_eq!(
+        tried,
+        classified().collect(),
+        "try each key with another value"
+    );
+    for &(key, other, given) in OTHERS {
+        let (section, name) = key.split_once('.').unwrap();
+        let given = if given.is_empty() {
+            String::new()
+        } else {
+            format!("  {given}\n")
+        };
+        let running = load(&format!("{section}:\n{given}")).unwrap();
+        let newer = load(&format!("{section}:\n{given}  {name}: {other}\n")).unwrap();
+        let (reloaded, comparison) = running.reloaded(&newer).unwrap();
+        let in_force = &reloaded.effective_json()[section][name];
+        let (before, wanted) = (running.effective_json(), newer.effective_json());
+        assert_ne!(before[section][name], wanted[section][name], "{key}");
+        let (changes, others, value) = match applies(key).unwrap() {
+            Applies::AtOnce | Applies::ToNewEngines => {
+                (comparison.applied, comparison.needs_restart, &wanted)
+            }
+            Applies::ByRestart => (comparison.needs_restart, comparison.applied, &before),
+        };
+        assert_eq!(*in_force, value[section][name], "{key} after the reload");
+        assert_eq!(others, [], "{key}");
+        assert!(
+            changes
+                .iter()
+                .any(|it| it.key == key || it.key.starts_with(&format!("{key}."))),
+            "{key} is not named: {changes:?}"
+        );
+        // What follows from the folder of the state changes with it.
+        let alone = key == "state.dir" || changes.len() == 1;
+        assert!(alone, "{key} is not alone: {changes:?}");
+    }
+}
+
+#[test]
+fn a_variable_wins_over_the_file_in_a_reload_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pool.yaml");
+    let variables: BTreeMap<String, String> =
+        [("MODEL_POOL__POOL__KEEP_HOT".to_owned(), "7m".to_owned())].into();
+    let read = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        Config::load(Some(&file), &variables).unwrap()
+    };
+    let running = read("pool: {keep_hot: 1m, queue_limit: 5}\n");
+    let newer = read("pool: {keep_hot: 2m, queue_limit: 6}\n");
+    let (reloaded, comparison) = running.reloaded(&newer).unwrap();
+    assert_eq!(reloaded.effective_json()["pool"]["keep_hot"], "7m");
+    let keys: Vec<&str> = comparison
+        .applied
+        .iter()
+        .map(|it| it.key.as_str())
+        .collect();
+    assert_eq!(keys, ["pool.queue_limit"]);
+}
