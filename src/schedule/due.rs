@@ -11,8 +11,15 @@
 //! | a reopening | it runs, and a cleanup before it is passed over: its evening has ended |
 //! | both at once | the cleanup runs, then the reopening |
 //!
-//! A cleanup that was begun before the start and interrupted is resumed at the start, under the same
-//! conditions: its window is still open, or there is none and it is not late.
+//! At the start of the service three things may have to be made up for (E3), all of them only while the window is
+//! open:
+//!
+//! | before the start | what happens |
+//! |---|---|
+//! | a cleanup was begun and interrupted | the rest of it runs |
+//! | this evening's cleanup was done | the pool stays closed |
+//! | the service was down at the time of the cleanup | it runs now |
+//! | a new data folder; or the service was up at that time, with another schedule | nothing: the pool is open |
 //!
 //! Without a reopening there is no window that limits a late cleanup; it runs when it is at most [`LATE_MAX`]
 //! late.
@@ -75,78 +82,126 @@ impl std::fmt::Display for PassedOver {
     }
 }
 
+/// What the store knows of the service before this start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// When the last cleanup was done.
+    pub done: Option<DateTime<Utc>>,
+    /// When the last cleanup was begun. If it was not done since, it was interrupted.
+    pub begun: Option<DateTime<Utc>>,
+    /// When the service was last seen to run. `None`: the data folder is new.
+    pub last_up: Option<DateTime<Utc>>,
+}
+
+impl Past {
+    /// A time in the future comes from a wrong clock and says nothing.
+    fn believable(self, now: DateTime<Utc>) -> Past {
+        let so = |at: Option<DateTime<Utc>>| at.filter(|at| *at <= now + CORRECTION_MAX);
+        let (done, begun) = (so(self.done), so(self.begun));
+        Past {
+            done,
+            begun,
+            last_up: so(self.last_up).max(done).max(begun),
+        }
+    }
+}
+
 /// The state of the schedule: everything up to `seen` has been decided.
 #[derive(Clone, Debug)]
 pub struct Due {
     evening: Evening,
-    /// When the last cleanup was done, from before the start.
-    done: Option<DateTime<Utc>>,
-    /// When the last cleanup was begun.
-    begun: Option<DateTime<Utc>>,
+    past: Past,
     seen: Option<DateTime<Utc>>,
+    /// What was decided for the start, until somebody carries it out.
+    first: Option<Decision>,
+    /// The pool is closed by this schedule.
+    closed: bool,
 }
 
 impl Due {
-    /// `done`: the last completed cleanup in the store.
-    pub fn new(evening: Evening, done: Option<DateTime<Utc>>) -> Due {
+    pub fn new(evening: Evening, past: Past) -> Due {
         Due {
             evening,
-            done,
-            begun: None,
+            past,
             seen: None,
+            first: None,
+            closed: false,
         }
-    }
-
-    /// `begun`: the last begun cleanup in the store. If it was not done since, it was interrupted, and is
-    /// finished as long as its window is open.
-    pub fn with_begun(self, begun: Option<DateTime<Utc>>) -> Due {
-        Due { begun, ..self }
     }
 
     pub(super) fn evening(&self) -> &Evening {
         &self.evening
     }
 
-    /// What became due since the last call. The first call is the start of the service: inside the window a
-    /// missed cleanup runs once (E3).
-    pub fn due(&mut self, now: DateTime<Utc>) -> Decision {
-        let now = now.trunc_subsecs(0);
-        let Some(seen) = self.seen else {
-            self.seen = Some(now);
-            return self.at_start(now);
-        };
-        if now <= seen {
-            let back = seen - now;
-            if back <= CORRECTION_MAX {
-                return Decision::default();
-            }
-            self.seen = Some(now);
-            return Decision {
-                clock_went_back: Some(back),
-                ..Decision::default()
-            };
+    /// Decides what the start of the service has to make up for; [`Due::due`] gives it. Returns since when the pool
+    /// is closed, if it begins closed.
+    pub fn begin(&mut self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let decision = self.due(now);
+        let closes = decision.run.first().map(|it| it.at);
+        self.first = Some(decision);
+        closes.filter(|_| self.closed)
+    }
+
+    /// Another schedule takes the place of this one. Its times count from now on: none is caught up. If this one has
+    /// closed the pool, and by the new one it is open now, it opens. [`Due::due`] gives what the change calls for.
+    pub fn change(&mut self, evening: Evening, now: DateTime<Utc>) {
+        let mut decision = self.due(now);
+        self.evening = evening;
+        if self.closed && !self.evening.state_at(now).closed {
+            self.closed = false;
+            decision.run.push(Occurrence {
+                at: now.trunc_subsecs(0),
+                event: EveningEvent::Reopen,
+            });
         }
+        self.first = Some(decision);
+    }
+
+    /// What became due since the last call. The first call is the start of the service (E3).
+    pub fn due(&mut self, now: DateTime<Utc>) -> Decision {
+        if let Some(first) = self.first.take() {
+            return first;
+        }
+        let now = now.trunc_subsecs(0);
+        let decision = match self.seen {
+            None => self.at_start(now),
+            Some(seen) if now <= seen => {
+                let back = seen - now;
+                if back <= CORRECTION_MAX {
+                    return Decision::default();
+                }
+                Decision {
+                    clock_went_back: Some(back),
+                    ..Decision::default()
+                }
+            }
+            Some(seen) => self.between(seen, now),
+        };
         self.seen = Some(now);
-        self.between(seen, now)
+        if let Some(last) = decision.run.last() {
+            self.closed = last.event != EveningEvent::Reopen;
+        }
+        decision
     }
 
     fn at_start(&self, now: DateTime<Utc>) -> Decision {
         let state = self.evening.state_at(now);
-        // A time in the future comes from a wrong clock; one extra cleanup is the safer choice.
-        let believable = |at: &DateTime<Utc>| *at <= now + CORRECTION_MAX;
-        let done = self.done.filter(believable);
-        let broken_off = self
+        let past = self.past.believable(now);
+        let broken_off = past
             .begun
-            .filter(believable)
-            .filter(|begun| done.is_none_or(|done| done < *begun));
+            .filter(|begun| past.done.is_none_or(|done| done < *begun));
         let Some(at) = state.last_cleanup.filter(|_| state.closed) else {
             return self.without_window(now, broken_off, state.last_reopen);
         };
         let of_this_evening = |moment: DateTime<Utc>| moment >= at;
-        let event = match (broken_off, done) {
-            (Some(begun), _) if of_this_evening(begun) => EveningEvent::Resume,
-            (_, Some(done)) if of_this_evening(done) => EveningEvent::StillClosed,
-            _ => EveningEvent::Cleanup,
+        let event = if broken_off.is_some_and(of_this_evening) {
+            EveningEvent::Resume
+        } else if past.done.is_some_and(of_this_evening) {
+            EveningEvent::StillClosed
+        } else if past.last_up.is_some_and(|last_up| last_up < at) {
+            EveningEvent::Cleanup
+        } else {
+            return Decision::default();
         };
         Decision {
             run: vec![Occurrence { at, event }],
@@ -257,8 +312,12 @@ mod tests {
     #[test]
     fn a_cleanup_that_was_begun_and_not_done_is_finished_while_its_window_is_open() {
         let start = |evening: Evening, begun: &str, done: Option<&str>, now| {
-            let mut due = Due::new(evening, done.map(at)).with_begun(Some(at(begun)));
-            let decision = due.due(at(now));
+            let past = Past {
+                done: done.map(at),
+                begun: Some(at(begun)),
+                last_up: None,
+            };
+            let decision = Due::new(evening, past).due(at(now));
             let events: Vec<EveningEvent> = decision.run.iter().map(|it| it.event).collect();
             (events, decision.passed_over.len())
         };

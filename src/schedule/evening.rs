@@ -17,7 +17,7 @@
 //! time that an autumn change repeats counts once, the first time. (Expressions with a `*` in hours, minutes or
 //! seconds are intervals and follow elapsed time.)
 
-use chrono::{DateTime, SubsecRound, TimeZone, Utc};
+use chrono::{DateTime, SubsecRound, TimeZone, Timelike, Utc};
 use chrono_tz::Tz;
 use croner::Cron;
 use croner::errors::CronError;
@@ -146,6 +146,35 @@ impl Evening {
             last_reopen,
             next_cleanup: next(&self.cleanup),
             next_reopen: next(&self.reopen),
+        }
+    }
+
+    /// When the next cleanup and the next reopening come, in local time, for people.
+    pub fn outlook(&self, now: DateTime<Utc>) -> String {
+        let state = self.state_at(now);
+        let shown = |at: DateTime<Utc>| {
+            let at = at.with_timezone(&self.zone);
+            match at.second() {
+                0 => at.format("%a %Y-%m-%d %H:%M %Z").to_string(),
+                _ => at.format("%a %Y-%m-%d %H:%M:%S %Z").to_string(),
+            }
+        };
+        let zone = self.zone.name();
+        match (state.next_cleanup, state.next_reopen) {
+            (Some(cleanup), Some(reopen)) => format!(
+                "the next cleanup is on {}, the next reopening on {} ({zone})",
+                shown(cleanup),
+                shown(reopen)
+            ),
+            (Some(cleanup), None) => format!(
+                "the next cleanup is on {}, and the pool opens again at once ({zone})",
+                shown(cleanup)
+            ),
+            (None, Some(reopen)) => format!(
+                "there is no cleanup; always-hot models come back on {} ({zone})",
+                shown(reopen)
+            ),
+            (None, None) => "there is no cleanup".to_owned(),
         }
     }
 

@@ -22,13 +22,13 @@ mod turns;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 
-pub use due::{CORRECTION_MAX, Decision, Due, LATE_MAX, Occurrence, PassedOver};
+pub use due::{CORRECTION_MAX, Decision, Due, LATE_MAX, Occurrence, PassedOver, Past};
 pub use evening::{Evening, EveningEvent, EveningState, ScheduleError};
 
 use turns::Turns;
@@ -36,18 +36,61 @@ use turns::Turns;
 const EACH_MINUTE: &str = "0 * * * * *";
 
 type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Act = dyn Fn(EveningEvent) -> Ending + Send + Sync;
 
 /// The running schedule. Dropping it does not stop it; [`Schedule::stop`] does.
 pub struct Schedule {
+    shared: Arc<Shared>,
+    /// Its jobs wake `shared`. A changed schedule has a scheduler of its own.
+    scheduler: tokio::sync::Mutex<JobScheduler>,
+}
+
+/// Another evening with its jobs, before it counts.
+pub struct Prepared {
+    evening: Evening,
     scheduler: JobScheduler,
-    stopped: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared")
+            .field("evening", &self.evening)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What all jobs share, whichever schedule they belong to.
+struct Shared {
+    due: Mutex<Due>,
+    clock: Box<dyn Fn() -> DateTime<Utc> + Send + Sync>,
+    turns: Turns,
+    act: Box<Act>,
+    stopped: AtomicBool,
 }
 
 impl std::fmt::Debug for Schedule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Schedule")
-            .field("stopped", &self.stopped)
+            .field("stopped", &self.shared.stopped)
             .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Carries out what has become due, unless somebody else does already.
+    async fn look(&self) {
+        if self.stopped.load(Ordering::Acquire) {
+            return;
+        }
+        let decision = self.due().due((self.clock)());
+        let events = log_decision(decision);
+        if !events.is_empty() {
+            self.turns.take(events, &self.act).await;
+        }
+    }
+
+    fn due(&self) -> MutexGuard<'_, Due> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -65,78 +108,89 @@ impl Schedule {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let stopped = Arc::new(AtomicBool::new(false));
         let evening = due.evening().clone();
-        let ask: Arc<dyn Fn() -> Ending + Send + Sync> = {
-            let shared = Arc::new((Mutex::new(due), clock, Turns::default(), act));
-            let stopped = Arc::clone(&stopped);
-            Arc::new(move || {
-                let shared = Arc::clone(&shared);
-                let stopped = Arc::clone(&stopped);
-                Box::pin(async move {
-                    let (due, clock, turns, act) = &*shared;
-                    if stopped.load(Ordering::Acquire) {
-                        return;
-                    }
-                    let decision = due
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .due(clock());
-                    let events = log_decision(decision);
-                    if !events.is_empty() {
-                        turns.take(events, act).await;
-                    }
-                })
-            })
-        };
-
-        let scheduler = JobScheduler::new()
-            .await
-            .map_err(|source| ScheduleError::Start { source })?;
-        let schedule = Schedule { scheduler, stopped };
-        let rules = [&evening.cleanup, &evening.reopen];
-        for rule in rules.into_iter().flatten() {
-            let ask = Arc::clone(&ask);
-            Job::new_async_tz(rule.expression.as_str(), evening.zone(), move |_, _| ask())
-                .map(|job| schedule.add(job))
-                .map_err(|source| ScheduleError::Job {
-                    field: rule.field,
-                    expression: rule.expression.clone(),
-                    source,
-                })?
-                .await?;
-        }
-        if rules.iter().any(|rule| rule.is_some()) {
-            let start = |source| ScheduleError::Start { source };
-            let first = Arc::clone(&ask);
-            schedule
-                .add(Job::new_one_shot_async(Duration::ZERO, move |_, _| first()).map_err(start)?)
-                .await?;
-            schedule
-                .add(Job::new_async(EACH_MINUTE, move |_, _| ask()).map_err(start)?)
-                .await?;
-        }
-        schedule
-            .scheduler
-            .start()
-            .await
-            .map_err(|source| ScheduleError::Start { source })?;
-        Ok(schedule)
+        let shared = Arc::new(Shared {
+            due: Mutex::new(due),
+            clock: Box::new(clock),
+            turns: Turns::default(),
+            act: Box::new(move |event| -> Ending { Box::pin(act(event)) }),
+            stopped: AtomicBool::new(false),
+        });
+        let scheduler = with_jobs(&shared, &evening).await?;
+        start(&scheduler).await?;
+        Ok(Schedule {
+            shared,
+            scheduler: tokio::sync::Mutex::new(scheduler),
+        })
     }
 
-    async fn add(&self, job: Job) -> Result<(), ScheduleError> {
-        self.scheduler
-            .add(job)
-            .await
-            .map(|_| ())
-            .map_err(|source| ScheduleError::Start { source })
+    /// What another evening needs to take the place of this one; nothing changes yet.
+    ///
+    /// # Errors
+    /// Like [`Schedule::start`].
+    pub async fn prepare(&self, evening: Evening) -> Result<Prepared, ScheduleError> {
+        let scheduler = with_jobs(&self.shared, &evening).await?;
+        Ok(Prepared { evening, scheduler })
+    }
+
+    /// The prepared evening counts from now on. An event that is running is not cut. What the change itself calls
+    /// for is carried out by the first look of the new jobs.
+    ///
+    /// # Errors
+    /// When the new jobs cannot be started. The new evening counts, but each of its times may come up to a minute late.
+    pub async fn change(&self, prepared: Prepared) -> Result<(), ScheduleError> {
+        let Prepared { evening, scheduler } = prepared;
+        let mut current = self.scheduler.lock().await;
+        self.shared.due().change(evening, (self.shared.clock)());
+        start(&scheduler).await?;
+        let mut older = std::mem::replace(&mut *current, scheduler);
+        if let Err(error) = older.shutdown().await {
+            tracing::warn!(%error, "the jobs of the evening schedule from before did not stop cleanly");
+        }
+        Ok(())
     }
 
     /// Stops the schedule. An event that is running is not cut.
-    pub async fn stop(mut self) -> Result<(), JobSchedulerError> {
-        self.stopped.store(true, Ordering::Release);
-        self.scheduler.shutdown().await
+    pub async fn stop(&self) -> Result<(), JobSchedulerError> {
+        self.shared.stopped.store(true, Ordering::Release);
+        self.scheduler.lock().await.shutdown().await
     }
+}
+
+/// A scheduler that wakes `shared` at the times of this evening, each minute, and once when it starts.
+async fn with_jobs(shared: &Arc<Shared>, evening: &Evening) -> Result<JobScheduler, ScheduleError> {
+    let failed = |source| ScheduleError::Start { source };
+    let ask = || {
+        let shared = Arc::clone(shared);
+        move || -> Ending {
+            let shared = Arc::clone(&shared);
+            Box::pin(async move { shared.look().await })
+        }
+    };
+    let scheduler = JobScheduler::new().await.map_err(failed)?;
+    let rules = [&evening.cleanup, &evening.reopen];
+    for rule in rules.into_iter().flatten() {
+        let ask = ask();
+        let job = Job::new_async_tz(rule.expression.as_str(), evening.zone(), move |_, _| ask());
+        let job = job.map_err(|source| ScheduleError::Job {
+            field: rule.field,
+            expression: rule.expression.clone(),
+            source,
+        })?;
+        scheduler.add(job).await.map_err(failed)?;
+    }
+    let first = ask();
+    let first = Job::new_one_shot_async(Duration::ZERO, move |_, _| first()).map_err(failed)?;
+    scheduler.add(first).await.map_err(failed)?;
+    let watch = ask();
+    let watch = Job::new_async(EACH_MINUTE, move |_, _| watch()).map_err(failed)?;
+    scheduler.add(watch).await.map_err(failed)?;
+    Ok(scheduler)
+}
+
+async fn start(scheduler: &JobScheduler) -> Result<(), ScheduleError> {
+    let started = scheduler.start().await;
+    started.map_err(|source| ScheduleError::Start { source })
 }
 
 /// Logs the decision, and returns the events to carry out.

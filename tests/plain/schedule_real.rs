@@ -6,7 +6,7 @@ use chrono::{TimeDelta, Timelike, Utc};
 use chrono_tz::America::Chicago;
 use chrono_tz::UTC;
 use model_pool::schedule::EveningEvent::Cleanup;
-use model_pool::schedule::{Due, Evening, Schedule, ScheduleError};
+use model_pool::schedule::{Due, Evening, Past, Schedule, ScheduleError};
 
 #[tokio::test]
 async fn a_cleanup_two_seconds_ahead_really_runs_once() {
@@ -18,7 +18,7 @@ async fn a_cleanup_two_seconds_ahead_really_runs_once() {
         .to_string();
     let evening = Evening::new(Some(&cron), Some(&open), Chicago).unwrap();
     let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
-    let schedule = Schedule::start(Due::new(evening, None), Utc::now, move |event| {
+    let schedule = Schedule::start(Due::new(evening, Past::default()), Utc::now, move |event| {
         send.send((event, Utc::now())).unwrap();
         std::future::ready(())
     })
@@ -48,7 +48,11 @@ async fn a_start_inside_the_window_really_runs_the_missed_cleanup() {
     };
     let evening = Evening::new(Some(&hour(-2)), Some(&hour(2)), UTC).unwrap();
     let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
-    let schedule = Schedule::start(Due::new(evening, None), Utc::now, move |event| {
+    let past = Past {
+        last_up: Some(Utc::now() - TimeDelta::hours(3)),
+        ..Past::default()
+    };
+    let schedule = Schedule::start(Due::new(evening, past), Utc::now, move |event| {
         send.send(event).unwrap();
         std::future::ready(())
     })
@@ -59,6 +63,61 @@ async fn a_start_inside_the_window_really_runs_the_missed_cleanup() {
         .unwrap();
     assert_eq!(event, Some(Cleanup));
     schedule.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_schedule_that_changes_while_it_runs_keeps_the_new_times_and_no_other() {
+    let around = |seconds: i64| {
+        (Utc::now() + TimeDelta::seconds(seconds))
+            .format("%S %M %H * * *")
+            .to_string()
+    };
+    let evening = |cleanup: &str, reopen: &str| Evening::new(Some(cleanup), Some(reopen), UTC);
+    let before = evening(&around(8), &around(3600)).unwrap();
+    let after = evening(&around(11), &around(7200)).unwrap();
+    let first = before.state_at(Utc::now()).next_cleanup.unwrap();
+    let second = after.state_at(Utc::now()).next_cleanup.unwrap();
+    let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let due = Due::new(before, Past::default());
+    let schedule = Schedule::start(due, Utc::now, move |event| {
+        send.send((event, Utc::now())).unwrap();
+        std::future::ready(())
+    })
+    .await
+    .unwrap();
+    let prepared = schedule.prepare(after).await.unwrap();
+    schedule.change(prepared).await.unwrap();
+    assert!(Utc::now() < first, "the machine is too slow for this test");
+    let (event, when) = tokio::time::timeout(Duration::from_secs(30), received.recv())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(event, Cleanup);
+    assert!(when >= second, "{when}, before {second}");
+    schedule.stop().await.unwrap();
+}
+
+#[test]
+fn the_next_times_are_told_as_the_clock_on_the_wall_shows_them() {
+    let noon = "2026-11-23T12:00:00Z".parse().unwrap();
+    let told = |cleanup, reopen, zone| Evening::new(cleanup, reopen, zone).unwrap().outlook(noon);
+    let (nine, seven) = (Some("0 0 21 * * *"), Some("0 0 7 * * *"));
+    assert_eq!(
+        told(nine, seven, chrono_tz::Europe::Berlin),
+        "the next cleanup is on Mon 2026-11-23 21:00 CET, the next reopening on Tue 2026-11-24 07:00 CET (Europe/Berlin)"
+    );
+    assert_eq!(
+        told(nine, seven, Chicago),
+        "the next cleanup is on Mon 2026-11-23 21:00 CST, the next reopening on Mon 2026-11-23 07:00 CST (America/Chicago)"
+    );
+    assert_eq!(
+        told(Some("30 0 21 * * *"), None, UTC),
+        "the next cleanup is on Mon 2026-11-23 21:00:30 UTC, and the pool opens again at once (UTC)"
+    );
+    assert_eq!(told(None, None, UTC), "there is no cleanup");
+    assert!(
+        told(None, seven, UTC).starts_with("there is no cleanup; always-hot models come back on")
+    );
 }
 
 #[test]
