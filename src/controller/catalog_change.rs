@@ -1,6 +1,7 @@
 //! A change of the catalogue: what it needs, what it is for, what it gives, and why it may be refused.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -8,6 +9,7 @@ use super::snapshot::measured_as;
 use catalog::{
     Catalog, CatalogError, Changes, Entry, EstimateError, Measured, NeedSource, Warning,
 };
+use config::Config;
 use pool::{Bytes, KindId, ModelId, ModelSpec};
 use store::Measurements;
 
@@ -48,6 +50,7 @@ pub(super) enum Change {
         reply: Reply<()>,
     },
     Reload {
+        config: Arc<Config>,
         changes: Changes,
         warnings: Vec<Warning>,
         reply: Reply<(Changes, Vec<Warning>)>,

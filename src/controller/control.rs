@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -23,7 +24,7 @@ use super::remote_device;
 use super::snapshot::Snapshot;
 use super::usage::Usage;
 use super::vital::{Heartbeat, OnPanic};
-use config::Config;
+use config::{Config, LiveConfig};
 use pool::{Event, Pool, ReplicaId, Time};
 use store::Store;
 
@@ -40,7 +41,9 @@ pub(super) struct Control {
     pub heartbeat: Option<Heartbeat>,
     pub pool: Pool,
     pub clock: Clock,
+    /// The configuration that this loop goes by; a reload replaces it, and `live` for everybody else.
     pub config: Arc<Config>,
+    pub live: LiveConfig,
     pub store: Arc<Store>,
     pub folders: Folders,
     pub models: Models,
@@ -67,16 +70,18 @@ impl Control {
         inbox: mpsc::UnboundedSender<Message>,
         jobs: mpsc::UnboundedSender<Job>,
     ) -> (Control, Start) {
+        let config = parts.config.get();
         let control = Control {
             _on_panic: OnPanic::new(&parts.guardians),
             heartbeat: parts.heartbeat,
             pool: Pool::new(
-                parts.config.limits(),
+                config.limits(),
                 parts.night,
                 ReplicaId(parts.last_replica + 1),
             ),
             clock: parts.clock,
-            config: parts.config,
+            config,
+            live: parts.config,
             store: parts.store,
             folders: Folders {
                 executable: parts.executable,
@@ -128,7 +133,7 @@ impl Control {
         }];
         news.extend(events);
         let mut answers = VecDeque::new();
-        loop {
+        let idle_matters = loop {
             let answer = self.pool.step_all(now, news);
             self.wake = answer.wake;
             for action in answer.actions {
@@ -136,8 +141,16 @@ impl Control {
             }
             match answers.pop_front() {
                 Some(event) => news = vec![event],
-                None => break,
+                None => break answer.idle_matters,
             }
+        };
+        let mattered = self
+            .engines
+            .idle_matters
+            .swap(idle_matters, Ordering::AcqRel);
+        if idle_matters && !mattered {
+            // A replica may have become idle after its gate was read and before it knew that this matters.
+            let _ = self.inbox.send(Message::SeatFreed);
         }
         self.publishing.outdated();
         if self.orders.has_settled() {

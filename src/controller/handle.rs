@@ -15,7 +15,8 @@ use super::routing::{Route, Routes};
 use super::seats_taken::{SeatsTaken, guests_of};
 use super::snapshot::Snapshot;
 use super::watch::LoadPath;
-use catalog::{Changes, Entry, Warning};
+use catalog::{BrokenModel, Changes, Entry, Warning};
+use config::Config;
 use pool::{Command, KeyId, LoadOrder, OrderId, Outcome, Plan, Refusal, Ticket};
 use store::{Store, StoredRecord};
 
@@ -114,6 +115,16 @@ impl Handle {
         self.routes.load().catalog.closest(name)
     }
 
+    /// Model files that cannot be used, by the name of the model.
+    pub fn broken(&self) -> Vec<BrokenModel> {
+        self.routes.load().catalog.broken().to_vec()
+    }
+
+    /// The model that this name probably means, if its file is broken and it is not served.
+    pub fn broken_model(&self, name: &str) -> Option<BrokenModel> {
+        self.routes.load().catalog.broken_model(name).cloned()
+    }
+
     /// A seat on a ready replica, or a place in the queue. `conversation` stands for what the request goes on
     /// with: of several replicas it prefers the one that has computed that before.
     pub fn seat(&self, route: &Route, key: KeyId, conversation: Option<u64>) -> Result<Seat, Busy> {
@@ -201,11 +212,15 @@ impl Handle {
         answer.await.map_err(|_| ChangeError::Gone)?
     }
 
-    /// Reads the catalogue's files again and changes only what changed.
-    pub async fn reload(&self) -> Result<(Changes, Vec<Warning>), ChangeError> {
+    /// Reads the catalogue's files again, as this configuration names them, and changes only what changed. If they
+    /// can be read, the configuration is in force when this returns, and otherwise nothing has changed.
+    pub async fn reload(
+        &self,
+        config: Arc<Config>,
+    ) -> Result<(Changes, Vec<Warning>), ChangeError> {
         let (reply, answer) = oneshot::channel();
         self.inbox
-            .send(Message::Reload { reply })
+            .send(Message::Reload { config, reply })
             .map_err(|_| ChangeError::Gone)?;
         answer.await.map_err(|_| ChangeError::Gone)?
     }

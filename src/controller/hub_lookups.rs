@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
 use super::catalog_change::ChangeError;
-use config::Config;
+use config::LiveConfig;
 use pool::{Span, Time};
 use source::Sources;
 
@@ -16,7 +16,7 @@ const MISSED_FOR: Span = Span::from_secs(60);
 const MISSED_MAX: usize = 256;
 /// Names that the hub is asked for in a minute because of users: whoever invents names must not have the
 /// hub turn all of the lab away.
-const LOOKS: u32 = 60;
+pub(super) const LOOKS: u32 = 60;
 const LOOKS_WITHIN: Span = Span::from_secs(60);
 const HOUR: Span = Span::from_secs(3600);
 
@@ -47,39 +47,37 @@ pub enum HubRegistrationError {
 #[derive(Debug)]
 pub(super) struct HubLookups {
     pub sources: Arc<Sources>,
-    pub config: Arc<Config>,
+    pub config: LiveConfig,
     missed: Mutex<VecDeque<(String, Time, String)>>,
     pub looks: Rate,
     pub registered: Rate,
 }
 
-/// When something was last done, of what may be done so many times within a time.
+/// When something was last done, of what may be done only so many times within a time.
 #[derive(Debug)]
 pub(super) struct Rate {
     what: &'static str,
-    most: u32,
     within: Span,
     done: Mutex<VecDeque<Time>>,
 }
 
 impl Rate {
-    fn new(what: &'static str, most: u32, within: Span) -> Rate {
+    fn new(what: &'static str, within: Span) -> Rate {
         Rate {
             what,
-            most,
             within,
             done: Mutex::default(),
         }
     }
 
-    /// Once more, if that may be.
-    pub fn take(&self, now: Time) -> Result<(), HubRegistrationError> {
+    /// Once more, if that is not more than `most` times.
+    pub fn take(&self, now: Time, most: u32) -> Result<(), HubRegistrationError> {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         done.retain(|at| *at + self.within > now);
         match done.front() {
-            Some(first) if done.len() >= self.most as usize => Err(HubRegistrationError::TooMany {
+            Some(first) if done.len() >= most as usize => Err(HubRegistrationError::TooMany {
                 what: self.what,
-                most: self.most,
+                most,
                 within: self.within,
                 retry: (*first + self.within).since(now),
             }),
@@ -100,10 +98,10 @@ impl Rate {
 }
 
 impl HubLookups {
-    pub fn new(sources: Arc<Sources>, config: Arc<Config>) -> HubLookups {
+    pub fn new(sources: Arc<Sources>, config: LiveConfig) -> HubLookups {
         HubLookups {
-            looks: Rate::new("asked for", LOOKS, LOOKS_WITHIN),
-            registered: Rate::new("brought in", config.catalog.unknown_per_hour, HOUR),
+            looks: Rate::new("asked for", LOOKS_WITHIN),
+            registered: Rate::new("brought in", HOUR),
             missed: Mutex::default(),
             sources,
             config,
@@ -130,21 +128,23 @@ mod tests {
 
     #[test]
     fn so_many_within_a_time_and_the_refusal_says_when_there_is_room_again() {
-        let rate = Rate::new("brought in", 3, HOUR);
+        let rate = Rate::new("brought in", HOUR);
         for minute in 0..3 {
-            rate.take(Time(minute * 60_000)).expect("room");
+            rate.take(Time(minute * 60_000), 3).expect("room");
         }
-        let full = rate.take(Time(180_000)).expect_err("full").to_string();
+        let full = rate.take(Time(180_000), 3).expect_err("full").to_string();
         assert!(
             full.contains("3 models") && full.contains("57 min"),
             "{full}"
         );
         rate.give_back(Time(60_000));
-        rate.take(Time(180_000))
+        rate.take(Time(180_000), 3)
             .expect("what came to nothing is free");
-        assert!(rate.take(Time(3_599_999)).is_err());
-        rate.take(Time(3_600_000))
+        assert!(rate.take(Time(3_599_999), 3).is_err());
+        rate.take(Time(3_600_000), 3)
             .expect("the first is an hour old");
         assert_eq!(rate.done.lock().unwrap().len(), 3, "no more are remembered");
+        rate.take(Time(3_600_000), 4).expect("more may be");
+        assert!(rate.take(Time(3_600_001), 2).is_err(), "fewer may be");
     }
 }

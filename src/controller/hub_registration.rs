@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::catalog_change::{BYTES_LABEL, ChangeError, LABEL, NamedBy, Terms};
 use super::handle::Handle;
-use super::hub_lookups::HubRegistrationError;
+use super::hub_lookups::{HubRegistrationError, LOOKS};
 use super::routing::Route;
 use catalog::{Entry, Source};
 use pool::{Bytes, Remedy};
@@ -24,7 +24,8 @@ impl Handle {
         by: NamedBy,
     ) -> Result<Arc<Route>, HubRegistrationError> {
         let now = self.clock.now();
-        let settings = &self.hub_lookups.config.catalog;
+        let config = self.hub_lookups.config.get();
+        let settings = &config.catalog;
         if name.split('/').count() != 2 || name.len() > NAME_BYTES_MAX {
             let name = name.to_owned();
             return Err(HubRegistrationError::NoName { name });
@@ -56,15 +57,17 @@ impl Handle {
             },
             "pool_config": {"labels": {LABEL: by.word()}},
         });
-        let (entry, _) = Entry::from_document(
-            &document,
-            Source::Registered,
-            &self.hub_lookups.config,
-            known.reference(),
-        )
-        .map_err(|_| HubRegistrationError::NoName {
-            name: name.to_owned(),
-        })?;
+        let (entry, _) =
+            Entry::from_document(&document, Source::Registered, &config, known.reference())
+                .map_err(|error| match name.contains(':') {
+                    // It may be a name whose quantization is not for this engine.
+                    true => HubRegistrationError::NotThere {
+                        message: error.to_string(),
+                    },
+                    false => HubRegistrationError::NoName {
+                        name: name.to_owned(),
+                    },
+                })?;
         let Some(fetch) = &entry.fetch else {
             let message = format!(
                 "{} fetches by itself, so that nobody knows whether there is a {name}; set catalog.unknown_engine to one that the pool fetches for",
@@ -73,7 +76,7 @@ impl Handle {
             return Err(HubRegistrationError::NotThere { message });
         };
         if by == NamedBy::User {
-            self.hub_lookups.looks.take(now)?;
+            self.hub_lookups.looks.take(now, LOOKS)?;
         }
         let bytes = match self.hub_lookups.sources.look(fetch).await {
             Ok(bytes) => bytes,
@@ -88,7 +91,8 @@ impl Handle {
         };
         document["pool_config"]["labels"][BYTES_LABEL] = json!(bytes.to_string());
         if by == NamedBy::User {
-            self.hub_lookups.registered.take(now)?;
+            let most = settings.unknown_per_hour;
+            self.hub_lookups.registered.take(now, most)?;
         }
         match self.register_under(document, terms(bytes)).await {
             Ok(_) => tracing::info!(

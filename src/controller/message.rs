@@ -1,17 +1,19 @@
 //! What the loop hears: requests and orders of its handle, reports of its tasks, and what comes with them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::catalog_change::{Change, ChangeError, Figured, Terms};
 use super::gate::Lease;
 use catalog::{Changes, Warning};
+use config::Config;
 use engine::{ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
-    Command, DeviceId, FetchEnd, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan, Refusal,
-    ReplicaId, Ticket, Tier, Time,
+    Command, DeviceId, FetchEnd, KeepAlive, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan,
+    Refusal, ReplicaId, Ticket, Tier, Time,
 };
 
 pub(super) enum Message {
@@ -28,6 +30,11 @@ pub(super) enum Message {
         replica: ReplicaId,
     },
     SeatFreed,
+    /// A request has ended that said how long its replica stays.
+    KeptAlive {
+        replica: ReplicaId,
+        keep: KeepAlive,
+    },
     /// Whoever watches the loop wants a sign of it.
     Sign {
         asked: Time,
@@ -52,6 +59,8 @@ pub(super) enum Message {
         reply: oneshot::Sender<Result<(), ChangeError>>,
     },
     Reload {
+        /// What is in force if the files can be read.
+        config: Arc<Config>,
         reply: oneshot::Sender<Result<(Changes, Vec<Warning>), ChangeError>>,
     },
     Report {

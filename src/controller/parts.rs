@@ -8,7 +8,7 @@ use super::clock::Clock;
 use super::seats_taken::SeatsTaken;
 use super::vital::Heartbeat;
 use catalog::Catalog;
-use config::Config;
+use config::LiveConfig;
 use engine::{Guardians, Resolved};
 use inventory::Inventory;
 use pool::Cordon;
@@ -17,7 +17,7 @@ use store::{KeptWish, Measurements, Store};
 
 /// Everything the controller is made of.
 pub struct Parts {
-    pub config: Arc<Config>,
+    pub config: LiveConfig,
     pub catalog: Catalog,
     pub measurements: Measurements,
     pub store: Arc<Store>,

@@ -10,11 +10,11 @@ use super::message::Message;
 use super::remote_device;
 use super::routing::Routes;
 use super::snapshot::ModelFacts;
-use catalog::{Catalog, Changes, DeviceConstraint, DeviceFacts, Entry, Source, Warning};
+use catalog::{Catalog, Changes, Entry, Source, Warning};
 use config::Config;
 use engine::weights_mark;
-use pool::{DeviceId, Event, FetchEnd, ModelId, Remedy};
-use store::Store;
+use pool::{Event, FetchEnd, ModelId, Remedy};
+use store::{Store, StoreFault};
 
 /// The figures of some entries. Blocking: reads the headers of the models' files.
 pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known: &Known) -> Specs {
@@ -108,40 +108,6 @@ impl Control {
         events
     }
 
-    /// The devices that the model's file allows; `None`: all.
-    fn allowed(&self, name: &str, constraint: &DeviceConstraint) -> Option<BTreeSet<DeviceId>> {
-        if constraint.is_empty() {
-            return None;
-        }
-        let infos = || self.devices.known.values().map(|device| &device.info);
-        let allowed: BTreeSet<DeviceId> = infos()
-            .filter(|info| {
-                constraint.allows(DeviceFacts {
-                    name: &info.name,
-                    uuid: info.uuid.as_deref(),
-                    index: info.index,
-                    product: info.product_name.as_deref(),
-                    labels: &info.labels,
-                })
-            })
-            .map(|info| info.id)
-            .collect();
-        if allowed.is_empty() {
-            let there: Vec<String> = infos()
-                .map(|info| match &info.product_name {
-                    Some(product) => format!("{} ({product})", info.name),
-                    None => info.name.clone(),
-                })
-                .collect();
-            tracing::error!(
-                model = name,
-                "pool_config.devices allows none of the devices, so the model cannot be loaded; there are {}",
-                there.join(", ")
-            );
-        }
-        Some(allowed)
-    }
-
     /// Starts the next change of the catalogue, if none is under way: two changes never start from
     /// the same catalogue.
     pub(super) fn next_change(&mut self) {
@@ -159,6 +125,14 @@ impl Control {
             let figured = prepare(change, catalog, config, &store, known).await;
             let _ = inbox.send(Message::Figured(Box::new(figured)));
         });
+    }
+
+    /// The configuration that was read again is everybody's from now on. Gives what the core must hear.
+    fn put_in_force(&mut self, config: Arc<Config>) -> Event {
+        let limits = config.limits();
+        self.config = Arc::clone(&config);
+        self.live.set(config);
+        Event::LimitsSet { limits }
     }
 
     pub(super) fn figured(&mut self, figured: Figured) {
@@ -179,7 +153,11 @@ impl Control {
             },
             None => FetchEnd::Here,
         };
-        let mut events = self.take_catalog(catalog, specs);
+        let mut events = Vec::new();
+        if let Change::Reload { config, .. } = &change {
+            events.push(self.put_in_force(Arc::clone(config)));
+        }
+        events.extend(self.take_catalog(catalog, specs));
         if let Change::Fetched { model } = change {
             events.push(Event::FetchEnded { model, end });
         }
@@ -192,6 +170,7 @@ impl Control {
                 changes,
                 warnings,
                 reply,
+                ..
             } => drop(reply.send(Ok((changes, warnings)))),
             Change::Figure | Change::Fetched { .. } | Change::Failed => {}
         }
@@ -230,7 +209,12 @@ async fn prepare(
         },
         Message::Remove { name, reply } => {
             let mut newer = catalog.clone();
+            let is_broken = newer.forget_broken_registration(&name);
             let removed = match newer.get(&name) {
+                None if is_broken => {
+                    let kept = store.remove_registration(&name).await;
+                    kept.map(|_| ()).map_err(not_saved)
+                }
                 None => Err(ChangeError::Unknown { name }),
                 Some(entry) if entry.source != Source::Registered => Err(ChangeError::FromFile {
                     name,
@@ -240,9 +224,7 @@ async fn prepare(
                     let name = entry.name.clone();
                     newer.remove(&name);
                     let kept = store.remove_registration(&name).await;
-                    kept.map(|_| ()).map_err(|fault| ChangeError::NotSaved {
-                        message: fault.to_string(),
-                    })
+                    kept.map(|_| ()).map_err(not_saved)
                 }
             };
             match removed {
@@ -257,12 +239,17 @@ async fn prepare(
                 }
             }
         }
-        Message::Reload { reply } => {
-            let old = catalog.clone();
-            let read = tokio::task::spawn_blocking(move || reload(&old, &config, &known)).await;
+        Message::Reload {
+            config: newer_config,
+            reply,
+        } => {
+            let (old, with) = (catalog.clone(), Arc::clone(&newer_config));
+            let read =
+                tokio::task::spawn_blocking(move || reload(&old, (&config, &with), &known)).await;
             match read {
                 Ok(Ok((newer, specs, changes, warnings))) => Figured {
                     change: Change::Reload {
+                        config: newer_config,
                         changes,
                         warnings,
                         reply,
@@ -323,32 +310,47 @@ async fn register(
         return Err(ChangeError::Estimate { name, source });
     }
     let saved = store.save_registration(&name, &kept).await;
-    saved.map_err(|fault| ChangeError::NotSaved {
-        message: fault.to_string(),
-    })?;
+    saved.map_err(not_saved)?;
     Ok((catalog, specs, warnings))
 }
 
-/// The files again, with the registered models on top. Only what changed is figured anew.
+fn not_saved(fault: StoreFault) -> ChangeError {
+    ChangeError::NotSaved {
+        message: fault.to_string(),
+    }
+}
+
+/// Logs every model file that cannot be used.
+pub fn log_broken(catalog: &Catalog) {
+    for broken in catalog.broken() {
+        let instead = match broken.serves_last_good {
+            true => "its last good version is served",
+            false => "it is not served; everything else is",
+        };
+        let (model, error) = (&broken.name, &broken.error);
+        tracing::error!(model, "the model's file is broken, {instead}: {error}");
+    }
+}
+
+/// The files again; registered models stay. Only what changed is figured anew; that is everything, if the general
+/// settings of models did. `configs`: the one so far, and the one that is to be in force.
 fn reload(
     old: &Catalog,
-    config: &Config,
+    configs: (&Config, &Config),
     known: &Known,
 ) -> Result<(Catalog, Specs, Changes, Vec<Warning>), ChangeError> {
-    let (mut newer, warnings) = Catalog::load(config)?;
-    for entry in old
-        .entries()
-        .values()
-        .filter(|entry| entry.source == Source::Registered)
-    {
-        newer.insert(entry.clone())?;
-    }
+    let (before, config) = configs;
+    let (newer, warnings) = old.reread(config)?;
+    log_broken(&newer);
     let changes = old.changes(&newer);
     let mut names: BTreeSet<String> = changes.added.iter().cloned().collect();
     names.extend(changes.changed.iter().cloned());
     // Somebody may have removed what was fetched, or brought it.
     let fetched = newer.entries().values().filter(|it| it.fetch.is_some());
     names.extend(fetched.map(|entry| entry.name.clone()));
+    if before.pool != config.pool {
+        names.extend(newer.entries().keys().cloned());
+    }
     let names: Vec<String> = names.into_iter().collect();
     let specs = figure(&newer, &names, config, known);
     Ok((newer, specs, changes, warnings))

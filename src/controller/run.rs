@@ -43,7 +43,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         inbox.downgrade(),
         events.clone(),
         names,
-        keeper::Trimming::new(parts.clock, &parts.config),
+        keeper::Trimming::new(parts.clock, parts.config.clone()),
     ));
     let numbers = Arc::new(AtomicU64::new(parts.last_order + 1));
     let (mut control, start) = Control::new(parts, inbox, jobs);
@@ -60,7 +60,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         load_path: Arc::clone(&control.publishing.load_path),
         hub_lookups: Arc::new(HubLookups::new(
             Arc::clone(&control.fetches.sources),
-            Arc::clone(&control.config),
+            control.live.clone(),
         )),
     };
     let task = tokio::spawn(async move {
@@ -155,6 +155,7 @@ impl Control {
             }
             Message::Drained { replica } => self.turn(Event::Drained { replica }),
             Message::SeatFreed => self.turn(Event::Woke),
+            Message::KeptAlive { replica, keep } => self.turn(Event::KeptAlive { replica, keep }),
             Message::Sign { asked } => self.publishing.answered.store(asked.0, Ordering::Relaxed),
             Message::Order {
                 order,

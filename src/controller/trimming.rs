@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::clock::Clock;
-use config::Config;
+use config::LiveConfig;
 use pool::{Span, Time};
 use store::{Retention, Store, StoreFault};
 
@@ -26,20 +26,16 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct Trimming {
     clock: Clock,
-    keep: Retention,
+    config: LiveConfig,
     stage: Stage,
     due: Time,
 }
 
 impl Trimming {
     /// The first round begins at once.
-    pub fn new(clock: Clock, config: &Config) -> Trimming {
-        let history = &config.state.history;
+    pub fn new(clock: Clock, config: LiveConfig) -> Trimming {
         Trimming {
-            keep: Retention {
-                age: history.keep.0,
-                rows: history.rows_max,
-            },
+            config,
             stage: Stage::History,
             due: clock.now(),
             clock,
@@ -78,10 +74,14 @@ impl Trimming {
 
     /// Whether there is more of the same to do.
     async fn write(&self, store: &Store) -> Result<bool, StoreFault> {
-        let now = self.clock.now();
+        let (now, config) = (self.clock.now(), self.config.get());
+        let keep = Retention {
+            age: config.state.history.keep.0,
+            rows: config.state.history.rows_max,
+        };
         match self.stage {
-            Stage::History => Ok(store.forget_history(now, self.keep).await? > 0),
-            Stage::Audit => Ok(store.forget_audit(now, self.keep).await? > 0),
+            Stage::History => Ok(store.forget_history(now, keep).await? > 0),
+            Stage::Audit => Ok(store.forget_audit(now, keep).await? > 0),
             Stage::Usage => Ok(store.forget_usage().await? > 0),
             Stage::Facts => store.forget_facts().await.map(|_| false),
             Stage::Space => store.give_space_back().await,

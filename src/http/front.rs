@@ -1,7 +1,8 @@
 //! From the edge to the routes and back: every request gets its id, its client's address and its bounds here, and
 //! every answer its headers. Answers of the Messages API get Anthropic's `request-id`, and their errors Anthropic's
-//! form, because a request can be refused before its route runs.
+//! form, because a request can be refused before its route runs; errors of Ollama's API get Ollama's form.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,10 +17,12 @@ use hyper::body::Body as _;
 use hyper::body::Incoming;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
+use tower::{Layer, Service};
 use tracing::Instrument;
 
 use crate::auth::actor::RequestId;
-use crate::dialect::anthropic;
+use crate::cors;
+use crate::dialect::{anthropic, ollama};
 use crate::edge::record::{self, Record};
 use crate::edge::{self, Answer, Edge, Exchange, Sent, Turn, throw_away};
 use crate::error::Failure;
@@ -31,8 +34,6 @@ use controller::Clock;
 pub(super) struct Front {
     pub app: App,
     pub router: Router,
-    /// The same for web pages of other origins, where any may ask.
-    pub for_pages: Option<Router>,
 }
 
 impl Front {
@@ -63,11 +64,7 @@ impl Answer for Front {
         peer: SocketAddr,
         turn: Turn,
     ) -> Response<Sent> {
-        let Front {
-            app,
-            router,
-            for_pages,
-        } = self;
+        let Front { app, router } = self;
         let edge = Arc::clone(&app.edge);
         let (mut parts, body) = request.into_parts();
         let id = Edge::sent_id(&parts.headers);
@@ -79,8 +76,12 @@ impl Answer for Front {
         let exchange = Exchange::begin(&edge, turn, clock, text, &parts, client.address);
         let (path, version) = (parts.uri.path().to_owned(), parts.version);
         let checked = edge.check(&parts);
-        let for_pages = for_pages.filter(|_| edge.is_inference(&path));
-        let router = for_pages.unwrap_or(router);
+        let is_inference = edge.is_inference(&path);
+        let cors = is_inference
+            .then(|| cors::layer(&app.config().server))
+            .flatten();
+        let is_anthropic = anthropic::is_route(&path)
+            || (anthropic::is_models_route(&path) && anthropic::speaks(&parts.headers));
         let waits = parts.headers.contains_key(header::EXPECT);
         let (mut response, is_over) = match checked {
             Err(failure) => {
@@ -99,8 +100,17 @@ impl Answer for Front {
                     }
                 };
                 let request = Request::from_parts(parts, body);
-                let worked = work(router, request, &exchange.record).instrument(span);
-                let response = worked.await;
+                let record = &exchange.record;
+                let worked = match cors {
+                    // Around the whole table, fallbacks too.
+                    Some(cors) => {
+                        work(cors.layer(router), request, record)
+                            .instrument(span)
+                            .await
+                    }
+                    None => work(router, request, record).instrument(span).await,
+                };
+                let response = worked;
                 match outcome {
                     None => (response, true),
                     Some(outcome) => {
@@ -116,8 +126,12 @@ impl Answer for Front {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
         }
-        if anthropic::is_route(&path) {
+        if is_anthropic {
             response = anthropic::retold(response, &id).await;
+        }
+        if app.config().compat.ollama && ollama::is_route(&path, app.base())
+        {
+            response = ollama::retold(response).await;
         }
         response.headers_mut().insert("x-request-id", id);
         edge.dress(&path, response.headers_mut());
@@ -127,7 +141,10 @@ impl Answer for Front {
 }
 
 /// What the routes answer; a handler that panics is no reason to leave its client without an answer.
-async fn work(router: Router, request: Request<Body>, record: &Arc<Record>) -> Response<Body> {
+async fn work<S>(router: S, request: Request<Body>, record: &Arc<Record>) -> Response<Body>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
     let routed = tower::ServiceExt::oneshot(router, request);
     let routed = AssertUnwindSafe(routed).catch_unwind();
     match record::within(Arc::clone(record), routed).await {

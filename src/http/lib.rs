@@ -4,6 +4,7 @@
 mod admin;
 mod auth;
 mod compat;
+mod cors;
 mod dialect;
 mod dto;
 mod edge;
@@ -16,12 +17,15 @@ mod landing;
 mod metrics;
 mod openapi;
 mod paths;
+mod reload;
 mod request_ids;
 mod server;
 mod state;
 
 pub use auth::keys::{Keys, KeysError};
-pub use edge::{Edge, EdgeError, LastLines};
+pub use dialect::{Seal, SealError};
+pub use edge::{Edge, EdgeError, LastLines, TlsError, check_tls};
 pub use metrics::Metrics;
+pub use reload::{Reload, ReloadError, Reloaded, Reloading};
 pub use server::{ListenError, Server};
 pub use state::App;

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use serde_json::json;
@@ -16,7 +16,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
+use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -24,6 +24,7 @@ use crate::admin;
 use crate::auth::audit;
 use crate::auth::scraper::{self, Scraper};
 use crate::compat;
+use crate::dialect::ollama;
 use crate::edge::LOOK_EVERY;
 use crate::error::Failure;
 use crate::front::Front;
@@ -32,10 +33,10 @@ use crate::inference::routes::{
 };
 use crate::inference::upstream::quiet::quiet;
 use crate::landing;
-use crate::openapi;
+use crate::openapi::documentation;
+use crate::openapi::schemas::models::{Health, Readiness};
 use crate::paths::without_folders;
 use crate::state::App;
-use config::ServerSection;
 
 #[derive(Debug, Error)]
 #[error(
@@ -63,13 +64,7 @@ impl Server {
 
     pub fn new(listener: TcpListener, app: App) -> Server {
         let router = router(app.clone());
-        // Laid over the whole table, fallbacks too; the edge sends nothing but inference there.
-        let for_pages = cors(&app.config.server).map(|cors| router.clone().layer(cors));
-        let front = Front {
-            app,
-            router,
-            for_pages,
-        };
+        let front = Front { app, router };
         Server { listener, front }
     }
 
@@ -123,99 +118,86 @@ fn listener_at(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 fn router(app: App) -> Router {
-    let base = app.config.server.base_path.as_str().to_owned();
-    let inference = || {
-        OpenApiRouter::new()
-            .routes(routes!(completions::chat_completions))
-            .routes(routes!(completions::completions))
-            .routes(routes!(messages::create))
-            .routes(routes!(responses::create))
-            .routes(routes!(responses::get, responses::delete))
-            .routes(routes!(messages::count_tokens))
-            .routes(routes!(tokens::tokenize))
-            .routes(routes!(tokens::detokenize))
-            .routes(routes!(audio::transcriptions))
-            .routes(routes!(audio::translations))
-            .routes(routes!(audio::speech))
-            .routes(routes!(embeddings::embeddings))
-            .routes(routes!(unary_routes::rerank))
-            .routes(routes!(unary_routes::score))
-            .routes(routes!(listing::models))
-            // `{*model}` takes ids with slashes; in the document it is the plain `{model}`.
-            .route("/v1/models/{*model}", get(listing::model))
-            .route("/v1/{*rest}", any(listing::not_served))
-    };
-    let (based, api) = OpenApiRouter::new()
-        .merge(inference())
-        .merge(hot_models::routes())
-        .merge(
-            admin::routes().route_layer(axum::middleware::from_fn_with_state(
-                app.clone(),
-                audit::record,
-            )),
-        )
-        .routes(routes!(health))
-        .routes(routes!(ready))
-        .split_for_parts();
-    let mut api = api;
-    api.merge(<OneModel as utoipa::OpenApi>::openapi());
-    let document = openapi::document(api, &base);
-    let docs = utoipa_swagger_ui::SwaggerUi::new(format!("{base}/docs"))
-        .url(format!("{base}/openapi.json"), document);
-    let (alias, _) = inference().split_for_parts();
+    let base = app.base().to_owned();
+    let audited = axum::middleware::from_fn_with_state(app.clone(), audit::record);
+    let based = inference_routes()
+        .merge(admin::routes().route_layer(audited))
+        .merge(service_routes());
+    let (based, api) = compat::below_base(based, &app).split_for_parts();
+    let (alias, _) = compat::beside_openai(inference_routes(), &app).split_for_parts();
     let scrapers_alone = axum::middleware::from_extractor_with_state::<Scraper, App>(app.clone());
-    let based = compat::below_base(based, &app);
-    let alias = compat::beside_openai(alias, &app);
     Router::new()
         .nest(&base, based)
         .merge(alias)
         .route("/", get(root))
+        // Where programs look that know nothing of a base path.
+        .route("/health", get(health))
         .route(
             "/metrics",
             get(scraper::metrics).route_layer(scrapers_alone),
         )
-        .merge(docs)
+        .merge(documentation(api, &app))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .with_state(app)
 }
 
-/// Browsers may call from the configured origins. They send no cookies, and whoever may call needs a
-/// key as anybody does.
-fn cors(server: &ServerSection) -> Option<CorsLayer> {
-    let section = server.cors.as_ref()?;
-    let is_any = section.origins.iter().any(|origin| origin == "*");
-    let listed = section.origins.iter();
-    let listed = listed.filter_map(|origin| HeaderValue::from_str(origin).ok());
-    let origins = match is_any {
-        true => AllowOrigin::any(),
-        false => AllowOrigin::list(listed),
-    };
-    let layer = CorsLayer::new()
-        .allow_origin(origins)
-        .allow_methods([Method::GET, Method::POST])
-        // OpenAI's clients send a dozen headers of their own.
-        .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers(Any)
-        .max_age(section.max_age.duration());
-    Some(layer)
+/// The inference routes and the lists of models. They lie below the base path; those below `/v1` at the root, too.
+pub(crate) fn inference_routes() -> OpenApiRouter<App> {
+    let router = OpenApiRouter::new()
+        .routes(routes!(completions::chat_completions))
+        .routes(routes!(completions::completions))
+        .routes(routes!(messages::create))
+        .routes(routes!(responses::create))
+        .routes(routes!(responses::get, responses::delete))
+        .routes(routes!(messages::count_tokens))
+        .routes(routes!(tokens::tokenize))
+        .routes(routes!(tokens::detokenize))
+        .routes(routes!(audio::transcriptions))
+        .routes(routes!(audio::translations))
+        .routes(routes!(audio::speech))
+        .routes(routes!(embeddings::embeddings))
+        .routes(routes!(unary_routes::rerank))
+        .routes(routes!(unary_routes::score))
+        .routes(routes!(listing::models))
+        // `{*model}` takes ids with slashes; in the document it is the plain `{model}`.
+        .route("/v1/models/{*model}", get(listing::model))
+        .route("/v1/{*rest}", any(listing::not_served));
+    let mut router = router;
+    router.get_openapi_mut().merge(OneModel::openapi());
+    router
+}
+
+/// What is loaded, and the service's health; below the base path alone.
+pub(crate) fn service_routes() -> OpenApiRouter<App> {
+    hot_models::routes()
+        .routes(routes!(health))
+        .routes(routes!(ready))
 }
 
 /// The route with a wildcard, which the router cannot describe by itself.
-#[derive(utoipa::OpenApi)]
+#[derive(OpenApi)]
 #[openapi(paths(listing::model))]
 struct OneModel;
 
-/// Liveness: the process answers.
-#[utoipa::path(get, path = "/health", tag = "operation", responses((status = 200, description = "The process answers", example = json!({"status": "ok"}))))]
+/// Check that the process answers
+///
+/// Everybody may call this.
+#[utoipa::path(get, path = "/health", tag = "health", operation_id = "get_health", responses(
+    (status = 200, description = "The process answers", body = Health, example = json!({"status": "ok"}))))]
 async fn health() -> Response {
     Json(json!({ "status": "ok" })).into_response()
 }
 
-/// Readiness: requests are taken, loads come to an end, and what administrators ask for can be kept.
-#[utoipa::path(get, path = "/ready", tag = "operation", responses(
-    (status = 200, description = "Requests are taken", example = json!({"ready": true, "reason": null})),
-    (status = 503, description = "Shutting down, a load is stuck, or the state cannot be written", example = json!({"ready": false, "reason": "the pool is shutting down"}))))]
+/// Check that requests are served
+///
+/// Ready means that requests are accepted, loads come to an end, and changes of administrators can be stored.
+///
+/// Everybody may call this.
+#[utoipa::path(get, path = "/ready", tag = "health", operation_id = "get_readiness", responses(
+    (status = 200, description = "Requests are served", body = Readiness, example = json!({"ready": true, "reason": null, "details": []})),
+    (status = 503, description = "The service is shutting down, a load is stuck, or the state cannot be written", body = Readiness,
+        example = json!({"ready": false, "reason": "the pool is shutting down", "details": []}))))]
 async fn ready(State(app): State<App>) -> Response {
     let snapshot = app.handle.snapshot();
     let reason = if snapshot.pool.closing {
@@ -241,16 +223,34 @@ async fn ready(State(app): State<App>) -> Response {
     };
     (
         status,
-        Json(json!({ "ready": reason.is_none(), "reason": reason })),
+        Json(json!({ "ready": reason.is_none(), "reason": reason, "details": broken_files(&app) })),
     )
         .into_response()
 }
 
-/// A page for browsers. Programs find no route here.
+/// How many model files are broken. Anybody may ask, so that none is named.
+fn broken_files(app: &App) -> Vec<String> {
+    let broken = app.handle.broken();
+    let kept = broken.iter().filter(|it| it.serves_last_good).count();
+    let base = app.base();
+    match (broken.len(), kept) {
+        (0, _) => Vec::new(),
+        (all, kept) => vec![format!(
+            "{all} model {} broken, and for {kept} of {} the last good version is served; GET {base}/admin/models says what is wrong",
+            if all == 1 { "file is" } else { "files are" },
+            if all == 1 { "it" } else { "them" },
+        )],
+    }
+}
+
+/// A page for browsers. Programs find no route here, unless they look for Ollama.
 async fn root(State(app): State<App>, request: Request<Body>) -> Response {
-    let base = app.config.server.base_path.as_str();
+    let base = app.base();
     if landing::prefers_html(request.headers()) {
         return landing::page(base);
+    }
+    if app.config().compat.ollama {
+        return compat::ollama::root();
     }
     let mut answer = Failure::no_route("/", base).into_response();
     let accept = HeaderValue::from_static("accept");
@@ -259,7 +259,13 @@ async fn root(State(app): State<App>, request: Request<Body>) -> Response {
 }
 
 async fn not_found(State(app): State<App>, request: Request<Body>) -> Failure {
-    Failure::no_route(request.uri().path(), app.config.server.base_path.as_str())
+    let (path, base) = (request.uri().path(), app.base());
+    let mut failure = Failure::no_route(path, base);
+    if !app.config().compat.ollama && ollama::is_route(path, base) {
+        let message = &mut failure.body.error.message;
+        message.push_str("; Ollama's API is switched on with compat.ollama in the configuration");
+    }
+    failure
 }
 
 async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Failure {
@@ -267,7 +273,7 @@ async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Failure
         "{} does not go with {}; the routes are listed at {}/docs",
         request.method(),
         request.uri().path(),
-        app.config.server.base_path.as_str()
+        app.base()
     );
     Failure::new(
         StatusCode::METHOD_NOT_ALLOWED,

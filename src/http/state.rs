@@ -7,14 +7,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::keys::Keys;
 use crate::auth::strangers::Strangers;
+use crate::dialect::Seal;
 use crate::edge::Edge;
 use crate::inference::request::reading::Reading;
 use crate::inference::upstream::proxy::Upstream;
 use crate::metrics::Metrics;
+use crate::reload::Reload;
 use crate::request_ids::SharedIds;
 use access::limits::Limits;
 use access::oidc::Oidc;
-use config::Config;
+use config::{Config, LiveConfig};
 use controller::Handle;
 
 /// One count to clone, several times a request: what is in it is reached as if it were the handlers' own.
@@ -31,10 +33,15 @@ impl Deref for App {
 
 pub struct Parts {
     pub(super) handle: Handle,
-    pub(super) config: Arc<Config>,
+    config: LiveConfig,
+    /// `server.base_path`, which only a restart changes.
+    base: String,
+    pub(super) reload: Arc<dyn Reload>,
     pub(super) keys: Arc<Keys>,
     pub(super) limits: Arc<Limits>,
     pub(super) oidc: Option<Arc<Oidc>>,
+    /// Seals the reasoning that clients keep between turns.
+    pub(super) seal: Arc<Seal>,
     pub(super) strangers: Arc<Strangers>,
     pub(super) metrics: Metrics,
     pub(super) upstream: Arc<Upstream>,
@@ -46,24 +53,43 @@ pub struct Parts {
     pub(super) ending: CancellationToken,
 }
 
+impl Parts {
+    /// The configuration of this moment.
+    pub(super) fn config(&self) -> Arc<Config> {
+        self.config.get()
+    }
+
+    /// The path below which all routes lie.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+}
+
 impl App {
+    #[expect(clippy::too_many_arguments, reason = "each is a part of its own")]
     pub fn new(
         handle: Handle,
-        config: Arc<Config>,
+        config: LiveConfig,
+        reload: Arc<dyn Reload>,
         keys: Arc<Keys>,
         limits: Arc<Limits>,
         oidc: Option<Oidc>,
+        seal: Seal,
         metrics: Metrics,
         edge: Arc<Edge>,
     ) -> App {
-        let reading = Reading::of(&config.server);
+        let now = config.get();
+        let reading = Reading::of(&now.server);
         let started_unix_seconds = handle.clock().now().0 / 1000;
         App(Arc::new(Parts {
             handle,
+            base: now.server.base_path.as_str().to_owned(),
             config,
+            reload,
             keys,
             limits,
             oidc: oidc.map(Arc::new),
+            seal: Arc::new(seal),
             strangers: Arc::default(),
             metrics,
             upstream: Arc::default(),

@@ -13,54 +13,84 @@ use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-use super::line;
-use config::{Config, CronExpression, EveningMode};
+use config::{Config, CronExpression, EveningMode, LiveConfig};
 use controller::Handle;
 use pool::{CleanupScope, Command, Outcome, Span, Time};
-use schedule::{Due, Evening, EveningEvent, Schedule};
+use schedule::{Due, Evening, EveningEvent, Past, Schedule};
 use store::{KeptWish, Store};
 
 /// Keys in the store for when an evening cleanup was last done, and last begun.
 const LAST_CLEANUP: &str = "last_cleanup";
 const BEGUN_CLEANUP: &str = "begun_cleanup";
+/// Key in the store for when the service was last seen to run.
+const LAST_UP: &str = "last_up";
+/// How often it is noted that the service runs. A cleanup that falls between the last note and a crash was missed.
+const UP_EVERY: Duration = Duration::from_secs(30);
 /// Pause before a cleanup is retried that the store could not save.
 const TRY_EVERY: Duration = Duration::from_secs(10);
 /// Minimum drain time of a resumed cleanup for the requests still in flight.
 const REST_MIN: Span = Span::from_secs(30);
 
-pub(super) fn of(config: &Config) -> Result<Evening, String> {
+pub(crate) fn of(config: &Config) -> Result<Evening, String> {
     let section = &config.evening;
     let text =
         |expression: &Option<CronExpression>| expression.as_ref().map(|it| it.as_str().to_owned());
     Evening::new(
         text(&section.cleanup).as_deref(),
         text(&section.reopen).as_deref(),
-        section.timezone.0,
+        config.zone(),
     )
-    .map_err(line)
+    .map_err(|error| error.to_string())
+}
+
+/// When the next cleanup and reopening come, for people.
+pub(crate) fn outlook(config: &Config) -> String {
+    match of(config) {
+        Ok(evening) => format!("evening: {}", evening.outlook(Utc::now())),
+        Err(problem) => problem,
+    }
 }
 
 /// What is due, according to the store. On a new data folder nothing was missed (E3).
-pub(super) async fn due(evening: Evening, is_new: bool, store: &Store) -> Result<Due, String> {
-    let mut done = moment(store, LAST_CLEANUP).await?;
-    let begun = moment(store, BEGUN_CLEANUP).await?;
-    if is_new && done.is_none() && begun.is_none() {
-        let now = Utc::now();
-        note(store, LAST_CLEANUP, now).await;
-        done = Some(now);
+pub(super) async fn due(evening: Evening, store: &Store) -> Result<Due, String> {
+    let past = Past {
+        done: moment(store, LAST_CLEANUP).await?,
+        begun: moment(store, BEGUN_CLEANUP).await?,
+        last_up: moment(store, LAST_UP).await?,
+    };
+    Ok(Due::new(evening, past))
+}
+
+/// Notes that the service runs, until it is dropped, so that the next start knows what was missed.
+pub(super) async fn stay_noted(store: Arc<Store>) {
+    loop {
+        note_up(&store).await;
+        tokio::time::sleep(UP_EVERY).await;
     }
-    Ok(Due::new(evening, done).with_begun(begun))
+}
+
+pub(super) async fn note_up(store: &Store) {
+    let text = written(Utc::now());
+    if let Err(fault) = store.save_meta(LAST_UP, &text).await
+        && !fault.is_told_by_the_store()
+    {
+        tracing::warn!(%fault, "cannot note that the service runs");
+    }
 }
 
 async fn moment(store: &Store, key: &str) -> Result<Option<DateTime<Utc>>, String> {
-    let text = store.meta(key).await.map_err(line)?;
+    let text = store.meta(key).await.map_err(|error| error.to_string())?;
     let at = text.and_then(|text| DateTime::parse_from_rfc3339(&text).ok());
     Ok(at.map(|at| at.to_utc()))
 }
 
+fn written(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
 /// Returns whether the time was saved.
 async fn note(store: &Store, key: &str, at: DateTime<Utc>) -> bool {
-    let text = at.to_rfc3339_opts(SecondsFormat::Millis, true);
+    let text = written(at);
     let saved = store.save_meta(key, &text).await;
     if let Err(fault) = &saved {
         tracing::error!(%fault, key, "cannot save a time of the evening cleanup; after a restart, part of the cleanup may run again");
@@ -83,15 +113,17 @@ fn time_of(at: DateTime<Utc>) -> Time {
 pub(super) async fn start(
     due: Due,
     handle: &Handle,
-    config: &Arc<Config>,
+    config: &LiveConfig,
     store: &Arc<Store>,
 ) -> Result<Schedule, String> {
-    let (handle, config, store) = (handle.clone(), Arc::clone(config), Arc::clone(store));
+    let (handle, config, store) = (handle.clone(), config.clone(), Arc::clone(store));
     let act = move |event| {
-        let (handle, config, store) = (handle.clone(), Arc::clone(&config), Arc::clone(&store));
+        let (handle, config, store) = (handle.clone(), config.get(), Arc::clone(&store));
         async move { carry_out(event, &handle, &config, &store).await }
     };
-    Schedule::start(due, Utc::now, act).await.map_err(line)
+    Schedule::start(due, Utc::now, act)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store: &Store) {

@@ -18,12 +18,8 @@ pub(super) async fn open(
     store: &Store,
     clock: Clock,
 ) -> Result<Arc<Limits>, String> {
-    let limits = Limits::new(
-        config.limits.clone(),
-        config.evening.timezone.0,
-        move || clock.now(),
-    )
-    .map_err(|error| error.to_string())?;
+    let limits = Limits::new(config.limits.clone(), config.zone(), move || clock.now())
+        .map_err(|error| error.to_string())?;
     let used = store
         .day_tokens()
         .await

@@ -14,9 +14,9 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
-use config::{Config, LogFormat};
+use config::{Config, LogFormat, LogLevel};
 
 /// Burst of one kind: more lines than a start with many models logs of one kind.
 const BURST: NonZeroU32 = NonZeroU32::new(1_000).expect("more than 0");
@@ -29,14 +29,34 @@ const LINE_BYTES_MAX: usize = 16 << 10;
 /// Target of the lines that report dropped lines. The number of kinds bounds them.
 const REPORT_TARGET: &str = "model_pool::left_out";
 
-pub(super) fn start(config: &Config) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        let level = config.log.level.as_str();
-        // SQLite's statements and hyper's frames say nothing about the pool.
-        EnvFilter::new(format!(
-            "{level},sqlx=warn,hyper=warn,hyper_util=warn,tokio_cron_scheduler=warn"
-        ))
-    });
+/// Changes what is logged while the service runs. `None`: the variable `RUST_LOG` says what is.
+pub(super) struct LevelSwitch(Option<reload::Handle<EnvFilter, Registry>>);
+
+impl LevelSwitch {
+    /// Returns why this has no effect, if it has none.
+    pub fn set(&self, level: LogLevel) -> Option<String> {
+        let Some(handle) = &self.0 else {
+            return Some("log.level has no effect while the variable RUST_LOG is set".to_owned());
+        };
+        let set = handle.reload(filter(level));
+        set.err()
+            .map(|error| format!("log.level stays as it was: {error}"))
+    }
+}
+
+fn filter(level: LogLevel) -> EnvFilter {
+    let level = level.as_str();
+    // SQLite's statements and hyper's frames say nothing about the pool.
+    EnvFilter::new(format!(
+        "{level},sqlx=warn,hyper=warn,hyper_util=warn,tokio_cron_scheduler=warn"
+    ))
+}
+
+pub(super) fn start(config: &Config) -> LevelSwitch {
+    let from_variable = EnvFilter::try_from_default_env().ok();
+    let is_fixed = from_variable.is_some();
+    let first = from_variable.unwrap_or_else(|| filter(config.log.level));
+    let (filter, handle) = reload::Layer::new(first);
     let kinds = Kinds::default();
     let text = config.log.format == LogFormat::Text;
     let lines = fmt::layer()
@@ -60,6 +80,7 @@ pub(super) fn start(config: &Config) {
     if let Err(error) = reporter {
         tracing::warn!(%error, "cannot start the thread that reports dropped log lines; lines that come too fast are dropped silently");
     }
+    LevelSwitch((!is_fixed).then_some(handle))
 }
 
 /// Every kind that has logged a line.

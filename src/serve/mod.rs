@@ -1,13 +1,14 @@
 //! The composition root: starts store, catalogue, inventory, controller, HTTP server and schedule from
 //! the configuration, and stops them. It connects them and decides nothing.
 
-mod evening;
+pub(crate) mod evening;
 mod files;
 mod limits;
-mod lock;
+pub(crate) mod lock;
 mod log;
 mod memory;
 mod notify;
+mod reload;
 mod seats;
 mod takeover;
 
@@ -23,18 +24,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::ServeArgs;
+use crate::devices;
 use access::oidc::Oidc;
-use catalog::{Catalog, Entry, Source};
-use config::{Config, OnRestart, Provider};
+use catalog::{Catalog, Source};
+use config::{Config, LiveConfig, OnRestart};
 use controller::{Clock, Handle, Parts};
 use engine::{GuardianSettings, Guardians};
-use http::{App, Edge, Keys, LastLines, Metrics, Server};
-use inventory::{Inventory, InventorySettings};
+use http::{App, Edge, Keys, LastLines, Metrics, Reload, Seal, Server};
+use inventory::Inventory;
 use pool::{Command, Time};
 use source::{Settings, Sources};
 use store::Store;
 
 use lock::StateLock;
+use log::LevelSwitch;
+use reload::Reloader;
 use seats::OtherProcesses;
 use takeover::{Inherited, TakeoverSocket};
 
@@ -53,22 +57,24 @@ pub fn run(args: &ServeArgs) -> Result<(), String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let file = args.config.config.as_deref();
     let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
-    log::start(&config);
+    let level = log::start(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
-    let ended = runtime.block_on(serve(config, args.takeover));
+    let ended = runtime.block_on(serve(config, args, level));
     // Do not wait for tasks that hang in a system call.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
 
-async fn serve(config: Config, takeover: bool) -> Result<(), String> {
+async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(), String> {
+    let takeover = args.takeover;
     for notice in config.notices() {
         tracing::warn!("{notice}");
     }
-    let config = Arc::new(config);
+    let live = LiveConfig::new(config);
+    let config = live.get();
     let clock = Clock::start();
     // The same path after a restart, because guardians are found there.
     let runtime_dir = absolute(&config.state.dir)?.join("run");
@@ -78,7 +84,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let edge = Arc::new(Edge::open(&config, clock, files::allow_many()).map_err(line)?);
     let _log = LastLines(Arc::clone(&edge));
     let inherited = match takeover {
-        true => take_over(&config, &runtime_dir).await?,
+        true => take_over(&config, &runtime_dir, args.strict).await?,
         false => None,
     };
     let lock = StateLock::take(&config.state.dir, takeover).await?;
@@ -92,18 +98,20 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file())
         .await
         .map_err(line)?;
+    let keys = Arc::new(keys);
+    let seal = Seal::open(&config.state.dir.join("reasoning.key")).map_err(line)?;
     let oidc = open_sign_on(&config).await?;
-    let catalog = open_catalog(&config, &store).await?;
+    let catalog = open_catalog(&config, &store, args.strict).await?;
     describe(&catalog, &inventory);
 
-    let state = evening.state_at(Utc::now());
+    let mut due = evening::due(evening, &store).await?;
+    let closed_since = due.begin(Utc::now());
     let mut wishes = store.wishes().await.map_err(line)?;
-    if let Some(cleanup) = state.last_cleanup.filter(|_| state.closed) {
+    if let Some(cleanup) = closed_since {
         evening::forget_loads_before(cleanup, &mut wishes);
     }
+    tracing::info!("{}", evening::outlook(&config));
     let (last_replica, last_order) = store.last_numbers().await.map_err(line)?;
-    let is_new = (last_replica, last_order) == (0, 0);
-    let due = evening::due(evening, is_new, &store).await?;
     let executable = std::env::current_exe()
         .map_err(|error| format!("cannot find the program's own binary: {error}"))?;
     let guardians = Arc::new(Guardians::new(GuardianSettings {
@@ -128,7 +136,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         wishes,
         cordons: store.cordons().await.map_err(line)?,
         inventory,
-        night: state.closed,
+        night: closed_since.is_some(),
         executable,
         runtime_dir: runtime_dir.clone(),
         sources: Arc::new(Sources::new(source_settings(&config))),
@@ -138,24 +146,39 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
         heartbeat: notify::heartbeat(),
         log_dir: absolute(&config.state.dir)?.join("logs"),
         clock,
-        config: Arc::clone(&config),
+        config: live.clone(),
         store: Arc::clone(&store),
     };
     let (handle, mut controller) = controller::spawn(parts);
     other_processes.follow(&handle);
     let metrics = Metrics::new(&handle);
     let limits = limits::open(&config, &store, clock).await?;
+    let schedule = Arc::new(evening::start(due, &handle, &live, &store).await?);
+    let reloader = Arc::new(Reloader {
+        file: args.config.config.clone(),
+        config: live.clone(),
+        handle: handle.clone(),
+        edge: Arc::clone(&edge),
+        limits: Arc::clone(&limits),
+        schedule: Arc::clone(&schedule),
+        level,
+        turn: tokio::sync::Mutex::default(),
+    });
     let app = App::new(
         handle.clone(),
-        Arc::clone(&config),
-        Arc::new(keys),
+        live.clone(),
+        Arc::clone(&reloader) as Arc<dyn Reload>,
+        Arc::clone(&keys),
         Arc::clone(&limits),
         oidc,
+        seal,
         metrics,
         edge,
     );
     let upkeep =
         AbortOnDropHandle::new(start(limits::keep(Arc::clone(&limits), Arc::clone(&store))));
+    let noted = AbortOnDropHandle::new(start(evening::stay_noted(Arc::clone(&store))));
+    let follow = AbortOnDropHandle::new(start(keys.follow_commands()));
     let stop = CancellationToken::new();
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let takeover_socket = TakeoverSocket::open(&runtime_dir).map_err(|error| {
@@ -167,7 +190,6 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     let listening: OwnedFd = listener.as_fd().try_clone_to_owned().map_err(line)?;
     let ending = app.ending();
     let mut server = start(Server::new(listener, app).serve(stop.clone()));
-    let schedule = evening::start(due, &handle, &config, &store).await?;
     let base = config.server.base_path.as_str();
     let scheme = config.server.tls.as_ref().map_or("http", |_| "https");
     tracing::info!(
@@ -180,6 +202,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
 
     let successor = tokio::select! {
         () = told_to_stop() => None,
+        () = reload::at_hangups(&reloader) => None,
         successor = takeover_socket.successor(&listening) => Some(successor),
         ended = &mut controller => return Err(format!("the controller ended unexpectedly: {ended:?}")),
     };
@@ -206,14 +229,15 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
                     .to_owned(),
             );
         }
-        drop(upkeep);
+        drop((upkeep, noted, follow));
         limits::save(&limits, &store).await;
+        evening::note_up(&store).await;
         store.close().await;
         // Before the new process may start, because it has to know which streams continue here.
         let reports = seats::tell(&runtime_dir, handle.clone());
         let _reports = reports.map(|reports| AbortOnDropHandle::new(start(reports)));
         drop((takeover_socket, lock));
-        let finish = Duration::from_millis(config.unload_drain().0);
+        let finish = Duration::from_millis(live.get().unload_drain().0);
         let finished = async {
             let finished = tokio::time::timeout(finish, &mut server).await;
             if finished.is_err() {
@@ -246,7 +270,7 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     }
     let drained = async {
         if let Ok(order) = handle.order(Command::Shutdown {
-            drain: config.unload_drain(),
+            drain: live.get().unload_drain(),
         }) {
             let _ = order.settled().await;
         }
@@ -262,20 +286,51 @@ async fn serve(config: Config, takeover: bool) -> Result<(), String> {
     stop.cancel();
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
     limits::save(&limits, &store).await;
+    drop(noted);
+    evening::note_up(&store).await;
     store.close().await;
     drop((takeover_socket, lock));
     Ok(())
 }
 
 /// Checks that this process could serve, then takes over from the one that does.
-async fn take_over(config: &Config, runtime_dir: &Path) -> Result<Option<Inherited>, String> {
-    // A catalogue that cannot be read must fail while the old process still serves.
-    Catalog::load(config).map_err(line)?;
+async fn take_over(
+    config: &Config,
+    runtime_dir: &Path,
+    strict: bool,
+) -> Result<Option<Inherited>, String> {
+    // What this process could not serve must show while the old process still does.
+    let (catalog, _) = Catalog::default().reread(config).map_err(line)?;
+    refuse_broken(&catalog, strict)?;
+    let running = engine::recorded_models(&absolute(&config.state.dir)?.join("engines"));
+    let lost = |model: &String| Some((model.clone(), catalog.broken_model(model)?));
+    if let Some((model, broken)) = running.iter().find_map(lost) {
+        return Err(format!(
+            "{}\n{model} is loaded, and a takeover would stop it: mend its file and try again; the model-pool that runs goes on",
+            broken.error
+        ));
+    }
     let inherited = takeover::ask(runtime_dir).await?;
     if inherited.is_none() {
         tracing::info!("there is no model-pool to take over from; starting normally");
     }
     Ok(inherited)
+}
+
+/// With `--strict` one model file that cannot be used is too many.
+fn refuse_broken(catalog: &Catalog, strict: bool) -> Result<(), String> {
+    let broken = catalog.broken().iter();
+    let errors: Vec<&str> = broken
+        .filter(|it| strict && it.source != Source::Registered)
+        .map(|it| it.error.as_str())
+        .collect();
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "{}\nwithout --strict everything else is served",
+            errors.join("\n")
+        )),
+    }
 }
 
 fn adopt_listener(listener: std::net::TcpListener) -> Result<tokio::net::TcpListener, String> {
@@ -312,23 +367,22 @@ pub async fn told_to_stop() {
     }
 }
 
-/// The models of the files, then those that were registered over the API.
-async fn open_catalog(config: &Arc<Config>, store: &Store) -> Result<Catalog, String> {
+/// The models that were registered over the API, and those of the files.
+async fn open_catalog(
+    config: &Arc<Config>,
+    store: &Store,
+    strict: bool,
+) -> Result<Catalog, String> {
     let registrations = store.registrations().await.map_err(line)?;
     let config = Arc::clone(config);
     let read = tokio::task::spawn_blocking(move || {
-        let (mut catalog, warnings) = Catalog::load(&config).map_err(line)?;
+        let registered = Catalog::of_registrations(registrations, &config).map_err(line)?;
+        let (catalog, warnings) = registered.reread(&config).map_err(line)?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
-        for (name, document) in registrations {
-            let entry =
-                Entry::from_document(&document, Source::Registered, &config, catalog.reference());
-            let inserted = entry.and_then(|(entry, _)| catalog.insert(entry));
-            if let Err(error) = inserted {
-                tracing::error!(model = name, %error, "cannot read a registered model; it is not in the catalogue");
-            }
-        }
+        refuse_broken(&catalog, strict)?;
+        controller::log_broken(&catalog);
         Ok(catalog)
     });
     read.await
@@ -345,35 +399,7 @@ async fn open_sign_on(config: &Config) -> Result<Option<Oidc>, String> {
 }
 
 async fn open_inventory(config: &Config) -> Result<Inventory, String> {
-    let section = &config.inventory;
-    let settings = InventorySettings {
-        provider: section.provider,
-        host_memory: section.host_memory.0,
-        headroom: section.headroom,
-        devices: section
-            .devices
-            .iter()
-            .map(|device| inventory::FixedDevice {
-                name: device.name.clone(),
-                memory: device.memory.0,
-                node: device.node.to_string(),
-                labels: device.labels.clone(),
-            })
-            .collect(),
-        choices: section
-            .devices
-            .iter()
-            .filter(|_| section.provider == Provider::Nvml)
-            .map(|device| inventory::DeviceChoice {
-                name: Some(device.name.clone()),
-                index: device.index,
-                uuid: device.uuid.clone(),
-                memory: Some(device.memory.0),
-                labels: device.labels.clone(),
-            })
-            .collect(),
-        nvml_library: std::env::var_os("MODEL_POOL_NVML_LIBRARY").map(PathBuf::from),
-    };
+    let settings = devices::settings(config);
     tokio::task::spawn_blocking(move || Inventory::open(&settings))
         .await
         .map_err(|error| format!("looking for devices panicked: {error}"))?
@@ -389,7 +415,8 @@ fn describe(catalog: &Catalog, inventory: &Inventory) {
         );
     }
     let names: Vec<&str> = catalog.entries().keys().map(String::as_str).collect();
-    tracing::info!("{} models: {}", names.len(), names.join(", "));
+    let models = if names.len() == 1 { "model" } else { "models" };
+    tracing::info!("{} {models}: {}", names.len(), names.join(", "));
 }
 
 #[expect(
@@ -409,7 +436,7 @@ fn line(error: impl std::fmt::Display) -> String {
 }
 
 /// The settings of fetching, from the configuration and the hub's variables.
-fn source_settings(config: &Config) -> Settings {
+pub(crate) fn source_settings(config: &Config) -> Settings {
     let sources = &config.sources;
     // Like huggingface_hub.
     let is_on = |name: &str| {

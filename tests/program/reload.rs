@@ -1,5 +1,7 @@
-//! Model files that change while the service runs: what changed is changed, what must be started anew is
-//! drained first, and nothing else notices.
+//! Files that change while the service runs: what changed is changed, what must be started anew is
+//! drained first, and nothing else notices. Here the model files; `settings` has the configuration.
+
+mod settings;
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
@@ -76,10 +78,9 @@ fn an_answer_that_has_begun_is_finished_by_the_engine_that_began_it() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_changes_nothing() {
+fn a_file_that_cannot_be_used_is_named_and_the_others_are_changed() {
     let pool = Pool::with_models(&[model("a", 64, 0)], "");
     assert_eq!(longest(&pool, "a"), 64);
-    let before = pool.engine_pids();
     write(
         &pool,
         (
@@ -89,14 +90,12 @@ fn a_file_that_cannot_be_read_changes_nothing() {
     );
     write(&pool, model("a", 96, 0));
     let (status, answer) = reload(&pool);
-    assert_eq!(status, 400, "{answer}");
-    assert!(
-        answer["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("broken.yaml: line 1"),
-        "{answer}"
-    );
-    assert_eq!(longest(&pool, "a"), 64);
-    assert_eq!(pool.engine_pids(), before);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["changed"], json!(["a"]), "{answer}");
+    let broken = &answer["broken"][0];
+    assert_eq!(broken["model"], "c", "{answer}");
+    let error = broken["error"].as_str().unwrap();
+    assert!(error.contains("broken.yaml: line 1"), "{answer}");
+    assert!(error.contains("did you mean `VLLMEngine`?"), "{answer}");
+    assert_eq!(longest(&pool, "a"), 96);
 }

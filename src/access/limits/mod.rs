@@ -2,6 +2,7 @@
 //! counts are in memory, or in a Redis server that gateways share. Requests are never queued here, and their
 //! content is not stored.
 
+mod day;
 mod level;
 mod memory;
 mod shared;
@@ -11,7 +12,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use chrono::{DateTime, NaiveDate, TimeZone, Utc};
+use arc_swap::ArcSwap;
 use chrono_tz::Tz;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
@@ -20,6 +21,7 @@ use wildmatch::WildMatch;
 use config::{Limit, LimitsSection, OnOutage};
 use pool::{Span, Time};
 
+use day::Day;
 use memory::Memory;
 use shared::Shared;
 pub use shared::SharedError;
@@ -136,9 +138,7 @@ type Now = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// The counts of this gateway, or its connection to the shared ones.
 pub struct Limits {
-    section: LimitsSection,
-    models: Vec<(WildMatch, Limit)>,
-    timezone: Tz,
+    rules: ArcSwap<Rules>,
     now: Now,
     memory: Mutex<Memory>,
     shared: Option<Shared>,
@@ -147,10 +147,30 @@ pub struct Limits {
     asking: TaskTracker,
 }
 
+/// How much may be used, and when a day begins. A reload replaces them; the counts stay.
+#[derive(Debug)]
+struct Rules {
+    section: LimitsSection,
+    models: Vec<(WildMatch, Limit)>,
+    timezone: Tz,
+}
+
+impl Rules {
+    fn new(section: LimitsSection, timezone: Tz) -> Rules {
+        let models = section.models.iter();
+        let models = models.map(|(pattern, limit)| (WildMatch::new(pattern), *limit));
+        Rules {
+            models: models.collect(),
+            timezone,
+            section,
+        }
+    }
+}
+
 impl fmt::Debug for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limits")
-            .field("section", &self.section)
+            .field("rules", &self.rules.load())
             .finish_non_exhaustive()
     }
 }
@@ -166,37 +186,40 @@ impl Limits {
         timezone: Tz,
         now: impl Fn() -> Time + Send + Sync + 'static,
     ) -> Result<Limits, SharedError> {
-        let models = section.models.iter();
-        let models = models.map(|(pattern, limit)| (WildMatch::new(pattern), *limit));
         let now: Now = Arc::new(now);
         let shared = section.redis.as_ref();
         let shared = shared.map(|redis| Shared::open(redis, Arc::clone(&now)));
         let shared = shared.transpose()?;
         Ok(Limits {
-            models: models.collect(),
-            timezone,
+            rules: ArcSwap::from_pointee(Rules::new(section, timezone)),
             now,
             memory: Mutex::default(),
             shared,
             numbers: AtomicU64::new(0),
             asking: TaskTracker::new(),
-            section,
         })
+    }
+
+    /// Other limits and another time zone from now on. Where they are counted (`redis`) stays as it is.
+    pub fn set(&self, section: LimitsSection, timezone: Tz) {
+        self.rules.store(Arc::new(Rules::new(section, timezone)));
     }
 
     /// The limit of a key without its own limits.
     pub fn default_limit(&self) -> Limit {
-        self.section.default
+        self.rules.load().section.default
     }
 
     /// The limit of an address without a key.
     pub fn anonymous_limit(&self) -> Limit {
-        self.section.anonymous.unwrap_or(self.section.default)
+        let rules = self.rules.load();
+        rules.section.anonymous.unwrap_or(rules.section.default)
     }
 
     /// The bucket of a model, for all users together.
     pub fn of_model(&self, name: &str) -> Option<Bucket> {
-        let (_, limit) = self
+        let rules = self.rules.load();
+        let (_, limit) = rules
             .models
             .iter()
             .find(|(pattern, _)| pattern.matches(name))?;
@@ -284,7 +307,7 @@ impl Limits {
     }
 
     fn day(&self, at: Time) -> Day {
-        Day::of(at, self.timezone)
+        Day::of(at, self.rules.load().timezone)
     }
 
     /// Day totals that have changed since the last call, for the store.
@@ -319,41 +342,6 @@ impl Limits {
     }
 
     pub const RENEW_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
-}
-
-/// A day in the service's time zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Day {
-    /// Days since 1970.
-    number: i64,
-    /// Time until the next day begins.
-    rest: Span,
-}
-
-impl Day {
-    fn of(at: Time, timezone: Tz) -> Day {
-        let moment = i64::try_from(at.0).unwrap_or(i64::MAX);
-        let utc: DateTime<Utc> = Utc
-            .timestamp_millis_opt(moment)
-            .earliest()
-            .unwrap_or_default();
-        let date = utc.with_timezone(&timezone).date_naive();
-        let number = date.signed_duration_since(NaiveDate::default()).num_days();
-        let midnight = date.succ_opt().unwrap_or(date).and_hms_opt(0, 0, 0);
-        // Where clocks go forward at midnight the day begins later.
-        let next = midnight.and_then(|midnight| {
-            (0..4).find_map(|hours| {
-                timezone
-                    .from_local_datetime(&(midnight + chrono::Duration::hours(hours)))
-                    .earliest()
-            })
-        });
-        let rest = next.map_or(0, |next| (next.to_utc() - utc).num_milliseconds());
-        Day {
-            number,
-            rest: Span(u64::try_from(rest).unwrap_or(0)),
-        }
-    }
 }
 
 /// The result of asking the shared counts.
@@ -427,23 +415,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_ends_at_midnight_where_the_service_lives_however_long_it_is() {
-        // 2026-11-01 05:30 UTC is 00:30 in Chicago, on a day of 25 hours.
-        let at = Time(1_793_511_000_000);
-        let day = Day::of(at, chrono_tz::America::Chicago);
-        assert_eq!(day.rest, Span::from_secs(24 * 3600 + 1800));
-        let later = Day::of(at + day.rest, chrono_tz::America::Chicago);
-        assert_eq!(later.number, day.number + 1);
-        assert_eq!(Day::of(Time(0), chrono_tz::UTC).number, 0);
-    }
-
-    #[test]
     fn all_that_one_may_choose_of_addresses_of_ipv6_is_one_place() {
         let place = |text: &str| place_of(text.parse().unwrap());
         assert_eq!(place("2001:db8:1:2:3:4:5:6"), place("2001:db8:1:2:ffff::1"));
         assert_ne!(place("2001:db8:1:2::1"), place("2001:db8:1:3::1"));
         assert_eq!(place("::ffff:192.0.2.7"), "192.0.2.7");
         assert_eq!(place("::1"), "::1");
+    }
+
+    #[tokio::test]
+    async fn limits_that_are_set_while_it_runs_count_from_then_on() {
+        let of = |requests| LimitsSection {
+            default: Limit {
+                requests_per_minute: Some(requests),
+                ..Limit::default()
+            },
+            models: [("org/*".to_owned(), Limit::default())].into(),
+            ..LimitsSection::default()
+        };
+        let limits = Arc::new(Limits::new(of(9), chrono_tz::UTC, || Time(0)).unwrap());
+        let ask = || {
+            let bucket = Bucket {
+                id: "key:1".to_owned(),
+                words: "the key k1".to_owned(),
+                limit: limits.default_limit(),
+            };
+            limits.admit(vec![bucket], 0)
+        };
+        ask().await.unwrap();
+        assert!(limits.of_model("org/a").is_some());
+        limits.set(
+            LimitsSection {
+                models: [].into(),
+                ..of(1)
+            },
+            chrono_tz::Tz::Asia__Tokyo,
+        );
+        assert_eq!(limits.of_model("org/a"), None);
+        assert_eq!(limits.anonymous_limit().requests_per_minute, Some(1));
+        ask().await.unwrap();
+        let refused = ask().await.unwrap_err().to_string();
+        assert!(
+            refused.contains("limit of 1 requests per minute"),
+            "{refused}"
+        );
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use crate::dto::{AuditList, AuditView};
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use reading::nearest;
 use store::{AuditQuery, StoreFault};
 
 const LIMIT: u32 = 100;
@@ -18,17 +19,15 @@ const LIMIT: u32 = 100;
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ListQuery {
-    /// 1 to 1000; 100 without it.
+    /// The most entries of the page. The default is 100.
     #[param(minimum = 1, maximum = 1000, example = 100)]
     limit: Option<u32>,
-    /// Only entries with a smaller id; without it the newest ones.
-    #[param(minimum = 1, example = 57)]
+    /// Only entries with an id below this one, such as `57`. The default is the newest entries.
+    #[param(minimum = 1)]
     before: Option<i64>,
-    /// Only of this key, by its id, or of this subject of a token.
-    #[param(example = "k3")]
+    /// Only entries of this key's id, such as `k3`, or of this subject of a token.
     of: Option<String>,
-    /// Only of paths that begin so.
-    #[param(example = "/admin/keys")]
+    /// Only entries whose path begins like this, such as `/admin/keys`.
     path: Option<String>,
 }
 
@@ -44,12 +43,14 @@ impl Strict for ListQuery {
     }
 }
 
-/// Show the audit
+/// Show who changed what
 ///
-/// Who asked for which change, from where, and what came of it, refused attempts too. The newest page
-/// first, each page with its oldest entry first. Of the requests only a few fields are kept, never a key.
+/// Every request that changed something or tried to: who sent it, from where, and its result. The newest page comes first;
+/// each page begins with its oldest entry. Only a few fields of a request are kept, never a key.
+///
+/// Administrators only.
 #[utoipa::path(
-    get, path = "/admin/audit", tag = "history", operation_id = "list_audit", security(("admin_key" = [])),
+    get, path = "/admin/audit", tag = "admin: history", operation_id = "list_audit", security(("admin_key" = [])),
     params(ListQuery),
     responses(
         (status = 200, description = "A page", body = AuditList, example = json!({"entries": [{
@@ -67,7 +68,7 @@ pub async fn list(
     Params(query): Params<ListQuery>,
 ) -> Result<Json<AuditList>, Failure> {
     let limit = query.limit.unwrap_or(LIMIT);
-    let base = app.config.server.base_path.as_str();
+    let base = app.base();
     // Whoever copies a path from elsewhere has the base path in front of it.
     let path = query.path.map(|path| match path.strip_prefix(base) {
         Some(below) => below.to_owned(),
@@ -76,16 +77,47 @@ pub async fn list(
     let wanted = AuditQuery {
         before: query.before,
         limit,
-        key: query.of,
+        key: query.of.clone(),
         path,
     };
     let page = app.handle.store().audit(wanted).await.map_err(unreadable)?;
+    if let (true, Some(of)) = (page.is_empty(), &query.of) {
+        actor_exists(&app, of).await?;
+    }
     let is_full = page.len() == limit as usize;
     let next_before = page.first().map(|row| row.id).filter(|_| is_full);
     Ok(Json(AuditList {
         entries: page.into_iter().map(AuditView::of).collect(),
         next_before,
     }))
+}
+
+/// Whether a key has this id, or a subject is in the audit; otherwise 404 with the key that was probably meant.
+async fn actor_exists(app: &App, of: &str) -> Result<(), Failure> {
+    let keys = app.handle.store().keys().await.map_err(unreadable)?;
+    if keys.iter().any(|key| key.id.to_string() == of) {
+        return Ok(());
+    }
+    let newest = AuditQuery {
+        limit: 1,
+        key: Some(of.to_owned()),
+        ..AuditQuery::default()
+    };
+    let newest = app.handle.store().audit(newest).await;
+    if !newest.map_err(unreadable)?.is_empty() {
+        return Ok(());
+    }
+    let names = keys.iter().map(|key| key.name.as_str());
+    let meant = nearest(of, names).and_then(|name| keys.iter().find(|key| key.name == name));
+    let hint = match meant {
+        Some(key) => format!("the key named {} is {}", key.name, key.id),
+        None => "GET /admin/keys lists the keys".to_owned(),
+    };
+    let shown: String = of.chars().take(200).collect();
+    let message = format!("no key has the id {shown}, and no such subject is in the audit; {hint}");
+    let mut failure = Failure::not_found(message);
+    failure.body.error.param = Some("of".to_owned());
+    Err(failure)
 }
 
 /// The answer names no statement and no file; the log does.

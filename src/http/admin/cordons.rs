@@ -123,10 +123,12 @@ fn device(snapshot: &Snapshot, asked: &str) -> Result<DeviceId, Failure> {
 
 /// Take a device out of service
 ///
-/// Places nothing on it any more, and drains and unloads what it holds (M7). Kept over restarts until
-/// it is uncordoned. Waits until everything has left unless `wait` is false.
+/// The pool places nothing on the device any more, and drains and unloads what is there (M7). A cordon survives restarts and
+/// ends with uncordon. The answer comes when the device is empty, or at once with `wait: false`.
+///
+/// Administrators only.
 #[utoipa::path(
-    post, path = "/admin/devices/cordon", tag = "pool", operation_id = "cordon_device", security(("admin_key" = [])),
+    post, path = "/admin/devices/cordon", tag = "admin: pool", operation_id = "cordon_device", security(("admin_key" = [])),
     request_body(content = CordonRequest, example = json!({"device": "gpu3", "reason": "new fan", "until": "2h"})),
     responses(
         (status = 200, description = "Everything has left the device", body = CordonAnswer, example = json!({
@@ -183,7 +185,7 @@ pub async fn cordon(
     let drain = if now {
         Span::ZERO
     } else {
-        app.config.unload_drain()
+        app.config().unload_drain()
     };
     let answer = |left: &[ReplicaId]| {
         let took = app.handle.clock().now().since(since);
@@ -206,9 +208,11 @@ pub async fn cordon(
 
 /// Put a device back into service
 ///
-/// Ends a cordon, an administrator's or one that the device's own trouble caused.
+/// Ends a cordon, whether an administrator set it or the pool did because of an error of the device.
+///
+/// Administrators only.
 #[utoipa::path(
-    post, path = "/admin/devices/uncordon", tag = "pool", operation_id = "uncordon_device",
+    post, path = "/admin/devices/uncordon", tag = "admin: pool", operation_id = "uncordon_device",
     security(("admin_key" = [])),
     request_body(content = UncordonRequest, example = json!({"device": "gpu3"})),
     responses(

@@ -90,7 +90,7 @@ fn read<T: Strict>(mut fields: Fields) -> Result<T, Failure> {
 
 /// The whole body, if it is not larger than an administrator's may be.
 pub async fn whole(request: Request, app: &App) -> Result<axum::body::Bytes, Failure> {
-    let limit = app.config.server.body_limit.0.0.min(ORDER_BYTES_MAX);
+    let limit = app.config().server.body_limit.0.0.min(ORDER_BYTES_MAX);
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     axum::body::to_bytes(request.into_body(), most)
         .await

@@ -72,6 +72,17 @@ fn patterns(fields: &mut Fields, field: &'static str) -> Result<Vec<String>, Fai
     let is_one = |text: &String| {
         !text.is_empty() && text.len() <= PATTERN_MAX && !text.contains(char::is_control)
     };
+    if let Some(nth) = patterns.iter().position(|text| text.trim().is_empty()) {
+        let message = format!(
+            "{field}[{nth}]: is an empty name; leave {field} out to allow all, or write names or patterns such as {}",
+            if field == "models" {
+                "tiny-*"
+            } else {
+                "/v1/chat/*"
+            }
+        );
+        return Err(Failure::invalid(Some(field.to_owned()), message));
+    }
     if patterns.len() > PATTERNS_MAX || !patterns.iter().all(is_one) {
         let message = format!(
             "{field}: allowed are at most {PATTERNS_MAX} texts of 1 to {PATTERN_MAX} bytes each"
@@ -119,7 +130,7 @@ fn limit_of(document: Value) -> Result<Limit, Failure> {
         serde_json::from_value(document).map_err(|error| wrong(format!("limits: {error}")))?;
     match limit.problems("limits").first() {
         None => Ok(limit),
-        Some(problem) => Err(wrong(problem.clone())),
+        Some(problem) => Err(wrong(problem.to_string())),
     }
 }
 
@@ -144,31 +155,56 @@ impl Strict for ChangeKeyRequest {
 #[into_params(parameter_in = Query)]
 pub struct KeyQuery {
     /// The key's id, as the list shows it.
-    #[param(value_type = String, example = "k3")]
+    #[param(value_type = String, example = "k2")]
     id: KeyId,
 }
 
 impl Strict for KeyQuery {
     fn read(fields: &mut Fields) -> Result<KeyQuery, Failure> {
-        let text = fields.needed_text("id", "?id=k3")?;
-        let digits = text.strip_prefix('k').unwrap_or(&text);
-        let unread = || {
-            Failure::invalid(
-                Some("id".to_owned()),
-                "id: is no key's id; they look like k3",
-            )
-        };
         Ok(KeyQuery {
-            id: KeyId(digits.parse().map_err(|_| unread())?),
+            id: key_id(fields)?,
+        })
+    }
+}
+
+fn key_id(fields: &mut Fields) -> Result<KeyId, Failure> {
+    let text = fields.needed_text("id", "?id=k3")?;
+    let digits = text.strip_prefix('k').unwrap_or(&text);
+    let unread = |_| {
+        Failure::invalid(
+            Some("id".to_owned()),
+            "id: is no key's id; they look like k3",
+        )
+    };
+    digits.parse().map(KeyId).map_err(unread)
+}
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RevokeQuery {
+    /// The key's id, as the list shows it.
+    #[param(value_type = String, example = "k3")]
+    id: KeyId,
+    /// Revoke the key of this request itself; without it, that is a 409 `own_key`.
+    confirm: Option<bool>,
+}
+
+impl Strict for RevokeQuery {
+    fn read(fields: &mut Fields) -> Result<RevokeQuery, Failure> {
+        Ok(RevokeQuery {
+            id: key_id(fields)?,
+            confirm: fields.flag("confirm")?,
         })
     }
 }
 
 /// List keys
 ///
-/// The keys that are not revoked. The keys themselves cannot be shown again.
+/// All keys that are not revoked, without their secret parts.
+///
+/// Administrators only.
 #[utoipa::path(
-    get, path = "/admin/keys", tag = "keys", operation_id = "list_keys", security(("admin_key" = [])),
+    get, path = "/admin/keys", tag = "admin: keys", operation_id = "list_keys", security(("admin_key" = [])),
     responses(
         (status = 200, description = "The keys", body = KeyList, example = json!({"keys": [{
             "id": "k3", "name": "course 4711", "role": "user", "prefix": "mp-Ab3xY9",
@@ -191,12 +227,14 @@ pub async fn list(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<
     })
 }
 
-/// Make a key
+/// Create a key
 ///
-/// The answer shows the key; nothing ever shows it again. It can do no more than the key that makes it: its
-/// routes and models lie within that one's, its limits are no looser, and it ends no later.
+/// Only this answer shows the key. A new key has no more rights than the key that creates it: its routes and models are
+/// among that key's, its limits are not higher, and it does not expire later.
+///
+/// Administrators only.
 #[utoipa::path(
-    post, path = "/admin/keys", tag = "keys", operation_id = "create_key", security(("admin_key" = [])),
+    post, path = "/admin/keys", tag = "admin: keys", operation_id = "create_key", security(("admin_key" = [])),
     request_body(content = NewKeyRequest, example = json!({"name": "course 4711", "role": "user", "expires": "180d", "models": ["tiny-*"], "limits": {"requests_per_minute": 60, "concurrent_requests": 4}})),
     responses(
         (status = 200, description = "The key, shown once", body = NewKey,
@@ -238,10 +276,12 @@ pub async fn create(
 
 /// Change a key
 ///
-/// Its name, what it may be used for, how much, and until when. What is absent stays; null takes away. Neither
-/// before nor after may it do more than the key that changes it.
+/// Changes the name, the models and routes, the limits or the expiry. A missing field stays as it is; null clears it. The key
+/// may never have more rights than the key that changes it.
+///
+/// Administrators only.
 #[utoipa::path(
-    patch, path = "/admin/keys", tag = "keys", operation_id = "change_key", security(("admin_key" = [])),
+    patch, path = "/admin/keys", tag = "admin: keys", operation_id = "change_key", security(("admin_key" = [])),
     params(KeyQuery),
     request_body(content = ChangeKeyRequest, example = json!({"limits": {"requests_per_minute": 60}, "models": ["tiny-*"]})),
     responses(
@@ -291,11 +331,13 @@ fn unknown(id: KeyId) -> Failure {
 
 /// Revoke a key
 ///
-/// It is refused from now on. The last valid admin key for all routes cannot be revoked, nor one that may do
-/// more than the key that revokes it.
+/// The key is refused from now on. The last valid admin key for all routes cannot be revoked, and no key with more rights than
+/// the key that revokes it. The key of the request itself is revoked only with `confirm=true`; otherwise the answer is a 409.
+///
+/// Administrators only.
 #[utoipa::path(
-    delete, path = "/admin/keys", tag = "keys", operation_id = "revoke_key", security(("admin_key" = [])),
-    params(KeyQuery),
+    delete, path = "/admin/keys", tag = "admin: keys", operation_id = "revoke_key", security(("admin_key" = [])),
+    params(RevokeQuery),
     responses(
         (status = 200, description = "The key is revoked", body = RevokeAnswer,
             example = json!({"id": "k3", "revoked": true})),
@@ -305,9 +347,11 @@ fn unknown(id: KeyId) -> Failure {
 pub async fn revoke(
     State(app): State<App>,
     admin: Admin,
-    Params(KeyQuery { id }): Params<KeyQuery>,
+    Params(query): Params<RevokeQuery>,
 ) -> Result<Json<RevokeAnswer>, Failure> {
-    let revoked = app.keys.revoke(by(&app, &admin), id).await;
+    let id = query.id;
+    let confirmed = query.confirm.unwrap_or(false);
+    let revoked = app.keys.revoke(by(&app, &admin), id, confirmed).await;
     if !revoked.map_err(|refusal| refused(&id.to_string(), refusal))? {
         return Err(unknown(id));
     }
@@ -329,6 +373,7 @@ fn refused(what: &str, refusal: KeyRefusal) -> Failure {
     match refusal {
         KeyRefusal::Store(fault) => not_saved(fault),
         KeyRefusal::LastAdmin => Failure::conflict("last_admin_key", format!("{what}: {refusal}")),
+        KeyRefusal::OwnKey(_) => Failure::conflict("own_key", format!("{what}: {refusal}")),
         KeyRefusal::Beyond(beyond) => beyond.into(),
         KeyRefusal::HolderGone => Failure::forbidden("invalid_api_key", refusal.to_string()),
     }
@@ -363,6 +408,8 @@ mod tests {
             (r#"{"name":"a\u0000","role":"user"}"#, "name"),
             (r#"{"name":"a","role":"user","expires":"3000d"}"#, "expires"),
             (r#"{"name":"a","role":"user","models":"tiny"}"#, "models"),
+            (r#"{"name":"a","role":"user","models":[""]}"#, "models"),
+            (r#"{"name":"a","role":"user","models":["m"," "]}"#, "models"),
             (r#"{"name":"a","role":"user","routes":["chat"]}"#, "routes"),
             (
                 r#"{"name":"a","role":"user","limits":{"requests_per_minute":0}}"#,

@@ -32,10 +32,12 @@ impl Strict for CleanupRequest {
 
 /// Empty the pool
 ///
-/// The evening cleanup, now (E1): drains and unloads every replica, or only the idle ones. Until the
-/// morning always-hot models are not protected (E2). Answers when the replicas are gone.
+/// Runs the evening cleanup now (E1): drains and unloads every replica, or only the idle ones. Until the morning, always-hot
+/// models are not protected (E2). The answer comes when the replicas are gone. With `preview: true` nothing changes.
+///
+/// Administrators only.
 #[utoipa::path(
-    post, path = "/admin/cleanup", tag = "upkeep", operation_id = "cleanup", security(("admin_key" = [])),
+    post, path = "/admin/cleanup", tag = "admin: upkeep", operation_id = "clean_up", security(("admin_key" = [])),
     request_body(content = Option<CleanupRequest>, example = json!({"preview": true, "mode": "all"})),
     responses(
         (status = 200, description = "What is gone, or what would go", body = CleanupAnswer, example = json!({
@@ -52,7 +54,8 @@ pub async fn cleanup(
     admin: Admin,
     Body(request): Body<CleanupRequest>,
 ) -> Result<Json<CleanupAnswer>, Failure> {
-    let scope = match (request.mode, app.config.evening.mode) {
+    let config = app.config();
+    let scope = match (request.mode, config.evening.mode) {
         (Some(CleanupMode::All), _) | (None, EveningMode::All) => CleanupScope::All,
         (Some(CleanupMode::Idle), _) | (None, EveningMode::Idle) => CleanupScope::Idle,
     };
@@ -61,7 +64,7 @@ pub async fn cleanup(
         return Ok(Json(CleanupAnswer::preview(scope, &before)));
     }
     tracing::info!(admin = admin.name, ?scope, "cleanup ordered");
-    let drain = app.config.unload_drain();
+    let drain = config.unload_drain();
     let cleanup = Command::Cleanup {
         scope,
         drain,
@@ -73,9 +76,11 @@ pub async fn cleanup(
 
 /// Unload everything and forget failures
 ///
-/// Quarantined and cooling models may be loaded again, and no load is remembered.
+/// Models that are quarantined or cooling down may be loaded again, and orders to load are forgotten.
+///
+/// Administrators only.
 #[utoipa::path(
-    post, path = "/admin/reset", tag = "upkeep", operation_id = "reset", security(("admin_key" = [])),
+    post, path = "/admin/reset", tag = "admin: upkeep", operation_id = "reset_pool", security(("admin_key" = [])),
     request_body(content = Option<EmptyRequest>, description = "Nothing, or an empty object", example = json!({})),
     responses(
         (status = 200, description = "The pool is empty", body = ResetAnswer,
@@ -97,9 +102,11 @@ pub async fn reset(
 
 /// Show the configuration
 ///
-/// As it is in force, defaults filled in. It holds no secrets.
+/// The configuration in force, with its defaults and without secrets.
+///
+/// Administrators only.
 #[utoipa::path(
-    get, path = "/admin/config", tag = "upkeep", operation_id = "show_config", security(("admin_key" = [])),
+    get, path = "/admin/config", tag = "admin: upkeep", operation_id = "show_config", security(("admin_key" = [])),
     responses(
         (status = 200, description = "The configuration", body = Object, example = json!({
             "server": {"listen": "127.0.0.1:8080", "base_path": "/llm"}, "pool": {"keep_hot": "10m"}
@@ -108,19 +115,27 @@ pub async fn reset(
     )
 )]
 pub async fn config(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<Value> {
-    Json(app.config.effective_json())
+    Json(app.config().effective_json())
 }
 
-/// Read the catalogue again
+/// Read the configuration again
 ///
-/// Model files and the reference. Only what changed is touched; nothing is changed if a file is wrong.
-/// The certificate of `server.tls` is read again too.
+/// The configuration file, with the environment variables over it, the model files and the reference.
+/// The configuration is checked first: nothing is changed if it is wrong. Then keys that a running service can
+/// change are in force (`applied`), and the others are named (`needs_restart`). Of the models only what changed is
+/// touched. A model file that cannot be used is in `broken` and changes nothing: the last good version of its model is
+/// served if there is one. The certificate of `server.tls` is read again too.
+///
+/// Administrators only.
 #[utoipa::path(
-    post, path = "/admin/reload", tag = "upkeep", operation_id = "reload", security(("admin_key" = [])),
+    post, path = "/admin/reload", tag = "admin: upkeep", operation_id = "reload_pool", security(("admin_key" = [])),
     request_body(content = Option<EmptyRequest>, description = "Nothing, or an empty object", example = json!({})),
     responses(
         (status = 200, description = "What is different now", body = ReloadAnswer, example = json!({
-            "added": ["org/new-model"], "changed": ["tiny-chat"], "removed": [], "warnings": []
+            "applied": [{"key": "pool.keep_hot", "from": "10m", "to": "30m"}],
+            "needs_restart": [{"key": "server.listen", "from": "127.0.0.1:8080", "to": "0.0.0.0:8080"}],
+            "unchanged": 88,
+            "added": ["org/new-model"], "changed": ["tiny-chat"], "removed": [], "broken": [], "warnings": []
         })),
         AdminErrors,
     )
@@ -130,26 +145,8 @@ pub async fn reload(
     admin: Admin,
     _: Body<Nothing>,
 ) -> Result<Json<ReloadAnswer>, Failure> {
-    // The certificate is read whatever becomes of the model files.
-    let edge = std::sync::Arc::clone(&app.edge);
-    let certificate = tokio::task::spawn_blocking(move || edge.reload()).await;
-    let (changes, warnings) = app.handle.reload().await?;
-    let mut answer = ReloadAnswer::of(changes, &warnings);
-    answer.warnings.extend(certificate.ok().flatten());
-    let ReloadAnswer {
-        added,
-        changed,
-        removed,
-        ..
-    } = &answer;
-    tracing::info!(
-        admin = admin.name,
-        ?added,
-        ?changed,
-        ?removed,
-        "catalogue reloaded"
-    );
-    Ok(Json(answer))
+    let reloaded = app.reload.reload(&admin.name).await?;
+    Ok(Json(ReloadAnswer::of(reloaded, &app.handle.broken())))
 }
 
 #[cfg(test)]

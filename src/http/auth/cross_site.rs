@@ -16,7 +16,8 @@ const SHOWN_MAX: usize = 200;
 
 /// Whether a request without a key may be answered. `server.cors` names the pages that may ask.
 pub(crate) fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
-    let cors = app.config.server.cors.as_ref();
+    let config = app.config();
+    let cors = config.server.cors.as_ref();
     let listed = cors.map_or(&[][..], |cors| &cors.origins);
     check_page(parts, listed, app.edge.has_tls())?;
     check_name(parts, |authority| app.edge.is_certain(authority))?;

@@ -92,7 +92,7 @@ impl Admin {
 /// The route as keys name it: without the base path.
 fn route_of<'a>(parts: &'a Parts, app: &App) -> &'a str {
     let path = parts.uri.path();
-    let base = app.config.server.base_path.as_str();
+    let base = app.base();
     path.strip_prefix(base).unwrap_or(path)
 }
 
@@ -119,7 +119,7 @@ impl FromRequestParts<App> for User {
         if let Some(person) = Person::of(bearer(&parts.headers), parts, app).await? {
             return User::of_signed_on(person, app);
         }
-        let anonymous = match app.config.auth.inference {
+        let anonymous = match app.config().auth.inference {
             InferenceAuth::Open => true,
             InferenceAuth::Loopback => from_loopback(parts),
             InferenceAuth::Key => false,
@@ -152,7 +152,7 @@ impl FromRequestParts<App> for Admin {
             return Admin::of_signed_on(person);
         }
         let text = bearer(&parts.headers).ok_or_else(|| {
-            let file = app.config.admin_key_file();
+            let file = app.config().admin_key_file();
             Failure::unauthorized(format!(
                 "an admin key is needed: send it as `Authorization: Bearer mp-…`; the first one was written to {} on the server",
                 file.display()

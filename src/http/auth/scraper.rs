@@ -20,7 +20,7 @@ impl FromRequestParts<App> for Scraper {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Scraper, Failure> {
         let has_key = bearer(&parts.headers).is_some();
-        match app.config.auth.metrics {
+        match app.config().auth.metrics {
             MetricsAuth::Open => return Ok(Scraper),
             MetricsAuth::Loopback if !has_key && from_loopback(parts) => {
                 cross_site::check(parts, app)?;

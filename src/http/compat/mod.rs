@@ -3,23 +3,25 @@
 
 mod keyed;
 mod ncsa;
+pub(super) mod ollama;
 pub(super) mod rayllm;
 mod run;
 mod strategy;
 
-use axum::Router;
 use axum::middleware;
-use axum::routing::{get, post};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::auth::audit;
 use crate::state::App;
 
 /// What lies below the base path.
-pub(super) fn below_base(router: Router<App>, app: &App) -> Router<App> {
-    let compat = &app.config.compat;
+pub(super) fn below_base(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
+    let config = app.config();
+    let compat = &config.compat;
     let mut router = beside_openai(router, app);
     if compat.run {
-        router = router.route("/pending", get(run::pending));
+        router = router.routes(routes!(run::pending));
     }
     if compat.ncsa {
         let reset = middleware::from_fn_with_state(app.clone(), ncsa::reset);
@@ -32,12 +34,15 @@ pub(super) fn below_base(router: Router<App>, app: &App) -> Router<App> {
 }
 
 /// What lies beside OpenAI's routes, with the base path and without.
-pub(super) fn beside_openai(router: Router<App>, app: &App) -> Router<App> {
+pub(super) fn beside_openai(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
     let mut router = router;
-    if app.config.compat.run {
-        router = router.route("/run", post(run::run));
+    if app.config().compat.run {
+        router = router.routes(routes!(run::run));
     }
-    if app.config.compat.rayllm {
+    if app.config().compat.ollama {
+        router = router.merge(ollama::routes());
+    }
+    if app.config().compat.rayllm {
         router = router.merge(rayllm::routes(app));
     }
     router

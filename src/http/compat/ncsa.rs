@@ -1,14 +1,15 @@
 //! The admin routes of NCSA's LLM Serving: their bodies and their words, mapped onto load, unload, reload, reset
 //! and the configuration of today. What is refused has its real status, where they always answered 200.
 
+use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
-use axum::{Json, Router};
 use serde_json::{Value, json};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::keyed::Keyed;
 use crate::admin::fields::{self, Fields, Nothing, Params, Strict, whole};
@@ -18,6 +19,11 @@ use crate::auth::Admin;
 use crate::dto::{DeviceList, LoadRequest, UnloadRequest};
 use crate::error::Failure;
 use crate::inference::request::body::Scanned;
+use crate::openapi::AdminErrors;
+use crate::openapi::schemas::older_systems::{
+    DeleteModelRequest, GetModelRequest, KeyRequest, LoadModelRequest, PoolNumbers,
+    ReferenceRequest,
+};
 use crate::state::App;
 use pool::Priority;
 
@@ -34,14 +40,14 @@ const TYPES: [(&str, ()); 4] = [
 ];
 
 /// All but `reset`, which is a route of today as well.
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/admin/get_model", post(get_model))
-        .route("/admin/delete_model", post(delete_model))
-        .route("/admin/load_model", post(load_model))
-        .route("/admin/info", post(info))
-        .route("/admin/dump_config", post(dump_config))
-        .route("/admin/load_model_reference", post(load_model_reference))
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(get_model))
+        .routes(routes!(delete_model))
+        .routes(routes!(load_model))
+        .routes(routes!(info))
+        .routes(routes!(dump_config))
+        .routes(routes!(load_model_reference))
 }
 
 struct GetModel {
@@ -121,7 +127,14 @@ fn model_name(fields: &mut Fields) -> Result<String, Failure> {
     fields.needed_text("model_name", "\"org/model\"; GET /v1/models lists them")
 }
 
-/// Loads a model that is not loaded, and says where it is asked.
+/// Load a model and wait (LLM Serving)
+///
+/// A model that is loaded stays as it is. The same as `load`.
+///
+/// Administrators only. The key is in the body or in the header.
+#[utoipa::path(post, path = "/admin/get_model", tag = "older systems", operation_id = "old_get_model", security(("admin_key" = []), ()),
+    request_body(content = GetModelRequest, example = json!({"model_name": "tiny-chat", "model_type": "vllm_openai"})),
+    responses((status = 200, description = "Done", body = String, content_type = "application/json", example = json!("Model tiny-chat endpoint: /llm")), AdminErrors))]
 async fn get_model(
     State(app): State<App>,
     Keyed { admin, asked }: Keyed<GetModel>,
@@ -139,11 +152,18 @@ async fn get_model(
         };
         load::load(State(app.clone()), admin, fields::Body(request)).await?;
     }
-    let base = app.config.server.base_path.as_str();
+    let base = app.base();
     Ok(Json(format!("Model {model} endpoint: {base}")))
 }
 
-/// As the old one, it forgets no model that a file has: the next request loads it again.
+/// Unload a model (LLM Serving)
+///
+/// The model stays in the catalogue, and the next request loads it again. The same as `unload`.
+///
+/// Administrators only. The key is in the body or in the header.
+#[utoipa::path(post, path = "/admin/delete_model", tag = "older systems", operation_id = "old_delete_model", security(("admin_key" = []), ()),
+    request_body(content = DeleteModelRequest, example = json!({"model_name": "tiny-chat"})),
+    responses((status = 200, description = "Done", body = String, content_type = "application/json", example = json!("Model tiny-chat deleted.")), AdminErrors))]
 async fn delete_model(
     State(app): State<App>,
     Keyed { admin, asked }: Keyed<DeleteModel>,
@@ -153,7 +173,14 @@ async fn delete_model(
     Ok(Json(words))
 }
 
-/// Sets the number of replicas.
+/// Set the number of replicas (LLM Serving)
+///
+/// The same as `load`, or `unload` for 0 replicas.
+///
+/// Administrators only. The key is in the body or in the header.
+#[utoipa::path(post, path = "/admin/load_model", tag = "older systems", operation_id = "old_load_model", security(("admin_key" = []), ()),
+    request_body(content = LoadModelRequest, example = json!({"model_name": "tiny-chat", "num_replicas": 1})),
+    responses((status = 200, description = "Done", body = String, content_type = "application/json", example = json!("Model tiny-chat active replicas set to 1.")), AdminErrors))]
 async fn load_model(
     State(app): State<App>,
     Keyed { admin, asked }: Keyed<LoadModel>,
@@ -193,6 +220,14 @@ async fn load_model(
     }))
 }
 
+/// Show the pool in numbers (LLM Serving)
+///
+/// Devices that are free, and models that have replicas.
+///
+/// Administrators only. The key is in the body or in the header.
+#[utoipa::path(post, path = "/admin/info", tag = "older systems", operation_id = "old_info", security(("admin_key" = []), ()),
+    request_body(content = KeyRequest, example = json!({})),
+    responses((status = 200, description = "Done", body = PoolNumbers, example = json!({"autoscaler_enabled": false, "last_autoscaler_failed_time": 0, "num_total_gpus": 4, "num_available_gpus:": 1, "num_available_gpus": 1, "num_served_models": 3})), AdminErrors))]
 async fn info(State(app): State<App>, _: Keyed<Nothing>) -> Json<Value> {
     let snapshot = app.handle.snapshot();
     let devices = DeviceList::of(&snapshot).devices;
@@ -214,16 +249,31 @@ async fn info(State(app): State<App>, _: Keyed<Nothing>) -> Json<Value> {
     }))
 }
 
+/// Show the configuration (LLM Serving)
+///
+/// The configuration in force, with its defaults and without secrets.
+///
+/// Administrators only. The key is in the body or in the header.
+#[utoipa::path(post, path = "/admin/dump_config", tag = "older systems", operation_id = "old_dump_config", security(("admin_key" = []), ()),
+    request_body(content = KeyRequest, example = json!({})),
+    responses((status = 200, description = "Done", body = Object, example = json!({"server": {"listen": "127.0.0.1:8080", "base_path": "/llm"}})), AdminErrors))]
 async fn dump_config(State(app): State<App>, Keyed { admin, .. }: Keyed<Nothing>) -> Json<Value> {
     upkeep::config(State(app), admin, Params(Nothing)).await
 }
 
-/// The pool has one reference, which its configuration names: a client's path is compared, never opened.
+/// Read the reference again (LLM Serving)
+///
+/// The pool reads the file that its configuration names, never a path of a client. The same as `reload`.
+///
+/// Administrators only. The key is in the body or in the header.
+#[utoipa::path(post, path = "/admin/load_model_reference", tag = "older systems", operation_id = "old_load_model_reference", security(("admin_key" = []), ()),
+    request_body(content = ReferenceRequest, example = json!({"model_reference_path": "model_reference.json"})),
+    responses((status = 200, description = "Done", body = String, content_type = "application/json", example = json!("Function load_model_reference() executed.")), AdminErrors))]
 async fn load_model_reference(
     State(app): State<App>,
     Keyed { admin, asked }: Keyed<Reference>,
 ) -> Result<Json<&'static str>, Failure> {
-    let own = app.config.catalog.model_reference.clone();
+    let own = app.config().catalog.model_reference.clone();
     if std::path::Path::new(&asked.path).file_name() != own.file_name() {
         let message = format!(
             "model_reference_path: the reference is {} here (catalog.model_reference), and no other file is read; change that one, and name it",

@@ -5,28 +5,40 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::{delete, get};
-use axum::{Json, Router, middleware};
+use axum::routing::delete;
+use axum::{Json, middleware};
 use serde_json::{Map, Value, json};
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::admin::fields::Params;
 use crate::admin::models;
 use crate::auth::Admin;
 use crate::auth::audit;
 use crate::error::Failure;
+use crate::openapi::AdminErrors;
+use crate::openapi::schemas::older_systems::RemovedModel;
 use crate::state::App;
 use controller::Route;
 
-pub(super) fn routes(app: &App) -> Router<App> {
+pub(super) fn routes(app: &App) -> OpenApiRouter<App> {
     let audited = middleware::from_fn_with_state(app.clone(), audit::record);
-    Router::new()
-        .route("/v1/health_check", get(health_check))
-        .route("/v1/models/{*model}", delete(remove).route_layer(audited))
+    let mut router = OpenApiRouter::new()
+        .routes(routes!(health_check))
+        .route("/v1/models/{*model}", delete(remove).route_layer(audited));
+    router.get_openapi_mut().merge(Removal::openapi());
+    router
 }
+
+/// The route with a wildcard, which the router cannot describe by itself.
+#[derive(OpenApi)]
+#[openapi(paths(remove))]
+struct Removal;
 
 /// The model that a name stands for which is no name here, and what it is called here.
 pub(crate) fn route(app: &App, name: &str) -> Option<(String, Arc<Route>)> {
-    let named = app.config.compat.rayllm.then(|| with_slash(name))?;
+    let named = app.config().compat.rayllm.then(|| with_slash(name))?;
     let route = app.handle.route(&named)?;
     Some((named, route))
 }
@@ -38,7 +50,7 @@ fn with_slash(name: &str) -> String {
 
 /// OpenAI's object with what RayLLM's clients read beside.
 pub(crate) fn described(app: &App, name: &str, mut object: Value) -> Value {
-    if !app.config.compat.rayllm {
+    if !app.config().compat.rayllm {
         return object;
     }
     let document = app.handle.route(name).map(|it| it.entry.to_document());
@@ -64,11 +76,25 @@ fn metadata(name: &str, engine: &Value) -> Value {
     json!({"model_id": name, "engine_config": told})
 }
 
+/// Check that the service answers (RayLLM)
+///
+/// Everybody may call this.
+#[utoipa::path(get, path = "/v1/health_check", tag = "older systems", operation_id = "old_health_check",
+    responses((status = 200, description = "The service answers", body = bool, content_type = "application/json", example = json!(true))))]
 async fn health_check() -> Json<bool> {
     Json(true)
 }
 
-/// Models that were registered go, as RayLLM's fine-tuned ones did; those of files stay, as its base models.
+/// Remove a registered model (RayLLM)
+///
+/// Its replicas drain and stop. A model that comes from a file gets a 403.
+///
+/// Administrators only.
+#[utoipa::path(delete, path = "/v1/models/{model}", tag = "older systems", operation_id = "old_remove_model",
+    security(("admin_key" = [])),
+    params(("model" = String, Path, description = "The model's name. Two dashes stand for a slash.", example = "org--my-model")),
+    responses((status = 200, description = "The model is removed", body = RemovedModel,
+        example = json!({"id": "org/my-model", "object": "model", "deleted": true})), AdminErrors))]
 async fn remove(
     State(app): State<App>,
     admin: Admin,

@@ -22,6 +22,8 @@ use crate::inference::request::outgoing::COMPLETIONS;
 use crate::inference::request::receiving;
 use crate::inference::request::validation;
 use crate::inference::routes::completions;
+use crate::openapi::schemas::older_systems::RunRequest;
+use crate::openapi::{InferenceErrors, ListingErrors, WaitHeaders};
 use crate::state::App;
 
 /// As the pipeline had it.
@@ -52,12 +54,27 @@ impl Strict for Run {
     }
 }
 
-/// How many requests wait for a seat, as a bare number.
+/// Count the waiting requests (GPT-J pipeline)
+///
+/// How many requests of all models wait for a slot, as a bare number.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/pending", tag = "older systems", operation_id = "old_pending", security(("user_key" = [])),
+    responses((status = 200, description = "The number of waiting requests", body = usize, content_type = "application/json", example = json!(3)), ListingErrors))]
 pub(super) async fn pending(State(app): State<App>, _: User) -> Json<usize> {
     Json(app.handle.snapshot().pool.waiting.len())
 }
 
-/// The prompt and what the model makes of it, as one text.
+/// Continue a text (GPT-J pipeline)
+///
+/// The answer is one text: the prompt, and what the model wrote after it. If the model is not loaded, the pool loads it and
+/// the request waits. The same as a completion.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(post, path = "/run", tag = "older systems", operation_id = "old_run", security(("user_key" = [])),
+    params(WaitHeaders),
+    request_body(content = RunRequest, example = json!({"data": "A priority is", "num_tokens": 16, "model": "tiny-chat", "decoding_strategy": "greedy"})),
+    responses((status = 200, description = "The text", body = String, content_type = "application/json", example = json!("A priority is a number.")), InferenceErrors))]
 pub(super) async fn run(
     State(app): State<App>,
     user: User,
@@ -105,7 +122,7 @@ pub(super) async fn run(
 
 /// The request's own, the configuration's, or the only one that there is for whoever asks.
 fn model_of(app: &App, user: &User, named: Option<String>) -> Result<String, Failure> {
-    if let Some(name) = named.or_else(|| app.config.compat.run_model.clone()) {
+    if let Some(name) = named.or_else(|| app.config().compat.run_model.clone()) {
         return Ok(name);
     }
     let mut entries = app.handle.entries();

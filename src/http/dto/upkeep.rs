@@ -1,11 +1,13 @@
 //! Cleanup, reset, reload and keys.
 
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::values::{at, total};
-use catalog::{Changes, Warning};
-use config::Limit;
+use crate::reload::Reloaded;
+use catalog::{BrokenModel, Changes};
+use config::{KeyChange, Limit};
 use controller::Snapshot;
 use pool::{CleanupScope, ReplicaId, Span};
 use store::KeyRecord;
@@ -54,12 +56,60 @@ pub struct ResetAnswer {
     pub unloaded: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ReloadAnswer {
+    /// Keys of the configuration that are in force with their new value.
+    pub applied: Vec<ChangedKey>,
+    /// Keys whose new value the next start of the service puts in force.
+    pub needs_restart: Vec<ChangedKey>,
+    /// How many keys of the configuration are as they were.
+    pub unchanged: usize,
+    /// Models.
     pub added: Vec<String>,
     pub changed: Vec<String>,
     pub removed: Vec<String>,
+    /// Model files that cannot be used. They have changed nothing.
+    pub broken: Vec<BrokenFileView>,
     pub warnings: Vec<String>,
+}
+
+/// A key of the configuration with another value.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ChangedKey {
+    #[schema(example = "pool.keep_hot")]
+    pub key: String,
+    /// The value that was in force until now, or still is.
+    pub from: Value,
+    /// The value in the configuration.
+    pub to: Value,
+    /// What the new value does not concern.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<&'static str>,
+}
+
+/// A model file that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct BrokenFileView {
+    /// The model's name if the file says it; otherwise the file's name.
+    #[schema(example = "org/my-model")]
+    pub model: String,
+    #[schema(example = "config/models/my-model.yaml")]
+    pub source: String,
+    /// What is wrong, with file, line and field.
+    pub error: String,
+    /// The model is served as its file described it when it could last be used.
+    pub serves_last_good: bool,
+}
+
+impl BrokenFileView {
+    pub fn of(broken: &BrokenModel) -> BrokenFileView {
+        BrokenFileView {
+            model: broken.name.clone(),
+            source: broken.source.to_string(),
+            error: broken.error.clone(),
+            serves_last_good: broken.serves_last_good,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -250,17 +300,33 @@ fn listed(
 }
 
 impl ReloadAnswer {
-    pub fn of(changes: Changes, warnings: &[Warning]) -> ReloadAnswer {
+    pub fn of(reloaded: Reloaded, broken: &[BrokenModel]) -> ReloadAnswer {
         let Changes {
             added,
             changed,
             removed,
-        } = changes;
+        } = reloaded.models;
+        let keys = |changes: Vec<KeyChange>| changes.into_iter().map(ChangedKey::of).collect();
         ReloadAnswer {
+            applied: keys(reloaded.settings.applied),
+            needs_restart: keys(reloaded.settings.needs_restart),
+            unchanged: reloaded.settings.unchanged,
             added,
             changed,
             removed,
-            warnings: warnings.iter().map(ToString::to_string).collect(),
+            broken: broken.iter().map(BrokenFileView::of).collect(),
+            warnings: reloaded.warnings,
+        }
+    }
+}
+
+impl ChangedKey {
+    fn of(change: KeyChange) -> ChangedKey {
+        ChangedKey {
+            key: change.key,
+            from: change.from,
+            to: change.to,
+            note: change.applies.note(),
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
@@ -29,14 +30,34 @@ const BUSY_RETRY: Span = Span::from_secs(5);
 /// The bounds that all bodies share.
 #[derive(Debug)]
 pub struct Bodies {
-    limit: u64,
-    within: Duration,
+    bounds: ArcSwap<Bounds>,
     all: Arc<Semaphore>,
     large: Arc<Semaphore>,
     clock: Clock,
 }
 
+/// Of each body.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    limit: u64,
+    within: Duration,
+}
+
+impl Bounds {
+    fn of(server: &ServerSection) -> Bounds {
+        Bounds {
+            limit: server.body_limit.0.0,
+            within: server.body_timeout.duration(),
+        }
+    }
+}
+
 impl Bodies {
+    /// Other bounds, for bodies that begin from now on.
+    pub fn set(&self, server: &ServerSection) {
+        self.bounds.store(Arc::new(Bounds::of(server)));
+    }
+
     pub fn of(server: &ServerSection, clock: Clock) -> Bodies {
         let pieces = server.bodies_memory.0.0 / PIECE;
         let some = |pieces: u64| {
@@ -44,8 +65,7 @@ impl Bodies {
             Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS)))
         };
         Bodies {
-            limit: server.body_limit.0.0,
-            within: server.body_timeout.duration(),
+            bounds: ArcSwap::from_pointee(Bounds::of(server)),
             all: some(pieces),
             large: some(pieces / 4 * 3),
             clock,
@@ -53,19 +73,20 @@ impl Bodies {
     }
 
     pub async fn read(&self, body: &mut Incoming, record: &Record) -> Result<Bytes, Failure> {
+        let Bounds { limit, within } = **self.bounds.load();
         let declared = body.size_hint().exact();
         let expected = declared.unwrap_or(0);
-        if expected > self.limit {
-            return Err(Failure::too_large(self.limit));
+        if expected > limit {
+            return Err(Failure::too_large(limit));
         }
-        let first = declared.unwrap_or(UNKNOWN_FIRST.min(self.limit));
+        let first = declared.unwrap_or(UNKNOWN_FIRST.min(limit));
         let mut held = Held::default();
-        self.reserve(&mut held, first).await?;
+        self.reserve(&mut held, first, within).await?;
         let begun = self.clock.now();
         let mut received = 0;
         let mut arriving = Arrived::Nothing;
         loop {
-            let allowed = self.within + Duration::from_secs(received / BYTES_PER_SECOND_MIN);
+            let allowed = within + Duration::from_secs(received / BYTES_PER_SECOND_MIN);
             let passed = Duration::from_millis(self.clock.now().since(begun).0);
             let left = allowed.saturating_sub(passed);
             let frame = match tokio::time::timeout(left, body.frame()).await {
@@ -83,13 +104,13 @@ impl Bodies {
                 continue;
             };
             received += data.len() as u64;
-            if received > self.limit {
-                return Err(Failure::too_large(self.limit));
+            if received > limit {
+                return Err(Failure::too_large(limit));
             }
             if received > held.bytes {
-                let wanted = (held.bytes * 2).max(received).min(self.limit);
+                let wanted = (held.bytes * 2).max(received).min(limit);
                 let more = wanted - held.bytes;
-                self.reserve(&mut held, more).await?;
+                self.reserve(&mut held, more, within).await?;
             }
             arriving.push(data, expected);
         }
@@ -101,7 +122,7 @@ impl Bodies {
     }
 
     /// Waits for memory as long as a body may take.
-    async fn reserve(&self, held: &mut Held, bytes: u64) -> Result<(), Failure> {
+    async fn reserve(&self, held: &mut Held, bytes: u64, within: Duration) -> Result<(), Failure> {
         let pieces = u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX);
         if pieces == 0 {
             return Ok(());
@@ -118,7 +139,7 @@ impl Bodies {
                 .chain([all])
                 .collect::<Result<Vec<_>, _>>()
         };
-        match tokio::time::timeout(self.within, reserved).await {
+        match tokio::time::timeout(within, reserved).await {
             // The semaphores are never closed.
             Ok(permits) => held.permits.extend(permits.unwrap_or_default()),
             Err(_) => return Err(no_memory()),
@@ -217,10 +238,11 @@ mod tests {
     use super::*;
     use config::Size;
 
+    const WITHIN: Duration = Duration::from_millis(100);
+
     fn bodies(memory: u64) -> Bodies {
         let server = ServerSection {
             bodies_memory: Size(pool::Bytes(memory)),
-            body_timeout: "100ms".parse().unwrap(),
             ..ServerSection::default()
         };
         Bodies::of(&server, Clock::start())
@@ -230,28 +252,36 @@ mod tests {
     async fn memory_that_is_given_out_comes_back_with_the_last_copy() {
         let bodies = bodies(pool::Bytes::MIB);
         let mut held = Held::default();
-        bodies.reserve(&mut held, 700 << 10).await.unwrap();
+        bodies.reserve(&mut held, 700 << 10, WITHIN).await.unwrap();
         let bytes = Bytes::from_static(b"{}");
         let body = Held::with(&Arc::new(held), bytes);
         let copy = body.clone();
         drop(body);
         let mut next = Held::default();
-        let refused = bodies.reserve(&mut next, 700 << 10).await.unwrap_err();
+        let refused = bodies
+            .reserve(&mut next, 700 << 10, WITHIN)
+            .await
+            .unwrap_err();
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
         drop(copy);
-        bodies.reserve(&mut next, 700 << 10).await.unwrap();
+        bodies.reserve(&mut next, 700 << 10, WITHIN).await.unwrap();
     }
 
     #[tokio::test]
     async fn large_bodies_leave_a_quarter_to_the_small_ones() {
         let bodies = bodies(pool::Bytes::MIB);
         let mut large = Held::default();
-        bodies.reserve(&mut large, 768 << 10).await.unwrap();
+        bodies.reserve(&mut large, 768 << 10, WITHIN).await.unwrap();
         let mut second = Held::default();
-        assert!(bodies.reserve(&mut second, 257 << 10).await.is_err());
+        assert!(
+            bodies
+                .reserve(&mut second, 257 << 10, WITHIN)
+                .await
+                .is_err()
+        );
         let mut small = Held::default();
-        bodies.reserve(&mut small, 256 << 10).await.unwrap();
-        assert!(bodies.reserve(&mut second, 1).await.is_err());
+        bodies.reserve(&mut small, 256 << 10, WITHIN).await.unwrap();
+        assert!(bodies.reserve(&mut second, 1, WITHIN).await.is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! of this service, request bodies, and the access log. Every request passes here before its route runs.
 //!
 //! Keys, models and limits of use are for the routes. The edge knows a route only by its path: web pages of other
-//! origins may be allowed to call `/v1/`; `/docs` and `/admin` get security headers (`dressing`); a name in
+//! origins may be allowed to call `/v1/` and Ollama's `/api/`; `/docs` and `/admin` get security headers (`dressing`); a name in
 //! `/v1/models/` may have an encoded slash (`refusing`).
 //!
 //! ```text
@@ -31,6 +31,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use hyper::body::Incoming;
@@ -47,10 +48,11 @@ pub(super) use self::connection_watch::Turn;
 pub(super) use self::exchange::{Exchange, Sent};
 use self::hosts::Hosts;
 use self::record::Record;
+pub use self::tls::{TlsError, check_tls};
 use self::seats::{ConnectionPermit, Seats};
-use self::tls::{Tls, TlsError};
+use self::tls::Tls;
 use crate::error::Failure;
-use config::{Config, Network};
+use config::{Config, Network, ServerSection};
 use controller::Clock;
 
 /// A client's own request id is taken up to this length.
@@ -71,7 +73,7 @@ pub struct Edge {
     tls: Option<Tls>,
     access: Option<AccessLog>,
     bodies: Arc<Bodies>,
-    hosts: Hosts,
+    hosts: ArcSwap<Hosts>,
     proxies: Vec<Network>,
     patience: IdleTimeouts,
     seats: Arc<Seats>,
@@ -104,7 +106,7 @@ impl Edge {
             tls: server.tls.as_ref().map(Tls::open).transpose()?,
             access: AccessLog::open(&server.access_log, server.access_log_max.0.0)?,
             bodies: Arc::new(Bodies::of(server, clock)),
-            hosts: Hosts::of(server),
+            hosts: ArcSwap::from_pointee(Hosts::of(server)),
             proxies: server.trusted_proxies.clone(),
             patience: IdleTimeouts {
                 idle: server.idle_timeout.duration(),
@@ -116,8 +118,14 @@ impl Edge {
         })
     }
 
+    /// Goes by these settings from now on, as far as that needs no restart.
+    pub fn set(&self, server: &ServerSection) {
+        self.hosts.store(Arc::new(Hosts::of(server)));
+        self.bodies.set(server);
+    }
+
     /// Reads the certificate again; why it could not be, if it could not. It blocks.
-    pub(super) fn reload(&self) -> Option<String> {
+    pub fn reload_certificate(&self) -> Option<String> {
         let failed = self.tls.as_ref()?.reload().err()?;
         tracing::warn!("{failed}; the certificate from before stays in use");
         Some(format!(
@@ -128,7 +136,7 @@ impl Edge {
     /// Routes that web pages may be allowed to call.
     pub(super) fn is_inference(&self, path: &str) -> bool {
         let below = path.strip_prefix(&self.base).unwrap_or(path);
-        below.starts_with("/v1/")
+        below.starts_with("/v1/") || below.starts_with("/api/")
     }
 
     /// A place for one more connection; none if there are too many, which the client is told.
@@ -156,7 +164,7 @@ impl Edge {
 
     /// Why a request gets no further than its head, if it does not.
     pub(super) fn check(&self, parts: &Parts) -> Result<(), Failure> {
-        self.hosts.check(parts)?;
+        self.hosts.load().check(parts)?;
         refusing::check(parts, &self.base)
     }
 
@@ -181,7 +189,7 @@ impl Edge {
 
     /// Whether a web page under this name and port can only be ours.
     pub(super) fn is_certain(&self, authority: &str) -> bool {
-        self.hosts.is_certain(authority)
+        self.hosts.load().is_certain(authority)
     }
 
     pub(super) fn has_tls(&self) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderMap, Request};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use serde_json::json;
@@ -14,13 +14,16 @@ use serde_json::value::RawValue;
 
 use crate::auth::User;
 use crate::auth::sight::Sight;
-use crate::dialect::{Dialect, Teller, Telling};
+use crate::dialect::{
+    Dialect, ReasoningRequest, Teller, Telling, TranslatedRequest, refuse_unknown,
+};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::admission::{Deadlines, RequestContext};
 use crate::inference::answer::aggregate::{ANSWER_MAX, Aggregate};
 use crate::inference::answer::as_chat::AsChat;
+use crate::inference::answer::first_event::{self, Beginning, Refusal};
 use crate::inference::answer::stream;
 use crate::inference::answer::stream::{event_stream, spawn};
 use crate::inference::answer::wait;
@@ -29,21 +32,21 @@ use crate::inference::request::conversation;
 use crate::inference::request::engine_routes::check_generates;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
-use crate::inference::request::outgoing::{CHAT, Outgoing, outgoing, renamed};
+use crate::inference::request::outgoing::{CHAT, Outgoing, Wishes, outgoing, renamed};
 use crate::inference::request::receiving::{find, read};
 use crate::inference::request::request_fields;
 use crate::inference::request::request_fields::Fate;
 use crate::inference::request::sequences;
 use crate::inference::request::validation;
 use crate::inference::upstream::in_flight::{
-    InFlightRequest, JSON, engine_error, limited, reach, why,
+    InFlightRequest, JSON, engine_error, limited, reach, told_as_overflow, why,
 };
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
 use crate::state::App;
 use access::limits::Admitted;
-use catalog::{Ask, Entry};
-use controller::{Lease, Route, Seat, Waiting};
+use catalog::{Ask, Entry, ReasoningWish, UnknownFields};
+use controller::{Keep, Lease, Route, Seat, Waiting};
 use pool::{Span, Time};
 
 /// Whatever the dialect, `path` says which of the engine's routes is meant.
@@ -66,21 +69,39 @@ async fn begin(
     path: &'static str,
     dialect: Dialect,
 ) -> Result<Response, Failed> {
-    let (asked, patience, sight) = (visit.asked, visit.patience(), &visit.user.sight);
     let body = read(app, request.into_body()).await?;
     let (bytes, share) = (body.len(), record::share());
-    let said = move || dialect.read(body, asked.0 / 1000);
-    let said = match dialect {
+    let reading = visit.reading(app);
+    let reads = dialect.reads(&body);
+    let said = move || dialect.read(body, &reading);
+    let said = match reads {
         // Nothing is read yet.
-        Dialect::OpenAi => said(),
-        Dialect::Anthropic | Dialect::Responses => app.reading.run(bytes, said).await,
+        false => said(),
+        true => app.reading.run(bytes, said).await,
     };
-    let said = said.map_err(|failure| (None, failure))?;
-    let (scanned, route) = find(app, &visit.user, share.of(said.body)).await?;
+    let mut said = said.map_err(|failure| (None, failure))?;
+    said.body = share.of(said.body);
+    answer(app, visit, path, said).await
+}
+
+/// Answers a request that is in OpenAI's form already. Its body has its share of the memory for bodies.
+pub(crate) async fn answer(
+    app: &App,
+    visit: &RequestContext,
+    path: &'static str,
+    said: TranslatedRequest<Teller>,
+) -> Result<Response, Failed> {
+    let (asked, patience, sight) = (visit.asked, visit.patience(), &visit.user.sight);
+    let share = record::share();
+    let (scanned, route) = find(app, &visit.user, said.body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
     check_generates(&route, path).map_err(fail)?;
+    let hints = said.hints;
+    if route.entry.unknown_fields == UnknownFields::Refuse {
+        refuse_unknown(&hints.unknown).map_err(fail)?;
+    }
     let mut scanned = validation::checked(app, scanned, path, &route.entry, visit)
         .await
         .map_err(fail)?;
@@ -89,7 +110,7 @@ async fn begin(
     let served_name = served_name.unwrap_or(&model);
     let served_name = served_name.to_owned();
     let several = route.has_several();
-    let most = app.config.server.sequences_max;
+    let most = app.config().server.sequences_max;
     let (body, name, entry) = (
         std::mem::take(&mut scanned.body),
         served_name.clone(),
@@ -99,10 +120,17 @@ async fn begin(
     let written = move || {
         sequences::check(&body, path, most)?;
         let conversation = several.then(|| conversation::of(&body)).flatten();
-        Ok((outgoing_of(&body, path, &name, &entry)?, conversation))
+        let outgoing = outgoing_of(&body, path, &name, &entry, hints.reasoning)?;
+        Ok((outgoing, conversation))
     };
     let (mut outgoing, conversation) = app.reading.run(bytes, written).await.map_err(fail)?;
+    for field in &mut outgoing.ignored {
+        if let Some((_, own)) = hints.names.iter().find(|(name, _)| name == field) {
+            *field = (*own).to_owned();
+        }
+    }
     outgoing.ignored.extend(said.ignored);
+    outgoing.ignored.extend(hints.unknown);
     // It has the memory that the client's body had, which is gone.
     outgoing.body = share.of(outgoing.body);
     let admitted = admission::admit(app, visit, &model, bytes);
@@ -130,12 +158,13 @@ async fn begin(
         served_name,
         outgoing,
         teller: said.teller,
+        keep: said.keep,
     };
     let lease = match seat {
         Seat::Now(lease) => lease,
         Seat::Wait(mut waiting) => {
             // For a while an error can still be told by its status; then the stream begins.
-            let every = app.config.server.keep_alive_comment.duration();
+            let every = app.config().server.keep_alive_comment.duration();
             let every = call.scanned.stream.then_some(every);
             let until = [every, patience.seat].into_iter().flatten().min();
             let until = until.unwrap_or(Duration::MAX);
@@ -160,16 +189,32 @@ async fn begin(
         served.answered(answer.status().as_u16());
         return Ok(engine_error(answer, &served).await);
     }
+    let (head, mut upstream) = answer.into_parts();
+    call.note_ignored(&head.headers);
     if call.scanned.stream {
+        let within = app.config().server.keep_alive_comment.duration();
+        let begun = first_event::wait(&mut upstream, &served, within).await;
+        let begun = match begun.map_err(fail)? {
+            Beginning::Stream(begun) => begun,
+            Beginning::Refused(refusal) => {
+                served.answered(refusal.status.as_u16());
+                served.give_back();
+                return Ok(refusal.into_response());
+            }
+        };
         let (frames, body) = stream::fed();
-        let wants_usage = call.scanned.include_usage;
+        let show = stream::Show {
+            usage: call.scanned.include_usage,
+            pause_every: within,
+        };
         let telling = call.telling();
         spawn(async move {
-            stream::forward(answer.into_body(), served, wants_usage, telling, &frames).await;
+            stream::forward((begun, upstream), served, show, telling, &frames).await;
         });
-        return Ok(note(event_stream(body), &call.outgoing.ignored));
+        let response = event_stream(body, call.teller.stream_type());
+        return Ok(note(response, &call.outgoing.ignored));
     }
-    let answer = call.aggregate(served, answer.into_body()).await;
+    let answer = call.aggregate(served, upstream).await;
     let answer = answer.map_err(fail)?;
     Ok(note(answer, &call.outgoing.ignored))
 }
@@ -191,6 +236,7 @@ struct Call {
     served_name: String,
     outgoing: Outgoing,
     teller: Teller,
+    keep: Option<Keep>,
 }
 
 fn outgoing_of(
@@ -198,6 +244,7 @@ fn outgoing_of(
     path: &'static str,
     served_name: &str,
     entry: &Entry,
+    reasoning: ReasoningRequest,
 ) -> Result<Outgoing, Failure> {
     let room = entry.room_for_answers();
     let ask = match path {
@@ -205,8 +252,17 @@ fn outgoing_of(
         _ => Ask::Completion,
     };
     let fate = |name: &str, value: &RawValue| request_fields::fate(entry, ask, name, value);
-    outgoing(body, path, served_name, &entry.generation, room, fate)
+    let wishes = Wishes {
+        reasoning,
+        fields_of: &|wish: &ReasoningWish| entry.recipe.reasoning(wish),
+        continuous_usage: entry.recipe.has_continuous_usage(),
+    };
+    let generation = &entry.generation;
+    outgoing(body, path, served_name, generation, room, fate, wishes)
 }
+
+/// Names the fields of a request that had no effect with the engine's model.
+const ENGINE_IGNORED: &str = "x-engine-ignored";
 
 impl Call {
     fn as_chat(&self) -> Option<AsChat> {
@@ -217,11 +273,24 @@ impl Call {
         Telling::new(self.as_chat(), self.teller.clone())
     }
 
+    /// Notes what the engine says it did nothing with, by the client's names.
+    fn note_ignored(&mut self, headers: &HeaderMap) {
+        let names = headers.get(ENGINE_IGNORED).and_then(|it| it.to_str().ok());
+        for name in names.into_iter().flat_map(|names| names.split(", ")) {
+            let own = self.outgoing.reasoning.name_of_sent(name).unwrap_or(name);
+            if !self.outgoing.ignored.iter().any(|known| known == own) {
+                self.outgoing.ignored.push(own.to_owned());
+            }
+        }
+    }
+
     /// Sends the request to the lease's engine.
     async fn send(
         &mut self,
-        lease: Lease,
+        mut lease: Lease,
     ) -> Result<(InFlightRequest, hyper::Response<Incoming>), Failure> {
+        lease.keep(self.keep);
+        self.teller.seated();
         let own = lease.served_name().unwrap_or(&self.model);
         let name = self.entry.adapter(&self.scanned.model).unwrap_or(own);
         // Once the engine has it, its memory is free for others.
@@ -249,8 +318,9 @@ impl Call {
     /// events, or the refusal as an event.
     fn stream_while_waiting(mut self, mut waiting: Waiting, waited: Duration) -> Response {
         let (frames, body) = stream::fed();
+        let kind = self.teller.stream_type();
         spawn(async move {
-            let every = self.app.config.server.keep_alive_comment.duration();
+            let every = self.app.config().server.keep_alive_comment.duration();
             let patience = self.patience;
             let clock = self.app.handle.clock();
             let left = patience.seat.map(|most| most.saturating_sub(waited));
@@ -261,6 +331,7 @@ impl Call {
                     waiting.ticket,
                     self.route.model,
                 );
+                let comment = self.teller.comment(comment);
                 if frames.send(Ok(comment.into())).await.is_err() {
                     return;
                 }
@@ -283,6 +354,7 @@ impl Call {
                 Ok(lease) => {
                     let waited = self.app.handle.clock().now().since(self.asked);
                     let comment = wait::seated(lease.replica(), waited);
+                    let comment = self.teller.comment(comment);
                     if frames.send(Ok(comment.into())).await.is_err() {
                         return;
                     }
@@ -303,19 +375,19 @@ impl Call {
                     self.app
                         .metrics
                         .waited(&self.model, Duration::from_millis(waited.0));
-                    stream::forward(
-                        answer.into_body(),
-                        served,
-                        self.scanned.include_usage,
-                        self.telling(),
-                        &frames,
-                    )
-                    .await;
+                    let show = stream::Show {
+                        usage: self.scanned.include_usage,
+                        pause_every: every,
+                    };
+                    let body = (Bytes::new(), answer.into_body());
+                    stream::forward(body, served, show, self.telling(), &frames).await;
                 }
                 Ok((served, answer)) => {
                     served.answered(answer.status().as_u16());
                     served.give_back();
+                    let status = answer.status();
                     let body = remote::masked(&served.lease, limited(answer.into_body()).await);
+                    let body = told_as_overflow(status, &body).unwrap_or(body);
                     stream::last(&frames, self.telling().engine_refused(&body)).await;
                 }
                 Err(failure) => {
@@ -326,7 +398,7 @@ impl Call {
                 }
             }
         });
-        event_stream(body)
+        event_stream(body, kind)
     }
 
     /// The whole answer for a client that did not ask for a stream.
@@ -365,6 +437,7 @@ impl Call {
                         served.token();
                     }
                     if !before && whole.has_begun() {
+                        self.teller.begun();
                         served.first_token();
                     }
                 }
@@ -377,12 +450,9 @@ impl Call {
         }
         if let Some(error) = whole.error.take() {
             // What is the request's fault the engine may see only once it has begun.
-            let status = match error["type"] == "invalid_request_error" {
-                true => StatusCode::BAD_REQUEST,
-                false => StatusCode::BAD_GATEWAY,
-            };
-            served.answered(status.as_u16());
-            return Ok((status, Json(json!({ "error": error }))).into_response());
+            let refusal = Refusal::of(error);
+            served.answered(refusal.status.as_u16());
+            return Ok(refusal.into_response());
         }
         if !whole.done {
             served.lease.worked(false);

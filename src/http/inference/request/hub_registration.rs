@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 
+use crate::admin::known_model;
 use crate::auth::User;
 use crate::error::Failure;
 use crate::inference::admission;
@@ -13,22 +14,21 @@ use config::OnUnknown;
 use controller::{HubRegistrationError, NamedBy, Route};
 
 pub(crate) async fn of_user(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> {
-    match app.config.catalog.on_unknown {
-        OnUnknown::Anyone if user.sight.has(name) => {
+    match app.config().catalog.on_unknown {
+        // A model whose file is broken is described already.
+        OnUnknown::Anyone if user.sight.has(name) && app.handle.broken_model(name).is_none() => {
             let closest = || admission::closest(app, user, name);
             bring_in(app, name, NamedBy::User, closest).await
         }
-        _ => Err(Failure::unknown_model(
-            name,
-            &admission::closest(app, user, name),
-        )),
+        _ => Err(admission::unknown(app, user, name)),
     }
 }
 
 /// An administrator loads a model by its name on the hub.
 pub(crate) async fn of_administrator(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
-    match app.config.catalog.on_unknown {
-        OnUnknown::Refuse => Err(Failure::unknown_model(name, &app.handle.closest(name))),
+    match app.config().catalog.on_unknown {
+        _ if app.handle.broken_model(name).is_some() => Err(known_model::unknown(app, name)),
+        OnUnknown::Refuse => Err(known_model::unknown(app, name)),
         OnUnknown::Admin | OnUnknown::Anyone => {
             let closest = || app.handle.closest(name);
             bring_in(app, name, NamedBy::Administrator, closest).await
@@ -38,7 +38,7 @@ pub(crate) async fn of_administrator(app: &App, name: &str) -> Result<Arc<Route>
 
 /// Nobody registers models where files alone say which there are.
 pub(crate) fn may_register(app: &App) -> Result<(), Failure> {
-    match app.config.catalog.on_unknown {
+    match app.config().catalog.on_unknown {
         OnUnknown::Admin | OnUnknown::Anyone => Ok(()),
         OnUnknown::Refuse => Err(Failure::forbidden(
             "registration_off",

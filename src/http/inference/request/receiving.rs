@@ -17,7 +17,7 @@ use controller::Route;
 
 /// The request's body, bounded.
 pub(crate) async fn read(app: &App, body: Body) -> Result<Bytes, Failed> {
-    let limit = app.config.server.body_limit.0.0;
+    let limit = app.config().server.body_limit.0.0;
     let body = read_body(body, limit).await;
     body.map_err(|failure| (None, failure))
 }

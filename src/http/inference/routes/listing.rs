@@ -4,22 +4,42 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderMap, Request, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::auth::User;
 use crate::compat;
-use crate::error::{ErrorBody, Failure};
+use crate::dialect::anthropic;
+use crate::error::Failure;
 use crate::inference::admission;
+use crate::openapi::schemas::models::{ModelListing, OneModelListing};
+use crate::openapi::{ListingErrors, ModelErrors};
 use crate::state::App;
 
-/// Which models there are. Listing them loads nothing.
-#[utoipa::path(get, path = "/v1/models", tag = "inference",
-    responses((status = 200, description = "OpenAI's list of models", example = json!({
+/// List the models
+///
+/// The models that the key may use, loaded or not. Nothing is loaded for this. A request with the header
+/// `anthropic-version` gets them in Anthropic's form, page by page.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/v1/models", tag = "models", operation_id = "list_models",
+    security(("user_key" = [])),
+    params(
+        ("anthropic-version" = Option<String>, Header, description = "Any version: return the models in Anthropic's form."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "In Anthropic's form: the most models of a page. The default is 20."),
+        ("after_id" = Option<String>, Query, description = "In Anthropic's form: the page that follows this model."),
+        ("before_id" = Option<String>, Query, description = "In Anthropic's form: the page that ends before this model."),
+    ),
+    responses((status = 200, description = "The models", body = ModelListing, example = json!({
         "object": "list", "data": [{"id": "tiny-guide", "object": "model", "created": 1764000000, "owned_by": "model-pool"}]
-    })), (status = 401, description = "An API key is needed", body = ErrorBody)))]
-pub(crate) async fn models(State(app): State<App>, user: User) -> Response {
+    })), ListingErrors))]
+pub(crate) async fn models(
+    State(app): State<App>,
+    user: User,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
     let data: Vec<_> = app
         .handle
         .entries()
@@ -32,25 +52,46 @@ pub(crate) async fn models(State(app): State<App>, user: User) -> Response {
             base.into_iter().chain(adapters)
         })
         .collect();
-    Json(json!({ "object": "list", "data": data })).into_response()
+    if anthropic::speaks(&headers) {
+        let names = data.iter().filter_map(|it| it["id"].as_str());
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        let page = anthropic::page(&uri, &names, app.started_unix_seconds)?;
+        return Ok(Json(page).into_response());
+    }
+    Ok(Json(json!({ "object": "list", "data": data })).into_response())
 }
 
-/// One model; ids may have slashes.
-#[utoipa::path(get, path = "/v1/models/{model}", tag = "inference",
-    params(("model" = String, Path, description = "The model's id or an alias", example = "tiny-guide")),
-    responses((status = 200, description = "OpenAI's model object"),
-        (status = 401, description = "An API key is needed", body = ErrorBody), (status = 404, description = "No such model", body = ErrorBody)))]
+/// Show one model
+///
+/// Nothing is loaded for this.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(get, path = "/v1/models/{model}", tag = "models", operation_id = "get_model",
+    security(("user_key" = [])),
+    params(
+        ("model" = String, Path, description = "The model's name or an alias. A name may have slashes.", example = "tiny-guide"),
+        ("anthropic-version" = Option<String>, Header, description = "Any version: return the model in Anthropic's form."),
+    ),
+    responses((status = 200, description = "The model", body = OneModelListing, example = json!({
+        "id": "tiny-guide", "object": "model", "created": 1764000000, "owned_by": "model-pool"
+    })), ModelErrors))]
 pub(crate) async fn model(
     State(app): State<App>,
     user: User,
+    headers: HeaderMap,
     Path(name): Path<String>,
 ) -> Result<Response, Failure> {
     let own = app.handle.route(&name).map(|route| (name.clone(), route));
     let (known, route) = own
         .or_else(|| compat::rayllm::route(&app, &name))
         .filter(|(known, route)| user.sight.may_use(&route.entry, known))
-        .ok_or_else(|| Failure::unknown_model(&name, &admission::closest(&app, &user, &name)))?;
+        .ok_or_else(|| admission::unknown(&app, &user, &name))?;
     let entry = &route.entry;
+    if anthropic::speaks(&headers) {
+        let name = entry.adapter(&known).unwrap_or(&entry.name);
+        let model = anthropic::model_info(name, app.started_unix_seconds);
+        return Ok(Json(model).into_response());
+    }
     let object = match entry.adapter(&known) {
         Some(adapter) => adapter_object(&app, adapter, &entry.name),
         None => model_object(&app, &entry.name),
@@ -99,7 +140,7 @@ pub(crate) async fn not_served(State(app): State<App>, request: Request<Body>) -
     let behind = path.split_once("/v1/").map_or("", |(_, rest)| rest);
     let first = behind.split('/').next().unwrap_or_default();
     if !KNOWN_ELSEWHERE.contains(&first) {
-        return Failure::no_route(path, app.config.server.base_path.as_str());
+        return Failure::no_route(path, app.base());
     }
     let message = format!(
         "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/embeddings, /v1/rerank, /v1/score, /v1/audio/transcriptions, /v1/audio/translations, /v1/audio/speech, /v1/tokenize, /v1/detokenize and /v1/models",
