@@ -90,6 +90,45 @@ const RANKS: &[&str] = &[
     "user",
 ];
 
+/// The embedded engine's, of its generating routes beside OpenAI's.
+pub const CANDLE_EXTENSIONS: &[&str] = &[
+    "chat_template_kwargs",
+    "decoding_strategy",
+    "early_stopping",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "ignore_eos",
+    "length_penalty",
+    "min_p",
+    "min_tokens",
+    "num_beams",
+    "penalty_alpha",
+    "repetition_penalty",
+    "response_format",
+    "stop_token_ids",
+    "structured_outputs",
+    "top_k",
+    "typical_p",
+];
+
+/// The same of its embeddings, ranks and scores.
+const CANDLE_POOLING: &[&str] = &[
+    "activation",
+    "add_special_tokens",
+    "instruction",
+    "normalize",
+    "prompt_name",
+    "raw_scores",
+    "return_text",
+    "texts",
+    "truncate",
+    "truncate_prompt_tokens",
+    "truncation_direction",
+    "use_activation",
+];
+
 /// What no client may give, whatever the model's file says, and why.
 const NEVER: &[(&str, &str)] = &[
     ("chat_template", "templates come with the model alone"),
@@ -137,8 +176,8 @@ impl Recipe {
             return true;
         }
         match self {
-            // It is ours, and names what it does not know.
-            Recipe::Candle(_) => true,
+            Recipe::Candle(_) if generates => CANDLE_EXTENSIONS.contains(&field),
+            Recipe::Candle(_) => CANDLE_POOLING.contains(&field),
             Recipe::Server(server) if generates => server.engine.extensions.contains(&field),
             Recipe::Server(server) => server.engine.pooling_extensions.contains(&field),
             // Which engine that is nobody knows here: what any of them takes.
@@ -153,16 +192,41 @@ impl Recipe {
 
     /// Names that could have been meant.
     pub fn known_fields(&self, ask: Ask) -> Vec<&'static str> {
-        let mut names: Vec<&str> = match ask {
-            Ask::Chat => [GENERATING, CHAT].concat(),
-            Ask::Completion => [GENERATING, COMPLETION].concat(),
-            Ask::Embeddings => EMBEDDINGS.to_vec(),
-            Ask::Ranks => RANKS.to_vec(),
-        };
-        if let Recipe::Server(server) = self {
-            names.extend(server.engine.extensions);
+        let mut names = of_openai(ask);
+        let generates = matches!(ask, Ask::Chat | Ask::Completion);
+        match self {
+            Recipe::Server(server) if generates => names.extend(server.engine.extensions),
+            Recipe::Server(server) => names.extend(server.engine.pooling_extensions),
+            Recipe::Candle(_) if generates => names.extend(CANDLE_EXTENSIONS),
+            Recipe::Candle(_) => names.extend(CANDLE_POOLING),
+            Recipe::Command(_) | Recipe::Remote(_) => {}
         }
         names
+    }
+}
+
+/// Every field that some engine takes, OpenAI's own and extensions: what the OpenAPI document describes.
+pub fn fields_of_all_engines(ask: Ask) -> Vec<&'static str> {
+    let generates = matches!(ask, Ask::Chat | Ask::Completion);
+    let mut names = of_openai(ask);
+    for engine in ENGINES {
+        names.extend(match generates {
+            true => engine.extensions,
+            false => engine.pooling_extensions,
+        });
+    }
+    if generates {
+        names.extend(CANDLE_EXTENSIONS);
+    }
+    names
+}
+
+fn of_openai(ask: Ask) -> Vec<&'static str> {
+    match ask {
+        Ask::Chat => [GENERATING, CHAT].concat(),
+        Ask::Completion => [GENERATING, COMPLETION].concat(),
+        Ask::Embeddings => EMBEDDINGS.to_vec(),
+        Ask::Ranks => RANKS.to_vec(),
     }
 }
 
@@ -195,7 +259,9 @@ mod tests {
                     engine.word
                 );
             }
-            for list in [GENERATING, CHAT, COMPLETION, EMBEDDINGS, RANKS] {
+            let candle = [CANDLE_EXTENSIONS, CANDLE_POOLING];
+            let of_openai = [GENERATING, CHAT, COMPLETION, EMBEDDINGS, RANKS];
+            for list in of_openai.into_iter().chain(candle) {
                 assert!(!list.contains(name), "{name}");
             }
         }

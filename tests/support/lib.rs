@@ -2,6 +2,7 @@
 //! crate of the program.
 
 pub mod buckets;
+pub mod described;
 pub mod double;
 pub mod family;
 pub mod folder;
@@ -10,8 +11,10 @@ pub mod issuer;
 pub mod machine;
 pub mod net;
 pub mod required;
+pub mod schema;
 pub mod servers;
 pub mod stub;
+pub mod terminal;
 pub mod tiny_gguf;
 pub mod whole;
 

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use crate::described;
+
 const PATIENCE: Duration = Duration::from_secs(30);
 const ONE_DEVICE: &str = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\n";
 
@@ -307,7 +309,28 @@ impl Pool {
         let mut answer = Vec::new();
         // A refused large body may reset the connection after the answer was sent.
         let _ = socket.read_to_end(&mut answer);
+        self.described(method, path, body, split(&answer))
+    }
+
+    /// The same without a key, and without a look at the OpenAPI document.
+    pub fn request_unchecked(&self, method: &str, path: &str, body: &str) -> (u16, String, String) {
+        let (mut answer, mut socket) = (Vec::new(), self.send(method, path, body, None));
+        let _ = socket.read_to_end(&mut answer);
         split(&answer)
+    }
+
+    /// An exchange that the OpenAPI document describes.
+    fn described(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+        answer: (u16, String, String),
+    ) -> (u16, String, String) {
+        if method == "POST" {
+            described::check(self, path, body, (answer.0, &answer.1, &answer.2));
+        }
+        answer
     }
 
     /// The same with these additional header lines.
@@ -320,7 +343,7 @@ impl Pool {
     ) -> (u16, String, String) {
         let (mut answer, mut socket) = (Vec::new(), self.send_with(method, path, body, lines));
         let _ = socket.read_to_end(&mut answer);
-        split(&answer)
+        self.described(method, path, body, split(&answer))
     }
 
     /// The same for a POST whose body is not JSON.

@@ -11,9 +11,11 @@ use crate::state::App;
 
 /// Show devices
 ///
-/// The memory of every device: what it has, who holds it, what is free.
+/// The memory of every device: its size, who holds how much, and what is free.
+///
+/// Administrators only.
 #[utoipa::path(
-    get, path = "/admin/devices", tag = "pool", operation_id = "list_devices", security(("admin_key" = [])),
+    get, path = "/admin/devices", tag = "admin: pool", operation_id = "list_devices", security(("admin_key" = [])),
     responses(
         (status = 200, description = "The devices", body = DeviceList, example = json!({
             "provider": "nvml", "devices": [{

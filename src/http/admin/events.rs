@@ -17,6 +17,7 @@ use utoipa::openapi::{Object, ObjectBuilder, Type};
 
 use super::event_streams::{PULSE, is_over};
 use super::fields::{Fields, Params, Strict};
+use super::known_model::unknown;
 use crate::auth::Admin;
 use crate::dto::{EventList, EventView};
 use crate::error::Failure;
@@ -52,19 +53,18 @@ const KINDS: [RecordKind; 17] = [
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct EventsQuery {
-    /// Only records with a larger id; without it the newest ones.
-    #[param(minimum = 0, example = 100)]
+    /// Only records with an id above this one, such as `100`. The default is the newest records.
+    #[param(minimum = 0)]
     after: Option<i64>,
-    /// 1 to 1000; 100 without it. A stream has no limit.
+    /// The most records of the page. The default is 100. A stream has no limit.
     #[param(minimum = 1, maximum = 1000, example = 100)]
     limit: Option<u32>,
-    /// Only what concerns this model.
-    #[param(example = "tiny-chat")]
+    /// Only records of this model.
     model: Option<String>,
     /// Only records of this kind, such as `load`, `ready`, `evict` or `refuse`.
     #[param(schema_with = kinds)]
     kind: Option<&'static str>,
-    /// A stream of events, as with `Accept: text/event-stream`.
+    /// Return a stream of events, as with `Accept: text/event-stream`.
     #[param(example = false)]
     follow: Option<bool>,
 }
@@ -77,10 +77,10 @@ pub struct EventsQuery {
     reason = "describes a header for the document; `last_event` reads it"
 )]
 pub struct LastEvent {
-    /// The id of the last record that came.
+    /// The id of the last record that arrived, such as `117`.
     #[param(
         rename = "Last-Event-ID", value_type = String, required = false,
-        pattern = "^[0-9]{0,18}$", example = "117"
+        pattern = "^[0-9]{0,18}$"
     )]
     last_event_id: Option<i64>,
 }
@@ -91,7 +91,6 @@ fn kinds() -> Object {
         .schema_type(Type::String)
         .enum_values(Some(names))
         .description(Some("Only records of this kind."))
-        .examples([serde_json::json!("evict")])
         .build()
 }
 
@@ -111,12 +110,13 @@ impl Strict for EventsQuery {
 
 /// Show the history
 ///
-/// Every decision with its reason (D3), oldest first. With `Accept: text/event-stream` or `follow=true`
-/// an event stream that begins after `after` or `Last-Event-ID`, or else with what happens next: `id` is
-/// the record's id, `event` its kind, `data` the record. If the store cannot be read the stream ends with
-/// an event `error`.
+/// Every decision with its reason (D3), oldest first. With `Accept: text/event-stream` or `follow=true` the answer is an
+/// event stream: `id` is the record's id, `event` its kind, `data` the record. The stream begins after `after` or
+/// `Last-Event-ID`; without them, with the next decision. If the store cannot be read, the stream ends with an event `error`.
+///
+/// Administrators only.
 #[utoipa::path(
-    get, path = "/admin/events", tag = "history", operation_id = "list_events", security(("admin_key" = [])),
+    get, path = "/admin/events", tag = "admin: history", operation_id = "list_events", security(("admin_key" = [])),
     params(EventsQuery, LastEvent),
     responses(
         (status = 200, description = "A page, or the stream", content(
@@ -138,11 +138,10 @@ pub async fn list(
     Params(query): Params<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    // Models that were removed still have a history; they are known by their names alone.
-    let model = query.model.map(|name| match app.handle.route(&name) {
-        Some(route) => route.entry.name.clone(),
-        None => name,
-    });
+    let model = match query.model {
+        Some(name) => Some(model_with_history(&app, name).await?),
+        None => None,
+    };
     let accept = headers
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok())
@@ -175,6 +174,27 @@ pub async fn list(
         .map_err(unreadable)?;
     let next_after = events.last().map(|record| record.id).or(query.after);
     Ok(Json(EventList { events, next_after }).into_response())
+}
+
+/// The model's own name. Models that were removed still have a history and are known by their names alone; a name that
+/// has neither is a typing error.
+async fn model_with_history(app: &App, name: String) -> Result<String, Failure> {
+    if let Some(route) = app.handle.route(&name) {
+        return Ok(route.entry.name.clone());
+    }
+    if app.handle.broken_model(&name).is_some() {
+        return Ok(name);
+    }
+    let newest = HistoryQuery {
+        limit: 1,
+        model: Some(name.clone()),
+        ..HistoryQuery::default()
+    };
+    let newest = app.handle.store().history(newest).await;
+    match newest.map_err(unreadable)?.is_empty() {
+        true => Err(unknown(app, &name)),
+        false => Ok(name),
+    }
 }
 
 const KEEP_ALIVE: std::time::Duration = std::time::Duration::from_secs(10);

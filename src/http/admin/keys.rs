@@ -183,7 +183,7 @@ fn key_id(fields: &mut Fields) -> Result<KeyId, Failure> {
 #[into_params(parameter_in = Query)]
 pub struct RevokeQuery {
     /// The key's id, as the list shows it.
-    #[param(value_type = String, example = "k3")]
+    #[param(value_type = String, example = "k2")]
     id: KeyId,
     /// Revoke the key of this request itself; without it, that is a 409 `own_key`.
     confirm: Option<bool>,

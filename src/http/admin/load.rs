@@ -47,10 +47,12 @@ impl Strict for UnloadRequest {
 
 /// Load a model
 ///
-/// Makes the model have its replicas, evicting what the rules allow, and keeps the wish over restarts.
-/// Waits until the load has ended unless `wait` is false.
+/// Starts replicas of the model and evicts what the rules allow. The order survives restarts. The answer comes when the load
+/// has ended, or at once with `wait: false`. A load that is refused gets a 409 with the plan and its reasons.
+///
+/// Administrators only.
 #[utoipa::path(
-    post, path = "/admin/load", tag = "loading", operation_id = "load", security(("admin_key" = [])),
+    post, path = "/admin/load", tag = "admin: loading", operation_id = "load_model", security(("admin_key" = [])),
     request_body(content = LoadRequest, examples(
         ("simple" = (summary = "Load and wait", value = json!({"model": "tiny-chat"}))),
         ("for an evening" = (summary = "Above others for two hours", value = json!({
@@ -114,11 +116,13 @@ pub async fn load(
     }
 }
 
-/// Show what a load would do
+/// Preview a load
 ///
-/// The very decision that a load would take now, not carried out.
+/// The decision that a load would get now: placement, evictions and reasons. Nothing changes.
+///
+/// Administrators only.
 #[utoipa::path(
-    post, path = "/admin/plan", tag = "loading", operation_id = "plan", security(("admin_key" = [])),
+    post, path = "/admin/plan", tag = "admin: loading", operation_id = "plan_load", security(("admin_key" = [])),
     request_body(content = LoadRequest, example = json!({"model": "tiny-chat", "priority": 1})),
     responses(
         (status = 200, description = "The plan, feasible or not", body = PlanView, example = json!({
@@ -159,10 +163,12 @@ pub async fn plan(
 
 /// Unload a model
 ///
-/// Drains and stops all replicas of the model, or one of them. Answers when they are gone.
+/// Drains and stops all replicas of the model, or one of them. The answer comes when they are gone.
+///
+/// Administrators only.
 #[utoipa::path(
-    post, path = "/admin/unload", tag = "loading", operation_id = "unload", security(("admin_key" = [])),
-    request_body(content = UnloadRequest, example = json!({"model": "tiny-chat", "replica": "r3", "now": false})),
+    post, path = "/admin/unload", tag = "admin: loading", operation_id = "unload_model", security(("admin_key" = [])),
+    request_body(content = UnloadRequest, example = json!({"model": "tiny-chat", "now": false})),
     responses(
         (status = 200, description = "The replicas are gone", body = UnloadAnswer,
             example = json!({"model": "tiny-chat", "unloaded": ["r3"], "took_ms": 420})),

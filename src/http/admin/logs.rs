@@ -33,13 +33,13 @@ pub struct LogsQuery {
     /// The model's name or an alias.
     #[param(example = "tiny-chat")]
     model: String,
-    /// One replica of it; without it those that run, or else the last one.
-    #[param(value_type = Option<String>, pattern = "^r[0-9]{1,18}$", example = "r3")]
+    /// Only this replica, such as `r3`. The default is the running replicas, or else the last one.
+    #[param(value_type = Option<String>, pattern = "^r[0-9]{1,18}$")]
     replica: Option<ReplicaId>,
-    /// The newest lines, 0 to 10000; 100 without it. Engines' last 1000 lines are kept.
+    /// The number of last lines. The default is 100. The pool keeps the last 1000 lines of each engine.
     #[param(minimum = 0, maximum = 10_000, example = 100)]
     tail: Option<u32>,
-    /// A stream of lines, which goes on with the next replica when the model is loaded again.
+    /// Return a stream of lines. It continues with the next replica when the model is loaded again.
     #[param(example = false)]
     follow: Option<bool>,
 }
@@ -57,9 +57,12 @@ impl Strict for LogsQuery {
 
 /// Show an engine's output
 ///
-/// The newest lines of the model's replicas, oldest first. With `follow=true` an event stream, `data` is one line.
+/// The last lines of the model's replicas, oldest first. With `follow=true` the answer is an event stream; the `data` of each
+/// event is one line.
+///
+/// Administrators only.
 #[utoipa::path(
-    get, path = "/admin/logs", tag = "history", operation_id = "show_logs", security(("admin_key" = [])),
+    get, path = "/admin/logs", tag = "admin: history", operation_id = "show_logs", security(("admin_key" = [])),
     params(LogsQuery),
     responses(
         (status = 200, description = "The lines, or the stream", content(

@@ -9,11 +9,13 @@ use crate::dto::QueueView;
 use crate::openapi::AdminErrors;
 use crate::state::App;
 
-/// Show who waits
+/// Show the queues
 ///
-/// Requests in the queues of their models, and administrators' orders that are not done.
+/// The requests that wait for a model, and the orders of administrators that are not done.
+///
+/// Administrators only.
 #[utoipa::path(
-    get, path = "/admin/queue", tag = "pool", operation_id = "show_queue", security(("admin_key" = [])),
+    get, path = "/admin/queue", tag = "admin: pool", operation_id = "show_queue", security(("admin_key" = [])),
     responses(
         (status = 200, description = "Waiting requests and orders", body = QueueView, example = json!({
             "waiting": [{"ticket": "t17", "model": "tiny-chat", "key": "course 4711", "position": 1,

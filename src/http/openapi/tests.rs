@@ -1,15 +1,43 @@
-//! That the document has every route, and that what it says of each is whole.
+//! That the document has every route, and that what it says of each is complete.
+
+mod fields;
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
 
 use super::*;
 use crate::admin;
-use crate::inference::routes::hot_models;
+use crate::server::{inference_routes, service_routes};
 
-fn whole() -> Value {
-    let router = admin::routes().merge(hot_models::routes());
-    serde_json::to_value(document(router.into_openapi(), "/llm")).unwrap()
+fn complete(strangers: bool) -> Value {
+    let router = inference_routes()
+        .merge(admin::routes())
+        .merge(service_routes());
+    serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ADMIN: [(&str, &str); 23] = [
+const ROUTES: [(&str, &str); 42] = [
+    ("post", "/v1/chat/completions"),
+    ("post", "/v1/completions"),
+    ("post", "/v1/messages"),
+    ("post", "/v1/messages/count_tokens"),
+    ("post", "/v1/responses"),
+    ("get", "/v1/responses/{id}"),
+    ("delete", "/v1/responses/{id}"),
+    ("post", "/v1/tokenize"),
+    ("post", "/v1/detokenize"),
+    ("post", "/v1/embeddings"),
+    ("post", "/v1/rerank"),
+    ("post", "/v1/score"),
+    ("post", "/v1/audio/transcriptions"),
+    ("post", "/v1/audio/translations"),
+    ("post", "/v1/audio/speech"),
+    ("get", "/v1/models"),
+    ("get", "/v1/models/{model}"),
+    ("get", "/hot-models"),
+    ("get", "/health"),
+    ("get", "/ready"),
     ("post", "/admin/load"),
     ("post", "/admin/unload"),
     ("post", "/admin/plan"),
@@ -32,177 +60,240 @@ const ADMIN: [(&str, &str); 23] = [
     ("patch", "/admin/keys"),
     ("delete", "/admin/keys"),
     ("get", "/admin/audit"),
-    ("get", "/hot-models"),
 ];
 
-fn operations(document: &Value) -> Vec<(String, String, Value)> {
+fn operations(document: &Value) -> Vec<(String, Value)> {
     let mut all = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
-            all.push((method.clone(), path.clone(), operation.clone()));
+            all.push((format!("{method} {path}"), operation.clone()));
         }
     }
     all
 }
 
+/// What a reference leads to.
+fn resolved<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
+    match value.get("$ref").and_then(Value::as_str) {
+        Some(reference) => {
+            let found = document.pointer(reference.trim_start_matches('#'));
+            found.unwrap_or_else(|| panic!("{reference} leads nowhere"))
+        }
+        None => value,
+    }
+}
+
 #[test]
 fn every_route_is_in_the_document_and_no_other() {
-    let mut found: Vec<(String, String)> = operations(&whole())
-        .into_iter()
-        .map(|(method, path, _)| (method, path))
-        .collect();
-    let mut wanted: Vec<(String, String)> = ADMIN
-        .iter()
-        .map(|(method, path)| (method.to_string(), path.to_string()))
-        .collect();
-    found.sort();
-    wanted.sort();
-    assert_eq!(found, wanted);
+    let document = complete(false);
+    let found: BTreeSet<String> = operations(&document).into_iter().map(|it| it.0).collect();
+    let wanted = ROUTES.map(|(method, path)| format!("{method} {path}"));
+    assert_eq!(found, BTreeSet::from(wanted));
 }
 
 #[test]
-fn every_admin_route_needs_the_key_and_tells_every_error() {
-    for (method, path, operation) in operations(&whole()) {
-        if path == "/hot-models" {
-            assert!(operation.get("security").is_none());
-            continue;
-        }
-        assert_eq!(
-            operation["security"],
-            json!([{"admin_key": []}]),
-            "{method} {path}"
-        );
-        for status in ["400", "401", "403", "404", "409", "413", "503"] {
-            let content = &operation["responses"][status]["content"]["application/json"];
-            assert_eq!(
-                content["schema"]["$ref"], "#/components/schemas/ErrorBody",
-                "{method} {path} {status}"
-            );
-            assert!(
-                content["example"]["error"]["message"].is_string(),
-                "{method} {path} {status}"
-            );
-        }
-    }
-}
-
-#[test]
-fn every_body_has_an_example() {
-    let has_example =
-        |content: &Value| content.get("example").is_some() || content.get("examples").is_some();
-    for (method, path, operation) in operations(&whole()) {
-        for (status, response) in operation["responses"].as_object().unwrap() {
-            for (kind, content) in response["content"].as_object().unwrap() {
-                assert!(has_example(content), "{method} {path}: {status} {kind}");
-            }
-        }
-        if let Some(body) = operation.get("requestBody") {
-            assert!(
-                has_example(&body["content"]["application/json"]),
-                "{method} {path}"
-            );
-        } else {
-            assert!(
-                method == "get" || method == "delete",
-                "{method} {path} has no body"
-            );
-        }
-        let parameters = operation
-            .get("parameters")
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default();
-        for parameter in parameters {
-            let shown = parameter
-                .get("example")
-                .or(parameter.pointer("/schema/example"))
-                .or(parameter.pointer("/schema/examples/0"));
-            assert!(shown.is_some(), "{method} {path}: {parameter}");
-        }
+fn every_operation_has_a_name_of_its_own_a_summary_and_a_description() {
+    let mut names = BTreeSet::new();
+    for (place, operation) in operations(&complete(false)) {
+        let name = operation["operationId"].as_str().unwrap_or_default();
+        let is_plain = name
+            .chars()
+            .all(|letter| letter.is_ascii_lowercase() || letter == '_');
+        assert!(is_plain && !name.is_empty(), "{place}: {name}");
         assert!(
-            operation["summary"].is_string() && operation["description"].is_string(),
-            "{method} {path}"
+            names.insert(name.to_owned()),
+            "{place}: {name} is there twice"
         );
+        for field in ["summary", "description"] {
+            let text = operation[field].as_str().unwrap_or_default();
+            assert!(!text.is_empty(), "{place} has no {field}");
+            assert!(
+                !text.ends_with(['.']) || field != "summary",
+                "{place}: {text}"
+            );
+        }
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            let about = parameter.get("description");
+            let about = about.or(parameter.pointer("/schema/description"));
+            assert!(about.is_some(), "{place}: {parameter}");
+            // Swagger UI sends the examples of optional parameters, too, and most of them narrow the answer.
+            let is_needed = parameter["required"] == true;
+            let example = parameter
+                .get("example")
+                .or(parameter.pointer("/schema/example"));
+            assert!(example.is_some() || !is_needed, "{place}: {parameter}");
+        }
     }
 }
 
 #[test]
-fn every_example_has_the_fields_of_its_schema() {
-    let document = whole();
-    let check = |place: String, content: &Value| {
-        let reference = content["schema"]["$ref"].as_str().unwrap_or_default();
-        let name = reference.trim_start_matches("#/components/schemas/");
-        let properties = &document["components"]["schemas"][name]["properties"];
-        let examples = content["examples"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(_, it)| &it["value"]);
-        for example in content.get("example").into_iter().chain(examples) {
-            let Some(fields) = example.as_object().filter(|_| properties.is_object()) else {
-                continue;
+fn users_keys_are_for_inference_and_admin_keys_for_administration() {
+    let admin = json!([{"admin_key": []}]);
+    for (strangers, user) in [
+        (false, json!([{"user_key": []}])),
+        (true, json!([{"user_key": []}, {}])),
+    ] {
+        for (place, operation) in operations(&complete(strangers)) {
+            let path = place.split(' ').nth(1).unwrap();
+            let wanted = match path {
+                "/health" | "/ready" => &Value::Null,
+                path if path.starts_with("/admin/") => &admin,
+                _ => &user,
             };
-            for field in fields.keys() {
+            assert_eq!(&operation["security"], wanted, "{place}");
+        }
+    }
+}
+
+#[test]
+fn every_error_has_the_object_of_its_api_and_an_example() {
+    let document = complete(false);
+    for (place, operation) in operations(&document) {
+        let is_admin = place.contains("/admin/");
+        let expected: &[&str] = match () {
+            () if is_admin => &["400", "401", "403", "404", "409", "413", "503"],
+            () if place.starts_with("post /v1/") => &[
+                "400", "401", "403", "404", "413", "415", "429", "501", "502", "503", "504",
+            ],
+            () if place.contains("ready") || place.contains("health") => &[],
+            () => &["401"],
+        };
+        let schema = match place.contains("/v1/messages") {
+            true => "#/components/schemas/MessageError",
+            false => "#/components/schemas/ErrorBody",
+        };
+        for status in expected {
+            let answer = resolved(&document, &operation["responses"][status]);
+            let content = &answer["content"]["application/json"];
+            assert_eq!(content["schema"]["$ref"], schema, "{place} {status}");
+            let message = &content["example"]["error"]["message"];
+            assert!(message.is_string(), "{place} {status}");
+        }
+    }
+}
+
+#[test]
+fn every_body_has_a_schema_and_an_example() {
+    let document = complete(false);
+    // What is sent or returned in a form that is not JSON's.
+    let bare = ["put /admin/models", "get /admin/config"];
+    for (place, operation) in operations(&document) {
+        let check = |place: &str, content: &Value| {
+            for (kind, content) in content.as_object().into_iter().flatten() {
+                let has_example = content.get("example").or(content.get("examples")).is_some();
                 assert!(
-                    properties.get(field).is_some(),
-                    "{place}: {name} has no {field}"
+                    has_example || kind == "audio/*",
+                    "{place} {kind} has no example"
+                );
+                let is_bare = content["schema"] == json!({"type": "object"});
+                assert!(
+                    !is_bare || bare.iter().any(|it| place.starts_with(it)),
+                    "{place} {kind}"
                 );
             }
-        }
-    };
-    let mut checked = 0;
-    for (method, path, operation) in operations(&document) {
-        for (status, response) in operation["responses"].as_object().unwrap() {
+        };
+        for (status, answer) in operation["responses"].as_object().unwrap() {
             check(
-                format!("{method} {path} {status}"),
-                &response["content"]["application/json"],
+                &format!("{place}: {status}"),
+                &resolved(&document, answer)["content"],
             );
-            checked += 1;
         }
-        check(
-            format!("{method} {path}"),
-            &operation["requestBody"]["content"]["application/json"],
-        );
+        let has_body = ["post", "put", "patch"]
+            .iter()
+            .any(|it| place.starts_with(it));
+        assert_eq!(operation.get("requestBody").is_some(), has_body, "{place}");
+        check(&place, &operation["requestBody"]["content"]);
     }
-    assert!(checked > 100);
 }
 
 #[test]
 fn every_reference_leads_somewhere() {
-    let document = whole();
+    let document = complete(false);
     let text = document.to_string();
-    let references: Vec<&str> = text.split("\"#/components/schemas/").skip(1).collect();
-    assert!(references.len() > 20);
+    let references: Vec<&str> = text.split("\"#/").skip(1).collect();
+    assert!(references.len() > 100);
     for rest in references {
-        let name = rest.split('"').next().unwrap();
+        let pointer = rest.split('"').next().unwrap();
         assert!(
-            document["components"]["schemas"].get(name).is_some(),
-            "{name}"
+            document.pointer(&format!("/{pointer}")).is_some(),
+            "{pointer}"
         );
+    }
+}
+
+#[test]
+fn chats_come_first_and_health_last() {
+    let document = complete(false);
+    let tags: Vec<&str> = document["tags"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it["name"].as_str())
+        .collect();
+    assert_eq!((tags[0], tags[tags.len() - 1]), ("chat", "health"));
+    let models = tags.iter().position(|it| *it == "models").unwrap();
+    assert!(
+        tags[models + 1..]
+            .iter()
+            .rev()
+            .skip(1)
+            .all(|it| it.starts_with("admin: ")),
+        "{tags:?}"
+    );
+    for (place, operation) in operations(&document) {
+        let tag = operation["tags"][0].as_str().unwrap();
+        assert!(tags.contains(&tag), "{place}: {tag}");
+        assert_eq!(
+            tag.starts_with("admin: "),
+            place.contains("/admin/"),
+            "{place}: {tag}"
+        );
+    }
+}
+
+#[test]
+fn what_administrators_send_is_closed_and_what_engines_read_is_open() {
+    let document = complete(false);
+    let schemas = &document["components"]["schemas"];
+    for name in [
+        "LoadRequest",
+        "UnloadRequest",
+        "CordonRequest",
+        "ModelPatch",
+        "NewKeyRequest",
+    ] {
+        assert_eq!(schemas[name]["additionalProperties"], false, "{name}");
+    }
+    let of_users = document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|it| it.0.starts_with("/v1/"));
+    let text: String = of_users.map(|(_, item)| item.to_string()).collect();
+    for rest in text.split("\"#/components/schemas/").skip(1) {
+        let name = rest.split('"').next().unwrap();
+        assert_eq!(schemas[name].get("additionalProperties"), None, "{name}");
     }
 }
 
 #[test]
 fn the_document_says_where_it_is_and_what_the_words_mean() {
-    let document = whole();
+    let document = complete(false);
     assert_eq!(document["servers"], json!([{"url": "/llm"}]));
     assert_eq!(document["info"]["title"], "model-pool");
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
-    assert!(
-        document["info"]["description"]
-            .as_str()
-            .unwrap()
-            .contains("| evict |")
-    );
-    assert_eq!(
-        document["components"]["securitySchemes"]["admin_key"]["scheme"],
-        "bearer"
-    );
-    let tags: Vec<&str> = TAGS.iter().map(|(name, _)| *name).collect();
-    for (method, path, operation) in operations(&document) {
-        assert!(
-            tags.contains(&operation["tags"][0].as_str().unwrap()),
-            "{method} {path}"
+    let words = document["info"]["description"].as_str().unwrap();
+    assert!(words.contains("| evict |"));
+    for scheme in ["user_key", "admin_key"] {
+        assert_eq!(
+            document["components"]["securitySchemes"][scheme]["scheme"],
+            "bearer"
         );
     }
+}
+
+#[test]
+fn the_document_stays_small() {
+    let bytes = complete(true).to_string().len();
+    assert!(bytes < 400_000, "{bytes} bytes");
 }

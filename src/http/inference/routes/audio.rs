@@ -22,21 +22,33 @@ use crate::inference::request::receiving::{find, model, read};
 use crate::inference::routes::unary_routes::{Answer, ask, name_there, named, seated};
 use crate::inference::upstream::in_flight::{InFlightRequest, JSON, engine_error, reach, why};
 use crate::inference::upstream::proxy::Incoming;
-use crate::openapi::InferenceErrors;
+use crate::openapi::schemas::audio::{
+    SpeechRequest, Transcription, TranscriptionRequest, TranslationRequest,
+};
+use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use catalog::Extra;
 
 /// Pieces of a sound that may wait for a slow reader.
 const PIECES_MAX: usize = 16;
 
-/// What is said in a sound, in its own language.
+/// Turn speech into text
+///
+/// Needs a speech model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The
+/// pool reads the whole recording first, at most `server.body_limit` bytes.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/audio/transcriptions", tag = "inference",
-    request_body(content = Object, content_type = "multipart/form-data", description = "`file` and `model`; `language`, `prompt`, `response_format`, `temperature`, `timestamp_granularities[]`", example = json!({
-        "model": "org/whisper", "file": "(the sound)"
+    post, path = "/v1/audio/transcriptions", tag = "audio", operation_id = "create_transcription",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = TranscriptionRequest, content_type = "multipart/form-data", example = json!({
+        "model": "tiny-guide", "file": "(a recording)"
     })),
     responses(
-        (status = 200, description = "The text, in the form that `response_format` says"),
+        (status = 200, description = "The text, in the form that `response_format` names", content(
+            (Transcription = "application/json", example = json!({"text": "The model is loaded."})),
+            (String = "text/plain", example = json!("The model is loaded.")),
+        )),
         InferenceErrors,
     )
 )]
@@ -51,14 +63,23 @@ pub(crate) async fn transcriptions(
         .await
 }
 
-/// What is said in a sound, in English.
+/// Turn speech into English text
+///
+/// Needs a speech model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The
+/// pool reads the whole recording first, at most `server.body_limit` bytes.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/audio/translations", tag = "inference",
-    request_body(content = Object, content_type = "multipart/form-data", description = "`file` and `model`; `prompt`, `response_format`, `temperature`", example = json!({
-        "model": "org/whisper", "file": "(the sound)"
+    post, path = "/v1/audio/translations", tag = "audio", operation_id = "create_translation",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = TranslationRequest, content_type = "multipart/form-data", example = json!({
+        "model": "tiny-guide", "file": "(a recording)"
     })),
     responses(
-        (status = 200, description = "The text, in the form that `response_format` says"),
+        (status = 200, description = "The text, in the form that `response_format` names", content(
+            (Transcription = "application/json", example = json!({"text": "The model is loaded."})),
+            (String = "text/plain", example = json!("The model is loaded.")),
+        )),
         InferenceErrors,
     )
 )]
@@ -73,14 +94,20 @@ pub(crate) async fn translations(
         .await
 }
 
-/// A text as a sound.
+/// Turn text into speech
+///
+/// Needs a voice model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The
+/// bytes of the sound are sent as the engine makes them.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/audio/speech", tag = "inference",
-    request_body(content = Object, description = "`input` and `voice`; `instructions`, `response_format`, `speed`", example = json!({
-        "model": "org/voice", "input": "The model is loaded.", "voice": "default"
+    post, path = "/v1/audio/speech", tag = "audio", operation_id = "create_speech",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = SpeechRequest, example = json!({
+        "model": "tiny-guide", "input": "The model is loaded.", "voice": "default"
     })),
     responses(
-        (status = 200, description = "The sound, in the form that `response_format` says"),
+        (status = 200, description = "The sound, in the form that `response_format` names", content_type = "audio/*"),
         InferenceErrors,
     )
 )]

@@ -9,17 +9,48 @@ use crate::auth::User;
 use crate::dialect::Dialect;
 use crate::inference::gateway::complete;
 use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
-use crate::openapi::InferenceErrors;
+use crate::openapi::schemas::chat::ChatCompletionRequest;
+use crate::openapi::schemas::chat_answer::{ChatCompletion, ChatCompletionChunk};
+use crate::openapi::schemas::completions::{Completion, CompletionRequest};
+use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 
-/// Chat with a model. A model that is not ready is loaded; the request waits for it.
+/// Continue a conversation
+///
+/// The model answers the last message. If it is not loaded, the pool loads it and the request waits. With `stream: true`
+/// the answer comes as server-sent events. While the request waits, the stream has comments such as
+/// `: waiting position=1 stage=loading`, which clients skip. An error after the first event ends the stream as an event
+/// with an error object.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/chat/completions", tag = "inference",
-    request_body(content = Object, description = "OpenAI's chat completion request", example = json!({
-        "model": "tiny-guide", "messages": [{"role": "user", "content": "What is a priority?"}], "stream": false
-    })),
+    post, path = "/v1/chat/completions", tag = "chat", operation_id = "create_chat_completion",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = ChatCompletionRequest, examples(
+        ("answer" = (summary = "An answer", value = json!({
+            "model": "tiny-guide", "messages": [{"role": "user", "content": "What is a priority?"}]
+        }))),
+        ("stream" = (summary = "In pieces", value = json!({
+            "model": "tiny-guide", "messages": [{"role": "user", "content": "What is a priority?"}],
+            "stream": true, "stream_options": {"include_usage": true}
+        }))),
+        ("json" = (summary = "JSON that matches a schema", value = json!({
+            "model": "tiny-guide", "messages": [{"role": "user", "content": "Is keep-hot a time?"}], "max_tokens": 64,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {
+                "type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]
+            }}}
+        }))),
+    )),
     responses(
-        (status = 200, description = "A chat.completion, or a stream of chat.completion.chunk events; while the model loads, a stream carries comments such as `: waiting position=1 stage=loading`"),
+        (status = 200, description = "The answer, or with `stream: true` its pieces", content(
+            (ChatCompletion = "application/json", example = json!({
+                "id": "chatcmpl-9f1c", "object": "chat.completion", "created": 1764000000, "model": "tiny-guide",
+                "choices": [{"index": 0, "message": {"role": "assistant", "content": "A priority is a number.", "refusal": null},
+                    "logprobs": null, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 12, "completion_tokens": 6, "total_tokens": 18}
+            })),
+            (ChatCompletionChunk = "text/event-stream", example = json!("data: {\"id\":\"chatcmpl-9f1c\",\"object\":\"chat.completion.chunk\",\"created\":1764000000,\"model\":\"tiny-guide\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"The\"},\"logprobs\":null,\"finish_reason\":null}]}\n\ndata: [DONE]\n\n")),
+        )),
         InferenceErrors,
     )
 )]
@@ -31,14 +62,32 @@ pub(crate) async fn chat_completions(
     complete(app, user, request, CHAT, Dialect::OpenAi).await
 }
 
-/// Complete a text.
+/// Continue a text
+///
+/// The model continues the prompt, without a chat template. If it is not loaded, the pool loads it and the request waits.
+/// With `stream: true` the answer comes as server-sent events.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/completions", tag = "inference",
-    request_body(content = Object, description = "OpenAI's completion request", example = json!({
-        "model": "tiny-chat", "prompt": "A priority is", "max_tokens": 16
-    })),
+    post, path = "/v1/completions", tag = "completions", operation_id = "create_completion",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = CompletionRequest, examples(
+        ("text" = (summary = "A text", value = json!({
+            "model": "tiny-chat", "prompt": "A priority is", "max_tokens": 16
+        }))),
+        ("stream" = (summary = "Two texts, in pieces", value = json!({
+            "model": "tiny-chat", "prompt": ["A priority is", "A model is"], "max_tokens": 16, "stream": true
+        }))),
+    )),
     responses(
-        (status = 200, description = "A text_completion, or a stream of them"),
+        (status = 200, description = "The continued texts, or with `stream: true` their pieces", content(
+            (Completion = "application/json", example = json!({
+                "id": "cmpl-41d0", "object": "text_completion", "created": 1764000000, "model": "tiny-chat",
+                "choices": [{"index": 0, "text": " a number.", "logprobs": null, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 4, "completion_tokens": 3, "total_tokens": 7}
+            })),
+            (Completion = "text/event-stream", example = json!("data: {\"id\":\"cmpl-41d0\",\"object\":\"text_completion\",\"created\":1764000000,\"model\":\"tiny-chat\",\"choices\":[{\"index\":0,\"text\":\" a\",\"logprobs\":null,\"finish_reason\":null}]}\n\ndata: [DONE]\n\n")),
+        )),
         InferenceErrors,
     )
 )]

@@ -24,22 +24,34 @@ use crate::inference::request::receiving::{find, read};
 use crate::inference::routes::unary_routes::{
     Answer, ask, finish, name_there, named, seated, taken,
 };
-use crate::inference::upstream::in_flight::JSON;
-use crate::openapi::InferenceErrors;
+use crate::inference::upstream::in_flight::{InFlightRequest, JSON};
+use crate::openapi::schemas::embeddings::{EmbeddingList, EmbeddingRequest};
+use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Ask, Extra};
 
 /// Texts that one request may have; OpenAI's bound.
 const INPUTS_MAX: usize = 2048;
 
-/// Numbers for texts. The model is loaded if it is not ready.
+/// Turn texts into vectors
+///
+/// Needs an embedding model; other models get a 400 or a 501. If the model is not loaded, the pool loads it and the
+/// request waits. The pool converts the vectors to base64 itself, so that `encoding_format: base64` works with every
+/// engine.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/embeddings", tag = "inference",
-    request_body(content = Object, description = "OpenAI's embeddings request", example = json!({
-        "model": "org/embedder", "input": ["keep-hot", "priority"]
+    post, path = "/v1/embeddings", tag = "embeddings", operation_id = "create_embeddings",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = EmbeddingRequest, example = json!({
+        "model": "tiny-guide", "input": ["keep-hot", "priority"]
     })),
     responses(
-        (status = 200, description = "OpenAI's list of embeddings, with vectors as lists, or as base64 of little-endian 32-bit floats"),
+        (status = 200, description = "One vector for each text", body = EmbeddingList, example = json!({
+            "object": "list", "model": "tiny-guide",
+            "data": [{"object": "embedding", "index": 0, "embedding": [0.12, -0.03, 0.99]}],
+            "usage": {"prompt_tokens": 4, "total_tokens": 4}
+        })),
         InferenceErrors,
     )
 )]
@@ -58,6 +70,16 @@ async fn numbers(
     request: Request<Body>,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
+    vectors(app, visit, body, |_| {}).await
+}
+
+/// Numbers for a request of OpenAI's form. `at_seat`: what is done with the seat before the engine is asked.
+pub(crate) async fn vectors(
+    app: &App,
+    visit: &RequestContext,
+    body: Bytes,
+    at_seat: impl FnOnce(&mut InFlightRequest),
+) -> Result<Response, Failed> {
     let (scanned, route) = find(app, &visit.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
@@ -70,7 +92,8 @@ async fn numbers(
     };
     let (body, is_base64) = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.of(body);
-    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let mut served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    at_seat(&mut served);
     let name = name_there(&served, &route, &scanned.model);
     let body = named(app, body, name).await.map_err(fail)?;
     let path = Extra::Embeddings.path();

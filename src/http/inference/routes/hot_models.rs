@@ -8,7 +8,7 @@ use utoipa_axum::routes;
 
 use crate::auth::User;
 use crate::dto::HotModels;
-use crate::error::ErrorBody;
+use crate::openapi::ListingErrors;
 use crate::state::App;
 
 /// Relative to the base path.
@@ -16,22 +16,23 @@ pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(hot_models))
 }
 
-/// Show what is loaded
+/// Show which models are loaded
 ///
-/// Which models answer at once, which are on their way, and which are loaded when somebody asks. It needs a key
-/// where models do, and shows the models that the key is for.
+/// The models that the key may use, by their state: those that answer at once, those that are being loaded, those that
+/// sleep in the host's memory, and those that are loaded on request. Nothing is loaded for this.
+///
+/// Every key may call this.
 #[utoipa::path(
-    get, path = "/hot-models", tag = "pool", operation_id = "hot_models",
-    responses((status = 200, description = "The models by what they are now", body = HotModels, example = json!({
+    get, path = "/hot-models", tag = "models", operation_id = "list_hot_models", security(("user_key" = [])),
+    responses((status = 200, description = "The models by their state", body = HotModels, example = json!({
         "hot_models": [{"model_name": "tiny-chat", "status": "ready", "num_replicas": 1, "priority": 1,
             "gpus_per_replica": 1}],
         "loading_models": [{"model_name": "tiny-code", "status": "loading", "num_replicas": 1, "priority": 0,
             "gpus_per_replica": 1}],
+        "asleep_models": [],
         "cold_models": ["tiny-embed"]
     })),
-    (status = 401, description = "An API key is needed", body = ErrorBody, example = json!({"error": {
-        "message": "this API key is unknown, expired or revoked", "type": "authentication_error", "param": null,
-        "code": "invalid_api_key"}})))
+    ListingErrors)
 )]
 async fn hot_models(State(app): State<App>, user: User) -> Json<HotModels> {
     let snapshot = app.handle.snapshot();

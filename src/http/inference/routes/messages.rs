@@ -1,33 +1,49 @@
 //! Anthropic's Messages routes: an answer is made as a chat's is, and told in their words.
 
-use std::collections::BTreeMap;
-
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Request, StatusCode};
+use axum::http::Request;
 use axum::response::Response;
-use utoipa::IntoResponses;
-use utoipa::openapi::{Content, RefOr, Response as Described, ResponseBuilder, Schema};
 
 use crate::auth::User;
-use crate::dialect::{Dialect, anthropic};
+use crate::dialect::Dialect;
 use crate::inference::gateway::complete;
 use crate::inference::request::outgoing::CHAT;
 use crate::inference::routes::tokens;
-use crate::openapi::InferenceErrors;
+use crate::openapi::schemas::messages::{CountTokensRequest, MessageRequest};
+use crate::openapi::schemas::messages_answer::{Message, MessageEvent};
+use crate::openapi::schemas::tokens::MessageTokens;
+use crate::openapi::{MessageErrors, WaitHeaders};
 use crate::state::App;
 
-/// Answer a conversation, in the words of Anthropic's Messages API.
+/// Continue a conversation (Anthropic's Messages)
 ///
-/// The key goes as `x-api-key` or as a bearer. Thinking, tools that a server would call, documents, and pictures
-/// at other addresses are refused with a 400 that names the field. Errors have Anthropic's form.
+/// The pool translates the request into a chat request, so that every engine that generates text can answer it. If the
+/// model is not loaded, the pool loads it and the request waits. Clients may send the key as `x-api-key` instead. Any
+/// `anthropic-version` is accepted. Errors have Anthropic's form. docs/api.md lists what is supported.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/messages", tag = "inference",
-    request_body(content = Object, description = "Anthropic's request for a message", example = json!({
-        "model": "tiny-guide", "max_tokens": 64, "messages": [{"role": "user", "content": "What is a priority?"}]
-    })),
+    post, path = "/v1/messages", tag = "chat", operation_id = "create_message",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = MessageRequest, examples(
+        ("answer" = (summary = "An answer", value = json!({
+            "model": "tiny-guide", "max_tokens": 64, "messages": [{"role": "user", "content": "What is a priority?"}]
+        }))),
+        ("stream" = (summary = "As events", value = json!({
+            "model": "tiny-guide", "max_tokens": 64, "stream": true, "system": "Answer shortly.",
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "What is a priority?"}]}]
+        }))),
+    )),
     responses(
-        (status = 200, description = "A message, or a stream of events from `message_start` to `message_stop`"),
+        (status = 200, description = "The answer, or with `stream: true` its events", content(
+            (Message = "application/json", example = json!({
+                "id": "msg_0198f6", "type": "message", "role": "assistant", "model": "tiny-guide",
+                "content": [{"type": "text", "text": "A priority is a number."}],
+                "stop_reason": "end_turn", "stop_sequence": null, "usage": {"input_tokens": 12, "output_tokens": 6}
+            })),
+            (MessageEvent = "text/event-stream", example = json!("event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"A\"}}\n\n")),
+        )),
         MessageErrors,
     )
 )]
@@ -35,14 +51,20 @@ pub(crate) async fn create(State(app): State<App>, user: User, request: Request<
     complete(app, user, request, CHAT, Dialect::Anthropic).await
 }
 
-/// How many tokens a message would have. The model is loaded if it is not ready.
+/// Count the tokens of a conversation (Anthropic's Messages)
+///
+/// Needs an engine with `/v1/tokenize`. If the model is not loaded, the pool loads it and the request waits. Nothing is
+/// generated. Errors have Anthropic's form.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/messages/count_tokens", tag = "inference",
-    request_body(content = Object, description = "Anthropic's request for a message, without what concerns its answer", example = json!({
+    post, path = "/v1/messages/count_tokens", tag = "chat", operation_id = "count_message_tokens",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = CountTokensRequest, example = json!({
         "model": "tiny-guide", "messages": [{"role": "user", "content": "What is a priority?"}]
     })),
     responses(
-        (status = 200, description = "The number of tokens", example = json!({"input_tokens": 12})),
+        (status = 200, description = "The number of tokens", body = MessageTokens, example = json!({"input_tokens": 12})),
         MessageErrors,
     )
 )]
@@ -52,52 +74,4 @@ pub(crate) async fn count_tokens(
     request: Request<Body>,
 ) -> Response {
     tokens::count(&app, user, request).await
-}
-
-/// What every inference route may answer, in the form that these have.
-struct MessageErrors;
-
-impl IntoResponses for MessageErrors {
-    fn responses() -> BTreeMap<String, RefOr<Described>> {
-        let all = InferenceErrors::responses().into_iter();
-        let told = all.filter_map(|(status, response)| {
-            let RefOr::T(response) = response else {
-                return None;
-            };
-            let RefOr::T(content) = response.content.into_values().next()? else {
-                return None;
-            };
-            let example = content.example?;
-            let code = StatusCode::from_bytes(status.as_bytes()).ok();
-            let error = anthropic::error_of(&example["error"], code, Some("req-1"));
-            let mut content = Content::new::<RefOr<Schema>>(None);
-            content.example = Some(error);
-            let described = ResponseBuilder::new()
-                .description(response.description)
-                .content("application/json", content)
-                .build();
-            Some((status, RefOr::T(described)))
-        });
-        told.collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_error_is_described_in_their_form() {
-        let all = serde_json::to_value(MessageErrors::responses()).unwrap();
-        let wanted = serde_json::to_value(InferenceErrors::responses()).unwrap();
-        assert_eq!(
-            all.as_object().unwrap().len(),
-            wanted.as_object().unwrap().len()
-        );
-        for (status, response) in all.as_object().unwrap() {
-            let example = &response["content"]["application/json"]["example"];
-            assert_eq!(example["type"], "error", "{status}");
-            assert!(example["error"]["message"].is_string(), "{status}");
-        }
-    }
 }

@@ -8,23 +8,45 @@ use axum::response::Response;
 
 use crate::auth::User;
 use crate::dialect::Dialect;
-use crate::error::{ErrorBody, Failure};
+use crate::error::Failure;
 use crate::inference::gateway::complete;
 use crate::inference::request::outgoing::CHAT;
-use crate::openapi::InferenceErrors;
+use crate::openapi::schemas::responses::ResponseRequest;
+use crate::openapi::schemas::responses_answer::ResponseObject;
+use crate::openapi::schemas::responses_events::ResponseEvent;
+use crate::openapi::{InferenceErrors, ModelErrors, WaitHeaders};
 use crate::state::App;
 
-/// Answer a conversation, in the words of the Responses API. Nothing of it is kept.
+/// Continue a conversation (OpenAI's Responses)
 ///
-/// `store: true`, `previous_response_id`, `conversation`, `background: true`, tools that a server would call,
-/// reasoning, and files or pictures at other addresses are refused with a 400 that names the field.
+/// The pool translates the request into a chat request, so that every engine that generates text can answer it. If the
+/// model is not loaded, the pool loads it and the request waits. A field that cannot be honoured gets a 400 that names it.
+/// docs/api.md lists what is supported.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/responses", tag = "inference",
-    request_body(content = Object, description = "OpenAI's request for a response", example = json!({
-        "model": "tiny-guide", "instructions": "Answer shortly.", "input": "What is a priority?", "max_output_tokens": 64
-    })),
+    post, path = "/v1/responses", tag = "chat", operation_id = "create_response",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = ResponseRequest, examples(
+        ("answer" = (summary = "An answer", value = json!({
+            "model": "tiny-guide", "instructions": "Answer shortly.", "input": "What is a priority?", "max_output_tokens": 64
+        }))),
+        ("stream" = (summary = "As events", value = json!({
+            "model": "tiny-guide", "stream": true, "max_output_tokens": 64,
+            "input": [{"role": "user", "content": [{"type": "input_text", "text": "What is a priority?"}]}]
+        }))),
+    )),
     responses(
-        (status = 200, description = "A response, or a stream of events from `response.created` to `response.completed`, `response.incomplete` or `response.failed`"),
+        (status = 200, description = "The answer, or with `stream: true` its events", content(
+            (ResponseObject = "application/json", example = json!({
+                "id": "resp_0198f6", "object": "response", "created_at": 1764000000, "status": "completed",
+                "model": "tiny-guide", "error": null, "incomplete_details": null,
+                "output": [{"type": "message", "id": "msg_0198f6", "status": "completed", "role": "assistant",
+                    "content": [{"type": "output_text", "text": "A priority is a number.", "annotations": [], "logprobs": []}]}],
+                "usage": {"input_tokens": 12, "output_tokens": 6, "total_tokens": 18}
+            })),
+            (ResponseEvent = "text/event-stream", example = json!("event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"sequence_number\":4,\"item_id\":\"msg_0198f6\",\"output_index\":0,\"content_index\":0,\"delta\":\"A\",\"logprobs\":[]}\n\n")),
+        )),
         InferenceErrors,
     )
 )]
@@ -32,20 +54,28 @@ pub(crate) async fn create(State(app): State<App>, user: User, request: Request<
     complete(app, user, request, CHAT, Dialect::Responses).await
 }
 
-/// There is none: responses are not kept.
-#[utoipa::path(get, path = "/v1/responses/{id}", tag = "inference",
-    params(("id" = String, Path, description = "The id of a response", example = "resp_01")),
-    responses((status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "Always: nothing is kept", body = ErrorBody)))]
+/// Show a stored answer (OpenAI's Responses)
+///
+/// Always 404: answers are not stored.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/v1/responses/{id}", tag = "chat", operation_id = "get_response",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of an answer.", example = "resp_01")),
+    responses(ModelErrors))]
 pub(crate) async fn get(_user: User) -> Failure {
     not_kept()
 }
 
-/// There is none: responses are not kept.
-#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "inference",
-    params(("id" = String, Path, description = "The id of a response", example = "resp_01")),
-    responses((status = 401, description = "An API key is needed", body = ErrorBody),
-        (status = 404, description = "Always: nothing is kept", body = ErrorBody)))]
+/// Delete a stored answer (OpenAI's Responses)
+///
+/// Always 404: answers are not stored.
+///
+/// Every key may call this.
+#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "chat", operation_id = "delete_response",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of an answer.", example = "resp_01")),
+    responses(ModelErrors))]
 pub(crate) async fn delete(_user: User) -> Failure {
     not_kept()
 }

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::auth::User;
-use crate::dialect::{Taken, anthropic};
+use crate::dialect::{Reading, Taken, anthropic};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission::RequestContext;
@@ -25,18 +25,32 @@ use crate::inference::request::failed::Failed;
 use crate::inference::request::receiving::{find, read};
 use crate::inference::routes::unary_routes::{Answer, ask, name_there, named, seated};
 use crate::inference::upstream::in_flight::JSON;
-use crate::openapi::InferenceErrors;
+use crate::openapi::schemas::tokens::{
+    DetokenizeRequest, DetokenizedText, TokenizeRequest, Tokens as TokenList,
+};
+use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Extra, Prompt, TokenWords};
 
-/// The tokens of a text, or of a conversation as the model would read it.
+/// Turn a text or a conversation into tokens
+///
+/// The tokens are those that the model would read. If the model is not loaded, the pool loads it and the request waits.
+/// Request and answer have the form of vLLM, whichever engine runs the model.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/tokenize", tag = "inference",
-    request_body(content = Object, description = "`prompt`, or `messages` and `tools`; `add_special_tokens`, `add_generation_prompt` and `return_token_strs` as vLLM has them", example = json!({
-        "model": "tiny-guide", "prompt": "What is a priority?"
-    })),
+    post, path = "/v1/tokenize", tag = "tokens", operation_id = "tokenize",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = TokenizeRequest, examples(
+        ("text" = (summary = "A text", value = json!({"model": "tiny-guide", "prompt": "What is a priority?"}))),
+        ("conversation" = (summary = "A conversation", value = json!({
+            "model": "tiny-guide", "messages": [{"role": "user", "content": "What is a priority?"}]
+        }))),
+    )),
     responses(
-        (status = 200, description = "`tokens`, their `count` and `max_model_len`, which is null where the engine does not tell", example = json!({"tokens": [5, 7, 9], "count": 3, "max_model_len": 512})),
+        (status = 200, description = "The tokens", body = TokenList, example = json!({
+            "tokens": [5, 7, 9], "count": 3, "max_model_len": 512
+        })),
         InferenceErrors,
     )
 )]
@@ -50,12 +64,18 @@ pub(crate) async fn tokenize(
     visit.end(&app, answered(told)).await
 }
 
-/// The text of tokens.
+/// Turn tokens into a text
+///
+/// If the model is not loaded, the pool loads it and the request waits. Request and answer have the form of vLLM,
+/// whichever engine runs the model.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/detokenize", tag = "inference",
-    request_body(content = Object, description = "`tokens`", example = json!({"model": "org/chat", "tokens": [5, 7, 9]})),
+    post, path = "/v1/detokenize", tag = "tokens", operation_id = "detokenize",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = DetokenizeRequest, example = json!({"model": "tiny-guide", "tokens": [5, 7, 9]})),
     responses(
-        (status = 200, description = "The text, as `prompt`", example = json!({"prompt": "What is a priority?"})),
+        (status = 200, description = "The text", body = DetokenizedText, example = json!({"prompt": "What is a priority?"})),
         InferenceErrors,
     )
 )]
@@ -72,7 +92,9 @@ pub(crate) async fn detokenize(
 pub(crate) async fn count(app: &App, user: User, request: Request<Body>) -> Response {
     let visit = RequestContext::new(app, user, request.headers());
     let told = async {
-        let told = tokens(app, &visit, request, Asking::of_message).await?;
+        let reading = visit.reading(app);
+        let asking = move |body: &Bytes| Asking::of_message(body, &reading);
+        let told = tokens(app, &visit, request, asking).await?;
         Ok(match told {
             EngineAnswer::Tokens(tokens) => {
                 EngineAnswer::Whole(json!({"input_tokens": tokens.count}))
@@ -133,8 +155,8 @@ impl Asking {
         Ok(asking)
     }
 
-    fn of_message(body: &Bytes) -> Result<Asking, Failure> {
-        let mut chat = anthropic::counted(body)?;
+    fn of_message(body: &Bytes, reading: &Reading) -> Result<Asking, Failure> {
+        let mut chat = anthropic::counted(body, reading)?;
         let mut list = |name: &str| match chat.shift_remove(name) {
             Some(Value::Array(list)) => list,
             _ => Vec::new(),
@@ -246,7 +268,7 @@ async fn tokens(
     app: &App,
     visit: &RequestContext,
     request: Request<Body>,
-    asking: fn(&Bytes) -> Result<Asking, Failure>,
+    asking: impl Fn(&Bytes) -> Result<Asking, Failure> + Send + 'static,
 ) -> Result<EngineAnswer, Failed> {
     let body = read(app, request.into_body()).await?;
     let (scanned, route) = find(app, &visit.user, body).await?;

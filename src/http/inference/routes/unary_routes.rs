@@ -29,19 +29,30 @@ use crate::inference::request::request_fields::{self, Fate};
 use crate::inference::request::shape::may_be_a_tree;
 use crate::inference::upstream::in_flight::{InFlightRequest, JSON, engine_error, reach, why};
 use crate::inference::upstream::remote;
-use crate::openapi::InferenceErrors;
+use crate::openapi::schemas::ranks::{RerankAnswer, RerankRequest, ScoreAnswer, ScoreRequest};
+use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Ask, Extra, RerankWords};
 use controller::Route;
 
-/// Documents by how well they answer a query.
+/// Rank documents by how well they answer a query
+///
+/// Needs a ranking model; other models get a 400 or a 501. If the model is not loaded, the pool loads it and the request
+/// waits. Request and answer have the form of Cohere, Jina, vLLM and llama.cpp, whichever engine runs the model.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/rerank", tag = "inference",
-    request_body(content = Object, description = "`query` and `documents`, as vLLM, llama.cpp and Jina have them", example = json!({
-        "model": "org/reranker", "query": "What is keep-hot?", "documents": ["A time.", "A place."]
+    post, path = "/v1/rerank", tag = "embeddings", operation_id = "rerank",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = RerankRequest, example = json!({
+        "model": "tiny-guide", "query": "What is keep-hot?", "documents": ["A time.", "A place."]
     })),
     responses(
-        (status = 200, description = "`results`, each with `index` and `relevance_score`"),
+        (status = 200, description = "The documents, best first", body = RerankAnswer, example = json!({
+            "id": "rerank-68f0-1", "model": "tiny-guide",
+            "results": [{"index": 0, "relevance_score": 0.93}, {"index": 1, "relevance_score": 0.02}],
+            "usage": {"total_tokens": 16}
+        })),
         InferenceErrors,
     )
 )]
@@ -49,14 +60,24 @@ pub(crate) async fn rerank(State(app): State<App>, user: User, request: Request<
     pass(app, user, request, Extra::Rerank).await
 }
 
-/// How alike texts are, as vLLM has it.
+/// Score pairs of texts
+///
+/// Needs a ranking or an embedding model; other models get a 400 or a 501. If the model is not loaded, the pool loads it
+/// and the request waits. Request and answer have the form of vLLM.
+///
+/// Every key that may use the model may call this.
 #[utoipa::path(
-    post, path = "/v1/score", tag = "inference",
-    request_body(content = Object, description = "`text_1` and `text_2`", example = json!({
-        "model": "org/reranker", "text_1": "What is keep-hot?", "text_2": ["A time.", "A place."]
+    post, path = "/v1/score", tag = "embeddings", operation_id = "score",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = ScoreRequest, example = json!({
+        "model": "tiny-guide", "text_1": "What is keep-hot?", "text_2": ["A time.", "A place."]
     })),
     responses(
-        (status = 200, description = "`data`, each with `index` and `score`"),
+        (status = 200, description = "One score for each pair", body = ScoreAnswer, example = json!({
+            "id": "score-68f0-1", "object": "list", "model": "tiny-guide",
+            "data": [{"index": 0, "object": "score", "score": 0.93}, {"index": 1, "object": "score", "score": 0.02}],
+            "usage": {"prompt_tokens": 16, "total_tokens": 16}
+        })),
         InferenceErrors,
     )
 )]

@@ -1,0 +1,316 @@
+//! The error answers of the document. Each is one component with an example; operations refer to them.
+
+use std::collections::BTreeMap;
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use utoipa::openapi::schema::Schema;
+use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
+
+use super::schemas::messages_answer::MessageError;
+use crate::dialect::{anthropic, ollama};
+use crate::error::ErrorBody;
+
+/// One error answer, with the example of an error object.
+struct ErrorCase {
+    status: &'static str,
+    /// The name of its component.
+    name: &'static str,
+    description: &'static str,
+    message: &'static str,
+    kind: &'static str,
+    param: Option<&'static str>,
+    code: &'static str,
+}
+
+impl ErrorCase {
+    fn body(&self) -> Value {
+        json!({"error": {
+            "message": self.message, "type": self.kind, "param": self.param, "code": self.code,
+        }})
+    }
+
+    /// Whether the answer says when to try again.
+    fn has_retry(&self) -> bool {
+        matches!(self.status, "429" | "503")
+    }
+}
+
+const INVALID: &str = "invalid_request_error";
+const SERVER: &str = "server_error";
+
+const INFERENCE: [ErrorCase; 11] = [
+    ErrorCase {
+        status: "400",
+        name: "BadRequest",
+        description: "The request is not valid. `param` names the field.",
+        message: "`model` is missing; name one of GET /v1/models",
+        kind: INVALID,
+        param: Some("model"),
+        code: "invalid_request",
+    },
+    ErrorCase {
+        status: "401",
+        name: "Unauthorized",
+        description: "An API key is needed, or the key is unknown, expired or revoked.",
+        message: "this API key is unknown, expired or revoked",
+        kind: "authentication_error",
+        param: None,
+        code: "invalid_api_key",
+    },
+    ErrorCase {
+        status: "403",
+        name: "Forbidden",
+        description: "The key may not use this model or route, or a web page of another site sent the request without a key.",
+        message: "this key may not use tiny-guide",
+        kind: "permission_error",
+        param: None,
+        code: "model_not_allowed",
+    },
+    ErrorCase {
+        status: "404",
+        name: "NotFound",
+        description: "There is no model of this name. The message has the nearest names.",
+        message: "no model is called tiny-chta; the closest are: tiny-chat",
+        kind: INVALID,
+        param: Some("model"),
+        code: "model_not_found",
+    },
+    ErrorCase {
+        status: "413",
+        name: "BodyTooLarge",
+        description: "The body is larger than `server.body_limit`.",
+        message: "the body is larger than 10485760 bytes, the limit (server.body_limit)",
+        kind: INVALID,
+        param: None,
+        code: "body_too_large",
+    },
+    ErrorCase {
+        status: "415",
+        name: "UnsupportedContentType",
+        description: "A request without a key needs a `Content-Type`.",
+        message: "without a key the body has to be marked as JSON, and this one says nothing of its type; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')",
+        kind: INVALID,
+        param: None,
+        code: "unsupported_content_type",
+    },
+    ErrorCase {
+        status: "429",
+        name: "TooManyRequests",
+        description: "The model's queue is full, or a limit of the key is reached. `Retry-After` says when to try again.",
+        message: "tiny-chat: 100 requests wait already; allowed: 100",
+        kind: "rate_limit_error",
+        param: None,
+        code: "queue_full",
+    },
+    ErrorCase {
+        status: "501",
+        name: "NotImplemented",
+        description: "The engine of this model does not have this route.",
+        message: "tiny-chat is run by the embedded engine, which has no /v1/embeddings",
+        kind: INVALID,
+        param: None,
+        code: "not_implemented",
+    },
+    ErrorCase {
+        status: "502",
+        name: "EngineFailed",
+        description: "The engine did not return a valid answer.",
+        message: "the engine of tiny-chat did not answer properly: it broke the connection off",
+        kind: SERVER,
+        param: None,
+        code: "engine_error",
+    },
+    ErrorCase {
+        status: "503",
+        name: "Unavailable",
+        description: "The model cannot be loaded now: there is no room, the load failed, or the request waited too long. `Retry-After` is there if that may change.",
+        message: "tiny-chat: the request waited 10m and no seat was free",
+        kind: SERVER,
+        param: None,
+        code: "queue_timeout",
+    },
+    ErrorCase {
+        status: "504",
+        name: "DeadlineExceeded",
+        description: "The answer was not complete within `x-request-timeout`.",
+        message: "the answer was not whole when the time of x-request-timeout was over; ask for less, or allow more time",
+        kind: SERVER,
+        param: None,
+        code: "deadline_exceeded",
+    },
+];
+
+const ADMIN: [ErrorCase; 7] = [
+    ErrorCase {
+        status: "400",
+        name: "AdminBadRequest",
+        description: "The request is not valid. `param` names the field.",
+        message: "replicas: 0 is not allowed; allowed: a whole number from 1 to 64",
+        kind: INVALID,
+        param: Some("replicas"),
+        code: "invalid_request",
+    },
+    ErrorCase {
+        status: "401",
+        name: "AdminUnauthorized",
+        description: "The request has no key, or a token of the single sign-on that is not valid.",
+        message: "an admin key is needed: send it as `Authorization: Bearer mp-…`",
+        kind: "authentication_error",
+        param: None,
+        code: "missing_api_key",
+    },
+    ErrorCase {
+        status: "403",
+        name: "AdminForbidden",
+        description: "The key is unknown, expired, revoked or not an admin key, or the person's groups do not allow this.",
+        message: "the key mp-Ab3xY9… may use models, not steer the pool",
+        kind: "permission_error",
+        param: None,
+        code: "not_an_admin",
+    },
+    ErrorCase {
+        status: "404",
+        name: "AdminNotFound",
+        description: "There is no such model, replica, device or key.",
+        message: "no model is called tiny-chta; the closest are: tiny-chat",
+        kind: INVALID,
+        param: Some("model"),
+        code: "model_not_found",
+    },
+    ErrorCase {
+        status: "409",
+        name: "AdminConflict",
+        description: "The pool refuses. For a load, `plan` has the reasons.",
+        message: "tiny-chat: needs 16.0 GiB on 1 device, and nothing that may be evicted makes that room; gpu0: 16.0 GiB held by tiny-code (r1, priority 2): always-hot (P4)",
+        kind: INVALID,
+        param: None,
+        code: "no_room",
+    },
+    ErrorCase {
+        status: "413",
+        name: "AdminBodyTooLarge",
+        description: "The body is larger than an order may be.",
+        message: "the body is larger than 1048576 bytes, the most that an order or a model's document may have",
+        kind: INVALID,
+        param: None,
+        code: "body_too_large",
+    },
+    ErrorCase {
+        status: "503",
+        name: "AdminUnavailable",
+        description: "The pool is shutting down, its store does not work, or the issuer of a token cannot be reached.",
+        message: "the pool: the pool is shutting down",
+        kind: SERVER,
+        param: None,
+        code: "shutting_down",
+    },
+];
+
+/// What every inference route may return instead of its answer.
+pub struct InferenceErrors;
+
+impl IntoResponses for InferenceErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        INFERENCE.iter().map(|it| reference(it, "")).collect()
+    }
+}
+
+/// The same in Anthropic's form.
+pub struct MessageErrors;
+
+impl IntoResponses for MessageErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        INFERENCE.iter().map(|it| reference(it, MESSAGE)).collect()
+    }
+}
+
+/// The same in Ollama's form, where they stand: the document has them only where `compat.ollama` is on.
+pub struct OllamaErrors;
+
+impl IntoResponses for OllamaErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let told = INFERENCE.iter().map(|case| {
+            let mut content = Content::new::<RefOr<Schema>>(None);
+            content.example = Some(json!({"error": ollama::words_of(&case.body()["error"])}));
+            let response = ResponseBuilder::new()
+                .description(case.description)
+                .content("application/json", content)
+                .build();
+            (case.status.to_owned(), RefOr::T(response))
+        });
+        told.collect()
+    }
+}
+
+/// What routes that list models may return: they wait for no model.
+pub struct ListingErrors;
+
+impl IntoResponses for ListingErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        only(&["400", "401", "403", "503"])
+    }
+}
+
+/// The same of a route that names a model.
+pub struct ModelErrors;
+
+impl IntoResponses for ModelErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        only(&["401", "403", "404", "503"])
+    }
+}
+
+fn only(statuses: &[&str]) -> BTreeMap<String, RefOr<Response>> {
+    let some = INFERENCE.iter().filter(|it| statuses.contains(&it.status));
+    some.map(|it| reference(it, "")).collect()
+}
+
+/// What every admin route may return instead of its answer.
+pub struct AdminErrors;
+
+impl IntoResponses for AdminErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        ADMIN.iter().map(|it| reference(it, "")).collect()
+    }
+}
+
+/// The prefix of the components in Anthropic's form.
+const MESSAGE: &str = "Message";
+
+fn reference(case: &ErrorCase, prefix: &str) -> (String, RefOr<Response>) {
+    let name = format!("{prefix}{}", case.name);
+    (
+        case.status.to_owned(),
+        RefOr::Ref(Ref::from_response_name(name)),
+    )
+}
+
+/// All error answers by the names of their components.
+pub(super) fn components() -> Vec<(String, Response)> {
+    let of_openai = INFERENCE.iter().chain(&ADMIN).map(|case| {
+        let schema = Ref::from_schema_name(ErrorBody::name());
+        (case.name.to_owned(), described(case, schema, case.body()))
+    });
+    let of_anthropic = INFERENCE.iter().map(|case| {
+        let status = StatusCode::from_bytes(case.status.as_bytes()).ok();
+        let example = anthropic::error_of(&case.body()["error"], status, Some("req-1"));
+        let schema = Ref::from_schema_name(MessageError::name());
+        let name = format!("{MESSAGE}{}", case.name);
+        (name, described(case, schema, example))
+    });
+    of_openai.chain(of_anthropic).collect()
+}
+
+fn described(case: &ErrorCase, schema: Ref, example: Value) -> Response {
+    let mut content = Content::new(Some(RefOr::<Schema>::Ref(schema)));
+    content.example = Some(example);
+    let mut response = ResponseBuilder::new()
+        .description(case.description)
+        .content("application/json", content);
+    if case.has_retry() {
+        response = response.header_ref("Retry-After", Ref::new("#/components/headers/RetryAfter"));
+    }
+    response.build()
+}

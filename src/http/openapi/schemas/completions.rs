@@ -1,0 +1,93 @@
+//! Completions: a text that the model continues.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::chat_answer::Usage;
+use super::engine_fields::EngineFields;
+use super::generation::GenerationFields;
+
+/// A text that the model continues.
+///
+/// An engine may accept fields that are not listed here. `null` is the same as a missing field.
+#[derive(ToSchema)]
+pub struct CompletionRequest {
+    /// The model's name or an alias. `GET /v1/models` lists the names.
+    pub model: String,
+    pub prompt: Prompt,
+    /// Return the log probabilities of each token and of this many likeliest ones.
+    #[schema(minimum = 0, maximum = 20)]
+    pub logprobs: Option<u32>,
+    /// Compute this many answers and return the `n` likeliest.
+    #[schema(minimum = 1, maximum = 20)]
+    pub best_of: Option<u32>,
+    /// The text after the gap that the answer fills, for models that can.
+    pub suffix: Option<String>,
+    #[serde(flatten)]
+    pub generation: GenerationFields,
+    #[serde(flatten)]
+    pub engine: EngineFields,
+}
+
+/// A text, several texts, the token ids of a text, or those of several.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub enum Prompt {
+    Text(String),
+    Texts(Vec<PromptElement>),
+}
+
+/// A text, a token id, or the token ids of a text. All elements of a list are of one kind.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub enum PromptElement {
+    Text(String),
+    Token(u32),
+    Tokens(Vec<u32>),
+}
+
+/// A continued text, whole or as one piece of a stream. Each event of a stream has a piece as its `data`. The stream ends
+/// with `data: [DONE]`, or with an event whose `data` is an error object.
+#[derive(ToSchema)]
+pub struct Completion {
+    #[schema(examples("cmpl-41d0"))]
+    pub id: String,
+    /// `text_completion`.
+    #[schema(examples("text_completion"))]
+    pub object: String,
+    /// Seconds since 1970.
+    pub created: i64,
+    /// The model's name.
+    pub model: String,
+    pub choices: Vec<CompletionChoice>,
+    pub usage: Option<Usage>,
+    pub system_fingerprint: Option<String>,
+}
+
+/// One of the answers: `n` for each prompt, in the order of the prompts.
+#[derive(ToSchema)]
+pub struct CompletionChoice {
+    pub index: u32,
+    pub text: String,
+    /// `stop`, `length` or `content_filter`. Null in a piece before the last one.
+    #[schema(examples("stop"))]
+    pub finish_reason: Option<String>,
+    pub logprobs: Option<CompletionLogprobs>,
+    /// The stop text or token that ended the answer, where the engine reports it.
+    #[schema(value_type = Option<Value>)]
+    pub stop_reason: Option<Value>,
+}
+
+/// Log probabilities, one element for each token.
+#[derive(ToSchema)]
+pub struct CompletionLogprobs {
+    pub tokens: Option<Vec<String>>,
+    /// Null for the first token of a prompt.
+    pub token_logprobs: Option<Vec<Option<f64>>>,
+    /// The likeliest tokens at each position.
+    pub top_logprobs: Option<Vec<Option<BTreeMap<String, f64>>>>,
+    /// Where each token begins in the text, in characters.
+    pub text_offset: Option<Vec<u64>>,
+}

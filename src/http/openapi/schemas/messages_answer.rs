@@ -1,0 +1,145 @@
+//! The answer of Anthropic's Messages API: whole, as events, or an error.
+
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// An answer.
+#[derive(ToSchema)]
+pub struct Message {
+    #[schema(examples("msg_0198f6"))]
+    pub id: String,
+    /// `message`.
+    #[schema(examples("message"))]
+    pub r#type: String,
+    /// `assistant`.
+    #[schema(examples("assistant"))]
+    pub role: String,
+    /// The model's name.
+    pub model: String,
+    pub content: Vec<OutputBlock>,
+    /// `end_turn`, `max_tokens`, `stop_sequence`, `tool_use` or `refusal`. Null until the answer ends.
+    #[schema(examples("end_turn"))]
+    pub stop_reason: Option<String>,
+    /// The stop sequence that ended the answer, where the engine reports it.
+    pub stop_sequence: Option<String>,
+    pub usage: Option<MessageUsage>,
+}
+
+/// One block of an answer.
+#[derive(ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum OutputBlock {
+    #[schema(title = "OutputTextBlock")]
+    Text {
+        text: String,
+        #[schema(value_type = Option<Vec<Object>>)]
+        citations: Option<Vec<Value>>,
+    },
+    /// A tool that the model uses.
+    #[schema(title = "OutputToolUseBlock")]
+    ToolUse {
+        /// The `tool_result` block repeats this id.
+        id: String,
+        name: String,
+        #[schema(value_type = Object)]
+        input: Value,
+    },
+    /// What the model thought before it answered.
+    #[schema(title = "OutputThinkingBlock")]
+    Thinking {
+        thinking: String,
+        signature: Option<String>,
+    },
+    /// What the model thought, encrypted.
+    #[schema(title = "OutputRedactedThinkingBlock")]
+    RedactedThinking { data: String },
+}
+
+/// The tokens of a request and its answer.
+#[derive(ToSchema)]
+pub struct MessageUsage {
+    /// Tokens of the prompt that were not cached.
+    pub input_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
+    pub cache_creation_input_tokens: Option<u64>,
+    /// Tokens of the prompt that were cached.
+    pub cache_read_input_tokens: Option<u64>,
+}
+
+/// The `data` of one event; its `type` is the name of the event. The order is `message_start`, for each block
+/// `content_block_start`, `content_block_delta` and `content_block_stop`, then `message_delta` and `message_stop`.
+/// `ping` may come at any time. `error` ends the stream.
+#[derive(ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum MessageEvent {
+    #[schema(title = "MessageStart")]
+    MessageStart { message: Message },
+    #[schema(title = "Ping")]
+    Ping {},
+    #[schema(title = "ContentBlockStart")]
+    ContentBlockStart {
+        index: u32,
+        content_block: OutputBlock,
+    },
+    #[schema(title = "ContentBlockDelta")]
+    ContentBlockDelta { index: u32, delta: BlockDelta },
+    #[schema(title = "ContentBlockStop")]
+    ContentBlockStop { index: u32 },
+    #[schema(title = "MessageDelta")]
+    MessageDelta {
+        delta: MessageEnd,
+        usage: Option<MessageUsage>,
+    },
+    #[schema(title = "MessageStop")]
+    MessageStop {},
+    #[schema(title = "ErrorEvent")]
+    Error { error: MessageErrorObject },
+}
+
+/// What a piece adds to a block.
+#[derive(ToSchema)]
+#[serde(tag = "type")]
+pub enum BlockDelta {
+    #[schema(title = "TextDelta")]
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    /// The next part of a tool's input, as text.
+    #[schema(title = "InputJsonDelta")]
+    #[serde(rename = "input_json_delta")]
+    InputJson { partial_json: String },
+    #[schema(title = "ThinkingDelta")]
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: String },
+    #[schema(title = "SignatureDelta")]
+    #[serde(rename = "signature_delta")]
+    Signature { signature: String },
+}
+
+/// How the answer ended.
+#[derive(ToSchema)]
+pub struct MessageEnd {
+    pub stop_reason: Option<String>,
+    pub stop_sequence: Option<String>,
+}
+
+/// An error in Anthropic's form.
+#[derive(ToSchema)]
+pub struct MessageError {
+    /// `error`.
+    #[schema(examples("error"))]
+    pub r#type: String,
+    pub error: MessageErrorObject,
+    #[schema(examples("req-1"))]
+    pub request_id: Option<String>,
+}
+
+#[derive(ToSchema)]
+pub struct MessageErrorObject {
+    /// The kind of error, such as `invalid_request_error` or `overloaded_error`.
+    #[schema(examples("invalid_request_error"))]
+    pub r#type: String,
+    /// What is wrong and what to do.
+    pub message: String,
+    #[schema(value_type = Option<Object>)]
+    pub details: Option<Value>,
+}

@@ -1,0 +1,93 @@
+//! The models that a key may use, and the answers about the service's health.
+
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// The models that the key may use, by name.
+#[derive(ToSchema)]
+pub struct ModelObjects {
+    /// `list`.
+    #[schema(examples("list"))]
+    pub object: String,
+    pub data: Vec<ModelObject>,
+}
+
+/// The models in the form of the request: Anthropic's with `anthropic-version`, else OpenAI's.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub enum ModelListing {
+    OpenAi(ModelObjects),
+    Anthropic(ModelInfos),
+}
+
+/// One model in the form of the request.
+#[derive(ToSchema)]
+#[serde(untagged)]
+pub enum OneModelListing {
+    OpenAi(ModelObject),
+    Anthropic(ModelInfo),
+}
+
+/// A page of models in Anthropic's form.
+#[derive(ToSchema)]
+pub struct ModelInfos {
+    pub data: Vec<ModelInfo>,
+    pub has_more: bool,
+    pub first_id: Option<String>,
+    pub last_id: Option<String>,
+}
+
+/// A model in Anthropic's form.
+#[derive(ToSchema)]
+pub struct ModelInfo {
+    /// `model`.
+    #[schema(examples("model"))]
+    pub r#type: String,
+    /// The name that requests use.
+    pub id: String,
+    pub display_name: String,
+    /// When the service started.
+    pub created_at: String,
+}
+
+/// A model, loaded or not.
+#[derive(ToSchema)]
+pub struct ModelObject {
+    /// The name that requests use.
+    #[schema(examples("tiny-guide"))]
+    pub id: String,
+    /// `model`.
+    #[schema(examples("model"))]
+    pub object: String,
+    /// When the service started, in seconds since 1970.
+    pub created: i64,
+    /// `model-pool`.
+    #[schema(examples("model-pool"))]
+    pub owned_by: String,
+    /// The model that an adapter belongs to.
+    pub parent: Option<String>,
+    /// What RayLLM returned, if `compat.rayllm` is on.
+    #[schema(value_type = Option<Object>)]
+    pub rayllm_metadata: Option<Value>,
+    /// What RayLLM returned, if `compat.rayllm` is on.
+    #[schema(value_type = Option<Value>)]
+    pub permission: Option<Value>,
+}
+
+/// The process answers.
+#[derive(ToSchema)]
+pub struct Health {
+    /// `ok`.
+    #[schema(examples("ok"))]
+    pub status: String,
+}
+
+/// Whether requests are served.
+#[derive(ToSchema)]
+pub struct Readiness {
+    pub ready: bool,
+    /// Why not. Null if the service is ready.
+    pub reason: Option<String>,
+    /// What keeps single models from being served as their files say.
+    pub details: Vec<String>,
+}

@@ -1,0 +1,375 @@
+//! Serves the document. The examples of requests name models of the running catalogue if the caller may use them, so that
+//! "Try it out" works as it stands. Other callers see the names of the demo models.
+
+use std::cmp::Reverse;
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde_json::Value;
+use utoipa::openapi::OpenApi;
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+use super::document;
+use crate::auth::User;
+use crate::auth::sight::Sight;
+use crate::error::Failure;
+use crate::state::App;
+use catalog::{Entry, Extra, Prompt, Recipe};
+use config::InferenceAuth;
+use pool::ModelState;
+
+/// Stands around a purpose in the text of the document. No text has it: it is for private use.
+const MARK: char = '\u{e000}';
+
+/// What an example needs a name for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// A model that answers a conversation.
+    Chat,
+    /// A model that continues a text.
+    Text,
+    /// A model whose engine has a route that not every engine has.
+    Route(Extra),
+    /// A model that is loaded or unloaded.
+    Order,
+    /// A device that is taken out of service.
+    Device,
+}
+
+/// Which field of a route's examples names what.
+const ROUTES: [(&str, &str, Purpose); 27] = [
+    ("/v1/chat/completions", "model", Purpose::Chat),
+    ("/v1/responses", "model", Purpose::Chat),
+    ("/v1/messages", "model", Purpose::Chat),
+    ("/v1/messages/count_tokens", "model", Purpose::Chat),
+    ("/v1/completions", "model", Purpose::Text),
+    ("/v1/tokenize", "model", Purpose::Route(Extra::Tokenize)),
+    ("/v1/detokenize", "model", Purpose::Route(Extra::Detokenize)),
+    ("/v1/embeddings", "model", Purpose::Route(Extra::Embeddings)),
+    ("/v1/rerank", "model", Purpose::Route(Extra::Rerank)),
+    ("/v1/score", "model", Purpose::Route(Extra::Score)),
+    (
+        "/v1/audio/transcriptions",
+        "model",
+        Purpose::Route(Extra::Transcriptions),
+    ),
+    (
+        "/v1/audio/translations",
+        "model",
+        Purpose::Route(Extra::Translations),
+    ),
+    ("/v1/audio/speech", "model", Purpose::Route(Extra::Speech)),
+    ("/v1/models/{model}", "model", Purpose::Chat),
+    ("/api/chat", "model", Purpose::Chat),
+    ("/api/generate", "model", Purpose::Chat),
+    ("/api/show", "model", Purpose::Chat),
+    ("/api/embed", "model", Purpose::Route(Extra::Embeddings)),
+    ("/run", "model", Purpose::Text),
+    ("/admin/load", "model", Purpose::Order),
+    ("/admin/unload", "model", Purpose::Order),
+    ("/admin/plan", "model", Purpose::Order),
+    ("/admin/logs", "model", Purpose::Chat),
+    ("/admin/get_model", "model_name", Purpose::Order),
+    ("/admin/load_model", "model_name", Purpose::Order),
+    ("/admin/devices/cordon", "device", Purpose::Device),
+    ("/admin/devices/uncordon", "device", Purpose::Device),
+];
+
+impl Purpose {
+    /// What a route's examples name, and in which field.
+    fn of_path(path: &str) -> Option<(&'static str, Purpose)> {
+        let found = ROUTES.iter().find(|(known, _, _)| *known == path);
+        found.map(|(_, field, purpose)| (*field, *purpose))
+    }
+
+    /// How well a model serves the purpose; 0: not at all.
+    fn rank(self, entry: &Entry) -> u8 {
+        let generates = entry.recipe.generates();
+        let chats = generates && !matches!(entry.generation.prompt, Prompt::Disabled);
+        match self {
+            Purpose::Chat => u8::from(chats),
+            Purpose::Text => u8::from(generates),
+            Purpose::Order => u8::from(!entry.recipe.is_remote()),
+            Purpose::Device => 0,
+            Purpose::Route(Extra::Tokenize | Extra::Detokenize) => {
+                u8::from(generates && entry.recipe.has(Extra::Tokenize))
+            }
+            Purpose::Route(extra) if !entry.recipe.has(extra) => 0,
+            // An engine that has the route may still run a model that only generates.
+            Purpose::Route(_) => match (&entry.recipe, generates) {
+                (Recipe::Candle(_), _) | (_, false) => 2,
+                (Recipe::Server(_) | Recipe::Command(_) | Recipe::Remote(_), true) => 1,
+            },
+        }
+    }
+}
+
+/// The text of the document, in pieces.
+#[derive(Debug)]
+struct Document(Vec<Piece>);
+
+#[derive(Debug)]
+enum Piece {
+    Text(String),
+    /// A name; `otherwise` where nothing may be named.
+    Name {
+        purpose: Purpose,
+        otherwise: String,
+    },
+}
+
+/// A document that is written when somebody needs it first.
+type Lazy = Arc<LazyLock<Document, Box<dyn FnOnce() -> Document + Send>>>;
+
+impl Document {
+    fn lazy(api: impl FnOnce() -> OpenApi + Send + 'static) -> Lazy {
+        let write: Box<dyn FnOnce() -> Document + Send> = Box::new(|| Document::of(&api()));
+        Arc::new(LazyLock::new(write))
+    }
+
+    fn of(api: &OpenApi) -> Document {
+        let mut value = serde_json::to_value(api).unwrap_or_default();
+        let mut purposes = Vec::new();
+        for (path, methods) in value["paths"].as_object_mut().into_iter().flatten() {
+            let Some((field, purpose)) = Purpose::of_path(path) else {
+                continue;
+            };
+            for (_, operation) in methods.as_object_mut().into_iter().flatten() {
+                for name in names_in(operation, field) {
+                    let otherwise = name.as_str().unwrap_or_default().to_owned();
+                    // What an example registers it may remove again.
+                    if !otherwise.starts_with("org") {
+                        *name = Value::String(format!("{MARK}{}{MARK}", purposes.len()));
+                        purposes.push((purpose, otherwise));
+                    }
+                }
+            }
+        }
+        let text = value.to_string();
+        let pieces = text.split(MARK).enumerate().map(|(nth, piece)| {
+            let named = piece.parse::<usize>().ok().filter(|_| nth % 2 == 1);
+            match named.and_then(|at| purposes.get(at)) {
+                Some((purpose, otherwise)) => Piece::Name {
+                    purpose: *purpose,
+                    otherwise: otherwise.clone(),
+                },
+                None => Piece::Text(piece.to_owned()),
+            }
+        });
+        Document(pieces.collect())
+    }
+
+    /// The document with a name for each purpose.
+    fn written(&self, name: impl Fn(Purpose) -> Option<String>) -> String {
+        let mut text = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(piece) => text.push_str(piece),
+                Piece::Name { purpose, otherwise } => {
+                    let name = name(*purpose).unwrap_or_else(|| otherwise.clone());
+                    let quoted = Value::String(name).to_string();
+                    // The quotes are in the pieces around it.
+                    text.push_str(&quoted[1..quoted.len() - 1]);
+                }
+            }
+        }
+        text
+    }
+}
+
+/// The names that the examples of an operation have in this field: those of its bodies and of its parameters.
+fn names_in<'a>(operation: &'a mut Value, field: &str) -> Vec<&'a mut Value> {
+    let mut found = Vec::new();
+    for (part, value) in operation.as_object_mut().into_iter().flatten() {
+        match part.as_str() {
+            "requestBody" => {
+                let contents = value["content"].as_object_mut().into_iter().flatten();
+                for (_, content) in contents {
+                    found.extend(bodies(content).filter_map(|body| body.get_mut(field)));
+                }
+            }
+            "parameters" => {
+                let all = value.as_array_mut().into_iter().flatten();
+                let named = all.filter(|parameter| parameter["name"] == field);
+                found.extend(named.filter_map(|parameter| parameter.get_mut("example")));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The example of a body, or its examples.
+fn bodies(content: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let parts = content.as_object_mut().into_iter().flatten();
+    parts.flat_map(|(part, value)| -> Vec<&mut Value> {
+        match part.as_str() {
+            "example" => vec![value],
+            "examples" => {
+                let examples = value.as_object_mut().into_iter().flatten();
+                examples.filter_map(|(_, it)| it.get_mut("value")).collect()
+            }
+            _ => Vec::new(),
+        }
+    })
+}
+
+/// Swagger UI and the document.
+pub(crate) fn documentation(api: OpenApi, app: &App) -> Router<App> {
+    let base = app.base().to_owned();
+    // One for each answer to whether strangers may use models: a reload of the configuration can change it.
+    let documents = [false, true].map(|strangers| {
+        let (api, base) = (api.clone(), base.clone());
+        Document::lazy(move || document(api, &base, strangers))
+    });
+    let at = format!("{base}/openapi.json");
+    let page = Config::new([at.clone()])
+        .persist_authorization(true)
+        .try_it_out_enabled(true)
+        .display_request_duration(true)
+        .filter(true)
+        .deep_linking(true)
+        .doc_expansion("list")
+        .default_models_expand_depth(0)
+        // The badge would send the address of this service to a server on the internet.
+        .validator_url("none");
+    let page = SwaggerUi::new(format!("{base}/docs")).config(page);
+    Router::from(page).route(
+        &at,
+        get(move |State(app): State<App>, user: Result<User, Failure>| {
+            let strangers = app.config().auth.inference != InferenceAuth::Key;
+            let document = Arc::clone(&documents[usize::from(strangers)]);
+            async move { answer(&app, user, &document) }
+        }),
+    )
+}
+
+fn answer(app: &App, user: Result<User, Failure>, document: &Document) -> Response {
+    let names = user.map(|user| Names::of(app, &user.sight));
+    let text = document.written(|purpose| names.as_ref().ok()?.choose(purpose));
+    let headers = [
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        ),
+        // The names depend on the key and the moment.
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, text).into_response()
+}
+
+/// What the examples for a caller may name.
+struct Names {
+    models: Vec<Candidate>,
+    device: Option<String>,
+}
+
+/// A model that the caller may use.
+struct Candidate {
+    entry: Arc<Entry>,
+    priority: u32,
+    is_ready: bool,
+}
+
+impl Names {
+    fn of(app: &App, sight: &Sight) -> Names {
+        let snapshot = app.handle.snapshot();
+        let candidate = |model: &pool::ModelView| {
+            let entry = Arc::clone(&snapshot.models.get(&model.model)?.entry);
+            sight.may_use_base(&entry).then(|| Candidate {
+                entry,
+                priority: model.priority.0,
+                is_ready: model.state == ModelState::Ready,
+            })
+        };
+        Names {
+            models: snapshot.pool.models.iter().filter_map(candidate).collect(),
+            device: snapshot
+                .pool
+                .devices
+                .first()
+                .map(|it| snapshot.device_name(it.device)),
+        }
+    }
+
+    /// The model that suits best, then one that is ready, then the one of highest priority; for orders the one of lowest
+    /// priority, which disturbs least.
+    fn choose(&self, purpose: Purpose) -> Option<String> {
+        if purpose == Purpose::Device {
+            return self.device.clone();
+        }
+        let key = |it: &&Candidate| {
+            let priority = i64::from(it.priority);
+            let (is_ready, priority) = match purpose {
+                Purpose::Order => (false, -priority),
+                _ => (it.is_ready, priority),
+            };
+            let name = Reverse(it.entry.name.clone());
+            (purpose.rank(&it.entry), is_ready, priority, name)
+        };
+        let best = self.models.iter().max_by_key(key)?;
+        Some(best.entry.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn document() -> Document {
+        let api = json!({
+            "openapi": "3.1.0", "info": {"title": "t", "version": "1"},
+            "paths": {
+                "/v1/chat/completions": {"post": {"responses": {}, "requestBody": {"content": {"application/json": {
+                    "examples": {"one": {"value": {"model": "tiny-guide"}}}}}}}},
+                "/v1/models/{model}": {
+                    "get": {"responses": {}, "parameters": [{"name": "model", "in": "path", "required": true, "example": "tiny-guide"}]},
+                    "delete": {"responses": {}, "parameters": [{"name": "model", "in": "path", "required": true, "example": "org/mine"}]}},
+                "/admin/devices/cordon": {"post": {"responses": {}, "requestBody": {"content": {"application/json": {
+                    "example": {"device": "gpu3", "reason": "new fan"}}}}}},
+            }
+        });
+        Document::of(&serde_json::from_value(api).unwrap())
+    }
+
+    fn written(name: impl Fn(Purpose) -> Option<String>) -> Value {
+        serde_json::from_str(&document().written(name)).unwrap()
+    }
+
+    #[test]
+    fn examples_have_the_names_of_the_catalogue_whatever_letters_they_have() {
+        let value = written(|purpose| Some(format!("a \"{purpose:?}\" \\ 模型")));
+        let paths = &value["paths"];
+        let chat = "a \"Chat\" \\ 模型";
+        let body = &paths["/v1/chat/completions"]["post"]["requestBody"]["content"];
+        assert_eq!(
+            body["application/json"]["examples"]["one"]["value"]["model"],
+            chat
+        );
+        let one = &paths["/v1/models/{model}"];
+        assert_eq!(one["get"]["parameters"][0]["example"], chat);
+        assert_eq!(one["delete"]["parameters"][0]["example"], "org/mine");
+        let body = &paths["/admin/devices/cordon"]["post"]["requestBody"]["content"];
+        let example = &body["application/json"]["example"];
+        assert_eq!(
+            *example,
+            json!({"device": "a \"Device\" \\ 模型", "reason": "new fan"})
+        );
+    }
+
+    #[test]
+    fn without_names_the_examples_stay_as_they_are_written() {
+        let value = written(|_| None);
+        let text = value.to_string();
+        assert!(
+            text.contains("tiny-guide") && text.contains("gpu3"),
+            "{text}"
+        );
+        assert!(!text.contains(MARK), "{text}");
+    }
+}

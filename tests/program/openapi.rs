@@ -1,0 +1,301 @@
+//! The OpenAPI document of the running program: its examples run as they stand, it names models only to those who may use
+//! them, and it follows the configuration.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde_json::{Value, json};
+use support::described;
+use support::schema::Document;
+use support::stub::stub_engine;
+use support::whole::Pool;
+
+const COMPAT: &str = "compat: {ncsa: true, ollama: true, rayllm: true, run: true}\n";
+
+fn document(pool: &Pool, key: Option<&str>) -> Document {
+    let (status, text, _) = pool.request("GET", "/llm/openapi.json", "", key);
+    assert_eq!(status, 200, "{text}");
+    Document::read(&text)
+}
+
+/// One example of an operation, as a request.
+struct Example {
+    place: String,
+    method: String,
+    path: String,
+    target: String,
+    body: Option<Value>,
+}
+
+/// The examples of a body, by name.
+fn bodies(content: &Value) -> Vec<(String, Value)> {
+    let one = content.get("example").map(|it| (String::new(), it.clone()));
+    let several = content["examples"].as_object().into_iter().flatten();
+    let several = several.map(|(name, it)| (name.clone(), it["value"].clone()));
+    one.into_iter().chain(several).collect()
+}
+
+/// The address with the examples of its parameters, as Swagger UI fills them in.
+fn target(path: &str, parameters: &Value) -> String {
+    let (mut target, mut query) = (format!("/llm{path}"), Vec::new());
+    for parameter in parameters.as_array().into_iter().flatten() {
+        let name = parameter["name"].as_str().unwrap();
+        let example = match parameter.get("example") {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => continue,
+        };
+        match parameter["in"].as_str() {
+            Some("path") => target = target.replace(&format!("{{{name}}}"), &example),
+            Some("query") => query.push(format!("{name}={example}")),
+            _ => {}
+        }
+    }
+    match query.is_empty() {
+        true => target,
+        false => format!("{target}?{}", query.join("&")),
+    }
+}
+
+fn examples(document: &Document) -> Vec<Example> {
+    let mut all = Vec::new();
+    for (path, item) in document.0["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let target = target(path, &operation["parameters"]);
+            let content = &operation["requestBody"]["content"];
+            let example = |name: &str, body: Option<Value>| Example {
+                place: format!("{method} {path} {name}").trim_end().to_owned(),
+                method: method.to_uppercase(),
+                path: path.clone(),
+                target: target.clone(),
+                body,
+            };
+            let of_json = content
+                .get("application/json")
+                .map(bodies)
+                .unwrap_or_default();
+            if content.is_null() {
+                all.push(example("", None));
+            }
+            all.extend(
+                of_json
+                    .into_iter()
+                    .map(|(name, body)| example(&name, Some(body))),
+            );
+        }
+    }
+    all
+}
+
+/// What makes something comes before what changes it, and what takes everything away comes last.
+fn turn(example: &Example) -> u8 {
+    match (example.method.as_str(), example.path.as_str()) {
+        ("DELETE", "/v1/models/{model}") => 6,
+        ("DELETE", _) => 5,
+        (_, "/admin/reset") => 8,
+        (_, "/admin/cleanup" | "/admin/delete_model") => 7,
+        (_, "/admin/unload" | "/admin/devices/uncordon") => 4,
+        (_, "/admin/devices/cordon") => 3,
+        ("PATCH", _) => 2,
+        ("POST" | "PUT", path) if path.starts_with("/admin/") => 1,
+        _ => 0,
+    }
+}
+
+/// What the demo models and a pool of one's own machine answer otherwise than with success.
+fn expected(example: &Example) -> &'static [u16] {
+    match (example.method.as_str(), example.path.as_str()) {
+        // No demo model makes vectors, ranks or sounds.
+        (_, "/v1/embeddings" | "/v1/rerank" | "/v1/score" | "/v1/audio/speech") => &[501],
+        (_, "/api/embed" | "/api/embeddings") => &[501],
+        // Models are not written over Ollama's API.
+        (_, "/api/copy" | "/api/create" | "/api/delete" | "/api/push") => &[501],
+        // Nothing is stored.
+        (_, "/v1/responses/{id}") => &[404],
+        // The example before it has removed the model.
+        ("DELETE", "/v1/models/{model}") => &[404],
+        // The example before it has unloaded the model, or the pool is empty already.
+        (_, "/admin/delete_model") => &[200, 409],
+        _ => &[200],
+    }
+}
+
+#[test]
+fn every_example_is_valid_and_runs_as_it_stands_on_the_demo_pool() {
+    let pool = Pool::demo_with(&format!(
+        "evening: {{cleanup: null, reopen: null}}\nsources: {{offline: true}}\n{COMPAT}"
+    ));
+    let key = pool.admin_key();
+    let document = document(&pool, None);
+    let mut examples = examples(&document);
+    examples.sort_by_key(turn);
+    assert!(examples.len() > 60, "{}", examples.len());
+    for example in &examples {
+        let (place, method, path) = (&example.place, &example.method, &example.path);
+        let body = example.body.as_ref();
+        if let Some(body) = body {
+            let schema = document.request(method, path, "application/json").unwrap();
+            document
+                .check(schema, body)
+                .unwrap_or_else(|it| panic!("{place}: {it}"));
+        }
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let (status, answer, head) = pool.request(method, &example.target, &body, Some(&key));
+        let wanted = expected(example);
+        assert!(wanted.contains(&status), "{place}: {status} {answer}");
+        let kind = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-type: "));
+        let kind = kind
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default();
+        let schema = document.answer(method, path, status, kind);
+        if kind == "application/json"
+            && let Some(schema) = schema
+        {
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            document
+                .check(schema, &answer)
+                .unwrap_or_else(|it| panic!("{place}: {it}\n{answer}"));
+        }
+    }
+}
+
+#[test]
+fn every_example_of_an_answer_is_valid() {
+    let pool = Pool::with_models(&[], COMPAT);
+    let document = document(&pool, None);
+    let mut checked = 0;
+    for (path, item) in document.0["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for (status, answer) in operation["responses"].as_object().unwrap() {
+                let content = &document.resolved(answer)["content"]["application/json"];
+                let Some(schema) = content.get("schema") else {
+                    continue;
+                };
+                for (name, example) in bodies(content) {
+                    let place = format!("{method} {path} {status} {name}");
+                    document
+                        .check(schema, &example)
+                        .unwrap_or_else(|it| panic!("{place}: {it}"));
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 300, "{checked}");
+}
+
+fn stub(name: &str) -> (String, String) {
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  command: [{:?}, --port, \"{{{{ port }}}}\", --model, {name}]\npool_config: {{memory_gib: 1}}\n",
+        stub_engine().display().to_string(),
+    );
+    (format!("{}.yaml", name.replace('/', "-")), file)
+}
+
+#[test]
+fn the_examples_name_models_only_to_those_who_may_use_them() {
+    let files = [stub("lab/first"), stub("lab/second")];
+    let pool = Pool::with_models(&files, "auth: {inference: key}\n");
+    let made = json!({"name": "a class", "role": "user", "models": ["lab/second"]}).to_string();
+    let (_, made, _) = pool.request("POST", "/llm/admin/keys", &made, Some(&pool.admin_key()));
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let named = |key: Option<&str>| {
+        let text = document(&pool, key).0.to_string();
+        ["lab/first", "lab/second"].map(|name| text.contains(name))
+    };
+    assert_eq!(named(None), [false, false]);
+    assert_eq!(named(Some("mp-wrong")), [false, false]);
+    assert_eq!(named(made["key"].as_str()), [false, true]);
+    let of_all = named(Some(&pool.admin_key()));
+    assert!(of_all.contains(&true));
+    let open = Pool::with_models(&files, "auth: {inference: open}\n");
+    assert!(document(&open, None).0.to_string().contains("lab/first"));
+}
+
+#[test]
+fn a_key_is_optional_in_the_document_where_the_configuration_says_so() {
+    let security = |config: &str| {
+        let pool = Pool::with_models(&[], config);
+        let document = document(&pool, None);
+        document.0["paths"]["/v1/chat/completions"]["post"]["security"].clone()
+    };
+    let needed = json!([{"user_key": []}]);
+    assert_eq!(security("auth: {inference: key}\n"), needed);
+    for open in ["auth: {inference: loopback}\n", "auth: {inference: open}\n"] {
+        assert_eq!(security(open), json!([{"user_key": []}, {}]), "{open}");
+    }
+}
+
+#[test]
+fn routes_of_older_systems_are_in_the_document_when_they_are_on() {
+    let paths = |config: &str| -> BTreeSet<String> {
+        let pool = Pool::with_models(&[], config);
+        let document = document(&pool, None);
+        document.0["paths"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect()
+    };
+    let without = paths("");
+    let with = paths(COMPAT);
+    let more: BTreeSet<&str> = with.difference(&without).map(String::as_str).collect();
+    for path in [
+        "/admin/get_model",
+        "/admin/delete_model",
+        "/admin/load_model",
+        "/admin/info",
+        "/admin/dump_config",
+        "/admin/load_model_reference",
+        "/run",
+        "/pending",
+        "/v1/health_check",
+        "/api/chat",
+        "/api/tags",
+    ] {
+        assert!(more.contains(path), "{path}: {more:?}");
+    }
+}
+
+#[test]
+fn swagger_ui_keeps_the_key_and_is_ready_to_try() {
+    let pool = Pool::with_models(&[], "");
+    let script = "/llm/docs/swagger-initializer.js";
+    let (status, text, _) = pool.request("GET", script, "", None);
+    assert_eq!(status, 200);
+    for setting in [
+        "\"url\": \"/llm/openapi.json\"",
+        "\"persistAuthorization\": true",
+        "\"tryItOutEnabled\": true",
+        "\"validatorUrl\": \"none\"",
+    ] {
+        assert!(text.contains(setting), "{setting}: {text}");
+    }
+}
+
+#[test]
+fn the_tests_notice_what_the_document_does_not_describe() {
+    let pool = Pool::with_models(&[], "");
+    let path = "/llm/v1/tokenize";
+    let head = "content-type: application/json";
+    let sent = r#"{"model": "m", "prompt": "x"}"#;
+    let answer = r#"{"tokens": [1], "count": 1, "max_model_len": null}"#;
+    described::check(&pool, path, sent, (200, answer, head));
+    for (sent, answer) in [
+        (r#"{"model": 5, "prompt": "x"}"#, answer),
+        (r#"{"prompt": "x"}"#, answer),
+        (sent, r#"{"tokens": ["a"], "count": 1}"#),
+        (sent, r#"{"tokens": [1]}"#),
+    ] {
+        let check = || described::check(&pool, path, sent, (200, answer, head));
+        assert!(
+            catch_unwind(AssertUnwindSafe(check)).is_err(),
+            "{sent} {answer}"
+        );
+    }
+}
