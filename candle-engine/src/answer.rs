@@ -5,10 +5,12 @@ use crate::batch::{AnswerEvent, GenerationRequest, Outcome, Runs};
 use crate::loading::LoadedModel;
 use crate::pieces::{Piece, ScoredToken};
 use crate::ready::Ready;
+use crate::reasoning::{ReasoningReader, Thought};
 use crate::scores;
 use crate::tools::{Part, ToolReader};
 use crate::wire::{Choice, Delta, Envelope, Route, Usage, tool_call};
 use axum::Json;
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -21,6 +23,9 @@ use std::time::Duration;
 /// Comments keep the connection of a waiting client alive through proxies.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
+/// Names the fields of a request that had no effect with this model.
+const IGNORED: HeaderName = HeaderName::from_static("x-engine-ignored");
+
 /// How an answer is made of what is computed.
 #[derive(Debug)]
 pub(crate) struct Shape {
@@ -30,8 +35,14 @@ pub(crate) struct Shape {
     /// Of each prompt's answers, one after another, so many are given: the likeliest.
     pub computed: usize,
     pub given: usize,
+    /// One for each choice where the model may reason before it answers.
+    pub thoughts: Vec<ReasoningReader>,
     /// One for each choice where the model may call tools.
     pub readers: Vec<ToolReader>,
+    /// Every chunk tells the usage so far.
+    pub continuous_usage: bool,
+    /// Fields of the request that have no effect.
+    pub ignored: Vec<&'static str>,
     pub prompt_tokens: usize,
 }
 
@@ -77,11 +88,23 @@ impl Answer {
     }
 
     /// The response: a stream of events, or one JSON object when all is computed.
-    pub async fn respond(mut self) -> Response {
+    pub async fn respond(self) -> Response {
+        let ignored = self.shape.ignored.join(", ");
+        let mut response = self.response().await;
+        if let Ok(names) = HeaderValue::from_str(&ignored)
+            && !ignored.is_empty()
+        {
+            response.headers_mut().insert(IGNORED, names);
+        }
+        response
+    }
+
+    async fn response(mut self) -> Response {
         if self.shape.stream {
             let chunks = Chunks {
                 begun: vec![false; self.choices],
                 calls: vec![0; self.choices],
+                computed: vec![0; self.choices],
                 answer: self,
                 ready: VecDeque::new(),
                 ended: false,
@@ -137,9 +160,23 @@ impl Answer {
     fn choice(&mut self, index: usize, computed: Computed) -> Choice {
         let logprobs = self.logprobs(&computed.tokens);
         let (reason, stop) = end_of(computed.outcome.as_ref());
+        let Thought { reasoning, text } = match self.shape.thoughts.get_mut(index) {
+            None => Thought {
+                text: computed.text,
+                ..Thought::default()
+            },
+            Some(reader) => {
+                let mut whole = reader.push(&computed.text);
+                let rest = reader.finish();
+                whole.reasoning += &rest.reasoning;
+                whole.text += &rest.text;
+                whole
+            }
+        };
         let Some(reader) = self.shape.readers.get_mut(index) else {
             return Choice {
-                text: computed.text,
+                text,
+                reasoning,
                 logprobs,
                 reason,
                 stop,
@@ -147,12 +184,13 @@ impl Answer {
             };
         };
         let mut choice = Choice {
+            reasoning,
             logprobs,
             reason,
             stop,
             ..Choice::default()
         };
-        let mut parts = reader.push(&computed.text);
+        let mut parts = reader.push(&text);
         parts.extend(reader.finish());
         for part in parts {
             match part {
@@ -217,6 +255,8 @@ struct Chunks {
     begun: Vec<bool>,
     /// Tool calls of each choice so far.
     calls: Vec<usize>,
+    /// Tokens of each choice so far.
+    computed: Vec<usize>,
     ended: bool,
 }
 
@@ -242,6 +282,7 @@ impl Chunks {
             Some(AnswerEvent::Piece(index, piece)) => self.piece(index, piece),
             Some(AnswerEvent::Finished(index, outcome)) => {
                 self.answer.usage.completion_tokens += outcome.completion_tokens;
+                self.computed[index] = outcome.completion_tokens;
                 self.finish(index, Some(&outcome));
             }
             Some(AnswerEvent::Failed(error)) => self.fail(&error),
@@ -255,9 +296,11 @@ impl Chunks {
         match self.answer.collect().await {
             Ok(choices) => {
                 for (index, computed) in choices.into_iter().enumerate() {
+                    let outcome = computed.outcome.as_ref();
                     let piece = Piece {
                         text: computed.text,
                         tokens: computed.tokens,
+                        computed: outcome.map_or(0, |it| it.completion_tokens),
                     };
                     self.piece(index, piece);
                     self.finish(index, computed.outcome.as_ref());
@@ -270,19 +313,32 @@ impl Chunks {
 
     fn piece(&mut self, index: usize, piece: Piece) {
         self.begin(index);
+        self.computed[index] = self.computed[index].max(piece.computed);
         let mut delta = Delta {
             logprobs: self.answer.logprobs(&piece.tokens),
             ..Delta::default()
         };
-        match self.answer.shape.readers.get_mut(index) {
-            None => delta.text = piece.text,
-            Some(reader) => {
-                let parts = reader.push(&piece.text);
-                self.add(index, parts, &mut delta);
-            }
-        }
-        if !delta.text.is_empty() || !delta.calls.is_empty() || !piece.tokens.is_empty() {
+        let thought = match self.answer.shape.thoughts.get_mut(index) {
+            None => Thought {
+                text: piece.text,
+                ..Thought::default()
+            },
+            Some(reader) => reader.push(&piece.text),
+        };
+        self.thought(index, thought, &mut delta);
+        if !is_empty(&delta) || !piece.tokens.is_empty() {
             self.push(&self.answer.envelope.delta_chunk(index, delta));
+        }
+    }
+
+    fn thought(&mut self, index: usize, thought: Thought, delta: &mut Delta) {
+        delta.reasoning += &thought.reasoning;
+        match self.answer.shape.readers.get_mut(index) {
+            None => delta.text += &thought.text,
+            Some(reader) => {
+                let parts = reader.push(&thought.text);
+                self.add(index, parts, delta);
+            }
         }
     }
 
@@ -301,13 +357,17 @@ impl Chunks {
     fn finish(&mut self, index: usize, outcome: Option<&Outcome>) {
         let (reason, stop) = end_of(outcome);
         self.begin(index);
+        let mut delta = Delta::default();
+        let rest = self.answer.shape.thoughts.get_mut(index);
+        if let Some(rest) = rest.map(ReasoningReader::finish) {
+            self.thought(index, rest, &mut delta);
+        }
         if let Some(reader) = self.answer.shape.readers.get_mut(index) {
             let parts = reader.finish();
-            let mut delta = Delta::default();
             self.add(index, parts, &mut delta);
-            if !delta.text.is_empty() || !delta.calls.is_empty() {
-                self.push(&self.answer.envelope.delta_chunk(index, delta));
-            }
+        }
+        if !is_empty(&delta) {
+            self.push(&self.answer.envelope.delta_chunk(index, delta));
         }
         let reason = reason_with_calls(reason, self.calls[index] > 0);
         self.push(&self.answer.envelope.finish_chunk(index, reason, stop));
@@ -339,7 +399,23 @@ impl Chunks {
     }
 
     fn push(&mut self, chunk: &Value) {
-        self.ready
-            .push_back(Event::default().data(chunk.to_string()));
+        let has_choices = chunk["choices"].as_array().is_some_and(|it| !it.is_empty());
+        let data = match self.answer.shape.continuous_usage && has_choices {
+            false => chunk.to_string(),
+            true => {
+                let usage = Usage {
+                    prompt_tokens: self.answer.shape.prompt_tokens,
+                    completion_tokens: self.computed.iter().sum(),
+                };
+                let mut chunk = chunk.clone();
+                chunk["usage"] = usage.json();
+                chunk.to_string()
+            }
+        };
+        self.ready.push_back(Event::default().data(data));
     }
+}
+
+fn is_empty(delta: &Delta) -> bool {
+    delta.text.is_empty() && delta.reasoning.is_empty() && delta.calls.is_empty()
 }

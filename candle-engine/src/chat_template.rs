@@ -9,7 +9,8 @@ use dialect::without_generation_tags;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, Value, context};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
+use std::collections::BTreeSet;
 
 mod dialect;
 mod json;
@@ -25,6 +26,8 @@ pub(crate) struct ChatTemplate {
     environment: Environment<'static>,
     /// The text of all templates.
     source: String,
+    /// The variables that they read.
+    variables: BTreeSet<String>,
     bos_token: String,
     eos_token: String,
 }
@@ -85,9 +88,16 @@ impl ChatTemplate {
             environment.add_template_owned(TOOLS_NAME, without_generation_tags(&source))?;
         }
         let owned = |token: Option<&str>| token.unwrap_or_default().to_owned();
+        let mut variables = BTreeSet::new();
+        for name in [NAME, TOOLS_NAME] {
+            if let Ok(template) = environment.get_template(name) {
+                variables.extend(template.undeclared_variables(false));
+            }
+        }
         Ok(Self {
             environment,
             source: all,
+            variables,
             bos_token: owned(bos_token),
             eos_token: owned(eos_token),
         })
@@ -98,17 +108,29 @@ impl ChatTemplate {
         self.source.contains(name)
     }
 
+    /// Whether a template reads a variable of this name.
+    pub fn reads(&self, name: &str) -> bool {
+        self.variables.contains(name)
+    }
+
     /// How the model writes tool calls.
     pub fn family(&self) -> Family {
         Family::of(&self.source)
     }
 
-    /// The prompt for `messages`, ending where the assistant's answer begins.
+    /// The prompt for `messages`, ending where the assistant's answer begins, or after the last of them. `switches` are
+    /// further variables.
     ///
     /// # Errors
     /// 400 when the template refuses the messages.
-    pub fn render(&self, messages: &[Json], tools: &[&Json]) -> Result<String, ApiError> {
-        self.text_of(messages, tools, true)
+    pub fn render(
+        &self,
+        messages: &[Json],
+        tools: &[&Json],
+        switches: &Map<String, Json>,
+        begins_answer: bool,
+    ) -> Result<String, ApiError> {
+        self.text_of(messages, tools, switches, begins_answer)
     }
 
     /// The prompt for messages of any roles, without tools.
@@ -120,13 +142,14 @@ impl ChatTemplate {
         messages: &[Json],
         add_generation_prompt: bool,
     ) -> Result<String, ApiError> {
-        self.text_of(messages, &[], add_generation_prompt)
+        self.text_of(messages, &[], &Map::new(), add_generation_prompt)
     }
 
     fn text_of(
         &self,
         messages: &[Json],
         tools: &[&Json],
+        switches: &Map<String, Json>,
         add_generation_prompt: bool,
     ) -> Result<String, ApiError> {
         // As Hugging Face does: what is null in a message is not there.
@@ -148,6 +171,7 @@ impl ChatTemplate {
             add_generation_prompt,
             bos_token => self.bos_token.clone(),
             eos_token => self.eos_token.clone(),
+            ..Value::from(Serde(switches))
         };
         let rendered = self
             .environment
@@ -185,7 +209,7 @@ mod tests {
             calendar::unix_seconds,
         )
         .expect("the template compiles");
-        template.render(messages.as_array().expect("a list"), &[])
+        template.render(messages.as_array().expect("a list"), &[], &Map::new(), true)
     }
 
     #[test]
@@ -196,10 +220,13 @@ mod tests {
                 .expect("compiles");
         let tool = json!({"name": "<é>", "list": [1, true]});
         assert_eq!(
-            template.render(&[], &[&tool]).expect("renders"),
+            template
+                .render(&[], &[&tool], &Map::new(), true)
+                .expect("renders"),
             "[{\"name\": \"<é>\", \"list\": [1, true]}]|{\n  \"name\": \"<é>\",\n  \"list\": [\n    1,\n    true\n  ]\n}"
         );
-        assert_eq!(template.render(&[], &[]).expect("renders"), "none");
+        let none = template.render(&[], &[], &Map::new(), true);
+        assert_eq!(none.expect("renders"), "none");
         let two = ChatTemplate::compile(
             "a".to_owned(),
             Some("b{{ tools }}".to_owned()),
@@ -208,8 +235,9 @@ mod tests {
             || 0,
         );
         let two = two.expect("compiles");
-        assert_eq!(two.render(&[], &[]).expect("renders"), "a");
-        assert!(two.render(&[], &[&tool]).expect("renders").starts_with('b'));
+        let render = |tools: &[&Json]| two.render(&[], tools, &Map::new(), true);
+        assert_eq!(render(&[]).expect("renders"), "a");
+        assert!(render(&[&tool]).expect("renders").starts_with('b'));
         assert!(two.mentions("tools"));
     }
 
@@ -235,6 +263,24 @@ mod tests {
             "{}",
             error.message
         );
+    }
+
+    #[test]
+    fn a_template_reads_the_switches_that_it_names_and_no_others() {
+        let source = "{{ '<think>' if enable_thinking is not defined or enable_thinking }}{% for message in messages %}{{ message.thinking }}{% endfor %}";
+        let template =
+            ChatTemplate::compile(source.to_owned(), None, None, None, calendar::unix_seconds);
+        let template = template.expect("compiles");
+        assert!(template.reads("enable_thinking") && !template.reads("thinking"));
+        for (switches, rendered) in [
+            (json!({}), "<think>"),
+            (json!({"enable_thinking": true}), "<think>"),
+            (json!({"enable_thinking": false, "bos_token": "x"}), ""),
+        ] {
+            let switches = switches.as_object().expect("an object").clone();
+            let text = template.render(&[], &[], &switches, true);
+            assert_eq!(text.expect("renders"), rendered);
+        }
     }
 
     #[test]

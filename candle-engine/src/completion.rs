@@ -2,7 +2,7 @@
 //! computes.
 
 use crate::answer::{Answer, Shape};
-use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings};
+use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings, TemplateSwitches};
 use crate::api_error::ApiError;
 use crate::batch::{GenerationRequest, Scores, answer_room};
 use crate::chat_template::ChatTemplate;
@@ -11,6 +11,7 @@ use crate::detokenize::DecodeTokens;
 use crate::grammar::{Constraint, Grammar};
 use crate::loading::LoadedModel;
 use crate::ready::Ready;
+use crate::reasoning::ReasoningReader;
 use crate::step::PAGE_TOKENS;
 use crate::tools::{ToolReader, Tools, required};
 use crate::wire::{Envelope, Route};
@@ -26,16 +27,31 @@ struct Prompt {
     echo: Option<Arc<str>>,
 }
 
+/// How an answer's text is taken apart, and what of its request has no effect.
+#[derive(Default)]
+struct Parts {
+    readers: Vec<ToolReader>,
+    thoughts: Vec<ReasoningReader>,
+    ignored: Vec<&'static str>,
+}
+
 /// `POST /v1/chat/completions`.
 pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
     let model = &ready.model;
     let request = ChatRequest::parse(body, &model.sampling_defaults)?;
     check_model(ready, request.settings.model.as_deref())?;
     let template = template_of(model)?;
-    let text = render(template, &request.messages, &request.tools)?;
+    let text = render(
+        template,
+        &request.messages,
+        &request.tools,
+        &request.switches,
+        true,
+    )?;
     check_length(model, &text, Route::Chat)?;
     let tokens = model.tokenizer.encode(&text, false)?;
     let prompt = Prompt { tokens, echo: None };
+    let knows_reasoning = ReasoningReader::is_known_to(|name| template.mentions(name));
     let settings = &request.settings;
     let grammar = match request.tools.demanded() {
         None => settings.grammar.clone(),
@@ -55,7 +71,21 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
         let reader = || ToolReader::new(template.family(), names.clone(), request.tools.parallel);
         readers.resize_with(choices, reader);
     }
-    start(ready, Route::Chat, vec![prompt], settings, grammar, readers)
+    let mut thoughts = Vec::new();
+    // An answer that is held to a form begins with it.
+    if grammar.is_none() {
+        let reader = || ReasoningReader::of(knows_reasoning, &text);
+        thoughts = std::iter::repeat_with(reader)
+            .take(choices)
+            .flatten()
+            .collect();
+    }
+    let parts = Parts {
+        readers,
+        thoughts,
+        ignored: request.switches.without_effect(|name| template.reads(name)),
+    };
+    start(ready, Route::Chat, vec![prompt], settings, grammar, parts)
 }
 
 /// `POST /v1/completions`.
@@ -76,7 +106,7 @@ pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
         prompts,
         settings,
         grammar,
-        Vec::new(),
+        Parts::default(),
     )
 }
 
@@ -87,7 +117,17 @@ pub(crate) fn template_of(model: &LoadedModel) -> Result<&ChatTemplate, ApiError
         .ok_or_else(|| ApiError::invalid("this model has no chat template; use /v1/completions"))
 }
 
-fn render(template: &ChatTemplate, messages: &[Value], tools: &Tools) -> Result<String, ApiError> {
+/// The prompt of a conversation.
+///
+/// # Errors
+/// 400 when the template refuses it, or has no place for a part of it.
+pub(crate) fn render(
+    template: &ChatTemplate,
+    messages: &[Value],
+    tools: &Tools,
+    switches: &TemplateSwitches,
+    begins_answer: bool,
+) -> Result<String, ApiError> {
     let offered: Vec<&Value> = tools
         .offered()
         .iter()
@@ -108,7 +148,7 @@ fn render(template: &ChatTemplate, messages: &[Value], tools: &Tools) -> Result<
             "this model's chat template has no place for the `tool_calls` of `messages`; use a model that was trained to call tools",
         ));
     }
-    template.render(messages, &offered)
+    template.render(messages, &offered, &switches.values, begins_answer)
 }
 
 fn prompt_of(model: &LoadedModel, prompt: PromptInput, echo: bool) -> Result<Prompt, ApiError> {
@@ -174,7 +214,7 @@ fn start(
     prompts: Vec<Prompt>,
     settings: &Settings,
     grammar: Option<(Grammar, &str)>,
-    readers: Vec<ToolReader>,
+    parts: Parts,
 ) -> Result<Answer, ApiError> {
     let model = &ready.model;
     let vocabulary = model.tokenizer.vocabulary;
@@ -226,7 +266,10 @@ fn start(
         shows_scores: settings.logprobs.is_some(),
         computed: settings.best_of,
         given: settings.choices,
-        readers,
+        readers: parts.readers,
+        thoughts: parts.thoughts,
+        ignored: parts.ignored,
+        continuous_usage: settings.continuous_usage,
         prompt_tokens,
     };
     let envelope = Envelope::new(route, &ready.model_name, settings.include_usage);
@@ -254,8 +297,9 @@ fn param_of(route: Route) -> &'static str {
 }
 
 fn too_long(context: usize, used: &str, param: &str) -> ApiError {
+    // Clients look for the words "maximum context length is N tokens", and shorten the conversation.
     let message = format!(
-        "the prompt has {used} tokens; this model's context is {context} tokens for prompt and answer together"
+        "the prompt has {used} tokens; this model's maximum context length is {context} tokens, for prompt and answer together: shorten the prompt"
     );
     ApiError {
         code: Some("context_length_exceeded"),
@@ -265,7 +309,7 @@ fn too_long(context: usize, used: &str, param: &str) -> ApiError {
 
 fn too_much_input(most: usize, used: &str, param: &str) -> ApiError {
     let message = format!(
-        "the prompt has {used} tokens; this model takes prompts of {most} tokens at most (max_input_tokens)"
+        "the prompt has {used} tokens; this model's maximum context length is {most} tokens for a prompt (max_input_tokens): shorten the prompt"
     );
     ApiError {
         code: Some("context_length_exceeded"),
@@ -308,7 +352,7 @@ fn room(
             Strategy::Contrastive(search) => format!("{} candidates", search.candidates),
         };
         let message = format!(
-            "the prompt has {used} tokens; this model's context of {context} tokens and its cache of {} leave no room for {beside}",
+            "the prompt has {used} tokens; this model's maximum context length is {context} tokens, and that and its cache of {} leave no room for {beside}: shorten the prompt",
             model.generator.pages * PAGE_TOKENS
         );
         return Err(ApiError {

@@ -6,15 +6,24 @@ use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+/// Names less alike than this are no typing error of each other.
+const ALIKE_LEAST: f64 = 0.6;
+/// Longer names are compared with nothing.
+const COMPARED_BYTES_MAX: usize = 64;
+
 /// The fields of a request that have not been taken yet.
-pub(crate) struct Fields(Map<String, Value>);
+pub(crate) struct Fields {
+    left: Map<String, Value>,
+    /// Names that were looked for: those that a misspelled one can mean.
+    known: Vec<String>,
+}
 
 impl Fields {
     /// # Errors
     /// 400 when the body is no JSON object.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(Value::Object(fields)) => Ok(Self::from(fields)),
             Ok(_) => Err(ApiError::invalid("the body must be a JSON object")),
             Err(error) => Err(ApiError::invalid(format!(
                 "the body is not valid JSON: {error}"
@@ -24,17 +33,19 @@ impl Fields {
 
     /// Takes a field; `null` is the same as absent.
     pub fn take(&mut self, name: &str) -> Option<Value> {
-        self.0.shift_remove(name).filter(|value| !value.is_null())
+        self.known.push(name.to_owned());
+        let value = self.left.shift_remove(name);
+        value.filter(|value| !value.is_null())
     }
 
     /// Whether a field is there and not `null`.
     pub fn has(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|value| !value.is_null())
+        self.left.get(name).is_some_and(|value| !value.is_null())
     }
 
     /// The number of a field, which stays.
     pub fn number(&self, name: &str) -> Option<f64> {
-        self.0.get(name).and_then(Value::as_f64)
+        self.left.get(name).and_then(Value::as_f64)
     }
 
     /// # Errors
@@ -111,18 +122,20 @@ impl Fields {
     pub fn finish(self, place: &str) -> Result<(), ApiError> {
         const NAMED: usize = 8;
         let shown = |name: &String| -> String { name.chars().take(100).collect() };
-        let named = self.0.keys().take(NAMED);
+        let named = self.left.keys().take(NAMED);
         let names: Vec<String> = named
             .map(|name| format!("{place}{}", shown(name)))
             .collect();
         let Some(first) = names.first() else {
             return Ok(());
         };
-        let more = match self.0.len() - names.len() {
+        let more = match self.left.len() - names.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let message = format!("unknown field: {}{more}", names.join(", "));
+        let near = self.left.keys().next().and_then(|name| self.nearest(name));
+        let hint = near.map_or_else(String::new, |near| format!("; did you mean {place}{near}?"));
+        let message = format!("unknown field: {}{more}{hint}", names.join(", "));
         Err(ApiError {
             code: Some("unknown_parameter"),
             ..ApiError::field(first, message)
@@ -130,9 +143,27 @@ impl Fields {
     }
 }
 
+impl Fields {
+    /// The known field whose name is most like this one, if it is like enough for a typing error.
+    fn nearest(&self, name: &str) -> Option<&str> {
+        if name.len() > COMPARED_BYTES_MAX {
+            return None;
+        }
+        let likeness = |known: &str| strsim::normalized_damerau_levenshtein(name, known);
+        let known = self.known.iter().map(String::as_str);
+        let rated = known.map(|known| (likeness(known), known));
+        let alike = rated.filter(|(likeness, _)| *likeness >= ALIKE_LEAST);
+        let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0));
+        nearest.map(|(_, known)| known)
+    }
+}
+
 impl From<Map<String, Value>> for Fields {
     fn from(fields: Map<String, Value>) -> Self {
-        Self(fields)
+        Self {
+            left: fields,
+            known: Vec::new(),
+        }
     }
 }
 
@@ -204,5 +235,22 @@ mod tests {
         let fields = Fields::parse(br#"{"temprature": 1, "b": 2}"#).expect("an object");
         let error = fields.finish("").expect_err("unknown fields");
         assert!(error.message.contains("temprature, b"), "{}", error.message);
+    }
+
+    #[test]
+    fn a_misspelled_field_gets_the_nearest_name_of_those_that_are_taken() {
+        let message = |body: &[u8]| {
+            let mut fields = Fields::parse(body).expect("an object");
+            for name in ["temperature", "top_p", "messages"] {
+                fields.take(name);
+            }
+            fields.finish("").expect_err("unknown fields").message
+        };
+        let message_of_near = message(br#"{"temprature": 1}"#);
+        assert!(
+            message_of_near.ends_with("did you mean temperature?"),
+            "{message_of_near}"
+        );
+        assert!(!message(br#"{"colour": 1}"#).contains("did you mean"));
     }
 }

@@ -29,6 +29,7 @@ mod pieces;
 mod placing;
 mod progress;
 mod ready;
+mod reasoning;
 mod sampling;
 mod scores;
 mod server;
@@ -43,6 +44,7 @@ mod tools;
 mod vocabulary;
 mod wire;
 
+pub use api::EXTENSIONS;
 pub use error::EngineError;
 pub use options::{DeviceChoice, EngineOptions, Listen, Quantization, Task, TokenBudgets};
 pub use server::serve;

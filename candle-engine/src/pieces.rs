@@ -23,6 +23,8 @@ pub(crate) struct Piece {
     pub text: String,
     /// Tokens that begin in the text given so far; none where nobody asked for them.
     pub tokens: Vec<ScoredToken>,
+    /// Tokens of the answer that were computed until now; 0 where they are told at the end alone.
+    pub computed: usize,
 }
 
 impl Piece {
@@ -122,6 +124,7 @@ impl AnswerText {
         Piece {
             tokens: tokens.collect(),
             text,
+            computed: 0,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Owns the routes between text and tokens: `tokenize` and `detokenize`, as vLLM has them. Never generates.
 
-use crate::api::take_messages;
+use crate::api::{take_messages, take_switches, take_tools};
 use crate::api_error::ApiError;
-use crate::completion::{check_model, check_tokens, template_of};
+use crate::completion::{check_model, check_tokens, render, template_of};
 use crate::fields::{Fields, expected};
 use crate::ready::Ready;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// A longer text would hold a core for seconds.
 const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// `POST /tokenize`: a `prompt`, or `messages` through the chat template.
+/// `POST /tokenize`: a `prompt`, or `messages` and `tools` through the chat template.
 pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
     let mut fields = Fields::parse(body)?;
     check_model(ready, fields.take_string("model")?.as_deref())?;
@@ -22,7 +22,11 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
         (Some(prompt), false) => (prompt, special.unwrap_or(true)),
         (None, true) => {
             let messages = take_messages(&mut fields)?;
-            let text = template_of(model)?.render(&messages, &[])?;
+            let tools = take_tools(&mut fields)?;
+            let switches = take_switches(&mut fields)?;
+            let begins_answer = fields.take_bool("add_generation_prompt")?.unwrap_or(true);
+            let template = template_of(model)?;
+            let text = render(template, &messages, &tools, &switches, begins_answer)?;
             // A template writes its special tokens itself.
             (text, special.unwrap_or(false))
         }

@@ -18,7 +18,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    fn json(self) -> Value {
+    pub fn json(self) -> Value {
         json!({
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
@@ -31,6 +31,8 @@ impl Usage {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice {
     pub text: String,
+    /// What the model thought before it answered.
+    pub reasoning: String,
     /// `null` where nobody asked for them.
     pub logprobs: Value,
     pub calls: Vec<Value>,
@@ -43,6 +45,7 @@ pub(crate) struct Choice {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Delta {
     pub text: String,
+    pub reasoning: String,
     pub logprobs: Value,
     pub calls: Vec<Value>,
 }
@@ -81,7 +84,7 @@ impl Envelope {
             .enumerate()
             .map(|(index, choice)| match self.route {
                 Route::Chat => with_stop(json!({
-                    "index": index, "message": message(choice.text, choice.calls), "logprobs": choice.logprobs, "finish_reason": choice.reason,
+                    "index": index, "message": message(choice.text, choice.reasoning, choice.calls), "logprobs": choice.logprobs, "finish_reason": choice.reason,
                 }), choice.stop),
                 Route::Completion => with_stop(json!({
                     "index": index, "text": choice.text, "logprobs": choice.logprobs, "finish_reason": choice.reason,
@@ -107,8 +110,12 @@ impl Envelope {
 
     pub fn delta_chunk(&self, index: usize, delta: Delta) -> Value {
         let mut content = json!({});
-        if !delta.text.is_empty() || delta.calls.is_empty() {
+        let is_else = !delta.calls.is_empty() || !delta.reasoning.is_empty();
+        if !delta.text.is_empty() || !is_else {
             content["content"] = json!(delta.text);
+        }
+        if !delta.reasoning.is_empty() {
+            content["reasoning_content"] = json!(delta.reasoning);
         }
         if !delta.calls.is_empty() {
             content["tool_calls"] = json!(delta.calls);
@@ -177,7 +184,6 @@ pub(crate) fn tool_call(call: &ToolCall, index: Option<usize>) -> Value {
     json
 }
 
-/// A message that only calls has no content.
 /// What ended an answer is told where there is something to tell: the published form of a choice has no such field.
 fn with_stop(mut choice: Value, stop: Value) -> Value {
     if !stop.is_null() {
@@ -186,12 +192,16 @@ fn with_stop(mut choice: Value, stop: Value) -> Value {
     choice
 }
 
-fn message(text: String, calls: Vec<Value>) -> Value {
+/// A message that only calls has no content.
+fn message(text: String, reasoning: String, calls: Vec<Value>) -> Value {
     let content = match text.is_empty() && !calls.is_empty() {
         true => Value::Null,
         false => Value::from(text),
     };
     let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+    if !reasoning.is_empty() {
+        message["reasoning_content"] = json!(reasoning);
+    }
     if !calls.is_empty() {
         message["tool_calls"] = json!(calls);
     }

@@ -36,7 +36,7 @@ async fn a_prompt_over_its_bound_is_refused_with_both_numbers() {
     assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
     let message = answer["error"]["message"].as_str().expect("a message");
     assert!(
-        message.contains("of 8 tokens at most (max_input_tokens)"),
+        message.contains("maximum context length is 8 tokens for a prompt (max_input_tokens)"),
         "{message}"
     );
     assert_eq!(answer["error"]["code"], "context_length_exceeded");

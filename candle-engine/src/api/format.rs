@@ -1,5 +1,5 @@
-//! Owns the fields that say what an answer must be: `response_format` and the `guided_` ones, and their bounds. Never
-//! compiles a grammar.
+//! Owns the fields that say what an answer must be: `response_format`, `structured_outputs` and the `guided_` ones, and their
+//! bounds. Never compiles a grammar.
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
@@ -18,7 +18,7 @@ const NAME_LETTERS_MAX: usize = 64;
 pub(super) fn take_grammar(
     fields: &mut Fields,
 ) -> Result<Option<(Grammar, &'static str)>, ApiError> {
-    let mut found: Option<(Grammar, &'static str)> = None;
+    let mut found = take_structured_outputs(fields)?;
     for name in [
         "response_format",
         "guided_json",
@@ -31,8 +31,8 @@ pub(super) fn take_grammar(
         };
         let grammar = match name {
             "response_format" => parse_format(value)?,
-            "guided_json" => Some(parse_json(value)?),
-            "guided_choice" => Some(parse_choice(value)?),
+            "guided_json" => Some(parse_json(name, value)?),
+            "guided_choice" => Some(parse_choice(name, value)?),
             "guided_regex" => Some(Grammar::Regex(text(name, value, EXPRESSION_BYTES_MAX)?)),
             _ => Some(Grammar::Lark(text(name, value, GRAMMAR_BYTES_MAX)?)),
         };
@@ -44,6 +44,51 @@ pub(super) fn take_grammar(
         }
         found = grammar.map(|grammar| (grammar, name)).or(found);
     }
+    Ok(found)
+}
+
+/// vLLM's newer form of the `guided_` fields: one object with one of them.
+fn take_structured_outputs(
+    fields: &mut Fields,
+) -> Result<Option<(Grammar, &'static str)>, ApiError> {
+    const NAME: &str = "structured_outputs";
+    let object = match fields.take(NAME) {
+        None => return Ok(None),
+        Some(Value::Object(object)) => object,
+        Some(other) => return Err(expected(NAME, "an object", &other)),
+    };
+    let mut parts = Fields::from(object);
+    let mut found: Option<(Grammar, &'static str)> = None;
+    for part in ["json", "regex", "choice", "grammar", "json_object"] {
+        let Some(value) = parts.take(part) else {
+            continue;
+        };
+        let place = format!("{NAME}.{part}");
+        let grammar = match part {
+            "json" => parse_json(&place, value)?,
+            "choice" => parse_choice(&place, value)?,
+            "regex" => Grammar::Regex(text(&place, value, EXPRESSION_BYTES_MAX)?),
+            "grammar" => Grammar::Lark(text(&place, value, GRAMMAR_BYTES_MAX)?),
+            _ => match value {
+                Value::Bool(true) => Grammar::Json {
+                    schema: json!({"type": "object"}),
+                    lenient: false,
+                },
+                Value::Bool(false) => continue,
+                other => return Err(expected(&place, "true or false", &other)),
+            },
+        };
+        if found.is_some() {
+            return Err(ApiError::field(
+                NAME,
+                format!(
+                    "`{NAME}` may have one of json, regex, choice, grammar and json_object, and has more"
+                ),
+            ));
+        }
+        found = Some((grammar, NAME));
+    }
+    parts.finish("structured_outputs.")?;
     Ok(found)
 }
 
@@ -107,24 +152,21 @@ pub(super) fn is_name(name: &str) -> bool {
     (1..=NAME_LETTERS_MAX).contains(&name.len()) && name.chars().all(known)
 }
 
-fn parse_json(value: Value) -> Result<Grammar, ApiError> {
+fn parse_json(name: &str, value: Value) -> Result<Grammar, ApiError> {
     let schema = match &value {
         // Other engines take the schema as text too.
         Value::String(text) => serde_json::from_str(text).map_err(|error| {
-            ApiError::field(
-                "guided_json",
-                format!("`guided_json` is a text that is no JSON: {error}"),
-            )
+            ApiError::field(name, format!("`{name}` is a text that is no JSON: {error}"))
         })?,
         _ => value,
     };
     Ok(Grammar::Json {
-        schema: checked_schema("guided_json", schema)?,
+        schema: checked_schema(name, schema)?,
         lenient: false,
     })
 }
 
-fn parse_choice(value: Value) -> Result<Grammar, ApiError> {
+fn parse_choice(name: &str, value: Value) -> Result<Grammar, ApiError> {
     let texts: Option<Vec<String>> = value
         .as_array()
         .filter(|list| (1..=CHOICES_MAX).contains(&list.len()))
@@ -141,7 +183,7 @@ fn parse_choice(value: Value) -> Result<Grammar, ApiError> {
             let wanted = format!(
                 "a list of 1 to {CHOICES_MAX} strings, none of them empty, of {SCHEMA_BYTES_MAX} bytes together"
             );
-            expected("guided_choice", wanted, &value)
+            expected(name, wanted, &value)
         })
 }
 
@@ -255,6 +297,29 @@ mod tests {
     }
 
     #[test]
+    fn the_newer_name_of_the_guided_fields_means_the_same() {
+        for (part, older, value) in [
+            ("json", "guided_json", json!({"type": "integer"})),
+            ("regex", "guided_regex", json!("a+")),
+            ("choice", "guided_choice", json!(["a", "b"])),
+            ("grammar", "guided_grammar", json!("start: \"a\"")),
+        ] {
+            let newer = take(json!({"structured_outputs": {part: value}})).expect("is taken");
+            let known = take(json!({older: value})).expect("is taken");
+            assert_eq!(newer.map(|it| it.0), known.map(|it| it.0), "{part}");
+        }
+        let object = take(json!({"structured_outputs": {"json_object": true}}));
+        assert!(matches!(
+            object,
+            Ok(Some((Grammar::Json { .. }, "structured_outputs")))
+        ));
+        assert_eq!(
+            take(json!({"structured_outputs": {"json": null}})),
+            Ok(None)
+        );
+    }
+
+    #[test]
     fn what_is_wrong_is_refused_by_its_field() {
         let mut deep = json!({});
         for _ in 0..45 {
@@ -287,6 +352,23 @@ mod tests {
                 "response_format.json_schema.schema",
             ),
             (json!({"guided_json": "{"}), "guided_json"),
+            (json!({"structured_outputs": "a"}), "structured_outputs"),
+            (
+                json!({"structured_outputs": {"json": "{"}}),
+                "structured_outputs.json",
+            ),
+            (
+                json!({"structured_outputs": {"regex": "a", "choice": ["a"]}}),
+                "structured_outputs",
+            ),
+            (
+                json!({"structured_outputs": {"colour": "a"}}),
+                "structured_outputs.colour",
+            ),
+            (
+                json!({"structured_outputs": {"regex": "a"}, "guided_choice": ["a"]}),
+                "guided_choice",
+            ),
             (json!({"guided_json": 5}), "guided_json"),
             (json!({"guided_choice": []}), "guided_choice"),
             (json!({"guided_choice": ["a", ""]}), "guided_choice"),

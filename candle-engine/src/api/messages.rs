@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 
 const MESSAGES_MAX: usize = 2048;
 const CALLS_MAX: usize = 128;
+/// What the model thought before it answered, as templates know it.
+const REASONING: &str = "reasoning_content";
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 /// Messages as the chat template sees them: `role`, `content` as one string, and what else the client sent.
@@ -61,7 +63,13 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
             ));
         }
     };
+    let is_empty = matches!(object.get("content"), None | Some(Value::Null));
     let content = match object.get("content") {
+        // What the model refused with is what it said.
+        None | Some(Value::Null) if object.get("refusal").is_some_and(Value::is_string) => {
+            let refusal = object.get("refusal").and_then(Value::as_str);
+            refusal.unwrap_or_default().to_owned()
+        }
         Some(Value::String(content)) => content.clone(),
         Some(Value::Array(parts)) => {
             let texts = parts
@@ -70,7 +78,7 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
                 .map(|(part, value)| parse_part(&place(&format!("content[{part}]")), value));
             texts.collect::<Result<Vec<_>, _>>()?.concat()
         }
-        None | Some(Value::Null) if role == "assistant" => String::new(),
+        _ if is_empty && role == "assistant" => String::new(),
         other => {
             let found = other.cloned().unwrap_or_default();
             return Err(expected(
@@ -88,9 +96,13 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
             &found,
         ));
     }
+    take_openais_own(&place(""), &role, &mut object)?;
     match object.get("tool_calls") {
         // Templates ask whether there are calls, and some take an empty list for them.
         None | Some(Value::Null) => drop(object.shift_remove("tool_calls")),
+        Some(Value::Array(calls)) if calls.is_empty() && role == "assistant" => {
+            drop(object.shift_remove("tool_calls"));
+        }
         Some(calls) => {
             let calls = parse_calls(&place("tool_calls"), &role, calls)?;
             object.insert("tool_calls".to_owned(), calls);
@@ -105,12 +117,61 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
         "name",
         "tool_call_id",
         "tool_calls",
-        "refusal",
+        REASONING,
     ] {
         rest.take(name);
     }
     rest.finish(&place(""))?;
     Ok(Value::Object(object))
+}
+
+/// Fields of an answer of OpenAI's that come back with it as they were sent. What a template has no place for goes; the older
+/// form of a call becomes the newer one, and the other name of a reasoning the one that templates know.
+fn take_openais_own(
+    place: &str,
+    role: &str,
+    object: &mut Map<String, Value>,
+) -> Result<(), ApiError> {
+    for name in ["annotations", "audio", "refusal"] {
+        let value = object.shift_remove(name).unwrap_or_default();
+        let is_right = match name {
+            "annotations" => value.is_array(),
+            "audio" => value.is_object(),
+            _ => value.is_string(),
+        };
+        let is_taken = value.is_null() || (is_right && role == "assistant");
+        if !is_taken {
+            let wanted = "null, or what an answer of the assistant had there";
+            return Err(expected(&format!("{place}{name}"), wanted, &value));
+        }
+    }
+    let other = object.shift_remove("reasoning").unwrap_or_default();
+    if object.get(REASONING).is_none_or(Value::is_null) && !other.is_null() {
+        object.insert(REASONING.to_owned(), other);
+    }
+    match object.get(REASONING) {
+        None | Some(Value::String(_)) => {}
+        Some(Value::Null) => drop(object.shift_remove(REASONING)),
+        Some(other) => {
+            return Err(expected(&format!("{place}{REASONING}"), "a string", other));
+        }
+    }
+    let call = object.shift_remove("function_call").unwrap_or_default();
+    if call.is_null() {
+        return Ok(());
+    }
+    let has_calls = object
+        .get("tool_calls")
+        .is_some_and(|calls| calls.as_array().is_none_or(|calls| !calls.is_empty()));
+    if !call.is_object() || role != "assistant" {
+        let wanted = "null or an object with `name` and `arguments`, in a message of the assistant";
+        return Err(expected(&format!("{place}function_call"), wanted, &call));
+    }
+    if !has_calls {
+        let call = json!({"type": "function", "function": call});
+        object.insert("tool_calls".to_owned(), json!([call]));
+    }
+    Ok(())
 }
 
 /// Calls as chat templates expect them: with their arguments as an object.
@@ -157,9 +218,18 @@ fn parse_calls(place: &str, role: &str, calls: &Value) -> Result<Value, ApiError
 }
 
 fn parse_part(place: &str, part: &Value) -> Result<String, ApiError> {
-    let known = |part: &Map<String, Value>| part.keys().all(|key| key == "type" || key == "text");
+    let known = |(key, value): (&String, &Value)| match key.as_str() {
+        "type" | "text" => true,
+        // A hint for caches, of which this engine has one that needs none.
+        "cache_control" => value.is_null() || value.is_object(),
+        _ => false,
+    };
+    let is_known = |part: &Map<String, Value>| part.iter().all(known);
     match (part["type"].as_str(), part["text"].as_str()) {
-        (Some("text"), Some(text)) if part.as_object().is_some_and(known) => Ok(text.to_owned()),
+        (Some("text"), Some(text)) if part.as_object().is_some_and(is_known) => Ok(text.to_owned()),
+        (Some("refusal"), _) if part["refusal"].is_string() => {
+            Ok(part["refusal"].as_str().unwrap_or_default().to_owned())
+        }
         (Some(kind), _) if kind != "text" => Err(ApiError::field(
             place,
             format!(
@@ -171,5 +241,86 @@ fn parse_part(place: &str, part: &Value) -> Result<String, ApiError> {
             "an object with `type` \"text\" and a string `text`",
             part,
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(messages: Value) -> Result<Vec<Value>, ApiError> {
+        let body = json!({"messages": messages});
+        take_messages(&mut Fields::parse(body.to_string().as_bytes()).expect("an object"))
+    }
+
+    #[test]
+    fn an_answer_goes_back_with_all_that_it_came_with() {
+        let nulls = json!({"role": "assistant", "content": "Hi", "annotations": null, "audio": null,
+            "function_call": null, "reasoning_content": null, "refusal": null, "tool_calls": null});
+        assert_eq!(
+            take(json!([nulls])).expect("is taken"),
+            [json!({"role": "assistant", "content": "Hi"})]
+        );
+        let given = json!({"role": "assistant", "content": "Hi", "annotations": [], "audio": {"id": "a"},
+            "reasoning_content": "I greet.", "tool_calls": []});
+        assert_eq!(
+            take(json!([given])).expect("is taken"),
+            [json!({"role": "assistant", "content": "Hi", "reasoning_content": "I greet."})]
+        );
+        let refused = json!({"role": "assistant", "content": null, "refusal": "No."});
+        assert_eq!(
+            take(json!([refused])).expect("is taken")[0]["content"],
+            "No."
+        );
+        let other = json!({"role": "assistant", "content": "Hi", "reasoning": "I greet."});
+        let taken = take(json!([other])).expect("is taken");
+        assert_eq!(taken[0]["reasoning_content"], "I greet.");
+    }
+
+    #[test]
+    fn the_older_form_of_a_call_becomes_the_newer_one() {
+        let call = json!({"name": "f", "arguments": "{\"a\": 1}"});
+        let message = json!({"role": "assistant", "content": null, "function_call": call});
+        let taken = take(json!([message])).expect("is taken");
+        assert_eq!(
+            taken[0]["tool_calls"][0]["function"],
+            json!({"name": "f", "arguments": {"a": 1}})
+        );
+    }
+
+    #[test]
+    fn a_hint_for_a_cache_may_stand_in_every_text_part() {
+        let part = json!({"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}});
+        let taken = take(json!([{"role": "user", "content": [part]}])).expect("is taken");
+        assert_eq!(taken[0]["content"], "Hi");
+    }
+
+    #[test]
+    fn what_is_no_field_of_an_answer_is_refused_by_its_place() {
+        for (message, field) in [
+            (
+                json!({"role": "user", "content": "a", "audio": {"id": "a"}}),
+                "messages[0].audio",
+            ),
+            (
+                json!({"role": "assistant", "content": "a", "annotations": 3}),
+                "messages[0].annotations",
+            ),
+            (
+                json!({"role": "assistant", "content": "a", "reasoning_content": 3}),
+                "messages[0].reasoning_content",
+            ),
+            (
+                json!({"role": "assistant", "function_call": "f"}),
+                "messages[0].function_call",
+            ),
+            (
+                json!({"role": "user", "content": [{"type": "text", "text": "a", "cache_control": 3}]}),
+                "messages[0].content[0]",
+            ),
+        ] {
+            let error = take(json!([message])).expect_err("must be refused");
+            assert_eq!(error.param.as_deref(), Some(field), "{}", error.message);
+        }
     }
 }

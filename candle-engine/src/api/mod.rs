@@ -2,6 +2,7 @@
 
 mod format;
 mod messages;
+mod reasoning;
 mod sampling;
 mod strategy;
 mod tools;
@@ -16,6 +17,8 @@ use crate::tools::Tools;
 use serde_json::Value;
 
 pub(crate) use messages::take_messages;
+pub(crate) use reasoning::{TemplateSwitches, take_switches};
+pub(crate) use tools::take_tools;
 
 const CHOICES_MAX: i64 = 8;
 /// Choices that are computed and of which the best are given.
@@ -30,15 +33,37 @@ const TOKENS_MAX: i64 = 1_000_000_000;
 /// OpenAI's default for `/v1/completions`.
 const COMPLETION_TOKENS_DEFAULT: usize = 16;
 /// Fields that OpenAI knows and whose work this engine does not do; refused unless they ask for nothing.
-const UNSUPPORTED: [&str; 8] = [
+const UNSUPPORTED: [&str; 7] = [
     "functions",
     "function_call",
     "audio",
     "prediction",
     "web_search_options",
     "suffix",
-    "reasoning_effort",
     "modalities",
+];
+
+/// Fields of the generating routes beside OpenAI's.
+pub const EXTENSIONS: &[&str] = &[
+    "chat_template_kwargs",
+    "decoding_strategy",
+    "early_stopping",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "ignore_eos",
+    "length_penalty",
+    "min_p",
+    "min_tokens",
+    "num_beams",
+    "penalty_alpha",
+    "repetition_penalty",
+    "response_format",
+    "stop_token_ids",
+    "structured_outputs",
+    "top_k",
+    "typical_p",
 ];
 
 /// What both routes take.
@@ -54,6 +79,8 @@ pub(crate) struct Settings {
     pub best_of: usize,
     pub stream: bool,
     pub include_usage: bool,
+    /// Every chunk tells the usage so far, as vLLM's do.
+    pub continuous_usage: bool,
     pub ending: Ending,
     pub sampling: SamplingSettings,
     pub strategy: Strategy,
@@ -69,6 +96,8 @@ pub(crate) struct ChatRequest {
     /// Messages as the chat template sees them.
     pub messages: Vec<Value>,
     pub tools: Tools,
+    /// How the template is to let the model reason.
+    pub switches: TemplateSwitches,
     pub settings: Settings,
 }
 
@@ -113,17 +142,17 @@ impl ChatRequest {
             .min()
             .map(|limit| limit as usize);
         let tools = tools::take_tools(&mut fields)?;
-        let settings = parse_settings(&mut fields, max_tokens, logprobs, defaults)?;
-        if let (Some((_, param)), Some(_)) = (&settings.grammar, tools.demanded()) {
-            return Err(ApiError::field(
-                *param,
-                format!("`{param}` and a `tool_choice` that demands a call exclude each other"),
-            ));
+        let switches = take_switches(&mut fields)?;
+        let mut settings = parse_settings(&mut fields, max_tokens, logprobs, defaults)?;
+        // It says what an answer in words must be, and a demanded call is none: the call's own schema holds.
+        if tools.demanded().is_some() {
+            settings.grammar = None;
         }
         fields.finish("")?;
         Ok(Self {
             messages,
             tools,
+            switches,
             settings,
         })
     }
@@ -233,8 +262,8 @@ fn parse_settings(
     // It names the end user, for abuse reports; it changes nothing by its nature.
     fields.take_string("user")?;
     let stream = fields.take_bool("stream")?.unwrap_or(false);
-    let include_usage = match fields.take("stream_options") {
-        None => false,
+    let (include_usage, continuous_usage) = match fields.take("stream_options") {
+        None => (false, false),
         Some(_) if !stream => {
             return Err(ApiError::field(
                 "stream_options",
@@ -244,8 +273,11 @@ fn parse_settings(
         Some(Value::Object(options)) => {
             let mut options = Fields::from(options);
             let include_usage = options.take_bool("include_usage")?.unwrap_or(false);
+            let continuous = options.take_bool("continuous_usage_stats")?;
+            // Padding of the chunks, of which there is none.
+            options.take_bool("include_obfuscation")?;
             options.finish("stream_options.")?;
-            include_usage
+            (include_usage, include_usage && continuous.unwrap_or(false))
         }
         Some(other) => return Err(expected("stream_options", "an object", &other)),
     };
@@ -273,6 +305,7 @@ fn parse_settings(
         best_of: choices,
         stream,
         include_usage,
+        continuous_usage,
         ending: sampling::take_ending(fields)?,
         sampling,
         strategy,
@@ -303,4 +336,54 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Map, json};
+
+    fn parse(body: &Value) -> Result<ChatRequest, ApiError> {
+        ChatRequest::parse(body.to_string().as_bytes(), &SamplingSettings::default())
+    }
+
+    #[test]
+    fn every_extension_is_taken() {
+        let nulls = EXTENSIONS
+            .iter()
+            .map(|name| ((*name).to_owned(), Value::Null));
+        let mut body = Value::Object(nulls.collect::<Map<String, Value>>());
+        body["messages"] = json!([{"role": "user", "content": "Hi"}]);
+        assert_eq!(parse(&body).err(), None);
+        body["colour"] = Value::Null;
+        assert!(parse(&body).is_err());
+    }
+
+    #[test]
+    fn a_form_for_words_may_stand_beside_a_call_that_is_demanded() {
+        let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+        let body = json!({"messages": [{"role": "user", "content": "Hi"}], "tools": tools,
+            "tool_choice": "required", "response_format": {"type": "json_object"}});
+        let request = parse(&body).expect("is taken");
+        assert!(request.settings.grammar.is_none() && request.tools.demanded().is_some());
+    }
+
+    #[test]
+    fn continuous_usage_needs_the_usage_itself() {
+        let body = |options: Value| json!({"messages": [{"role": "user", "content": "Hi"}], "stream": true, "stream_options": options});
+        let both = json!({"include_usage": true, "continuous_usage_stats": true});
+        assert!(
+            parse(&body(both))
+                .expect("is taken")
+                .settings
+                .continuous_usage
+        );
+        let alone = json!({"continuous_usage_stats": true});
+        assert!(
+            !parse(&body(alone))
+                .expect("is taken")
+                .settings
+                .continuous_usage
+        );
+    }
 }

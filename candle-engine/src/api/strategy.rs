@@ -30,6 +30,14 @@ pub(super) fn take_strategy(
         (&BEAMS_ALONE[..], "beam_search"),
         (&CONTRASTIVE_ALONE, "contrastive_search"),
     ] {
+        // What is null is not there.
+        for absent in names
+            .iter()
+            .filter(|field| !fields.has(field))
+            .collect::<Vec<_>>()
+        {
+            fields.take(absent);
+        }
         if let Some(field) = names.iter().find(|field| fields.has(field))
             && name.as_deref() != Some(strategy)
         {

@@ -13,7 +13,7 @@ const TOOLS_MAX: usize = 128;
 const TOOLS_BYTES_MAX: usize = 4 * SCHEMA_BYTES_MAX;
 
 /// What a request says about tools.
-pub(super) fn take_tools(fields: &mut Fields) -> Result<Tools, ApiError> {
+pub(crate) fn take_tools(fields: &mut Fields) -> Result<Tools, ApiError> {
     let list = match fields.take("tools") {
         None => Vec::new(),
         Some(Value::Array(list)) if list.len() <= TOOLS_MAX => {

@@ -42,7 +42,7 @@ fn rendered(
     let template = template.map_err(|error| format!("does not compile: {error}"))?;
     let messages = messages.as_array().expect("a list");
     template
-        .text_of(messages, tools, prompts)
+        .text_of(messages, tools, &serde_json::Map::new(), prompts)
         .map_err(|error| error.message)
 }
 

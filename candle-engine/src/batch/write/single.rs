@@ -166,6 +166,7 @@ impl Single {
         let piece = Piece {
             text: echo.to_owned(),
             tokens: prompt_tokens(tokenizer, &self.request.prompt, logprobs)?,
+            computed: 0,
         };
         Ok(self.client.give(0, piece))
     }
@@ -189,7 +190,11 @@ impl Single {
         }
         let logprob = logprob.filter(|_| shown.is_some());
         let step = self.text.push(tokenizer, token, logprob)?;
-        if !self.client.give(0, step.piece) {
+        let piece = Piece {
+            computed: self.outcome.completion_tokens,
+            ..step.piece
+        };
+        if !self.client.give(0, piece) {
             return Ok(false);
         }
         if let Some(stop) = step.stopped {

@@ -1,0 +1,158 @@
+//! Owns the fields by which a client says whether and how much a model reasons: `reasoning_effort`, and the plain values of
+//! `chat_template_kwargs`. Never renders a template.
+
+use crate::api_error::ApiError;
+use crate::fields::{Fields, expected};
+use serde_json::{Map, Value};
+
+/// OpenAI's levels, and those of others that have more.
+const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+/// Names that a template may be given; others could change what it renders beside.
+const SWITCHES: [&str; 4] = [
+    "enable_thinking",
+    "thinking",
+    "reasoning_effort",
+    "thinking_budget",
+];
+/// Two names of the same switch.
+const THINKING: [&str; 2] = ["enable_thinking", "thinking"];
+const EFFORT: &str = "reasoning_effort";
+const KWARGS: &str = "chat_template_kwargs";
+
+/// What a template is told of reasoning, and the fields that said it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct TemplateSwitches {
+    pub values: Map<String, Value>,
+    /// The field `reasoning_effort` was there.
+    has_effort: bool,
+    /// `chat_template_kwargs` was there and not empty.
+    has_kwargs: bool,
+}
+
+impl TemplateSwitches {
+    /// The fields that change nothing in a template which reads these variables alone.
+    pub fn without_effect(&self, reads: impl Fn(&str) -> bool) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        let switches_off = self
+            .values
+            .get(EFFORT)
+            .is_some_and(|effort| effort == "none")
+            && THINKING.into_iter().any(&reads);
+        if self.has_effort && !reads(EFFORT) && !switches_off {
+            names.push(EFFORT);
+        }
+        if self.has_kwargs && !self.values.keys().any(|name| reads(name)) {
+            names.push(KWARGS);
+        }
+        names
+    }
+}
+
+/// What a request says of reasoning.
+pub(crate) fn take_switches(fields: &mut Fields) -> Result<TemplateSwitches, ApiError> {
+    let mut values = Map::new();
+    let effort = fields.take(EFFORT);
+    if let Some(effort) = &effort {
+        let known = effort.as_str().filter(|word| EFFORTS.contains(word));
+        let Some(known) = known else {
+            let wanted = format!("one of {}", EFFORTS.join(", "));
+            return Err(expected(EFFORT, wanted, effort));
+        };
+        // Templates with one switch know it by either name.
+        for name in THINKING {
+            values.insert(name.to_owned(), Value::Bool(known != "none"));
+        }
+        values.insert(EFFORT.to_owned(), Value::from(known));
+    }
+    let kwargs = match fields.take(KWARGS) {
+        None => Map::new(),
+        Some(Value::Object(kwargs)) => kwargs,
+        Some(other) => return Err(expected(KWARGS, "an object", &other)),
+    };
+    let has_kwargs = !kwargs.is_empty();
+    for (name, value) in kwargs {
+        if !SWITCHES.contains(&name.as_str()) || value.is_object() || value.is_array() {
+            let shown: String = name.chars().take(100).collect();
+            return Err(ApiError::field(
+                format!("{KWARGS}.{shown}"),
+                format!(
+                    "`{KWARGS}.{shown}` is not taken; allowed are plain values of {}",
+                    SWITCHES.join(", ")
+                ),
+            ));
+        }
+        values.insert(name, value);
+    }
+    Ok(TemplateSwitches {
+        values,
+        has_effort: effort.is_some(),
+        has_kwargs,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn take(body: Value) -> Result<TemplateSwitches, ApiError> {
+        take_switches(&mut Fields::parse(body.to_string().as_bytes()).expect("an object"))
+    }
+
+    #[test]
+    fn an_effort_turns_thinking_on_or_off_and_the_templates_own_words_win() {
+        let high = take(json!({"reasoning_effort": "high"})).expect("is taken");
+        assert_eq!(high.values["enable_thinking"], true);
+        assert_eq!(high.values["reasoning_effort"], "high");
+        let none = take(json!({"reasoning_effort": "none"})).expect("is taken");
+        assert_eq!(none.values["thinking"], false);
+        let both =
+            json!({"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": false}});
+        assert_eq!(
+            take(both).expect("is taken").values["enable_thinking"],
+            false
+        );
+    }
+
+    #[test]
+    fn what_a_template_does_not_read_is_named() {
+        let reads = |known: &'static str| move |name: &str| name == known;
+        let high = take(json!({"reasoning_effort": "high"})).expect("is taken");
+        assert_eq!(
+            high.without_effect(reads("reasoning_effort")),
+            [] as [&str; 0]
+        );
+        assert_eq!(
+            high.without_effect(reads("enable_thinking")),
+            ["reasoning_effort"]
+        );
+        let none = take(json!({"reasoning_effort": "none"})).expect("is taken");
+        assert_eq!(none.without_effect(reads("thinking")), [] as [&str; 0]);
+        let off = take(json!({"chat_template_kwargs": {"enable_thinking": false}}));
+        let off = off.expect("is taken");
+        assert_eq!(
+            off.without_effect(reads("messages")),
+            ["chat_template_kwargs"]
+        );
+    }
+
+    #[test]
+    fn absurd_wishes_are_refused_by_their_field() {
+        for (body, field) in [
+            (json!({"reasoning_effort": "x"}), "reasoning_effort"),
+            (json!({"reasoning_effort": 3}), "reasoning_effort"),
+            (json!({"chat_template_kwargs": []}), "chat_template_kwargs"),
+            (
+                json!({"chat_template_kwargs": {"messages": "x"}}),
+                "chat_template_kwargs.messages",
+            ),
+            (
+                json!({"chat_template_kwargs": {"thinking": {}}}),
+                "chat_template_kwargs.thinking",
+            ),
+        ] {
+            let error = take(body).expect_err("must be refused");
+            assert_eq!(error.param.as_deref(), Some(field), "{}", error.message);
+        }
+    }
+}
