@@ -222,14 +222,14 @@ fn a_hangup_reloads_too_and_the_log_says_what_changed() {
     let config = format!("{KEEPS}log: {{level: info}}\n");
     let pool = Pool::with_models(&[stub("a", &[])], &config);
     let hang_up = || kill(pool.pid(), Signal::SIGHUP);
-    edit(&pool, "keep_hot: 30m", "keep_hot: 0");
+    edit(&pool, "keep_hot: 30m", "keep_hot: 600");
     hang_up();
     wait_for("the refusal", || pool.log().contains("nothing has changed"));
     let log = pool.log();
     for part in ["by=\"SIGHUP\"", "config.yaml: line ", "pool.keep_hot"] {
         assert!(log.contains(part), "{part}: {log}");
     }
-    edit(&pool, "keep_hot: 0", "keep_hot: 5m");
+    edit(&pool, "keep_hot: 600", "keep_hot: 5m");
     hang_up();
     wait_for("the reload", || {
         pool.log().contains("pool.keep_hot \"30m\" -> \"5m\"")
