@@ -53,7 +53,8 @@ impl Route {
 
     /// Says nothing of models and does nothing.
     fn is_public(&self) -> bool {
-        const PUBLIC: [&str; 5] = [
+        const PUBLIC: [&str; 6] = [
+            "/api/version",
             "/health",
             "/ready",
             "/docs/",
@@ -74,7 +75,10 @@ impl Route {
         let target = self.target();
         match target.as_str() {
             "/metrics" => vec![target],
-            inference if inference.starts_with("/v1/") || inference == "/run" => {
+            inference
+                if ["/v1/", "/api/"].iter().any(|it| inference.starts_with(it))
+                    || inference == "/run" =>
+            {
                 vec![format!("/llm{target}"), target]
             }
             _ => vec![format!("/llm{target}")],
@@ -90,7 +94,7 @@ fn documented(document: &Value) -> Vec<Route> {
         for (method, operation) in methods.as_object().unwrap() {
             let content = &operation["requestBody"]["content"];
             let is_form = content.get("multipart/form-data").is_some();
-            let body = match content.pointer("/application~1json/example") {
+            let body = match example(&content["application/json"]) {
                 _ if path.starts_with("/admin/") && method != "get" => json!({"no_such_field": 1}),
                 Some(example) => with_model(example.clone()),
                 None => Value::Null,
@@ -113,6 +117,15 @@ fn documented(document: &Value) -> Vec<Route> {
     routes
 }
 
+/// The example of a body, or the first of several.
+fn example(content: &Value) -> Option<&Value> {
+    let first = |all: &'_ Value| all.as_object()?.keys().next().cloned();
+    content.get("example").or_else(|| {
+        let examples = content.get("examples")?;
+        examples.get(first(examples)?)?.get("value")
+    })
+}
+
 fn with_model(mut example: Value) -> Value {
     if example.get("model").is_some() {
         example["model"] = json!("lab/base");
@@ -120,40 +133,27 @@ fn with_model(mut example: Value) -> Value {
     example
 }
 
-/// What the document does not have: the metrics, the document itself, and the routes of older systems.
+/// What the document does not have: the metrics, the document itself, and a route that always refuses.
 fn beside() -> Vec<Route> {
     let none = Value::Null;
-    let wrong = json!({"no_such_field": 1});
-    let of_ncsa = [
-        "get_model",
-        "delete_model",
-        "load_model",
-        "info",
-        "dump_config",
-        "load_model_reference",
-    ];
-    let mut routes = vec![
+    vec![
         Route::new("get", "/metrics", none.clone()),
         Route::new("get", "/docs/", none.clone()),
-        Route::new("get", "/openapi.json", none.clone()),
-        Route::new("get", "/v1/health_check", none.clone()),
-        Route::new("delete", "/v1/models/{model}", none.clone()),
-        Route::new("post", "/run", json!({"data": "x", "model": "lab/base"})),
-        Route::new("get", "/pending", none),
-    ];
-    let ncsa = of_ncsa.map(|name| Route::new("post", &format!("/admin/{name}"), wrong.clone()));
-    routes.extend(ncsa);
-    routes
+        Route::new("get", "/openapi.json", none),
+        Route::new("post", "/api/blobs/sha256:00", json!({})),
+    ]
 }
 
 /// What a caller gets: `yes`, or the status that sends them away.
 fn verdict(status: u16, body: &str) -> String {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
     let code = [&body["error"]["code"], &body["error"]["type"]];
+    let of_ollama = body["error"].as_str().unwrap_or_default();
     let is_unknown_model = status == 404
-        && code
-            .iter()
-            .any(|it| **it == "model_not_found" || **it == "not_found_error");
+        && (of_ollama.starts_with("model '")
+            || code
+                .iter()
+                .any(|it| **it == "model_not_found" || **it == "not_found_error"));
     match status {
         0 => panic!("no answer"),
         // Let in, and refused since a file has the model.
