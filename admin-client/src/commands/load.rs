@@ -14,10 +14,12 @@ use crate::cli::{LoadArgs, Wish};
 use crate::client::Patience;
 use crate::commands::Session;
 use crate::failure::Failure;
+use crate::render::fold::sentence;
 use crate::render::progress::{Progress, progress};
 use crate::render::quantity::{Clock, count};
 use crate::render::{outcome, plan as plan_text};
 use crate::screen::{Screen, note};
+use crate::style::clean;
 
 /// Interval between polls of a model that is being loaded.
 const POLL_EVERY: Duration = Duration::from_millis(150);
@@ -27,6 +29,7 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
     if args.dry_run {
         return plan(session, &args.model, &args.wish).await;
     }
+    let mut obstacle = None;
     if !session.json {
         let answer = session
             .client
@@ -38,11 +41,14 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
             }
             answer => {
                 let plan: Plan = answer?.read()?;
-                // A plan with obstacles is not printed: the refusal of the load includes them.
+                // A plan with obstacles is not printed: the refusal of the load includes them. A load that
+                // waits until they are gone says what it waits for.
                 if plan.feasible {
                     session
                         .screen
                         .print(&plan_text::plan(&plan, session.screen.style))?;
+                } else {
+                    obstacle = plan.reason;
                 }
             }
         }
@@ -54,7 +60,7 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
     } else {
         tokio::select! {
             answer = post => answer?,
-            never = watch(session, args) => match never {},
+            never = watch(session, args, obstacle) => match never {},
             _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted(format!(
                 "stopped watching; the pool may continue the load. `admin-client show {0}` shows its state, `admin-client unload {0}` undoes it",
                 args.model
@@ -136,7 +142,9 @@ fn body(model: &str, wish: &Wish, wait: Option<bool>) -> Value {
 
 /// Polls the model and shows its progress until this is dropped, when the load has its response. A
 /// failed poll shows nothing: the response of the load reports the failure.
-async fn watch(session: &Session, args: &LoadArgs) -> Infallible {
+///
+/// `obstacle`: why there was no room a moment ago.
+async fn watch(session: &Session, args: &LoadArgs, mut obstacle: Option<String>) -> Infallible {
     let model = args.model.as_str();
     let mut display = ProgressDisplay::new(model);
     let mut seen_loading = None;
@@ -158,6 +166,10 @@ async fn watch(session: &Session, args: &LoadArgs) -> Infallible {
             let now = Clock::read().now;
             let loading = view.replicas.iter().any(|it| it.state == "launching");
             seen_loading = seen_loading.or(loading.then_some(now));
+            let waits = !loading && view.replicas.iter().all(|it| it.state != "ready");
+            if let Some(obstacle) = obstacle.take_if(|_| waits) {
+                display.note(&format!("{model} waits for room: {}", clean(&obstacle)));
+            }
             let watched = seen_loading.map_or(0, |since| (now - since).num_milliseconds());
             let watched_ms = u64::try_from(watched).unwrap_or(0);
             display.update(progress(&view, wanted, watched_ms));
@@ -200,6 +212,15 @@ impl ProgressDisplay {
             bar,
             model: model.to_owned(),
             stage: String::new(),
+        }
+    }
+
+    /// A line above the progress.
+    fn note(&self, text: &str) {
+        let text = sentence(text, Screen::of_stderr().style);
+        match &self.bar {
+            Some(bar) => bar.println(text.trim_end()),
+            None => note(text.trim_end()),
         }
     }
 

@@ -68,6 +68,29 @@ fn a_load_shows_the_plan_then_the_stages_then_the_outcome() {
 }
 
 #[test]
+fn a_load_that_waits_for_room_says_what_it_waits_for() {
+    let mut soon = refusal()["plan"].clone();
+    soon["reason"] = "not now, but soon by itself: r2 is busy".into();
+    let waiting = json!({"models": [{"model": "org/m", "state": "waiting", "replicas": []}]});
+    let server = Server::start(vec![
+        (PLAN, vec![Reply::json(200, soon)]),
+        (LOOK, vec![Reply::json(200, waiting), look("loading")]),
+        (LOAD, vec![Reply::json(200, loaded()).after(LOOK, 3)]),
+    ]);
+    let run = server.client("load org/m");
+    assert_eq!(run.status, 0, "{run:?}");
+    in_order(
+        &run.stderr,
+        &[
+            "org/m waits for room: not now, but soon by itself: r2 is busy",
+            "org/m: loading",
+        ],
+    );
+    assert_eq!(run.stderr.matches("waits for room").count(), 1, "{run:?}");
+    in_order(&run.stdout, &["org/m is ready"]);
+}
+
+#[test]
 fn a_load_in_json_prints_the_servers_answer_and_nothing_else() {
     // Spaces, an unknown field and the order of the fields must survive.
     let body = "{ \"status\":\"ready\",\n  \"model\" : \"org/m\", \"novel\": 1.50 }";
