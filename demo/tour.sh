@@ -309,7 +309,7 @@ done_with "only two of three fit: $evicted of tiny-chat was $(value reason "$ans
 
 begin "what cannot be had is refused with numbers"
 refused load tiny-chat
-shows '"code":"no_room"' "held by tiny-helper" "of higher priority (P2)" "MiB"
+shows '"code":"no_room"' "held by tiny-helper" "of higher priority" "MiB"
 post_chat plain /v1/chat/completions "$(chat_body tiny-chat "Hello" false)" &
 users=$!
 post_chat waits /v1/chat/completions "$(chat_body tiny-chat "Hello" true)" &

@@ -202,11 +202,14 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
             continue;
         };
         match why {
-            Protection::Turn { left }
-            | Protection::Young { left }
-            | Protection::Yields { left } => {
+            Protection::Turn { left } | Protection::Young { left } => {
                 look_at(pool.now + left);
                 (soon, later) = (soon + held, later + held);
+            }
+            // Users wait for it. An administrator is told at once: a request may come for it meanwhile.
+            Protection::Yields { left } => {
+                look_at(pool.now + left);
+                later = later + held;
             }
             Protection::Loading | Protection::Wanted | Protection::Unserved => {
                 (soon, later) = (soon + held, later + held);

@@ -26,8 +26,8 @@ use calm::Calm;
 use engines::Process;
 use hardware::Hardware;
 use pool::{
-    Bytes, DeviceId, DeviceReading, Event, Exit, IdleYields, KeyId, Limits, ModelId, ModelSpec,
-    NodeId, OrderId, Pool, Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
+    Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, ModelId, ModelSpec, NodeId, OrderId, Pool,
+    Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
 };
 use weather::Weather;
 
@@ -221,15 +221,7 @@ impl Storm {
 impl Play {
     fn new(storm: &Storm) -> Play {
         let mut random = Random::new(storm.seed);
-        let limits = Limits {
-            preempt_drain: Span::from_secs(random.between(1, 40)),
-            idle_yields: match random.below(3) {
-                0 => IdleYields::Auto,
-                1 => IdleYields::After(Span::from_secs(random.between(1, 120))),
-                _ => IdleYields::Never,
-            },
-            ..Limits::default()
-        };
+        let limits = weather::limits(&mut random);
         let weather = if storm.calm {
             Weather::calm(&mut random)
         } else {

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use super::super::random::Random;
 use super::{Due, Play};
 use pool::{
-    Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, IdleYields, Limits, Link, LoadOrder,
-    ModelId, OrderId, Override, OverrideChange, Priority, Span, Time,
+    Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, IdleYields, Limits, Link,
+    LoadOrder, ModelId, OrderId, Override, OverrideChange, Priority, Span, Time,
 };
 
 /// Every so many orders the configuration is read again, with other limits.

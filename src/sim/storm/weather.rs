@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use super::super::random::Random;
 use pool::{
-    Bytes, DeviceId, DeviceReading, KindId, Layout, Link, Loader, LoaderId, ModelId, ModelSpec,
-    NodeId, Parking, Priority, Scaling, Span,
+    Bytes, DeviceId, DeviceReading, IdleYields, KindId, Layout, Limits, Link, Loader, LoaderId,
+    ModelId, ModelSpec, NodeId, Parking, Priority, Scaling, Span,
 };
 
 /// What is enabled in this world.
@@ -244,4 +244,16 @@ pub(super) fn numbers(random: &mut Random) -> Vec<u64> {
         numbers.extend((0..length).map(|_| any(random)));
     }
     numbers
+}
+
+pub(super) fn limits(random: &mut Random) -> Limits {
+    Limits {
+        preempt_drain: Span::from_secs(random.between(1, 40)),
+        idle_yields: match random.below(3) {
+            0 => IdleYields::Auto,
+            1 => IdleYields::After(Span::from_secs(random.between(1, 120))),
+            _ => IdleYields::Never,
+        },
+        ..Limits::default()
+    }
 }
