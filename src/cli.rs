@@ -1,11 +1,16 @@
 //! The command line of `model-pool`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bench::BenchArgs;
 use candle_engine::{DeviceChoice, Quantization, Task};
 use clap::{Args, Parser, Subcommand};
+use config::Config;
 use simulate::SimulateArgs;
+use terminal::{CHAT_EXAMPLES, ChatArgs, RUN_EXAMPLES, RunArgs};
+
+use crate::pull::EXAMPLES as PULL_EXAMPLES;
 
 /// One OpenAI-compatible endpoint for all the models of a lab, on GPU memory that is always too small.
 #[derive(Debug, Parser)]
@@ -24,10 +29,27 @@ pub enum Command {
     /// Check the configuration, the catalogue and the model reference, or only the named model files, and
     /// print what would take effect.
     Check(CheckArgs),
+    /// Talk to a model of a running pool.
+    #[command(after_help = CHAT_EXAMPLES)]
+    Chat(Box<ChatArgs>),
+    /// Ask a model of a running pool once. Without a prompt, at a terminal, it is `chat`.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// Fetch a model's weights to this machine without loading them. It needs no server.
+    #[command(after_help = PULL_EXAMPLES)]
+    Pull(PullArgs),
     /// Run a workload, a story or seeded storms through the pool's core, without GPUs and in virtual time.
     Simulate(Box<SimulateArgs>),
     /// Benchmark an OpenAI endpoint: put load on it and measure how fast it answers.
     Bench(Box<BenchArgs>),
+    /// Write a copy of the state (keys, priorities, registered models, history) while the service runs.
+    Backup(BackupArgs),
+    /// Admin keys, for whoever has lost them and may write to the data folder.
+    #[command(subcommand)]
+    AdminKey(AdminKeyCommand),
+    /// Translate the configuration of another program into model files.
+    #[command(subcommand)]
+    Import(ImportCommand),
     /// Print the version.
     Version,
     /// Serve one model with the embedded engine (started by `serve`, one process per replica).
@@ -42,6 +64,17 @@ pub struct ConfigArgs {
     pub config: Option<PathBuf>,
 }
 
+impl ConfigArgs {
+    /// The configuration, with the environment.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub fn load(&self) -> Result<Config, String> {
+        let environment: BTreeMap<String, String> = std::env::vars().collect();
+        Config::load(self.config.as_deref(), &environment).map_err(|error| error.to_string())
+    }
+}
+
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
     #[command(flatten)]
@@ -52,6 +85,84 @@ pub struct CheckArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+pub struct PullArgs {
+    /// ORG/NAME of the hub, with :QUANTIZATION for a GGUF file, or the name of a model in the configuration.
+    #[arg(value_name = "ORG/NAME[:QUANTIZATION]")]
+    pub model: String,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct BackupArgs {
+    #[command(subcommand)]
+    pub command: Option<BackupCommand>,
+    /// The file to write; for a file called restore, ./restore
+    #[arg(value_name = "FILE", required = true)]
+    pub file: Option<PathBuf>,
+    /// Replace the file if it exists.
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum BackupCommand {
+    /// Put a copy in the place of the database. The service must be stopped; the former database stays beside it.
+    Restore(RestoreArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RestoreArgs {
+    /// A file that `model-pool backup` wrote.
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum AdminKeyCommand {
+    /// Make a new admin key and write it to the key file (mode 0600). The keys that the program made before are
+    /// revoked. It works while the service runs, and while it is stopped.
+    New(NewAdminKeyArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct NewAdminKeyArgs {
+    /// Also print the key, alone on standard output.
+    #[arg(long)]
+    pub print: bool,
+    /// Revoke no key.
+    #[arg(long)]
+    pub keep_old: bool,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum ImportCommand {
+    /// Models, peers and settings of llama-swap.
+    LlamaSwap(ImportArgs),
+    /// The model_list of LiteLLM's proxy, as remote models.
+    Litellm(ImportArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ImportArgs {
+    /// The configuration of the other program; it is not changed.
+    #[arg(value_name = "CONFIG.yaml")]
+    pub file: PathBuf,
+    /// The folder for model-pool.yaml and models/; it is created.
+    #[arg(long, value_name = "DIR", default_value = "imported")]
+    pub into: PathBuf,
+    /// Replace files that exist.
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
@@ -59,6 +170,10 @@ pub struct ServeArgs {
     /// engines without refusing a connection. If none is running, start normally.
     #[arg(long)]
     pub takeover: bool,
+    /// Refuse to start if a single model file cannot be used. Without it, that model is listed as broken, and
+    /// everything else is served.
+    #[arg(long)]
+    pub strict: bool,
 }
 
 #[derive(Args, Debug)]

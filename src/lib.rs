@@ -7,6 +7,13 @@ pub use {
     simulate, source, store,
 };
 
+pub mod admin_key;
+pub mod backup;
 pub mod check;
 pub mod cli;
+mod devices;
+pub mod import_command;
+pub mod local_server;
+mod private_file;
+pub mod pull;
 pub mod serve;

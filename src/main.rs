@@ -1,4 +1,4 @@
-//! Parses the command line and runs `serve`, `check`, `simulate`, `bench` or the embedded engine. The
+//! Parses the command line and runs its command: `serve`, one for people and operators, or the embedded engine. The
 //! hidden command `guardian` comes before anything else (see the crate `guardian`).
 
 use std::process::ExitCode;
@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use model_pool::cli::{Cli, Command, EngineArgs};
 use model_pool::serve::told_to_stop;
-use model_pool::{check, serve};
+use model_pool::{admin_key, backup, check, import_command, local_server, pull, serve};
+use terminal::{Defaults, ServerArgs};
 
 fn main() -> ExitCode {
     // Before anything else, so that a guardian stays small and starts at once.
@@ -21,8 +22,18 @@ fn main() -> ExitCode {
         None => serve::run(&cli.serve),
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Check(args)) => check::run(&args),
+        Some(Command::Chat(args)) => {
+            return with_defaults(&args.server, |defaults| terminal::chat(&args, defaults));
+        }
+        Some(Command::Run(args)) => {
+            return with_defaults(&args.server, |defaults| terminal::run(&args, defaults));
+        }
+        Some(Command::Pull(args)) => return pull::run(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
         Some(Command::Bench(args)) => bench::run(&args, told_to_stop()),
+        Some(Command::Backup(args)) => backup::run(&args),
+        Some(Command::AdminKey(command)) => admin_key::run(&command),
+        Some(Command::Import(command)) => import_command::run(&command),
         Some(Command::Version) => {
             println!("model-pool {}", env!("CARGO_PKG_VERSION"));
             Ok(())
@@ -34,6 +45,17 @@ fn main() -> ExitCode {
         Err(message) => {
             eprintln!("model-pool: {message}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a client of the pool that the configuration describes. A configuration that cannot be read is wrong usage.
+fn with_defaults(args: &ServerArgs, run: impl FnOnce(&Defaults) -> ExitCode) -> ExitCode {
+    match local_server::defaults(args) {
+        Ok(defaults) => run(&defaults),
+        Err(message) => {
+            eprintln!("model-pool: {message}");
+            ExitCode::from(2)
         }
     }
 }

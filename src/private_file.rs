@@ -58,10 +58,13 @@ impl Drop for PrivateFile {
 /// Root would leave files behind that the account of the service cannot write. The error says what to do.
 pub fn check_owner(folder: &Path, command: &str) -> Result<(), String> {
     let own = rustix::process::geteuid();
-    match std::fs::metadata(folder) {
+    // One that does not exist yet would be made in the folder above it.
+    let is_there = |folder: &&Path| folder.exists();
+    let above = folder.ancestors().find(is_there).unwrap_or(folder);
+    match std::fs::metadata(above) {
         Ok(data) if own.is_root() && data.uid() != 0 => Err(format!(
             "{} belongs to the account with number {}, and this runs as root, whose files that account could not write; run `sudo -u '#{}' {command}`",
-            folder.display(),
+            above.display(),
             data.uid(),
             data.uid()
         )),

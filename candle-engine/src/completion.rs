@@ -13,7 +13,7 @@ use crate::loading::LoadedModel;
 use crate::ready::Ready;
 use crate::reasoning::ReasoningReader;
 use crate::step::PAGE_TOKENS;
-use crate::tools::{ToolReader, Tools, required};
+use crate::tools::{self, Tool, ToolReader, Tools, required};
 use crate::wire::{Envelope, Route};
 use axum::http::StatusCode;
 use serde_json::Value;
@@ -53,13 +53,24 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
     let prompt = Prompt { tokens, echo: None };
     let knows_reasoning = ReasoningReader::is_known_to(|name| template.mentions(name));
     let settings = &request.settings;
-    let grammar = match request.tools.demanded() {
-        None => settings.grammar.clone(),
+    let mut ignored = request.switches.without_effect(|name| template.reads(name));
+    let demanded = request.tools.demanded();
+    let is_formed = demanded.is_some() || settings.grammar.is_some();
+    let special = |token: &str| model.tokenizer.special_token(token);
+    let grammar = match demanded {
         Some(demanded) => {
-            let special = |token: &str| model.tokenizer.special_token(token);
             let family = template.family();
             let grammar = required(family, &demanded, request.tools.parallel, special);
             Some((grammar, "tools"))
+        }
+        None if settings.grammar.is_some() => settings.grammar.clone(),
+        None => {
+            let strict = request.tools.offered().iter().any(|tool| tool.strict);
+            let held = strict.then(|| held_calls(model, template, &request.tools));
+            if held == Some(None) {
+                ignored.push("tools.strict");
+            }
+            held.flatten().map(|grammar| (grammar, "tools"))
         }
     };
     let choices = settings.choices;
@@ -73,7 +84,7 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
     }
     let mut thoughts = Vec::new();
     // An answer that is held to a form begins with it.
-    if grammar.is_none() {
+    if !is_formed {
         let reader = || ReasoningReader::of(knows_reasoning, &text);
         thoughts = std::iter::repeat_with(reader)
             .take(choices)
@@ -83,9 +94,21 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
     let parts = Parts {
         readers,
         thoughts,
-        ignored: request.switches.without_effect(|name| template.reads(name)),
+        ignored,
     };
     start(ready, Route::Chat, vec![prompt], settings, grammar, parts)
+}
+
+/// The grammar that holds every call of an answer to its tool's schema. `None` where calls of the model's family cannot be
+/// told from other text, or a schema cannot be enforced: the model may still call as it was taught.
+fn held_calls(model: &LoadedModel, template: &ChatTemplate, tools: &Tools) -> Option<Grammar> {
+    let offered: Vec<&Tool> = tools.offered().iter().collect();
+    let special = |token: &str| model.tokenizer.special_token(token);
+    let grammar = tools::offered(template.family(), &offered, tools.parallel, special)?;
+    let compiled = model
+        .grammars
+        .constraint(&grammar, &model.tokenizer, "tools");
+    compiled.is_ok().then_some(grammar)
 }
 
 /// `POST /v1/completions`.

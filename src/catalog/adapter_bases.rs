@@ -3,6 +3,7 @@
 use config::Config;
 
 use super::adapter_file::AdapterFile;
+use super::entry_source::Source;
 use super::models::Catalog;
 use super::{CatalogError, Warning};
 
@@ -14,14 +15,17 @@ impl Catalog {
         file: &AdapterFile,
         config: &Config,
     ) -> Result<Option<Warning>, CatalogError> {
-        let Some(base) = self.get(&file.base).cloned() else {
+        // The document of a registered model is the administrator's alone.
+        let base = self.get(&file.base);
+        let base = base.filter(|base| base.source != Source::Registered);
+        let Some(base) = base.cloned() else {
             let near = self.closest(&file.base).join(", ");
             let near = match near.as_str() {
                 "" => String::new(),
                 near => format!("; the closest are: {near}"),
             };
             return Ok(Some(Warning {
-                origin: file.origin.clone(),
+                origin: file.path.display().to_string(),
                 line: None,
                 key: Some("base_model_id".to_owned()),
                 message: format!(
@@ -33,7 +37,7 @@ impl Catalog {
         let with = base.with_adapter(&file.adapter, config, self.reference());
         let with = with.map_err(|error| match error {
             CatalogError::Field { field, problem, .. } => CatalogError::Field {
-                origin: file.origin.clone(),
+                origin: file.path.display().to_string(),
                 line: None,
                 field,
                 problem,

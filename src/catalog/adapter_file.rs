@@ -1,5 +1,7 @@
 //! RayLLM's files that describe a LoRA adapter of another model, and how an adapter joins its base model.
 
+use std::path::{Path, PathBuf};
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -8,9 +10,9 @@ use super::diagnostics::Diagnostics;
 use super::model_file::LoraAdapter;
 
 /// A file that describes an adapter of another model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AdapterFile {
-    pub origin: String,
+    pub path: PathBuf,
     pub base: String,
     pub adapter: LoraAdapter,
 }
@@ -40,13 +42,13 @@ struct Mirror {
 
 pub(super) fn read(
     value: &Value,
-    origin: &str,
+    path: &Path,
     notes: &mut Diagnostics,
 ) -> Result<Option<AdapterFile>, CatalogError> {
     let form: Form =
         reading::value_at(value.clone()).map_err(|(path, problem)| match path.as_str() {
             "." => notes.refuse("the document", problem),
-            path => notes.refuse(path, problem),
+            key => notes.refuse(key, problem),
         })?;
     if form.enabled == Some(false) {
         notes.warn("enabled", "is false, so the adapter is left out");
@@ -58,12 +60,18 @@ pub(super) fn read(
             "has no effect: requests for the adapter are taken as those for its base model",
         );
     }
+    // It counts from this file, and the base model's file may lie in another folder.
+    let lora_path = form
+        .lora_path
+        .map(|folder| notes.path("lora_path", &folder))
+        .transpose()?
+        .map(|folder| folder.display().to_string());
     Ok(Some(AdapterFile {
-        origin: origin.to_owned(),
+        path: path.to_owned(),
         base: form.base_model_id,
         adapter: LoraAdapter {
             name: form.model_id,
-            path: form.lora_path,
+            path: lora_path,
             bucket_uri: form.lora_mirror_config.map(|mirror| mirror.bucket_uri),
         },
     }))

@@ -65,8 +65,7 @@ pub(super) fn of_engine(
         }
         let path = match (&adapter.path, &adapter.bucket_uri) {
             (Some(path), None) => {
-                let path = std::path::absolute(path);
-                let path = path.map_err(|error| notes.refuse(&field("path"), error.to_string()))?;
+                let path = notes.path(&field("path"), path)?;
                 if !path.exists() {
                     let message = format!(
                         "there is no {}; loads will fail until it is there",

@@ -11,7 +11,7 @@ use config::{Config, Provider};
 use super::CatalogError;
 use super::candle_models::{self, Seen, Serves};
 use super::diagnostics::Diagnostics;
-use super::engine_fields::{COMMAND, absolute, context, only_of_servers, warn_of_paths};
+use super::engine_fields::{COMMAND, context, only_of_servers, warn_of_paths};
 use super::limits;
 use super::model_file::{ComputeDevice, EngineConfig, Quantization, Task};
 use super::recipe::{CandleRecipe, TokenBudgets};
@@ -58,7 +58,7 @@ pub(super) fn candle(
             "is missing; name the local folder with config.json, tokenizer.json and model.safetensors, or a GGUF file",
         ));
     };
-    let model_path = absolute("engine_config.model_path", path, notes)?;
+    let model_path = notes.path(path_key(engine), path)?;
     warn_of_paths(engine, &model_path, notes);
     let EngineKwargs {
         concurrency,

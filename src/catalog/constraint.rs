@@ -54,6 +54,102 @@ impl DeviceConstraint {
     }
 }
 
+/// An entry of a list that no device matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownDevice {
+    /// The key of the model file.
+    pub key: String,
+    /// What there is instead.
+    pub problem: String,
+}
+
+impl std::fmt::Display for UnknownDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.key, self.problem)
+    }
+}
+
+impl DeviceConstraint {
+    /// The entries that match none of these devices.
+    pub fn unknown(&self, devices: &[DeviceFacts<'_>]) -> Vec<UnknownDevice> {
+        let mut unknown = Vec::new();
+        let mut add = |list: &str, nth: usize, problem: String| {
+            unknown.push(UnknownDevice {
+                key: format!("pool_config.devices.{list}[{nth}]"),
+                problem,
+            });
+        };
+        let all: Vec<String> = devices.iter().map(|it| shown(*it)).collect();
+        let all = all.join(", ");
+        for (nth, name) in self.names.iter().enumerate() {
+            let is = |it: &DeviceFacts<'_>| it.name == name || it.uuid == Some(name);
+            if !devices.iter().any(is) {
+                let near = reading::nearest(name, devices.iter().map(|it| it.name));
+                let near =
+                    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                let name = name.escape_debug();
+                add(
+                    "names",
+                    nth,
+                    format!("no device is called `{name}`{near}; there are {all}"),
+                );
+            }
+        }
+        for (nth, index) in self.indices.iter().enumerate() {
+            if !devices.iter().any(|it| it.index == *index) {
+                let indices: Vec<String> = devices.iter().map(|it| it.index.to_string()).collect();
+                let problem = format!(
+                    "no device has the index {index}; there are {}",
+                    indices.join(", ")
+                );
+                add("indices", nth, problem);
+            }
+        }
+        for (nth, kind) in self.kinds.iter().enumerate() {
+            let is = |it: &DeviceFacts<'_>| {
+                is_of_kind(&it.product.unwrap_or_default().to_lowercase(), kind)
+            };
+            if !devices.iter().any(is) {
+                let kind = kind.escape_debug();
+                let why = "a kind is made of words of a product's name";
+                add(
+                    "kinds",
+                    nth,
+                    format!("no device is of the kind `{kind}`; {why}, and there are {all}"),
+                );
+            }
+        }
+        for (nth, label) in self.labels.iter().enumerate() {
+            if !devices.iter().any(|it| it.labels.contains(label)) {
+                let known = devices.iter().flat_map(|it| it.labels).map(String::as_str);
+                let known: std::collections::BTreeSet<&str> = known.collect();
+                let known: Vec<&str> = known.into_iter().collect();
+                let labels = match known.is_empty() {
+                    true => "none has a label".to_owned(),
+                    false => format!("there are {}", known.join(", ")),
+                };
+                let label = label.escape_debug();
+                add(
+                    "labels",
+                    nth,
+                    format!(
+                        "no device has the label `{label}`; inventory.devices sets labels, and {labels}"
+                    ),
+                );
+            }
+        }
+        unknown
+    }
+}
+
+/// `gpu0 (NVIDIA H100 80GB HBM3)`.
+fn shown(device: DeviceFacts<'_>) -> String {
+    match device.product {
+        Some(product) => format!("{} ({product})", device.name),
+        None => device.name.to_owned(),
+    }
+}
+
 /// Whether every word of the kind is one of the product's: `A10` is none of `NVIDIA A100-SXM4-40GB`.
 fn is_of_kind(product: &str, kind: &str) -> bool {
     let words = |text: &str| -> Vec<String> {
@@ -101,6 +197,42 @@ mod tests {
             ("NVIDIA GeForce RTX 4090", "rtx 4090", true),
         ] {
             assert_eq!(is_of_kind(product, kind), fits, "{kind} of {product}");
+        }
+    }
+
+    #[test]
+    fn entries_that_match_no_device_are_told_with_what_there_is() {
+        let unknown = |text: &str| {
+            let constraint: DeviceConstraint = serde_json::from_str(text).expect(text);
+            let unknown = constraint.unknown(&[DEVICE]);
+            let texts: Vec<String> = unknown.iter().map(ToString::to_string).collect();
+            texts.join("; ")
+        };
+        assert_eq!(
+            unknown(r#"{"names": ["gpu3", "GPU-3"], "kinds": ["h100"], "indices": [3]}"#),
+            ""
+        );
+        for (text, parts) in [
+            (
+                r#"{"names": ["gpu3", "gpu9"]}"#,
+                ["devices.names[1]", "did you mean `gpu3`?"],
+            ),
+            (
+                r#"{"names": ["tpu"]}"#,
+                ["called `tpu`", "gpu3 (NVIDIA H100 80GB HBM3)"],
+            ),
+            (r#"{"indices": [7]}"#, ["devices.indices[0]", "there are 3"]),
+            (r#"{"kinds": ["A100"]}"#, ["kind `A100`", "NVIDIA H100"]),
+            (
+                r#"{"labels": ["fast"]}"#,
+                ["label `fast`", "none has a label"],
+            ),
+        ] {
+            let told = unknown(text);
+            assert!(
+                parts.iter().all(|part| told.contains(part)),
+                "{text}: {told}"
+            );
         }
     }
 

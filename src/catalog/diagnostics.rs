@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::positions::Positions;
+use reading::ParseError;
 
-use super::{CatalogError, Warning};
+use super::entry_source::Source;
+use super::{CatalogError, Warning, relative_paths};
 
 /// Collects warnings, and makes refusals, of one document.
 #[derive(Debug, Default)]
@@ -18,6 +21,8 @@ pub(super) struct Diagnostics {
     moved: BTreeMap<String, String>,
     /// Where in the file the document stands, if it is not the whole.
     below: Option<String>,
+    /// The folder that relative paths count from; `None`: the one in which model-pool was started.
+    folder: Option<PathBuf>,
     pub warnings: Vec<Warning>,
 }
 
@@ -29,11 +34,53 @@ impl Diagnostics {
         }
     }
 
-    /// Of a text whose keys have lines.
-    pub fn of_text(origin: impl Into<String>, positions: Arc<Positions>) -> Diagnostics {
+    /// Of a file whose keys have lines.
+    pub fn of_file(path: &Path, positions: Arc<Positions>) -> Diagnostics {
         Diagnostics {
             positions,
-            ..Diagnostics::new(origin)
+            ..Diagnostics::of(&Source::File(path.to_owned()))
+        }
+    }
+
+    /// Of a document without lines, such as one that came over the API.
+    pub fn of(source: &Source) -> Diagnostics {
+        match source {
+            Source::File(path) => Diagnostics {
+                folder: path.parent().map(Path::to_owned),
+                ..Diagnostics::new(path.display().to_string())
+            },
+            Source::Registered => Diagnostics::new("the model document"),
+        }
+    }
+
+    /// The absolute path for one of the document. A relative one counts from the folder of the file; one that is
+    /// only found from the folder in which model-pool was started is used too, with a warning.
+    pub fn path(&mut self, field: &str, path: &str) -> Result<PathBuf, CatalogError> {
+        let resolved = relative_paths::resolve(path, self.folder.as_deref())
+            .map_err(|error| self.refuse(field, format!("`{path}` is no usable path: {error}")))?;
+        if let Some(better) = resolved.write_instead {
+            self.warn(
+                field,
+                format!(
+                    "`{path}` counts from the folder of this file, where it does not exist; {} is used, which counts from the folder in which model-pool was started: write {better}",
+                    resolved.path.display()
+                ),
+            );
+        }
+        Ok(resolved.path)
+    }
+
+    /// Whether the text names a folder or file of this machine, rather than a model of the hub.
+    pub fn is_local(&self, text: &str) -> bool {
+        relative_paths::is_local(text, self.folder.as_deref())
+    }
+
+    /// An error of a list where keys are expected, which is a form of them to parsers and so has no path.
+    pub fn placed(&self, flaw: ParseError) -> ParseError {
+        let key = flaw.line.and_then(|line| self.positions.only_key_on(line));
+        match key.filter(|_| flaw.lacks_path()) {
+            Some(key) => flaw.at(key),
+            None => flaw,
         }
     }
 
@@ -105,7 +152,7 @@ mod tests {
     #[test]
     fn a_key_that_moved_is_spoken_of_as_the_file_has_it_with_its_line() {
         let positions = Positions::of("model_config:\n  generation:\n    stops: [a, 3]\n");
-        let mut notes = Diagnostics::of_text("m.yaml", Arc::new(positions));
+        let mut notes = Diagnostics::of_file(Path::new("m.yaml"), Arc::new(positions));
         notes.moved("engine_config.generation", "model_config.generation");
         notes.warn("engine_config.generation.stops[1]", "no");
         assert_eq!(

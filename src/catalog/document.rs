@@ -16,9 +16,19 @@ pub(super) fn typed(
     if value.get("enabled") == Some(&Value::Bool(false)) {
         return Ok(None);
     }
+    if !value.is_object() {
+        let problem = "is not an object of keys; it needs `engine_config`, with model_id and type";
+        return Err(notes.refuse("the document", problem));
+    }
     let is_translated = forms::translate(&mut value, notes)?;
     if let Some(direct) = direct.filter(|_| !is_translated) {
-        return direct().map(Some);
+        return direct().map(Some).map_err(|error| match error {
+            CatalogError::Parse { origin, flaw } => CatalogError::Parse {
+                origin,
+                flaw: notes.placed(flaw.with_path_in::<ModelDocument>(value)),
+            },
+            other => other,
+        });
     }
     reading::value_at(value)
         .map(Some)

@@ -1,15 +1,13 @@
-//! From `engine_config` to a recipe: which engine, with what. Paths become absolute here, counted
-//! from the current directory; nothing is opened.
-
-use std::path::Path;
+//! From `engine_config` to a recipe: which engine, with what. Paths become absolute here; nothing is opened.
 
 use config::Config;
 
 use super::CatalogError;
 use super::candle_config::candle;
 use super::diagnostics::Diagnostics;
-use super::engine_fields::{CANDLE, COMMAND, absolute, context, only_of_servers, warn_of_paths};
-use super::engines::{self, ENGINES};
+use super::engine_fields::{CANDLE, COMMAND, context, only_of_servers, program, warn_of_paths};
+use super::engine_names::{not_run, what_is_run};
+use super::engines;
 use super::model_file::{EngineConfig, Secret};
 use super::recipe::{CommandRecipe, Recipe, SleepCommands};
 use super::remote::{self, REMOTE};
@@ -129,22 +127,6 @@ fn with_environment(engine: &EngineConfig, notes: &mut Diagnostics) -> EngineCon
     engine
 }
 
-fn what_is_run() -> String {
-    let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name()).collect();
-    format!(
-        "this version runs {CANDLE} (embedded), {}, {REMOTE}, an endpoint that somebody else runs, and {COMMAND}, which starts any program that speaks the OpenAI API by engine_config.command",
-        names.join(", ")
-    )
-}
-
-fn not_run(engine: &str) -> String {
-    let known = ENGINES.iter().flat_map(|engine| engine.names).copied();
-    let hint = reading::nearest(engine, [CANDLE, COMMAND, REMOTE].into_iter().chain(known))
-        .map(|near| format!("; did you mean `{near}`?"))
-        .unwrap_or_default();
-    format!("`{engine}` is not run; {}{hint}", what_is_run())
-}
-
 fn command(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<CommandRecipe, CatalogError> {
     only_of_servers(engine, notes)?;
     if !engine.engine_kwargs.is_empty() {
@@ -188,8 +170,17 @@ fn command(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<CommandReci
     let working_dir = engine
         .working_dir
         .as_deref()
-        .map(|path| absolute("engine_config.working_dir", path, notes))
+        .map(|path| notes.path("engine_config.working_dir", path))
         .transpose()?;
+    let mut command = command;
+    if let Some(word) = command.first_mut() {
+        *word = program(
+            "engine_config.command[0]",
+            word,
+            working_dir.as_deref(),
+            notes,
+        )?;
+    }
     let recipe = CommandRecipe {
         command,
         listen: engine.listen.unwrap_or_default(),
@@ -249,13 +240,13 @@ fn command_model(
     notes: &mut Diagnostics,
 ) -> Result<Option<String>, CatalogError> {
     if let Some(path) = &engine.model_path {
-        let path = absolute("engine_config.model_path", path, notes)?;
+        let path = notes.path("engine_config.model_path", path)?;
         warn_of_paths(engine, &path, notes);
         return Ok(Some(path.display().to_string()));
     }
     match &engine.hf_model_id {
-        Some(id) if Path::new(id).is_dir() => {
-            let path = absolute("engine_config.hf_model_id", id, notes)?;
+        Some(id) if notes.is_local(id) => {
+            let path = notes.path("engine_config.hf_model_id", id)?;
             Ok(Some(path.display().to_string()))
         }
         other => Ok(other.clone()),

@@ -1,6 +1,6 @@
 //! Fields of `engine_config` that several engines read in the same way.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::CatalogError;
 use super::diagnostics::Diagnostics;
@@ -84,11 +84,22 @@ pub(super) fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Diag
     }
 }
 
-pub(super) fn absolute(
+/// A program by its name, or by its path, which is made absolute.
+pub(super) fn program(
     field: &str,
-    path: &str,
-    notes: &Diagnostics,
-) -> Result<PathBuf, CatalogError> {
-    std::path::absolute(path)
-        .map_err(|error| notes.refuse(field, format!("`{path}` is no usable path: {error}")))
+    program: &str,
+    working_dir: Option<&Path>,
+    notes: &mut Diagnostics,
+) -> Result<String, CatalogError> {
+    let is_name = !program.contains('/') || program.contains("{{");
+    // The system looks for it there.
+    let is_in_working_dir = || working_dir.is_some_and(|folder| folder.join(program).exists());
+    if is_name || is_in_working_dir() {
+        return Ok(program.to_owned());
+    }
+    let path = notes.path(field, program)?;
+    Ok(match path.exists() {
+        true => path.display().to_string(),
+        false => program.to_owned(),
+    })
 }

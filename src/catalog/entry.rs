@@ -112,14 +112,8 @@ impl Entry {
         config: &Config,
         reference: &Reference,
     ) -> Result<(Entry, Vec<Warning>), CatalogError> {
-        let mut notes = Diagnostics::new(origin_of(&source));
-        let direct = || {
-            reading::json_value(document).map_err(|flaw| CatalogError::Parse {
-                origin: origin_of(&source),
-                flaw,
-            })
-        };
-        let read = document::typed(document.clone(), Some(&direct), &mut notes)?;
+        let mut notes = Diagnostics::of(&source);
+        let read = document::typed(document.clone(), None, &mut notes)?;
         let Some(read) = read else {
             return Err(notes.refuse("enabled", "is false; leave the model out instead"));
         };
@@ -143,7 +137,7 @@ impl Entry {
     ) -> Result<Entry, CatalogError> {
         let mut document = self.document.clone();
         document.engine_config.lora_adapters.push(adapter.clone());
-        let mut notes = Diagnostics::new(origin_of(&self.source));
+        let mut notes = Diagnostics::of(&self.source);
         Entry::from_read(document, self.source.clone(), &mut notes, config, reference)
     }
 
@@ -293,6 +287,15 @@ impl Entry {
         Ok(entry)
     }
 
+    /// The key of its document that names the model.
+    pub(super) fn path_key(&self) -> String {
+        let key = match self.document.engine_config.model_path {
+            Some(_) => "model_path",
+            None => "hf_model_id",
+        };
+        format!("engine_config.{key}")
+    }
+
     /// The model's `tokenizer.json` on this machine. Blocking: looks for it.
     pub fn tokenizer_file(&self) -> Option<PathBuf> {
         let path = self.weights_path()?;
@@ -311,14 +314,6 @@ impl Entry {
                 self.recipe.engine()
             )),
         }
-    }
-}
-
-/// How errors and warnings name the document.
-fn origin_of(source: &Source) -> String {
-    match source {
-        Source::File(path) => path.display().to_string(),
-        Source::Registered => "the model document".to_owned(),
     }
 }
 

@@ -26,6 +26,16 @@ impl Warning {
     }
 }
 
+impl Warning {
+    /// The file, the line and the key.
+    pub fn place(&self) -> String {
+        let line = self.line.map(|line| format!(": line {line}"));
+        let key = self.key.as_ref().map(|key| format!(": {key}"));
+        let (line, key) = (line.unwrap_or_default(), key.unwrap_or_default());
+        format!("{}{line}{key}", self.origin)
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.origin, at_line(self.line))?;

@@ -11,6 +11,7 @@ use config::positions::Positions;
 use config::{Config, ParseError};
 
 use super::adapter_file::{self, AdapterFile};
+use super::broken::{Failed, name_in, name_in_text};
 use super::diagnostics::Diagnostics;
 use super::document::typed;
 use super::entry::Entry;
@@ -33,14 +34,15 @@ pub(super) enum Item {
     Adapter(AdapterFile),
 }
 
-/// An item, none where it says that it is left out, or why it is none; and what is said of it.
-pub(super) type Read = (Result<Option<Item>, CatalogError>, Vec<Warning>);
+/// An item, none where it says that it is left out, or why it is none; and the warnings about it.
+pub(super) type Read = (Result<Option<Item>, Failed>, Vec<Warning>);
 
 /// The model files of a folder and of those below it, by name. A missing folder is a warning: models can
-/// be registered.
+/// be registered. Single files and folders that cannot be used are left out, and added to `failed`.
 pub(super) fn find(
     folder: &Path,
     warnings: &mut Vec<Warning>,
+    failed: &mut Vec<Failed>,
 ) -> Result<Vec<PathBuf>, CatalogError> {
     let root = match folder.canonicalize() {
         Ok(root) => root,
@@ -51,26 +53,44 @@ pub(super) fn find(
         }
         Err(source) => return Err(unreadable(folder, source)),
     };
-    let mut files = Vec::new();
-    look_into(folder, &root, DEPTH_MAX, &mut files, warnings)?;
+    let mut search = Search {
+        root,
+        files: Vec::new(),
+        warnings,
+        failed,
+    };
+    search.look_into(folder, DEPTH_MAX)?;
+    let mut files = search.files;
     files.sort();
     Ok(files)
 }
 
-fn look_into(
-    folder: &Path,
-    root: &Path,
-    depth_left: usize,
-    files: &mut Vec<PathBuf>,
-    warnings: &mut Vec<Warning>,
-) -> Result<(), CatalogError> {
-    let listing = std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;
-    for item in listing {
-        let path = item.map_err(|source| unreadable(folder, source))?.path();
+/// A search for model files, and what it has found so far.
+struct Search<'a> {
+    root: PathBuf,
+    files: Vec<PathBuf>,
+    warnings: &'a mut Vec<Warning>,
+    failed: &'a mut Vec<Failed>,
+}
+
+impl Search<'_> {
+    /// Errors if the folder itself cannot be read.
+    fn look_into(&mut self, folder: &Path, depth_left: usize) -> Result<(), CatalogError> {
+        let listing = std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;
+        for item in listing {
+            let path = item.map_err(|source| unreadable(folder, source))?.path();
+            if let Err(error) = self.look_at(&path, depth_left) {
+                self.failed.push(Failed::whole(&path, None, error));
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at(&mut self, path: &Path, depth_left: usize) -> Result<(), CatalogError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         // Also what mounts of Kubernetes keep beside the files: `..data`.
         if name.starts_with('.') {
-            continue;
+            return Ok(());
         }
         let is_folder = path.is_dir();
         let is_model = path
@@ -79,16 +99,17 @@ fn look_into(
         if !is_folder && !is_model {
             if name.contains(".yaml") || name.contains(".yml") {
                 let message = "the file is left out: its name does not end in .yaml, .yml or .json; rename it if it is a model";
-                warnings.push(Warning::of_file(path.display(), message));
+                self.warnings
+                    .push(Warning::of_file(path.display(), message));
             }
-            continue;
+            return Ok(());
         }
         let real = path
             .canonicalize()
-            .map_err(|source| unreadable(&path, source))?;
-        if !real.starts_with(root) {
+            .map_err(|source| unreadable(path, source))?;
+        if !real.starts_with(&self.root) {
             return Err(of_file(
-                &path,
+                path,
                 format!(
                     "is a link to {}, outside of the folder of models; copy it there, or set catalog.models_dir to that folder",
                     real.display()
@@ -96,17 +117,17 @@ fn look_into(
             ));
         }
         match is_folder {
-            true if depth_left == 0 => {
-                return Err(of_file(
-                    &path,
-                    format!("lies more than {DEPTH_MAX} folders deep"),
-                ));
+            true if depth_left == 0 => Err(of_file(
+                path,
+                format!("lies more than {DEPTH_MAX} folders deep"),
+            )),
+            true => self.look_into(path, depth_left - 1),
+            false => {
+                self.files.push(path.to_owned());
+                Ok(())
             }
-            true => look_into(&path, root, depth_left - 1, files, warnings)?,
-            false => files.push(path),
         }
     }
-    Ok(())
 }
 
 fn unreadable(path: &Path, source: io::Error) -> CatalogError {
@@ -125,20 +146,22 @@ fn of_file(path: &Path, problem: String) -> CatalogError {
     }
 }
 
-/// The models of one file. Errors when the file as a whole cannot be read.
+fn no_document(path: &Path, problem: &str) -> CatalogError {
+    const LIKE: &str = "a model's file begins with `engine_config:`, and has model_id and type below it; docs/examples has files to copy";
+    of_file(path, format!("{problem}; {LIKE}"))
+}
+
+/// The models of one file. Errors when the file as a whole cannot be used.
 pub(super) fn read(
     path: &Path,
     config: &Config,
     reference: &Reference,
-) -> Result<Vec<Read>, CatalogError> {
-    let length = std::fs::metadata(path)
-        .map_err(|source| unreadable(path, source))?
-        .len();
-    if length > BYTES_MAX {
-        let problem = format!("is {length} bytes long; allowed: {BYTES_MAX}");
-        return Err(of_file(path, problem));
+) -> Result<Vec<Read>, Failed> {
+    let text = text_of(path).map_err(|error| Failed::whole(path, None, error))?;
+    let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    if text.lines().all(is_blank) {
+        return Err(Failed::whole(path, None, no_document(path, "is empty")));
     }
-    let text = std::fs::read_to_string(path).map_err(|source| unreadable(path, source))?;
     let origin = path.display().to_string();
     let is_json = path
         .extension()
@@ -147,13 +170,21 @@ pub(super) fn read(
         origin: origin.clone(),
         flaw,
     };
-    let value: Value = match is_json {
+    let value: Result<Value, ParseError> = match is_json {
         true => reading::json(&text),
         false => reading::yaml_last_wins(&text),
+    };
+    let value = value.map_err(|flaw| Failed::whole(path, name_in_text(&text), parse(flaw)))?;
+    let instead = match &value {
+        Value::Object(_) => None,
+        Value::Array(_) => Some("holds a list"),
+        _ => Some("holds a text"),
+    };
+    if let Some(instead) = instead {
+        return Err(Failed::whole(path, None, no_document(path, instead)));
     }
-    .map_err(parse)?;
     let positions = Arc::new(Positions::of(&text));
-    let mut notes = Diagnostics::of_text(&origin, Arc::clone(&positions));
+    let mut notes = Diagnostics::of_file(path, Arc::clone(&positions));
     for twice in &positions.twice {
         notes.warn(
             &twice.path,
@@ -174,7 +205,7 @@ pub(super) fn read(
     if let Some(parts) = forms::parts(&value) {
         let read = |value: Value, notes: &mut Diagnostics| {
             if is_adapter(&value) {
-                return Ok(adapter_file::read(&value, &origin, notes)?.map(Item::Adapter));
+                return Ok(adapter_file::read(&value, path, notes)?.map(Item::Adapter));
             }
             match typed(value, None, notes)? {
                 Some(document) => {
@@ -192,16 +223,16 @@ pub(super) fn read(
         }
         if parts.len() > MODELS_MAX {
             let problem = format!("holds {} models; allowed: {MODELS_MAX}", parts.len());
-            return Err(of_file(path, problem));
+            return Err(Failed::whole(path, None, of_file(path, problem)));
         }
-        return Ok(several(parts, &origin, &positions, notes, read));
+        return Ok(several(parts, path, &positions, notes, read));
     }
+    let name = name_in(&value);
+    let whole = |error| Failed::whole(path, name, error);
     if is_adapter(&value) {
-        let adapter = adapter_file::read(&value, &origin, &mut notes);
-        return Ok(vec![(
-            adapter.map(|it| it.map(Item::Adapter)),
-            notes.warnings,
-        )]);
+        let adapter = adapter_file::read(&value, path, &mut notes);
+        let item = adapter.map(|it| it.map(Item::Adapter)).map_err(whole);
+        return Ok(vec![(item, notes.warnings)]);
     }
     let direct = || match is_json {
         true => reading::json(&text),
@@ -221,29 +252,47 @@ pub(super) fn read(
             Ok(None)
         }
     });
-    Ok(vec![(entry, notes.warnings)])
+    Ok(vec![(entry.map_err(whole), notes.warnings)])
+}
+
+fn text_of(path: &Path) -> Result<String, CatalogError> {
+    let metadata = std::fs::metadata(path).map_err(|source| unreadable(path, source))?;
+    if !metadata.is_file() {
+        return Err(of_file(path, "is not an ordinary file".to_owned()));
+    }
+    let length = metadata.len();
+    if length > BYTES_MAX {
+        let problem = format!("is {length} bytes long; allowed: {BYTES_MAX}");
+        return Err(of_file(path, problem));
+    }
+    std::fs::read_to_string(path).map_err(|source| unreadable(path, source))
 }
 
 /// Each part of a file with several models, with its own place in it.
 fn several(
     parts: Vec<(String, Value)>,
-    origin: &str,
+    path: &Path,
     positions: &Arc<Positions>,
     whole: Diagnostics,
     mut read: impl FnMut(Value, &mut Diagnostics) -> Result<Option<Item>, CatalogError>,
 ) -> Vec<Read> {
     let mut all = vec![(Ok(None), whole.warnings)];
-    for (path, value) in parts {
-        let mut notes = Diagnostics::of_text(origin, Arc::clone(positions));
-        let entry = if value.is_string() {
+    for (place, value) in parts {
+        let mut notes = Diagnostics::of_file(path, Arc::clone(positions));
+        let name = name_in(&value);
+        let item = if value.is_string() {
             let message = "names another file; it is read when it lies in catalog.models_dir";
-            notes.warn(&path, message);
+            notes.warn(&place, message);
             Ok(None)
         } else {
-            notes.lies_below(&path);
+            notes.lies_below(&place);
             read(value, &mut notes)
         };
-        all.push((entry, notes.warnings));
+        let item = item.map_err(|error| Failed {
+            is_part: true,
+            ..Failed::whole(path, name, error)
+        });
+        all.push((item, notes.warnings));
     }
     all
 }

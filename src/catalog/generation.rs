@@ -272,6 +272,14 @@ fn family_of(recipe: &Recipe) -> Family {
     }
 }
 
+impl Recipe {
+    /// The field by which the model's engine takes a sampling parameter of this name, if it is known to take it.
+    pub fn sampling_field(&self, name: &str) -> Option<&'static str> {
+        let parameter = PARAMETERS.iter().find(|it| it.is(name))?;
+        parameter.field(family_of(self))
+    }
+}
+
 fn default(
     defaults: &mut Map<String, Value>,
     family: Family,

@@ -7,6 +7,7 @@ mod adapter_file;
 mod adapters;
 mod answer_room;
 mod arguments;
+mod broken;
 mod candle_config;
 mod candle_models;
 mod candle_need;
@@ -16,6 +17,7 @@ mod document;
 mod engine_config;
 mod engine_fields;
 mod engine_kind;
+mod engine_names;
 mod engine_options;
 mod engines;
 mod entry;
@@ -23,18 +25,24 @@ mod entry_source;
 mod error;
 mod estimate;
 mod files;
+mod findings;
 mod forms;
 mod generation;
 mod hub_cache;
+mod hub_name;
 mod layouts;
 mod limits;
+mod model_card;
 mod model_file;
 mod models;
 mod need;
 mod need_source;
 mod prompt;
+mod reading_files;
+mod reasoning;
 mod recipe;
 mod reference;
+mod relative_paths;
 mod remote;
 mod request_fields;
 mod scaling;
@@ -45,27 +53,31 @@ mod weights;
 mod weights_config;
 mod without_effect;
 
+pub use broken::BrokenModel;
 pub use candle_models::Serves;
-pub use constraint::{DeviceConstraint, DeviceFacts};
+pub use constraint::{DeviceConstraint, DeviceFacts, UnknownDevice};
 pub use engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 pub use engine_options::EngineOptions;
 pub use engines::{
-    Asks, Call, ENGINES, Engine, Extra, Failure, FailureClass, FlagError, Flags, Given, Metrics,
-    Parking, Place, PlacedDevice, RerankWords, ServerCommand, ServerRecipe, Stage, TokenWords,
-    Where, Words, find as find_engine,
+    Asks, Call, ENGINES, Effort, EffortField, Engine, Extra, Failure, FailureClass, FlagError,
+    Flags, Given, Metrics, Parking, Place, PlacedDevice, ReasoningFields, ReasoningSwitch,
+    ReasoningWish, RerankWords, ServerCommand, ServerRecipe, Stage, TokenWords, Where, WishPart,
+    Words, barred_variable, find as find_engine,
 };
 pub use entry::{Entry, PriorityFrom};
 pub use entry_source::Source;
 pub use error::{CatalogError, Warning};
 pub use estimate::EstimateError;
+pub use findings::Finding;
 pub use generation::{Generation, STOPS_MAX};
 pub use layouts::{Demand, DeviceShare, Layout};
-pub use limits::{DEVICES_MAX, MODEL_ID_MAX};
+pub use limits::{DEVICES_MAX, MODEL_ID_MAX, model_id_problem};
+pub use model_card::ModelCard;
 pub use model_file::{ModelDocument, UnknownFields};
 pub use model_files::{
     Architecture, CONFIG_TOLERANCE_PER_CENT, CacheLoad, FileError, LayerCache, LayerGroup,
-    ModelFiles, NumberWidth, Parameters, Split, Weights, parameters_by_config, weights_by_config,
-    weights_of,
+    ModelFiles, NumberWidth, Parameters, Split, Weights, damage, parameters_by_config,
+    weights_by_config, weights_of,
 };
 pub use models::{Catalog, Changes};
 pub use need_source::{Measured, NeedSource};
@@ -76,7 +88,9 @@ pub use recipe::{
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
-pub use request_fields::{Ask, TEMPLATE_SWITCHES, never};
+pub use request_fields::{
+    Ask, CANDLE_EXTENSIONS, TEMPLATE_SWITCHES, fields_of_all_engines, never,
+};
 pub use token_counter::{CountError, Counted, TokenCounter};
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
 pub use weights::{

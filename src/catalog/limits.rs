@@ -42,9 +42,9 @@ pub(super) fn memory_gib(value: f64) -> Result<Bytes, String> {
     }
 }
 
-/// What is wrong with a model id or an alias: one or two parts with a `/` between, each of
-/// letters, digits, `.`, `_` and `-`, beginning with a letter or digit.
-pub(super) fn model_id_problem(id: &str) -> Option<String> {
+/// What is wrong with a model id or an alias: one or two parts with a `/` between, and perhaps a `:` and a tag behind
+/// them, each of letters, digits, `.`, `_` and `-`, beginning with a letter or digit.
+pub fn model_id_problem(id: &str) -> Option<String> {
     if id.len() > MODEL_ID_MAX {
         return Some(format!(
             "the name is {} bytes long; allowed: 1 to {MODEL_ID_MAX}",
@@ -59,12 +59,16 @@ pub(super) fn model_id_problem(id: &str) -> Option<String> {
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
-    let parts: Vec<&str> = id.split('/').collect();
-    if parts.len() <= 2 && parts.iter().all(|part| sound(part)) {
+    let (plain, tag) = match id.split_once(':') {
+        Some((plain, tag)) => (plain, Some(tag)),
+        None => (id, None),
+    };
+    let parts: Vec<&str> = plain.split('/').collect();
+    if parts.len() <= 2 && parts.iter().all(|part| sound(part)) && tag.is_none_or(sound) {
         None
     } else {
         Some(
-            "a model's name is `name` or `organisation/name`, each of letters, digits, `.`, `_` and `-`, beginning with a letter or digit".to_owned(),
+            "a model's name is `name` or `organisation/name`, each of letters, digits, `.`, `_` and `-`, beginning with a letter or digit; `:` and a tag may follow, as in `organisation/name:Q4_K_M`".to_owned(),
         )
     }
 }

@@ -1,15 +1,15 @@
 //! All models by name: read, added, removed, found by what was probably meant, and compared with newer ones.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use config::Config;
+use serde_json::Value;
 
 use crate::adapter_file::AdapterFile;
+use crate::broken::BrokenModel;
 use crate::entry::Entry;
 use crate::entry_source::Source;
-use crate::error::{CatalogError, Warning};
-use crate::files::{self, Item};
+use crate::error::CatalogError;
 use crate::reference::Reference;
 
 /// Names that `closest` answers at most.
@@ -18,10 +18,14 @@ const CLOSEST_MAX: usize = 3;
 /// All models, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
-    entries: BTreeMap<String, Entry>,
+    pub(super) entries: BTreeMap<String, Entry>,
     /// From alias to name.
     aliases: BTreeMap<String, String>,
-    reference: Reference,
+    pub(super) reference: Reference,
+    /// By name.
+    pub(super) broken: Vec<BrokenModel>,
+    /// The files of adapters that have joined their base models.
+    pub(super) adapter_files: Vec<AdapterFile>,
 }
 
 /// What differs between two catalogues, by name.
@@ -33,78 +37,30 @@ pub struct Changes {
 }
 
 impl Catalog {
-    /// Reads `catalog.model_reference` and every model file of `catalog.models_dir`. Blocking.
-    /// All files that cannot be used are named in one error.
-    pub fn load(config: &Config) -> Result<(Catalog, Vec<Warning>), CatalogError> {
-        let folder = std::slice::from_ref(&config.catalog.models_dir);
-        let (catalog, warnings, mut errors) = Catalog::load_from(folder, config)?;
-        match errors.pop() {
-            None => Ok((catalog, warnings)),
-            Some(only) if errors.is_empty() => Err(only),
-            Some(last) => {
-                errors.push(last);
-                Err(CatalogError::Several { errors })
-            }
-        }
-    }
-
-    /// The same from these files, and from folders of them, instead of those of the configuration. What
-    /// cannot be used is left out and told.
-    pub fn load_from(
-        paths: &[PathBuf],
+    /// The registered models alone, from their documents. One that cannot be read is in `broken`.
+    pub fn of_registrations(
+        documents: impl IntoIterator<Item = (String, Value)>,
         config: &Config,
-    ) -> Result<(Catalog, Vec<Warning>, Vec<CatalogError>), CatalogError> {
-        let (reference, mut warnings) = Reference::load(&config.catalog.model_reference)?;
+    ) -> Result<Catalog, CatalogError> {
+        let (reference, _) = Reference::load(&config.catalog.model_reference)?;
         let mut catalog = Catalog {
             reference,
             ..Catalog::default()
         };
-        let mut errors = Vec::new();
-        let mut adapters = Vec::new();
-        for path in paths {
-            let files = match path.is_file() {
-                true => vec![path.clone()],
-                false => files::find(path, &mut warnings)?,
-            };
-            for file in files {
-                errors.extend(catalog.add_file(&file, config, &mut warnings, &mut adapters));
+        for (name, document) in documents {
+            let entry =
+                Entry::from_document(&document, Source::Registered, config, &catalog.reference);
+            let inserted = entry.and_then(|(entry, _)| catalog.insert(entry));
+            if let Err(error) = inserted {
+                catalog.broken.push(BrokenModel {
+                    name,
+                    source: Source::Registered,
+                    error: error.to_string(),
+                    serves_last_good: false,
+                });
             }
         }
-        for adapter in &adapters {
-            match catalog.attach(adapter, config) {
-                Ok(warning) => warnings.extend(warning),
-                Err(error) => errors.push(error),
-            }
-        }
-        Ok((catalog, warnings, errors))
-    }
-
-    /// Adds the models of one file; what cannot be used of it is left out and told.
-    fn add_file(
-        &mut self,
-        path: &Path,
-        config: &Config,
-        warnings: &mut Vec<Warning>,
-        adapters: &mut Vec<AdapterFile>,
-    ) -> Vec<CatalogError> {
-        let read = match files::read(path, config, &self.reference) {
-            Ok(read) => read,
-            Err(error) => return vec![error],
-        };
-        let mut errors = Vec::new();
-        for (entry, more) in read {
-            warnings.extend(more);
-            let added = entry.and_then(|item| match item {
-                Some(Item::Model(entry)) => self.insert(*entry),
-                Some(Item::Adapter(adapter)) => {
-                    adapters.push(adapter);
-                    Ok(())
-                }
-                None => Ok(()),
-            });
-            errors.extend(added.err());
-        }
-        errors
+        Ok(catalog)
     }
 
     pub fn entries(&self) -> &BTreeMap<String, Entry> {
@@ -113,6 +69,25 @@ impl Catalog {
 
     pub fn reference(&self) -> &Reference {
         &self.reference
+    }
+
+    /// Model files and registrations that cannot be used, by the name of the model.
+    pub fn broken(&self) -> &[BrokenModel] {
+        &self.broken
+    }
+
+    /// The model that a request for this name probably means, if its file cannot be used and it is not served.
+    pub fn broken_model(&self, name: &str) -> Option<&BrokenModel> {
+        let mut broken = self.broken.iter().filter(|it| !it.serves_last_good);
+        broken
+            .find(|it| it.is_called(name))
+            .filter(|_| self.get(name).is_none())
+    }
+
+    /// What is wrong with the file of a model that is served as it last was.
+    pub fn changed_for_the_worse(&self, name: &str) -> Option<&BrokenModel> {
+        let mut broken = self.broken.iter().filter(|it| it.serves_last_good);
+        broken.find(|it| it.name == name)
     }
 
     /// The model with this name or alias.
@@ -139,6 +114,19 @@ impl Catalog {
                 });
             }
         }
+        // When that file is mended there would be two models of one name.
+        let broken = self.broken.iter().find(|it| it.name == entry.name);
+        if let Some(broken) = broken.filter(|it| it.source != entry.source)
+            && entry.source == Source::Registered
+            && !replaces
+        {
+            return Err(CatalogError::Collision {
+                name: entry.name.clone(),
+                first: broken.source.to_string(),
+                second: describe(&entry),
+            });
+        }
+        self.forget_broken_registration(&entry.name);
         self.remove(&entry.name);
         for alias in entry.aliases.iter().chain(&entry.adapters) {
             self.aliases.insert(alias.clone(), entry.name.clone());
@@ -152,6 +140,14 @@ impl Catalog {
         let entry = self.entries.remove(name)?;
         self.aliases.retain(|_, model| model != name);
         Some(entry)
+    }
+
+    /// Drops a registration that cannot be read; false: there is none of this name.
+    pub fn forget_broken_registration(&mut self, name: &str) -> bool {
+        let before = self.broken.len();
+        self.broken
+            .retain(|it| it.name != name || it.source != Source::Registered);
+        self.broken.len() < before
     }
 
     /// Names and aliases that were probably meant, best first; at most three.

@@ -158,7 +158,7 @@ impl Recipe {
 }
 
 /// What concerns OpenAI's own service, and has no meaning on a machine of one's own.
-const OF_OPENAI_ALONE: [&str; 9] = [
+const OF_OPENAI_ALONE: [&str; 10] = [
     "metadata",
     "prediction",
     "prompt_cache_key",
@@ -167,6 +167,8 @@ const OF_OPENAI_ALONE: [&str; 9] = [
     "service_tier",
     "store",
     "user",
+    // No engine has levels of it.
+    "verbosity",
     "web_search_options",
 ];
 

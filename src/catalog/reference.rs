@@ -11,10 +11,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use config::KeepHot;
+use config::positions::Positions;
 use pool::{Bytes, Priority};
+use reading::UniqueEntries;
 
-use super::limits;
-use super::{CatalogError, Warning};
+use super::{CatalogError, Warning, engine_names, limits};
 
 /// The file, read. Empty when there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,17 +54,20 @@ impl Reference {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Reference, CatalogError> {
-        let entries: reading::UniqueEntries<ReferenceEntry> =
-            reading::json(text).map_err(|flaw| CatalogError::Parse {
-                origin: path.display().to_string(),
-                flaw,
-            })?;
+        let parse = |flaw: reading::ParseError| CatalogError::Parse {
+            origin: path.display().to_string(),
+            flaw: match reading::json(text) {
+                Ok(value) => flaw.with_path_in::<UniqueEntries<ReferenceEntry>>(value),
+                Err(_) => flaw,
+            },
+        };
+        let entries: UniqueEntries<ReferenceEntry> = reading::json(text).map_err(parse)?;
         let mut models = BTreeMap::new();
         for (name, entry) in entries.0 {
             if let Some(problem) = limits::model_id_problem(&name) {
                 return Err(CatalogError::Field {
                     origin: path.display().to_string(),
-                    line: None,
+                    line: Positions::of(text).line(&name),
                     field: format!("\"{name}\""),
                     problem,
                 });
@@ -155,6 +159,9 @@ impl Written {
                     .map_err(|problem| format!("memory_gib is {value}; {problem}"))
             })
             .transpose()?;
+        if let Some(engine) = &self.engine {
+            engine_names::check(engine).map_err(|problem| format!("engine: {problem}"))?;
+        }
         Ok(ReferenceEntry {
             gpus_per_replica,
             priority,

@@ -182,7 +182,7 @@ pub(super) fn refuse_elsewhere(
 
 pub(super) fn read(
     engine: &EngineConfig,
-    notes: &Diagnostics,
+    notes: &mut Diagnostics,
 ) -> Result<RemoteRecipe, CatalogError> {
     refuse_keys_of_engines(engine, notes)?;
     let Some(url) = engine.url.as_deref() else {
@@ -224,7 +224,16 @@ pub(super) fn read(
     })
 }
 
-fn key(engine: &EngineConfig, notes: &Diagnostics) -> Result<Option<KeySource>, CatalogError> {
+fn key(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<Option<KeySource>, CatalogError> {
+    if let Some(path) = engine
+        .api_key_file
+        .as_deref()
+        .filter(|path| !path.is_empty())
+        && engine.api_key_env.is_none()
+    {
+        let path = notes.path("engine_config.api_key_file", path)?;
+        return Ok(Some(KeySource::File(path)));
+    }
     let refuse = |field: &str, problem: &str| {
         let field = format!("engine_config.{field}");
         Err(notes.refuse(&field, problem))
@@ -242,13 +251,7 @@ fn key(engine: &EngineConfig, notes: &Diagnostics) -> Result<Option<KeySource>, 
             ),
             false => Ok(Some(KeySource::Environment(name.clone()))),
         },
-        (None, Some(path)) if path.is_empty() => {
-            refuse("api_key_file", "is empty; name the file that holds the key")
-        }
-        (None, Some(path)) => match std::path::absolute(path) {
-            Ok(path) => Ok(Some(KeySource::File(path))),
-            Err(_) => refuse("api_key_file", "is no usable path"),
-        },
+        (None, Some(_)) => refuse("api_key_file", "is empty; name the file that holds the key"),
         (None, None) => Ok(None),
     }
 }

@@ -9,7 +9,7 @@ use super::CatalogError;
 use super::adapters;
 use super::candle_models;
 use super::diagnostics::Diagnostics;
-use super::engine_fields::{absolute, context, warn_of_paths};
+use super::engine_fields::{context, program, warn_of_paths};
 use super::engines::{Engine, ServerRecipe, Words};
 use super::limits::{self, SEATS_MAX};
 use super::model_file::{EngineConfig, Listen, Sleep};
@@ -132,15 +132,24 @@ pub(super) fn server(
     let working_dir = engine
         .working_dir
         .as_deref()
-        .map(|path| absolute("engine_config.working_dir", path, notes))
+        .map(|path| notes.path("engine_config.working_dir", path))
         .transpose()?;
+    // With a prefix it is a path of the container.
+    let own_program = engine.program.as_deref();
+    let own_program = match own_program.filter(|_| engine.command_prefix.is_none()) {
+        Some(own) => {
+            let folder = working_dir.as_deref();
+            Some(program("engine_config.program", own, folder, notes)?)
+        }
+        None => engine.program.clone(),
+    };
     let prefix = engine.command_prefix.clone().unwrap_or_default();
     if engine.command_prefix.as_ref().is_some_and(Vec::is_empty) {
         return Err(notes.refuse("engine_config.command_prefix", "is empty; remove it"));
     }
     let recipe = ServerRecipe {
         engine: kind,
-        program: engine.program.clone(),
+        program: own_program,
         prefix,
         context: context_of(kind, engine, notes)?,
         seats: seats(kind, &words, around.seats, notes)?,
@@ -172,10 +181,9 @@ fn model(
     engine: &EngineConfig,
     notes: &mut Diagnostics,
 ) -> Result<(String, bool), CatalogError> {
-    let is_folder = |id: &String| Path::new(id).is_absolute() || Path::new(id).exists();
     let (field, path) = match (&engine.model_path, &engine.hf_model_id) {
         (Some(path), _) => ("engine_config.model_path", path),
-        (None, Some(id)) if is_folder(id) => ("engine_config.hf_model_id", id),
+        (None, Some(id)) if notes.is_local(id) => ("engine_config.hf_model_id", id),
         (None, Some(id)) => return Ok((id.clone(), false)),
         (None, None) => {
             return Err(notes.refuse(
@@ -187,7 +195,7 @@ fn model(
             ));
         }
     };
-    let path = absolute(field, path, notes)?;
+    let path = notes.path(field, path)?;
     warn_of_paths(engine, &path, notes);
     let path = match kind.reads_gguf && path.is_dir() {
         true => model_files::gguf_of(&path)

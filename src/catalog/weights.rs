@@ -46,6 +46,8 @@ pub enum GgufFiles {
     OnlyOne,
     /// This one, or the model in parts of which this is one; its path in the repository.
     Named(String),
+    /// The only model of this quantization, such as `Q4_K_M`; in upper case.
+    Quantization(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,6 +230,7 @@ impl Fetch {
         };
         let (text, filters) = match &self.gguf {
             GgufFiles::Named(file) => (format!("{text}/{file}"), format!("{filters} {file}")),
+            GgufFiles::Quantization(name) => (format!("{text}:{name}"), filters.to_owned()),
             GgufFiles::None | GgufFiles::OnlyOne => (text, filters.to_owned()),
         };
         let plain = |it: char| match it {
@@ -246,7 +249,8 @@ impl Fetch {
     pub fn model_path(&self) -> PathBuf {
         match &self.gguf {
             GgufFiles::Named(file) => self.folder().join(file),
-            GgufFiles::None | GgufFiles::OnlyOne => self.folder(),
+            // The folder has this one model.
+            GgufFiles::None | GgufFiles::OnlyOne | GgufFiles::Quantization(_) => self.folder(),
         }
     }
 
@@ -318,7 +322,7 @@ impl Fetch {
         };
         // Nobody knows whether those are right, or a load has failed with it.
         let is_doubted = self.manifest().is_some_and(|it| it.is_doubted);
-        let is_named = matches!(self.gguf, GgufFiles::Named(_));
+        let is_named = matches!(self.gguf, GgufFiles::Named(_) | GgufFiles::Quantization(_));
         if is_doubted || is_named || !self.extra_files.is_empty() {
             return None;
         }

@@ -13,6 +13,7 @@ use super::CatalogError;
 use super::adapters;
 use super::diagnostics::Diagnostics;
 use super::hub_cache;
+use super::hub_name::{self, ID, ID_MAX};
 use super::model_file::{EngineConfig, Fetcher};
 use super::weights::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Origin, Scheme,
@@ -20,9 +21,6 @@ use super::weights::{
 
 const S3: &str = "engine_config.s3_mirror_config";
 const GCS: &str = "engine_config.gcs_mirror_config";
-const ID: &str = "engine_config.hf_model_id";
-/// The hub allows no longer names.
-const ID_MAX: usize = 96;
 
 /// How an engine gets its weights.
 pub(super) struct Engine {
@@ -143,12 +141,16 @@ pub(super) fn read(
         };
     };
     // A folder of this machine.
-    if !is_mirrored
-        && (Path::new(id).is_absolute() || id.starts_with('.') || Path::new(id).is_dir())
-    {
+    if !is_mirrored && notes.is_local(id) {
         return Ok(None);
     }
-    check_id(id, notes)?;
+    let around = hub_name::Around {
+        engine: kind.name,
+        reads_one_gguf: kind.able == Able::PoolOnly,
+        is_mirrored,
+        has_gguf_file: engine.gguf_file.is_some(),
+    };
+    let (id, quantization) = hub_name::read(id, &around, notes)?;
     let revision = engine.revision.clone().unwrap_or_else(|| "main".to_owned());
     if revision.trim().is_empty() {
         return Err(notes.refuse("engine_config.revision", "is empty; name it or remove it"));
@@ -204,7 +206,10 @@ pub(super) fn read(
         extra_by,
         pickles: kind.pickles,
         consolidated: format == Some("mistral"),
-        gguf: gguf_files(engine, kind, notes)?,
+        gguf: match quantization {
+            Some(name) => GgufFiles::Quantization(name),
+            None => gguf_files(engine, kind, notes)?,
+        },
         env: engine.env.clone(),
     }))
 }
@@ -235,22 +240,6 @@ fn gguf_files(
             file.escape_debug()
         ),
     ))
-}
-
-fn check_id(id: &str, notes: &Diagnostics) -> Result<(), CatalogError> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let is_part = |part: &str| {
-        !part.is_empty()
-            && !part.starts_with(['.', '-'])
-            && !part.contains("..")
-            && !part.contains("--")
-            && !part.ends_with(['.', '-'])
-            && part.bytes().all(is_plain)
-    };
-    if id.len() <= ID_MAX && id.split('/').count() <= 2 && id.split('/').all(is_part) {
-        return Ok(());
-    }
-    Err(notes.refuse(ID, format!("`{}` is no name on the hub: organisation/name, of at most {ID_MAX} letters, digits and `-_.`, without `--` and `..`; a folder is named in engine_config.model_path", id.escape_debug())))
 }
 
 fn mirror_key(engine: &EngineConfig) -> &'static str {

@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn the_only_key_of_a_line_is_found() {
         let positions = Positions::of(TEXT);
-        assert_eq!(positions.only_key_on(2), Some("engine_config.model_id"));
+        assert_eq!(positions.only_key_on(5), Some("engine_config.model_id"));
         assert_eq!(positions.only_key_on(8), Some("third"));
         assert_eq!(positions.only_key_on(99), None);
         let positions = Positions::of("a: [1, 2]\nb: {c: 1}\nc: 1\n");

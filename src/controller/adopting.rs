@@ -29,7 +29,10 @@ pub fn refusal(
     inventory: &Inventory,
 ) -> Option<String> {
     let Some(entry) = catalog.entries().get(&record.model) else {
-        return Some("the model is no longer in the catalogue".to_owned());
+        return Some(match catalog.broken_model(&record.model) {
+            Some(_) => "its model file is broken".to_owned(),
+            None => "the model is no longer in the catalogue".to_owned(),
+        });
     };
     // Weights that were replaced meanwhile are no reason: what is loaded serves on.
     let rest = record.arguments.strip_prefix(&entry.arguments());

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -15,6 +16,8 @@ use pool::{GateReading, ModelId, ReplicaId};
 pub(super) struct Engines {
     pub guardians: Arc<Guardians>,
     pub gates: BTreeMap<ReplicaId, Arc<Gate>>,
+    /// A model waits for room; shared with the gates.
+    pub idle_matters: Arc<AtomicBool>,
     /// The gates as they were last read.
     readings: BTreeMap<ReplicaId, GateReading>,
     pub processes: BTreeMap<ReplicaId, ProcessFacts>,
@@ -30,6 +33,7 @@ impl Engines {
         Engines {
             guardians,
             gates: BTreeMap::new(),
+            idle_matters: Arc::default(),
             readings: BTreeMap::new(),
             processes: BTreeMap::new(),
             logs: BTreeMap::new(),

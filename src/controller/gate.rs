@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::clock::Clock;
 use super::message::Message;
 use engine::{ActivityMeter, Beat, Endpoint};
-use pool::{GateMode, GateReading, ReplicaId, StopReason, Time};
+use pool::{GateMode, GateReading, KeepAlive, ReplicaId, Span, StopReason, Time};
 
 const CLOSED: u64 = 0;
 const OPEN: u64 = 1;
@@ -46,6 +46,14 @@ fn with_mode(word: u64, mode: u64) -> u64 {
     word & !(3 << MODE_SHIFT) | mode << MODE_SHIFT
 }
 
+/// How a gate reaches the loop.
+#[derive(Clone, Debug)]
+pub(super) struct ToLoop {
+    pub inbox: mpsc::UnboundedSender<Message>,
+    /// Set while a model waits for room: then the loop hears when nobody is inside any more.
+    pub idle_matters: Arc<AtomicBool>,
+}
+
 #[derive(Debug)]
 pub(super) struct Gate {
     pub replica: ReplicaId,
@@ -57,11 +65,15 @@ pub(super) struct Gate {
     /// Those of the seats in the word that an earlier controller gave, whose requests end there.
     guests: AtomicU32,
     last_end: AtomicU64,
+    /// How long it had been idle when a request last found it so and open, in milliseconds plus one; 0: never.
+    idle_before: AtomicU64,
+    /// When the last request ended that said nothing of how long it keeps the replica.
+    last_end_without: AtomicU64,
     /// Why streams inside are cut; set before `cut` fires.
     why: OnceLock<Cut>,
     cut: CancellationToken,
     clock: Clock,
-    inbox: mpsc::UnboundedSender<Message>,
+    to_loop: ToLoop,
     /// What requests inside tell of the engine.
     pulse: Arc<ActivityMeter>,
 }
@@ -82,7 +94,7 @@ impl Gate {
         served_name: Option<String>,
         seats: u32,
         clock: Clock,
-        inbox: mpsc::UnboundedSender<Message>,
+        to_loop: ToLoop,
         pulse: Arc<ActivityMeter>,
     ) -> Gate {
         Gate {
@@ -93,10 +105,12 @@ impl Gate {
             word: AtomicU64::new(CLOSED << MODE_SHIFT),
             guests: AtomicU32::new(0),
             last_end: AtomicU64::new(0),
+            idle_before: AtomicU64::new(0),
+            last_end_without: AtomicU64::new(0),
             why: OnceLock::new(),
             cut: CancellationToken::new(),
             clock,
-            inbox,
+            to_loop,
             pulse,
         }
     }
@@ -106,9 +120,15 @@ impl Gate {
         let enter = |word: u64| {
             (mode(word) == OPEN && in_flight(word) < self.seats).then(|| entered_once(word))
         };
-        self.word
+        let before = self
+            .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter)
             .ok()?;
+        let ended = self.last_end.load(Ordering::Acquire);
+        if in_flight(before) == 0 && ended > 0 {
+            let idle = self.clock.now().since(Time(ended));
+            self.idle_before.store(idle.0 + 1, Ordering::Release);
+        }
         Some(self.lease())
     }
 
@@ -118,6 +138,8 @@ impl Gate {
         let _ = self
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
+        // It waited for its seat, which the pool has counted.
+        self.idle_before.store(0, Ordering::Release);
         self.lease()
     }
 
@@ -125,6 +147,7 @@ impl Gate {
         Lease {
             beat: self.pulse.enter(),
             gate: Arc::clone(self),
+            keep: None,
         }
     }
 
@@ -137,7 +160,7 @@ impl Gate {
             self.word.fetch_add(ONE_INSIDE, Ordering::AcqRel);
         }
         for _ in count..before {
-            self.leave();
+            self.leave(None);
         }
     }
 
@@ -185,6 +208,11 @@ impl Gate {
             in_flight: in_flight(word) as u32,
             entered: word & ENTERED_MASK,
             last_end: (end > 0).then_some(Time(end)),
+            idle_before: self
+                .idle_before
+                .load(Ordering::Acquire)
+                .checked_sub(1)
+                .map(Span),
         }
     }
 
@@ -205,18 +233,41 @@ impl Gate {
         self.cut.cancel();
     }
 
-    fn leave(&self) {
-        self.last_end.store(self.clock.now().0, Ordering::Release);
+    fn leave(&self, keep: Option<Keep>) {
+        let now = self.clock.now();
+        if keep.is_none() {
+            self.last_end_without.store(now.0, Ordering::Release);
+        }
+        self.last_end.store(now.0, Ordering::Release);
         let before = self.word.fetch_sub(ONE_INSIDE, Ordering::AcqRel);
         let told = match mode(before) {
-            CLOSED if in_flight(before) == 1 => Message::Drained {
+            CLOSED if in_flight(before) == 1 => Some(Message::Drained {
                 replica: self.replica,
-            },
-            QUEUED => Message::SeatFreed,
-            _ => return,
+            }),
+            QUEUED => Some(Message::SeatFreed),
+            OPEN if in_flight(before) == 1 && self.to_loop.idle_matters.load(Ordering::Acquire) => {
+                Some(Message::SeatFreed)
+            }
+            _ => None,
         };
+        let kept = keep.map(|keep| self.kept(keep, now));
         // The loop is gone when the process ends; then nobody waits for this.
-        let _ = self.inbox.send(told);
+        for message in told.into_iter().chain(kept) {
+            let _ = self.to_loop.inbox.send(message);
+        }
+    }
+
+    fn kept(&self, keep: Keep, ended: Time) -> Message {
+        let without = self.last_end_without.load(Ordering::Acquire);
+        Message::KeptAlive {
+            replica: self.replica,
+            keep: KeepAlive {
+                ended,
+                ended_without: (without > 0).then_some(Time(without)),
+                span: keep.span,
+                may_extend: keep.may_extend,
+            },
+        }
     }
 }
 
@@ -225,6 +276,15 @@ impl Gate {
 pub struct Lease {
     gate: Arc<Gate>,
     beat: Beat,
+    keep: Option<Keep>,
+}
+
+/// How long a request keeps its replica after its end (`keep_alive`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    pub span: Span,
+    /// It may be longer than the model's keep-hot time.
+    pub may_extend: bool,
 }
 
 impl Lease {
@@ -239,6 +299,11 @@ impl Lease {
     /// The name the engine wants in the request's `model`, where it differs from the pool's.
     pub fn served_name(&self) -> Option<&str> {
         self.gate.served_name.as_deref()
+    }
+
+    /// What the request says of how long its replica stays; without this the model's keep-hot time counts.
+    pub fn keep(&mut self, keep: Option<Keep>) {
+        self.keep = keep;
     }
 
     /// Fires when the stream must end.
@@ -284,7 +349,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.gate.pulse.leave(&self.beat);
-        self.gate.leave();
+        self.gate.leave(self.keep);
     }
 }
 
@@ -302,7 +367,10 @@ mod tests {
                 None,
                 seats,
                 Clock::start(),
-                inbox,
+                ToLoop {
+                    inbox,
+                    idle_matters: Arc::default(),
+                },
                 Arc::default(),
             )),
             messages,
@@ -361,6 +429,25 @@ mod tests {
         gate.set(GateMode::Queued);
         drop(gate.enter_granted());
         assert!(matches!(messages.try_recv(), Ok(Message::SeatFreed)));
+    }
+
+    #[test]
+    fn a_request_that_said_how_long_it_keeps_the_replica_tells_the_to_loopwhen_it_ends() {
+        let (gate, mut messages) = gate(4);
+        gate.set(GateMode::Open);
+        drop(gate.try_enter());
+        assert!(messages.try_recv().is_err(), "it said nothing");
+        let mut lease = gate.try_enter().expect("a seat");
+        let span = Span::from_secs(30);
+        let may_extend = false;
+        lease.keep(Some(Keep { span, may_extend }));
+        drop(lease);
+        let Ok(Message::KeptAlive { replica, keep }) = messages.try_recv() else {
+            panic!("the loop was not told");
+        };
+        assert_eq!((replica, keep.span), (ReplicaId(1), span));
+        assert_eq!(Some(keep.ended), gate.reading().last_end);
+        assert!(keep.ended_without.is_some_and(|at| at <= keep.ended));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::control::Control;
-use super::gate::{Cut, Gate};
+use super::gate::{Cut, Gate, ToLoop};
 use super::message::Message;
 use super::remote_device;
 use super::snapshot::{LoadStage, ProcessFacts};
@@ -374,14 +374,18 @@ impl Control {
             return;
         };
         let served = entry.recipe.served_model_name().map(str::to_owned);
-        let (clock, inbox) = (self.clock, self.inbox.clone());
+        let clock = self.clock;
+        let to_loop = ToLoop {
+            inbox: self.inbox.clone(),
+            idle_matters: Arc::clone(&self.engines.idle_matters),
+        };
         let gate = Gate::new(
             replica,
             endpoint,
             served,
             entry.seats_per_replica,
             clock,
-            inbox,
+            to_loop,
             pulse,
         );
         self.engines.gates.insert(replica, Arc::new(gate));

@@ -31,6 +31,7 @@
 //! audit, `serve` writes day totals of tokens and the times of cleanups. The store makes one write after the other.
 
 mod adopting;
+mod allowed_devices;
 mod catalog_change;
 mod clock;
 mod control;
@@ -73,10 +74,11 @@ pub use adopting::refusal;
 pub use catalog_change::{ChangeError, NamedBy};
 pub use clock::Clock;
 pub use fetches::FetchFacts;
-pub use gate::{Cut, Lease};
+pub use gate::{Cut, Keep, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use hub_lookups::HubRegistrationError;
 pub use parts::Parts;
+pub use registry::log_broken;
 pub use routing::Route;
 pub use run::spawn;
 pub use seats_taken::SeatsTaken;

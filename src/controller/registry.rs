@@ -325,10 +325,10 @@ pub fn log_broken(catalog: &Catalog) {
     for broken in catalog.broken() {
         let instead = match broken.serves_last_good {
             true => "its last good version is served",
-            false => "it is not served; everything else is",
+            false => "it is not served, and everything else is",
         };
         let (model, error) = (&broken.name, &broken.error);
-        tracing::error!(model, "the model's file is broken, {instead}: {error}");
+        tracing::error!(model, "the model's file is broken; {instead}: {error}");
     }
 }
 

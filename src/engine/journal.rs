@@ -5,6 +5,7 @@
 //! synced to disk: engines do not survive a crash of the machine, and files from an earlier boot are recognised
 //! by `boot` and ignored.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -160,6 +161,17 @@ impl Journal {
         all.sort_by(|(one, _), (other, _)| one.cmp(other));
         all
     }
+}
+
+/// The models of the engines that a journal knows. Unlike an adoption it changes nothing, so that the controller that
+/// writes the journal may be running.
+pub fn recorded_models(folder: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let records = paths.filter(|path| path.extension().is_some_and(|it| it == "json"));
+    records
+        .filter_map(|path| Some(read(&path).ok()?.model))
+        .collect()
 }
 
 fn read(path: &Path) -> Result<Record, String> {

@@ -60,7 +60,7 @@ pub use group::{Orphan, kill_orphans};
 pub use guardian::Masking;
 pub use guardians::{GuardianSettings, Guardians, Use};
 pub use health::{Answer, probe};
-pub use journal::{Kept, Record};
+pub use journal::{Kept, Record, recorded_models};
 pub use launch::{
     CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind, ExitReport, Launch,
     Listen, Program, Report, ServerProgram,

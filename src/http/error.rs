@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::paths::without_folders;
 use access::oidc::OidcError;
+use catalog::BrokenModel;
 use controller::{Busy, ChangeError, Cut};
 use pool::{Refusal, Span, StopReason};
 
@@ -110,6 +111,29 @@ impl Failure {
             "model_not_found",
             message,
         );
+        failure.body.error.param = Some("model".to_owned());
+        failure
+    }
+
+    /// 503 for a user: the model is described, but not so that it can be served. What is wrong with its file is for
+    /// administrators.
+    pub fn broken_model(name: &str) -> Failure {
+        let message = format!(
+            "{name} cannot be served: its model file is broken; ask the administrator to mend it"
+        );
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let mut failure = Failure::new(status, "server_error", MODEL_FILE_BROKEN, message);
+        failure.body.error.param = Some("model".to_owned());
+        failure
+    }
+
+    /// 409 for an administrator, with what is wrong.
+    pub fn broken_file(broken: &BrokenModel) -> Failure {
+        let message = format!(
+            "{} is not served, because its model file is broken: {}; mend the file and reload",
+            broken.name, broken.error
+        );
+        let mut failure = Failure::conflict(MODEL_FILE_BROKEN, message);
         failure.body.error.param = Some("model".to_owned());
         failure
     }
@@ -318,6 +342,7 @@ impl Failure {
     }
 }
 
+const MODEL_FILE_BROKEN: &str = "model_file_broken";
 /// Always-hot models hold the memory; when that changes nobody knows.
 const NO_ROOM_RETRY: Span = Span::from_secs(60);
 const SHUTDOWN_RETRY: Span = Span::from_secs(10);
@@ -326,6 +351,7 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let retry = self.retry;
         let status = self.status;
+        let code = self.body.error.code;
         let mut response = (status, Json(*self.body)).into_response();
         if let Some(retry) = retry {
             response.headers_mut().insert(
@@ -333,7 +359,7 @@ impl IntoResponse for Failure {
                 HeaderValue::from(retry.secs_up().max(1)),
             );
         }
-        if status == StatusCode::NOT_IMPLEMENTED {
+        if status == StatusCode::NOT_IMPLEMENTED || code == Some(MODEL_FILE_BROKEN) {
             // OpenAI's clients would ask again.
             let no = HeaderValue::from_static("false");
             response.headers_mut().insert("x-should-retry", no);

@@ -2,6 +2,7 @@
 //! by a panic when something that must hold does not.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request};
@@ -10,17 +11,19 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::auth::cross_site;
-use crate::dialect::{Dialect, Telling};
+use crate::dialect::{Dialect, Reading, ReasoningRequest, Seal, Sealer, Teller, Telling, ollama};
 use crate::edge::ClientAddress;
 use crate::inference::answer::aggregate::{Aggregate, usage_of};
 use crate::inference::answer::as_chat::AsChat;
 use crate::inference::answer::events::{data_of, event_end};
 use crate::inference::request::body::{Fields, Scanned};
 use crate::inference::request::form::Form;
-use crate::inference::request::outgoing::{CHAT, COMPLETIONS, outgoing, renamed};
+use crate::inference::request::outgoing::{CHAT, COMPLETIONS, Wishes, outgoing, renamed};
 use crate::inference::request::request_fields::Fate;
-use catalog::{Extra, Generation};
+use catalog::{Extra, Generation, ReasoningFields};
 use config::Network;
+use controller::Clock;
+use pool::KeyId;
 
 /// A client's body: what routing reads of it, and its fields.
 pub fn body(bytes: &[u8]) {
@@ -48,7 +51,20 @@ pub fn to_engine(bytes: &[u8], generation: &Generation) {
             true => Ok(Fate::Ignored),
             false => Ok(Fate::Goes),
         };
-        let written = outgoing(&scanned.body, path, "served", generation, room, fate);
+        let wishes = Wishes {
+            reasoning: ReasoningRequest::default(),
+            fields_of: &|_| ReasoningFields::default(),
+            continuous_usage: true,
+        };
+        let written = outgoing(
+            &scanned.body,
+            path,
+            "served",
+            generation,
+            room,
+            fate,
+            wishes,
+        );
         let Ok(written) = written else {
             continue;
         };
@@ -89,24 +105,49 @@ pub fn from_engine(bytes: &[u8]) {
 /// and whole.
 pub fn in_other_words(bytes: &[u8]) {
     let (request, stream) = parted(bytes, 0);
-    for dialect in [Dialect::Anthropic, Dialect::Responses] {
-        let Ok(asked) = dialect.read(Bytes::copy_from_slice(request), 1_790_000_000) else {
+    let reading = Reading {
+        now_seconds: 1_790_000_000,
+        sealer: Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1)),
+    };
+    for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Responses] {
+        let Ok(asked) = dialect.read(Bytes::copy_from_slice(request), &reading) else {
             continue;
         };
         Fields::read(&asked.body).expect("what the pool writes is JSON");
-        let mut telling = Telling::new(None, asked.teller.clone());
-        let mut left = stream;
-        while let Some(length) = event_end(left) {
-            let (event, later) = left.split_at(length);
-            left = later;
-            let told = telling.event(event.to_vec());
-            assert!(std::str::from_utf8(&told).is_ok() || std::str::from_utf8(event).is_err());
+        retold(asked.teller, stream);
+    }
+    let request = Bytes::copy_from_slice(request);
+    for ask in [ollama::Ask::Chat, ollama::Ask::Generate] {
+        let Ok(asked) = ollama::read(&request, ask, &|_| None) else {
+            continue;
+        };
+        if let ollama::Work::Answer { body, .. } = asked.work {
+            Fields::read(&body).expect("what the pool writes is JSON");
         }
-        let _ = telling.engine_refused(left);
-        if let Ok(answer) = serde_json::from_slice(stream) {
-            let _ = asked.teller.whole(answer);
+        let marks = Arc::new(ollama::Marks::begin(Clock::start()));
+        let told = ollama::Answer::of(ask, asked.named, marks);
+        for line in retold(Teller::Ollama(Box::new(told)), stream).lines() {
+            serde_json::from_str::<Value>(line).expect("each line is JSON");
         }
     }
+}
+
+/// What an engine says, event by event and whole, in another API's words; the events.
+fn retold(teller: Teller, stream: &[u8]) -> String {
+    let mut telling = Telling::new(None, teller.clone());
+    let (mut left, mut all) = (stream, String::new());
+    while let Some(length) = event_end(left) {
+        let (event, later) = left.split_at(length);
+        left = later;
+        let told = telling.event(event.to_vec());
+        assert!(std::str::from_utf8(&told).is_ok() || std::str::from_utf8(event).is_err());
+        all.push_str(&String::from_utf8_lossy(&told));
+    }
+    all.push_str(&telling.engine_refused(left));
+    if let Ok(answer) = serde_json::from_slice(stream) {
+        let _ = teller.whole(answer);
+    }
+    all
 }
 
 /// The form of a sound's request, its type in the first line: what goes on to the engine says the same.

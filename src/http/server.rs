@@ -233,14 +233,19 @@ fn broken_files(app: &App) -> Vec<String> {
     let broken = app.handle.broken();
     let kept = broken.iter().filter(|it| it.serves_last_good).count();
     let base = app.base();
-    match (broken.len(), kept) {
-        (0, _) => Vec::new(),
-        (all, kept) => vec![format!(
-            "{all} model {} broken, and for {kept} of {} the last good version is served; GET {base}/admin/models says what is wrong",
-            if all == 1 { "file is" } else { "files are" },
-            if all == 1 { "it" } else { "them" },
-        )],
-    }
+    let files = match broken.len() {
+        0 => return Vec::new(),
+        1 => "1 model file is broken".to_owned(),
+        count => format!("{count} model files are broken"),
+    };
+    let instead = match kept {
+        0 => "not served".to_owned(),
+        kept if kept == broken.len() => "served by the last good version".to_owned(),
+        kept => format!("not served, but {kept} by the last good version"),
+    };
+    vec![format!(
+        "{files}, their models are {instead}; GET {base}/admin/models says what is wrong"
+    )]
 }
 
 /// A page for browsers. Programs find no route here, unless they look for Ollama.

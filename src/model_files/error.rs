@@ -13,4 +13,7 @@ pub enum FileError {
     },
     #[error("{}: {problem}", path.display())]
     Broken { path: PathBuf, problem: String },
+    /// It may be whole, in a form that is not known here.
+    #[error("{}: {problem}", path.display())]
+    Unknown { path: PathBuf, problem: String },
 }

@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
                 ));
             }
             _ => {
-                return Err(self.broken(&format!(
+                return Err(self.unknown(format!(
                     "its version is {version}; versions 2 and 3 are read, convert the model again with a current llama.cpp"
                 )));
             }
@@ -188,7 +188,7 @@ impl<'a> Reader<'a> {
             let kind = self.u32("a tensor's type")?;
             let offset = self.u64("a tensor's place")?;
             let block = gguf_types::block(kind).ok_or_else(|| {
-                self.broken(&format!(
+                self.unknown(format!(
                     "tensor `{name}` has the number format {kind}, which is not known"
                 ))
             })?;
@@ -216,8 +216,9 @@ impl<'a> Reader<'a> {
         let needed = begin.saturating_add(end);
         if end > 0 && needed > self.length {
             return Err(self.broken(&format!(
-                "tensor `{last}` ends at byte {needed}, and the file is {} bytes long; it is cut off, download it again",
-                self.length
+                "tensor `{last}` ends at byte {needed}, and the file is {} bytes long: it is cut off, {} bytes are missing; download it again",
+                self.length,
+                needed - self.length
             )));
         }
         Ok(())
@@ -386,6 +387,14 @@ impl<'a> Reader<'a> {
 
     fn broken(&self, problem: &str) -> FileError {
         FileError::Broken {
+            path: self.path.to_owned(),
+            problem: format!("at byte {}: {problem}", self.position),
+        }
+    }
+
+    /// A form that a newer program may have written.
+    fn unknown(&self, problem: String) -> FileError {
+        FileError::Unknown {
             path: self.path.to_owned(),
             problem: format!("at byte {}: {problem}", self.position),
         }

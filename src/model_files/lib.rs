@@ -3,6 +3,7 @@
 
 mod architecture;
 pub mod config_json;
+mod damage;
 mod error;
 pub mod families;
 mod folder;
@@ -17,6 +18,7 @@ pub mod safetensors;
 pub use architecture::{
     Architecture, CacheLoad, LayerCache, LayerGroup, NumberWidth, Split, Widths,
 };
+pub use damage::damage;
 pub use error::FileError;
 pub use folder::{ModelFiles, bytes_of_weight_files, gguf_of, is_gguf};
 pub use parameters::{

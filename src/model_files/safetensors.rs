@@ -1,6 +1,7 @@
 //! Reads the size of a model's weights from the headers of its safetensors files. The headers are checked in
 //! full, because files may be truncated or untrusted; the weights themselves are not read.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,6 +17,8 @@ use super::error::FileError;
 /// The longest header that is read; the format allows no more.
 const HEADER_MAX: u64 = 100_000_000;
 const INDEX_MAX: u64 = 64 << 20;
+/// Limit of entries of a folder that are looked at.
+const FILES_MAX: usize = 10_000;
 const INDEX_NAME: &str = "model.safetensors.index.json";
 const SINGLE_NAME: &str = "model.safetensors";
 
@@ -83,6 +86,33 @@ impl Weights {
             has_head: self.has_head || other.has_head,
         }
     }
+}
+
+/// What is wrong with each file of a folder that can be told by its header, and with the list of them.
+pub(super) fn problems(folder: &Path) -> Vec<FileError> {
+    let files = match has_weights(folder) {
+        true => weight_files(folder),
+        false => others(folder),
+    };
+    match files {
+        Ok(files) => files
+            .iter()
+            .filter_map(|file| file_weights(file).err())
+            .collect(),
+        Err(error) => vec![error],
+    }
+}
+
+/// Files that are called otherwise, which some engines read.
+fn others(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let listing = std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;
+    let files = listing
+        .take(FILES_MAX)
+        .filter_map(|file| Some(file.ok()?.path()));
+    let is_weights = |file: &PathBuf| file.extension().is_some_and(|it| it == "safetensors");
+    let mut files: Vec<PathBuf> = files.filter(is_weights).collect();
+    files.sort();
+    Ok(files)
 }
 
 /// The weights of a folder, or of one `.safetensors` file.
@@ -218,7 +248,7 @@ fn file_weights(path: &Path) -> Result<Weights, FileError> {
         .len();
     if file_length < 8 {
         return Err(broken(format!(
-            "it is {file_length} bytes long, too short for a header"
+            "it is {file_length} bytes long, too short for a header; download it again"
         )));
     }
     let mut prefix = [0; 8];
@@ -228,7 +258,7 @@ fn file_weights(path: &Path) -> Result<Weights, FileError> {
     let allowed = HEADER_MAX.min(file_length - 8);
     if header_length > allowed {
         return Err(broken(format!(
-            "its header claims {header_length} bytes, and at most {allowed} are possible; the file is cut off or not a safetensors file"
+            "its header claims {header_length} bytes, and at most {allowed} are possible in a file of {file_length}; the file is cut off or not a safetensors file, download it again"
         )));
     }
     let mut header = String::new();
@@ -237,11 +267,24 @@ fn file_weights(path: &Path) -> Result<Weights, FileError> {
         .map_err(|source| unreadable(path, source))?;
     let entries: UniqueEntries<HeaderEntry> =
         reading::json(&header).map_err(|flaw| broken(format!("its header is broken: {flaw}")))?;
-    sum(&entries.0, file_length - 8 - header_length).map_err(broken)
+    let begin = 8 + header_length;
+    let (weights, end) = sum(&entries.0).map_err(broken)?;
+    let described = begin.saturating_add(end);
+    match described.cmp(&file_length) {
+        Ordering::Equal => Ok(weights),
+        Ordering::Greater => Err(broken(format!(
+            "it is {file_length} bytes long, and its header describes {described}: it is cut off, {} bytes are missing; download it again",
+            described - file_length
+        ))),
+        // Engines refuse it.
+        Ordering::Less => Err(broken(format!(
+            "it is {file_length} bytes long, and its header describes {described}: it is damaged; download it again"
+        ))),
+    }
 }
 
-/// Adds the tensors up and checks that each is inside the data and that none overlap.
-fn sum(entries: &[(String, HeaderEntry)], data_length: u64) -> Result<Weights, String> {
+/// Adds the tensors up, and checks that they lie one after another. Answers where the last one ends, too.
+fn sum(entries: &[(String, HeaderEntry)]) -> Result<(Weights, u64), String> {
     let mut weights = Weights::default();
     let mut places = Vec::with_capacity(entries.len());
     for (name, entry) in entries {
@@ -252,9 +295,9 @@ fn sum(entries: &[(String, HeaderEntry)], data_length: u64) -> Result<Weights, S
             return Err(format!("`{name}` is not a tensor"));
         };
         let (begin, end) = tensor.data_offsets;
-        if begin > end || end > data_length {
+        if begin > end {
             return Err(format!(
-                "tensor `{name}` lies at bytes {begin} to {end} of {data_length}; the file is cut off or its header is wrong"
+                "tensor `{name}` lies at bytes {begin} to {end}; the file is cut off or its header is wrong, download it again"
             ));
         }
         let bytes = end - begin;
@@ -294,7 +337,8 @@ fn sum(entries: &[(String, HeaderEntry)], data_length: u64) -> Result<Weights, S
             ));
         }
     }
-    Ok(weights)
+    let last = places.iter().map(|(_, end, _)| *end).max();
+    Ok((weights, last.unwrap_or(0)))
 }
 
 /// A tensor that can be stored in blocks of this size: a matrix, or several of one shape.

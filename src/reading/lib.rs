@@ -1,12 +1,19 @@
 //! Parses YAML and JSON into types. Errors give the line, the problem and the probable correction; they never
 //! quote the surrounding lines, which may contain secrets.
 
+mod wording;
+
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_saphyr::Error as YamlError;
+
+use wording::{number_wanted, of_parser, of_value};
+
+const KEYS_EXPECTED: &str = "keys with values";
 
 /// What is wrong with a text, and where (both from 1), if known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +29,7 @@ impl fmt::Display for ParseError {
             (Some(line), Some(column)) => {
                 write!(f, "line {line}, column {column}: {}", self.message)
             }
+            (Some(line), None) => write!(f, "line {line}: {}", self.message),
             _ => f.write_str(&self.message),
         }
     }
@@ -43,7 +51,7 @@ pub fn yaml_last_wins<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> 
 }
 
 /// Parses a value; an error has the path of the wrong part: `scaling_config.num_workers`.
-pub fn value_at<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, (String, String)> {
+pub fn value_at<T: DeserializeOwned>(value: Value) -> Result<T, (String, String)> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         (
@@ -51,6 +59,35 @@ pub fn value_at<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, (Str
             reworded(&without_place(&error.into_inner().to_string())),
         )
     })
+}
+
+impl ParseError {
+    /// The same error with the path of the wrong part before it.
+    pub fn at(self, path: &str) -> ParseError {
+        // Of a list where keys are expected, the list itself is wrong.
+        let is_list = self.message.starts_with(KEYS_EXPECTED) && path.ends_with(']');
+        let path = match path.rfind('[').filter(|_| is_list) {
+            Some(end) => &path[..end],
+            None => path,
+        };
+        ParseError {
+            message: format!("{path}: {}", self.message),
+            ..self
+        }
+    }
+
+    /// Whether it is about keys that are expected, and says not where.
+    pub fn lacks_path(&self) -> bool {
+        self.message.starts_with(KEYS_EXPECTED)
+    }
+
+    /// The same error with the path of the wrong part before it. `value` is the text that was parsed, as data.
+    pub fn with_path_in<T: DeserializeOwned>(self, value: Value) -> ParseError {
+        match value_at::<T>(value) {
+            Err((path, _)) if path != "." && !path.contains('?') => self.at(&path),
+            _ => self,
+        }
+    }
 }
 
 fn flaw_of(error: YamlError) -> ParseError {
@@ -77,38 +114,40 @@ fn explain(error: &YamlError) -> String {
         YamlError::MultipleDocuments { .. } => {
             "a second document begins here (`---`); one file holds one".to_owned()
         }
-        YamlError::Message { msg, .. } => msg.clone(),
+        YamlError::Message { msg, .. } => of_value(msg),
         YamlError::NullIntoString { .. } => "the value is missing".to_owned(),
         YamlError::InvalidScalar { ty, .. } => match number_wanted(ty) {
             Some(wanted) => format!("{wanted} is expected here"),
-            None => format!("this is not of type {ty}"),
+            None => "another kind of value is expected here".to_owned(),
         },
         YamlError::Unexpected {
             expected: "mapping start",
             ..
-        } => "keys with values (`key: value`) are expected here".to_owned(),
+        } => format!("{KEYS_EXPECTED} (`key: value`) are expected here"),
+        YamlError::Unexpected {
+            expected: "sequence start",
+            ..
+        } => "a list such as [one, two] is expected here".to_owned(),
         YamlError::Unexpected {
             expected: "string scalar",
             ..
-        } => "one plain value is expected here".to_owned(),
+        }
+        | YamlError::ExpectedStringKeyForExternallyTaggedEnum { .. }
+        | YamlError::ExternallyTaggedEnumExpectedScalarOrMapping { .. }
+        | YamlError::UnexpectedValueForUnitEnumVariant { .. }
+        | YamlError::ExpectedMappingEndAfterEnumVariantValue { .. } => {
+            "one plain value is expected here".to_owned()
+        }
+        YamlError::InvalidBooleanStrict { .. } => "true or false is expected here".to_owned(),
+        YamlError::Eof { .. } => "the text ends before a value; write one".to_owned(),
+        YamlError::UnknownAnchor { .. } => of_parser("unknown anchor"),
         other => match without_place(&other.to_string()) {
             text if text.starts_with("budget breached") => {
                 "the text is too large once its aliases are written out; write it without them"
                     .to_owned()
             }
-            text => text,
+            text => of_parser(&text),
         },
-    }
-}
-
-/// A Rust number type, described for people.
-fn number_wanted(ty: &str) -> Option<&'static str> {
-    match ty {
-        "u8" | "u16" | "u32" | "u64" | "usize" => Some("a whole number, 0 or more,"),
-        "i8" | "i16" | "i32" | "i64" => Some("a whole number"),
-        "f32" | "f64" => Some("a number"),
-        "bool" => Some("true or false"),
-        _ => None,
     }
 }
 
@@ -124,30 +163,23 @@ fn without_place(message: &str) -> String {
 pub fn json<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     serde_json::from_str(text).map_err(|error| ParseError {
         line: Some(error.line() as u64).filter(|line| *line > 0),
-        column: Some(error.column() as u64).filter(|_| error.line() > 0),
-        message: reworded(&without_place(&error.to_string())),
+        column: Some(error.column() as u64).filter(|column| error.line() > 0 && *column > 0),
+        message: match error.classify() {
+            serde_json::error::Category::Data => reworded(&without_place(&error.to_string())),
+            _ => of_parser(&without_place(&error.to_string())),
+        },
     })
 }
 
-/// Parses a value that came over the API. Line numbers mean nothing there, so an error of type quotes the entry
-/// at which parsing stopped.
-pub fn json_value<T: DeserializeOwned>(value: &serde_json::Value) -> Result<T, ParseError> {
-    let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    json(&text).map_err(|flaw| {
-        let key = flaw
-            .line
-            .and_then(|line| {
-                text.lines()
-                    .nth(usize::try_from(line).ok()?.checked_sub(1)?)
-            })
-            .and_then(|line| line.trim().strip_prefix('"')?.split_once("\":"))
-            .map(|(key, _)| format!("`{key}`: "))
-            .filter(|_| flaw.message.starts_with("invalid "));
-        ParseError {
-            line: None,
-            column: None,
-            message: format!("{}{}", key.unwrap_or_default(), flaw.message),
-        }
+/// Parses a value that came over the API. Line numbers mean nothing there; an error has the path of the wrong part.
+pub fn json_value<T: DeserializeOwned>(value: &Value) -> Result<T, ParseError> {
+    value_at(value.clone()).map_err(|(path, problem)| ParseError {
+        line: None,
+        column: None,
+        message: match path.as_str() {
+            "." => problem,
+            path => format!("{path}: {problem}"),
+        },
     })
 }
 
@@ -169,13 +201,7 @@ fn reworded(message: &str) -> String {
     {
         return format!("the key `{field}` is missing");
     }
-    match message.rsplit_once(", expected ") {
-        Some((found, ty)) => match number_wanted(ty) {
-            Some(wanted) => format!("{found}, expected {}", wanted.trim_end_matches(',')),
-            None => message.to_owned(),
-        },
-        None => message.to_owned(),
-    }
+    of_value(message)
 }
 
 /// There are many keys, so only the nearest is named; values are few, so all of them are.

@@ -23,7 +23,7 @@ use super::fault::SourceFault;
 use super::listing::Listing;
 use super::part::Part;
 use super::write::hex;
-use catalog::{Fetch, Manifest, ManifestFile, Origin};
+use catalog::{Fetch, GgufFiles, Manifest, ManifestFile, Origin};
 
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
@@ -80,6 +80,7 @@ impl Layout {
         let (layout, wanted, listing) = (self.clone(), wanted.clone(), listing.clone());
         let made = tokio::task::spawn_blocking(move || {
             layout.link_snapshot(&wanted, &listing)?;
+            let listing = in_one_folder(&wanted, listing);
             let set = layout.make_set(&wanted, &listing)?;
             let mut elsewhere = Vec::new();
             for (path, part) in extra {
@@ -186,6 +187,17 @@ impl Layout {
         let text = serde_json::to_vec_pretty(&manifest).map_err(io::Error::other)?;
         replace(&wanted.manifest_path(), |at| fs::write(at, &text))
     }
+}
+
+/// Engines look for a GGUF file that was chosen by its quantization at the root of the folder.
+fn in_one_folder(wanted: &Fetch, mut listing: Listing) -> Listing {
+    if matches!(wanted.gguf, GgufFiles::Quantization(_)) {
+        for part in &mut listing.parts {
+            let name = part.path.rsplit('/').next().unwrap_or_default();
+            part.path = name.to_owned();
+        }
+    }
+    listing
 }
 
 /// A unique name, in this process and others.

@@ -70,9 +70,28 @@ pub enum SourceFault {
     )]
     UnsafeName { where_: String, name: String },
     #[error(
-        "the GGUF file of {where_} is not specified or does not exist; set engine_config.gguf_file to one of these: {files}"
+        "the GGUF file of {where_} is not specified or does not exist; {hint}set engine_config.gguf_file to one of these: {files}"
     )]
-    GgufChoice { where_: String, files: String },
+    GgufChoice {
+        where_: String,
+        /// How a quantization is chosen, if the files have any.
+        hint: String,
+        files: String,
+    },
+    #[error("{where_}, has no GGUF file of the quantization {wanted}; {known}")]
+    NoQuantization {
+        where_: String,
+        wanted: String,
+        known: String,
+    },
+    #[error(
+        "{where_}, has several models of the quantization {wanted}; set engine_config.gguf_file to one of these: {files}"
+    )]
+    ManyOfQuantization {
+        where_: String,
+        wanted: String,
+        files: String,
+    },
     #[error(
         "{where_} has no config.json, so no engine can identify its weights; its files: {files}"
     )]
@@ -158,6 +177,8 @@ impl SourceFault {
             | SourceFault::NoWeights { .. }
             | SourceFault::NoConfig { .. }
             | SourceFault::GgufChoice { .. }
+            | SourceFault::NoQuantization { .. }
+            | SourceFault::ManyOfQuantization { .. }
             | SourceFault::UnsafeName { .. } => Remedy::Change,
         }
     }

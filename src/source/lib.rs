@@ -21,6 +21,7 @@ mod listing;
 mod lock;
 mod part;
 mod progress;
+mod quantization;
 mod select;
 mod transfer;
 mod write;

@@ -7,6 +7,7 @@ use std::path::{Component, Path};
 use super::fault::SourceFault;
 use super::listing::{Listing, Origins};
 use super::part::Part;
+use super::quantization;
 use catalog::{Fetch, GgufFiles};
 
 /// Forms of weights that no engine here reads, and pictures.
@@ -128,9 +129,21 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceF
         let names = names.filter(|path| is_gguf(path) && is_candidate(path));
         names.map(model_of).collect()
     };
-    let fault = |models: BTreeSet<String>| SourceFault::GgufChoice {
-        where_: wanted.describe(),
-        files: models.into_iter().take(20).collect::<Vec<_>>().join(", "),
+    let few = |names: BTreeSet<String>| names.into_iter().take(20).collect::<Vec<_>>().join(", ");
+    let fault = |models: BTreeSet<String>| {
+        let known = quantization::sort(models.iter().cloned());
+        let known: BTreeSet<String> = known.into_keys().collect();
+        let hint = known.first().map(|first| {
+            let (id, known) = (&wanted.id, few(known.clone()));
+            format!(
+                "write a quantization behind the name, such as {id}:{first} (there are {known}), or "
+            )
+        });
+        SourceFault::GgufChoice {
+            where_: wanted.describe(),
+            hint: hint.unwrap_or_default(),
+            files: few(models),
+        }
     };
     let chosen = match &wanted.gguf {
         GgufFiles::None => return Ok(None),
@@ -139,6 +152,31 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceF
                 return Err(fault(models(&|_| true)));
             }
             model_of(file)
+        }
+        GgufFiles::Quantization(name) => {
+            let known = quantization::sort(models(&|_| true));
+            let where_ = wanted.describe();
+            match quantization::choose(&known, name) {
+                Some(found) if found.len() == 1 => found.first().cloned().unwrap_or_default(),
+                Some(found) => {
+                    return Err(SourceFault::ManyOfQuantization {
+                        where_,
+                        wanted: name.clone(),
+                        files: few(found.clone()),
+                    });
+                }
+                None => {
+                    let known = match known.is_empty() {
+                        true => "it has no GGUF file with a quantization in its name".to_owned(),
+                        false => format!("it has {}", few(known.into_keys().collect())),
+                    };
+                    return Err(SourceFault::NoQuantization {
+                        where_,
+                        wanted: name.clone(),
+                        known,
+                    });
+                }
+            }
         }
         GgufFiles::OnlyOne if all.iter().any(|part| is_other(&part)) => return Ok(None),
         GgufFiles::OnlyOne => {

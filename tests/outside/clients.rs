@@ -1,5 +1,5 @@
-//! Third-party clients against the real program: the `openai` packages of PyPI and npm, `langchain-openai`, the `llm`
-//! tool, `anthropic`, and schemathesis. The checks are scripts in tests/clients; `.ci/clients` installs what they
+//! Third-party clients against the real program: the `openai` and `ollama` packages of PyPI and npm, `langchain-openai`,
+//! the `llm` tool, `anthropic`, and schemathesis. The checks are scripts in tests/clients; `.ci/clients` installs what they
 //! need, and without it these tests print that they were skipped.
 
 use std::fs::{self, File};
@@ -72,7 +72,7 @@ fn pool() -> Pool {
         "queue_limit: 1",
     ));
     files.push(stub_model("embedder", "--tokens, \"5\"", ""));
-    let config = "inventory: {provider: host, host_memory: 512MiB}\nauth: {inference: key}\n";
+    let config = "inventory: {provider: host, host_memory: 512MiB}\nauth: {inference: key}\ncompat: {ollama: true}\n";
     Pool::with_devices(&files, config)
 }
 
@@ -181,6 +181,18 @@ fn the_llm_tool_works() {
 #[test]
 fn the_anthropic_package_works() {
     python("anthropic_python.py");
+}
+
+#[test]
+fn the_ollama_package_of_pypi_works() {
+    python("ollama_python.py");
+}
+
+#[test]
+fn the_ollama_package_of_npm_works() {
+    if brought("node_modules/ollama").is_some() {
+        script(Path::new("node"), "ollama_node.mjs");
+    }
 }
 
 #[test]

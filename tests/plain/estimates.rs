@@ -3,6 +3,7 @@
 
 mod broken_gguf;
 mod commands;
+mod damage;
 mod forms;
 mod gguf;
 mod layouts;

@@ -248,7 +248,7 @@ fn each_refusal_has_the_form_that_the_clients_of_its_route_know() {
     let key = pool.admin_key();
     let cases = [
         (
-            message(json!({"thinking": {"type": "enabled", "budget_tokens": 9}})),
+            message(json!({"thinking": {"type": "much"}})),
             400,
             "invalid_request_error",
             "thinking.type",
@@ -306,7 +306,7 @@ fn each_refusal_has_the_form_that_the_clients_of_its_route_know() {
         );
     }
     for (more, param) in [
-        (json!({"store": true}), "store"),
+        (json!({"store": "yes"}), "store"),
         (
             json!({"previous_response_id": "resp_1"}),
             "previous_response_id",

@@ -404,6 +404,8 @@ model_list:
     model_info: {mode: chat, input_cost_per_token: 0.1}
   - model_name: gpt-4o
     litellm_params: {model: openrouter/openai/gpt-4o}
+  - model_name: said
+    litellm_params: {model: openai/gpt-4o, api_base: "https://api.openai.com/v1/"}
   - model_name: a.b/c.d/e
     litellm_params: {model: ollama/qwen3:8b, api_base: "http://localhost:11434"}
   - model_name: az
@@ -419,7 +421,7 @@ general_settings: {master_key: sk-1234, database_url: "postgresql://u:pw@h/db"}
 environment_variables: {REDIS_PASSWORD: hunter3}
 "#;
     let (folder, ended) = import("litellm", text, &[], &[]);
-    let ended = ended.refused(&["4 of 7 models were left out"]);
+    let ended = ended.refused(&["4 of 8 models were left out"]);
     has(
         &ended.stdout,
         &[
@@ -462,6 +464,7 @@ environment_variables: {REDIS_PASSWORD: hunter3}
             "api_key_env: OPENAI_API_KEY",
         ],
     );
+    has(text("said.yaml"), &["api_key_env: OPENAI_API_KEY"]);
     has(
         text("a.b--c.d-e.yaml"),
         &[

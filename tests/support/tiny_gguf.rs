@@ -12,6 +12,7 @@ const HEADS: u32 = 4;
 const VOCABULARY: u64 = 3 + 128 + 1;
 const CONTEXT: u32 = 512;
 const ALIGNMENT: usize = 32;
+const TEMPLATE: &str = "{% for message in messages %}{{ message.content }}\n{% endfor %}";
 
 /// Types of values, as the GGUF specification numbers them.
 const U32: u32 = 4;
@@ -35,12 +36,24 @@ pub fn write(path: &Path, seed: u64) {
 
 /// The whole file.
 pub fn bytes(seed: u64) -> Vec<u8> {
+    with_template(seed, None)
+}
+
+/// The same with a chat template: the messages, one on each line.
+pub fn bytes_for_chat(seed: u64) -> Vec<u8> {
+    with_template(seed, Some(TEMPLATE))
+}
+
+fn with_template(seed: u64, template: Option<&str>) -> Vec<u8> {
     let mut file = File {
         pairs: Vec::new(),
         pair_count: 0,
         tensors: Vec::new(),
     };
     file.describe();
+    if let Some(template) = template {
+        file.word("tokenizer.chat_template", template);
+    }
     file.name_tensors();
     file.finish(seed)
 }

@@ -7,6 +7,9 @@ use crate::render::quantity::{Clock, bytes, later, milliseconds};
 use crate::render::table::{Cell, Column, column, facts, table};
 use crate::style::{Style, Tint, clean};
 
+/// The state of a model whose file cannot be used.
+const BROKEN: &str = "broken";
+
 const COLUMNS: [Column; 8] = [
     column("MODEL").shortens_to(20),
     column("STATE"),
@@ -47,7 +50,7 @@ fn broken_files(views: &[ModelView], style: Style) -> String {
     let line = |view: &ModelView| {
         let error = view.file_error.as_deref()?;
         let instead = match view.state.as_str() {
-            "broken" => "",
+            BROKEN => "",
             _ => " (its last good version is served)",
         };
         let (model, error) = (clean(&view.model), clean(error));
@@ -81,7 +84,7 @@ fn state_tint(state: &str) -> Option<Tint> {
     match state {
         "ready" => Some(Tint::Good),
         "waiting" | "loading" | "draining" => Some(Tint::Warning),
-        "cooling" | "quarantined" | "broken" => Some(Tint::Bad),
+        "cooling" | "quarantined" | BROKEN => Some(Tint::Bad),
         "cold" => Some(Tint::Faint),
         _ => None,
     }
@@ -114,6 +117,9 @@ fn replicas(view: &ModelView) -> String {
 fn memory(view: &ModelView) -> String {
     if view.engine.as_deref() == Some("remote") {
         return "remote".to_owned();
+    }
+    if view.state == BROKEN {
+        return "-".to_owned();
     }
     let held: u64 = view
         .replicas
@@ -165,6 +171,15 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         &tints[..1]
     };
     let mut out = painted(&format!("{model}  {state}"), shown, style);
+    if view.state == BROKEN {
+        let next = "mend the file, then run `admin-client reload`".to_owned();
+        let pairs = [
+            ("file", view.source.clone()),
+            ("what is wrong", view.file_error.clone()),
+            ("what to do", Some(next)),
+        ];
+        return out + &facts(&pairs, style);
+    }
     let from = view
         .priority_from
         .as_deref()
@@ -440,10 +455,9 @@ mod tests {
         );
         let broken = view(json!({"model": "m", "state": "broken", "file_error": error}));
         let text = model(&broken, noon(), Style::PLAIN);
-        assert!(
-            text.contains("file is broken") && text.contains("line 3"),
-            "{text}"
-        );
+        assert!(text.contains("what is wrong") && text.contains("line 3"), "{text}");
+        assert!(text.contains("admin-client reload"), "{text}");
+        assert!(!text.contains("requests waiting"), "{text}");
     }
 
     #[test]

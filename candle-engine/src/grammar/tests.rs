@@ -3,6 +3,7 @@
 use super::*;
 use crate::detokenize::DecodeTokens;
 use crate::files::ModelFiles;
+use crate::tools::{Family, Tool, offered};
 use std::path::Path;
 
 fn demo() -> ModelTokenizer {
@@ -278,4 +279,45 @@ fn a_whole_answer_can_only_end() {
         .collect();
     assert_eq!(tokenizer.decode(&left).as_deref(), Ok(""));
     assert_eq!(left, [2]);
+}
+
+#[test]
+fn a_call_is_held_to_its_schema_wherever_the_answer_makes_one() {
+    let tool = |name: &str, parameters: Value| Tool {
+        name: name.to_owned(),
+        parameters: Some(parameters),
+        strict: true,
+        definition: Value::Null,
+    };
+    let input = json!({"type": "string", "pattern": "^(ab|c[0-9])!$"});
+    let edit = tool(
+        "edit",
+        json!({"type": "object", "properties": {"input": input}, "required": ["input"], "additionalProperties": false}),
+    );
+    let grammar =
+        |parallel| offered(Family::Hermes, &[&edit], parallel, |_| None).expect("a grammar");
+    let call = |input: &str| {
+        format!(
+            "<tool_call>\n{{\"name\": \"edit\", \"arguments\": {{\"input\": \"{input}\"}}}}\n</tool_call>"
+        )
+    };
+    for text in [
+        "Hello, who is < there?".to_owned(),
+        call("ab!"),
+        format!("I edit.\n{}", call("c7!")),
+        format!("{}\n{}\nDone.", call("ab!"), call("c1!")),
+    ] {
+        assert!(takes(&grammar(true), &text), "{text}");
+    }
+    for text in [
+        call("b!"),
+        format!("I edit. {}", call("ab")),
+        "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>".to_owned(),
+        "I call <tool_call> nothing".to_owned(),
+    ] {
+        assert!(!takes(&grammar(true), &text), "{text}");
+    }
+    let two = format!("{}{}", call("ab!"), call("ab!"));
+    assert!(takes(&grammar(true), &two) && !takes(&grammar(false), &two));
+    assert_eq!(offered(Family::Llama, &[&edit], true, |_| None), None);
 }

@@ -1,4 +1,4 @@
-//! Owns the grammar of an answer that must call a tool. Never compiles it.
+//! Owns the grammars of answers that must call a tool, and of those that may. Never compiles them.
 
 use super::{Family, Tool};
 use crate::grammar::{Grammar, quoted, with_options};
@@ -34,6 +34,40 @@ pub(crate) fn required(
         // These have no form for several calls that all their models know.
         Family::Llama | Family::Json => "start: call\n".to_owned(),
     };
+    add_calls(&mut lark, family, tools);
+    Grammar::Lark(lark)
+}
+
+/// An answer in words and calls as the model likes, in which every call is one of these tools with arguments of its schema.
+/// `None` for families in which a call can begin like any other text.
+pub(crate) fn offered(
+    family: Family,
+    tools: &[&Tool],
+    parallel: bool,
+    special: impl Fn(&str) -> Option<u32>,
+) -> Option<Grammar> {
+    if family != Family::Hermes {
+        return None;
+    }
+    let most = if parallel { CALLS_MAX } else { 1 };
+    let (opening, closing) = ("<tool_call>", "</tool_call>");
+    let mut lark = match (special(opening), special(closing)) {
+        // No text can have these.
+        (Some(opening), Some(closing)) => format!(
+            "start: one{{0,{most}}} WORDS?\none: WORDS? <[{opening}]> \"\\n\" call \"\\n\" <[{closing}]>\nWORDS: /(?s:.+)/\n"
+        ),
+        _ => format!(
+            "start: one{{0,{most}}} WORDS?\none: opened \"\\n\" call {}\nopened[suffix={}]: /(?s:.*)/\nWORDS: /(?s:.+)/ & ~/(?s:.*){opening}(?s:.*)/\n",
+            quoted(&format!("\n{closing}")),
+            quoted(opening),
+        ),
+    };
+    add_calls(&mut lark, family, tools);
+    Some(Grammar::Lark(lark))
+}
+
+/// The rule `call`: one of these tools, with arguments of its schema.
+fn add_calls(lark: &mut String, family: Family, tools: &[&Tool]) {
     let names: Vec<String> = (0..tools.len()).map(|nth| format!("call{nth}")).collect();
     // Writing to a string cannot fail.
     let _ = writeln!(lark, "call: {}", names.join(" | "));
@@ -50,5 +84,4 @@ pub(crate) fn required(
             with_options(schema, !tool.strict)
         );
     }
-    Grammar::Lark(lark)
 }

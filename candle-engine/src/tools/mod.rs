@@ -5,7 +5,7 @@ mod enforce;
 mod family;
 mod read;
 
-pub(crate) use enforce::required;
+pub(crate) use enforce::{offered, required};
 pub(crate) use family::Family;
 pub(crate) use read::{Part, ToolReader};
 

@@ -8,6 +8,7 @@ use super::flags::{Flags, Said};
 use super::launch::ServerRecipe;
 use super::lines::{self, Failure, Stage};
 use super::place::{Place, Where};
+use super::reasoning::ReasoningSwitch;
 use super::routes::{Extra, TokenWords};
 use crate::engine_kind::EngineKind;
 use crate::model_file::Sleep;
@@ -69,6 +70,10 @@ pub struct Engine {
     pub extensions: &'static [&'static str],
     /// The same of its embeddings, ranks and scores.
     pub pooling_extensions: &'static [&'static str],
+    /// Whether it can tell the usage with every chunk of a stream (`continuous_usage_stats`).
+    pub continuous_usage: bool,
+    /// How it is told whether and how much a model reasons.
+    pub reasoning: ReasoningSwitch,
     /// The words of its `/rerank`.
     pub rerank: RerankWords,
     /// What it has beside chats and completed texts.

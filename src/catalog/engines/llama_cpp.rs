@@ -11,6 +11,7 @@ use super::engine::{Asks, Engine, Given, Metrics, RerankWords, pair};
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, Stage, by_marks, failure, mark};
 use super::place::Where;
+use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::{Extra, TokenWords};
 use crate::engine_kind::EngineKind;
 
@@ -88,6 +89,7 @@ pub const LLAMA_CPP: Engine = Engine {
         "return_tokens",
         "samplers",
         "t_max_predict_ms",
+        "thinking_budget_tokens",
         "timings_per_token",
         "top_k",
         "top_n_sigma",
@@ -96,6 +98,13 @@ pub const LLAMA_CPP: Engine = Engine {
         "xtc_threshold",
     ],
     pooling_extensions: &["content", "embd_normalize"],
+    continuous_usage: false,
+    reasoning: ReasoningSwitch {
+        effort: EffortField::OfTemplate,
+        template: true,
+        budget: Some("thinking_budget_tokens"),
+        budget_needs: None,
+    },
     rerank: RerankWords::Common,
     routes: &[
         Extra::Embeddings,

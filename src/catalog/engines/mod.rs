@@ -11,6 +11,7 @@ mod launch;
 mod lines;
 mod llama_cpp;
 mod place;
+mod reasoning;
 mod routes;
 mod sglang;
 mod tei;
@@ -28,6 +29,9 @@ pub use flags::{FlagError, Flags, Words};
 pub use launch::ServerRecipe;
 pub use lines::{Failure, FailureClass, Stage};
 pub use place::{Place, PlacedDevice, ServerCommand, Where};
+pub use reasoning::{
+    Effort, EffortField, ReasoningFields, ReasoningSwitch, ReasoningWish, WishPart,
+};
 pub use routes::{Extra, TokenWords};
 
 /// The engines, one row each.

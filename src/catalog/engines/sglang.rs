@@ -11,6 +11,7 @@ use super::engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, pa
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::place::Where;
+use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::{Extra, TokenWords};
 use crate::engine_kind::EngineKind;
 use crate::model_file::Sleep;
@@ -75,6 +76,12 @@ pub const SGLANG: Engine = Engine {
         "top_k",
     ],
     pooling_extensions: &["messages"],
+    continuous_usage: true,
+    reasoning: ReasoningSwitch {
+        effort: EffortField::Common,
+        template: true,
+        ..ReasoningSwitch::NONE
+    },
     rerank: RerankWords::Common,
     routes: &[
         Extra::Embeddings,

@@ -7,6 +7,7 @@ use super::engine::{Asks, Beside, Engine, Given, RerankWords, pair, port_beside}
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::place::Where;
+use super::reasoning::ReasoningSwitch;
 use super::routes::{Extra, TokenWords};
 use crate::engine_kind::EngineKind;
 
@@ -57,6 +58,8 @@ pub const TEI: Engine = Engine {
         "truncate",
         "truncation_direction",
     ],
+    continuous_usage: false,
+    reasoning: ReasoningSwitch::NONE,
     rerank: RerankWords::Tei,
     routes: &[Extra::Embeddings, Extra::Rerank],
     tokens: TokenWords::Vllm,

@@ -10,6 +10,7 @@ use super::engine::{Asks, Beside, Engine, Given, Metrics, RerankWords, pair, por
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::place::Where;
+use super::reasoning::ReasoningSwitch;
 use super::routes::TokenWords;
 use crate::engine_kind::EngineKind;
 use crate::engine_kind::GPU_OVERHEAD;
@@ -61,6 +62,8 @@ pub const TGI: Engine = Engine {
         "top_k",
     ],
     pooling_extensions: &[],
+    continuous_usage: false,
+    reasoning: ReasoningSwitch::NONE,
     rerank: RerankWords::Common,
     routes: &[],
     tokens: TokenWords::Vllm,

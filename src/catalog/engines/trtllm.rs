@@ -10,6 +10,7 @@ use super::engine::{Asks, Engine, Given, RerankWords, pair};
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::place::Where;
+use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::TokenWords;
 use crate::engine_kind::EngineKind;
 
@@ -68,6 +69,12 @@ pub const TRTLLM: Engine = Engine {
         "use_beam_search",
     ],
     pooling_extensions: &[],
+    continuous_usage: true,
+    reasoning: ReasoningSwitch {
+        effort: EffortField::Common,
+        template: true,
+        ..ReasoningSwitch::NONE
+    },
     rerank: RerankWords::Common,
     routes: &[],
     tokens: TokenWords::Vllm,

@@ -9,6 +9,7 @@ use super::engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, lo
 use super::flags::{Flags, Spelling, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::place::Where;
+use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::{Extra, TokenWords};
 use super::vllm_flags::{BARRED, GROUPS, WARNED};
 use crate::engine_kind::EngineKind;
@@ -101,6 +102,14 @@ pub const VLLM: Engine = Engine {
         "truncate_prompt_tokens",
         "use_activation",
     ],
+    continuous_usage: true,
+    reasoning: ReasoningSwitch {
+        effort: EffortField::Common,
+        template: true,
+        budget: Some("thinking_token_budget"),
+        // Without it the request is refused.
+        budget_needs: Some("reasoning_config"),
+    },
     rerank: RerankWords::Common,
     routes: &[
         Extra::Embeddings,

@@ -16,7 +16,7 @@ use crate::inference::request::hub_registration;
 use crate::inference::request::shape::may_be_a_tree;
 use crate::openapi::AdminErrors;
 use crate::state::App;
-use catalog::CatalogError;
+use catalog::{CatalogError, Source};
 use controller::ChangeError;
 use pool::{Command, Outcome, OverrideChange, Priority, Time};
 use reading::UniqueEntries;
@@ -25,7 +25,6 @@ use reading::UniqueEntries;
 #[into_params(parameter_in = Query)]
 pub struct ListQuery {
     /// Only this model, by its name or an alias.
-    #[param(example = "tiny-chat")]
     model: Option<String>,
 }
 
@@ -43,6 +42,22 @@ pub struct OneQuery {
     /// The model's name or an alias.
     #[param(example = "tiny-chat")]
     pub model: String,
+}
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RegisterQuery {
+    /// Instead of a body: a model of the hub by its name there, optionally with the quantization of a GGUF file, such as
+    /// `org/small-GGUF:Q4_K_M`.
+    model: Option<String>,
+}
+
+impl Strict for RegisterQuery {
+    fn read(fields: &mut Fields) -> Result<RegisterQuery, Failure> {
+        Ok(RegisterQuery {
+            model: fields.text("model")?,
+        })
+    }
 }
 
 impl Strict for OneQuery {
@@ -72,11 +87,14 @@ impl Strict for ModelPatch {
     }
 }
 
-/// List models
+/// List the catalogue
 ///
-/// All models of the catalogue with their replicas, or one of them.
+/// All models with their replicas, priorities and states, or one of them. A model whose file cannot be used is `broken`,
+/// with the error in `file_error`; if its last good version is served, it has its own state and the error.
+///
+/// Administrators only.
 #[utoipa::path(
-    get, path = "/admin/models", tag = "models", operation_id = "list_models", security(("admin_key" = [])),
+    get, path = "/admin/models", tag = "admin: models", operation_id = "list_catalogue", security(("admin_key" = [])),
     params(ListQuery),
     responses(
         (status = 200, description = "The models by name", body = ModelList, example = json!({"models": [{
@@ -103,21 +121,32 @@ pub async fn list(
     Params(query): Params<ListQuery>,
 ) -> Result<Json<ModelList>, Failure> {
     let Some(name) = query.model else {
-        return Ok(Json(ModelList::of(&app.handle.snapshot())));
+        let list = ModelList::of(&app.handle.snapshot());
+        let list = list.with_broken(&app.handle.broken(), &served_by(&app));
+        return Ok(Json(list));
     };
-    let route = known(&app, &name)?;
+    let found = match app.handle.broken_model(&name) {
+        Some(broken) => ModelView::of_broken(&broken),
+        None => view(&app, &known(&app, &name)?.entry.name)?,
+    };
     Ok(Json(ModelList {
-        models: vec![view(&app, &route.entry.name)?],
+        models: vec![found],
     }))
 }
 
 /// Register a model
 ///
-/// Takes a model file's content as JSON. The model is kept over restarts until it is removed; one that
-/// was registered before is replaced. Models that come from a file cannot be replaced.
+/// The body is the content of a model file, as JSON. The model survives restarts until it is removed. It replaces a model of the
+/// same name that was registered before. A model that comes from a file cannot be replaced.
+///
+/// With `model` and no body, a model of the hub is looked up there and registered, unless it is registered already. Its engine
+/// is the one that `model_reference.json` or `catalog.unknown_engine` names.
+///
+/// Administrators only.
 #[utoipa::path(
-    put, path = "/admin/models", tag = "models", operation_id = "register_model", security(("admin_key" = [])),
-    request_body(content = Object, description = "The model's document, in the form of the model files",
+    put, path = "/admin/models", tag = "admin: models", operation_id = "register_model", security(("admin_key" = [])),
+    params(RegisterQuery),
+    request_body(content = Option<Object>, description = "The model's document, in the form of the model files",
         example = json!({
         "engine_config": {"model_id": "org/my-model", "type": "CommandEngine",
             "command": ["vllm", "serve", "org/my-model", "--port", "{{ port }}"]},
@@ -140,10 +169,27 @@ pub async fn list(
 pub async fn register(
     State(app): State<App>,
     admin: Admin,
+    Params(query): Params<RegisterQuery>,
     request: Request,
 ) -> Result<Json<ModelView>, Failure> {
     hub_registration::may_register(&app)?;
     let body = whole(request, &app).await?;
+    if let Some(name) = query.model {
+        if !body.trim_ascii().is_empty() {
+            let message = "give a document in the body, or the name of a model of the hub in `model`, and not both";
+            return Err(Failure::invalid("model".to_owned(), message));
+        }
+        let route = match app.handle.route(&name) {
+            Some(route) => route,
+            None => hub_registration::of_administrator(&app, &name).await?,
+        };
+        tracing::info!(
+            admin = admin.name,
+            model = name,
+            "model of the hub registered"
+        );
+        return view(&app, &route.entry.name).map(Json);
+    }
     let document = app.reading.run(body.len(), move || document(&body)).await?;
     let name = document
         .pointer("/engine_config/model_id")
@@ -163,9 +209,11 @@ pub async fn register(
 
 /// Change a model's priority, keep-hot time or lease
 ///
-/// What is absent stays as it is, null clears. Kept over restarts at the moment of the answer.
+/// A missing field stays as it is; null clears it. The change survives restarts from the moment of the answer.
+///
+/// Administrators only.
 #[utoipa::path(
-    patch, path = "/admin/models", tag = "models", operation_id = "change_model", security(("admin_key" = [])),
+    patch, path = "/admin/models", tag = "admin: models", operation_id = "change_model", security(("admin_key" = [])),
     params(OneQuery),
     request_body(content = ModelPatch, examples(
         ("lease" = (summary = "Always-hot for two hours", value = json!({"priority": 2, "lease": "2h"}))),
@@ -208,10 +256,12 @@ pub async fn change(
 
 /// Remove a registered model
 ///
-/// Its replicas drain. A model that comes from a file goes when the file is removed and reloaded.
+/// Its replicas drain and stop. To remove a model that comes from a file, remove the file and reload.
+///
+/// Administrators only.
 #[utoipa::path(
-    delete, path = "/admin/models", tag = "models", operation_id = "remove_model", security(("admin_key" = [])),
-    params(OneQuery),
+    delete, path = "/admin/models", tag = "admin: models", operation_id = "remove_model", security(("admin_key" = [])),
+    params(("model" = String, Query, description = "The model's name or an alias.", example = "org/my-model")),
     responses(
         (status = 200, description = "The model is removed", body = RemoveAnswer,
             example = json!({"model": "org/my-model", "removed": true})),
@@ -223,6 +273,17 @@ pub async fn remove(
     admin: Admin,
     Params(query): Params<OneQuery>,
 ) -> Result<Json<RemoveAnswer>, Failure> {
+    if let Some(broken) = app.handle.broken_model(&query.model)
+        && broken.source == Source::Registered
+    {
+        let model = broken.name;
+        app.handle.remove(&model).await?;
+        tracing::info!(admin = admin.name, model, "model removed");
+        return Ok(Json(RemoveAnswer {
+            model,
+            removed: true,
+        }));
+    }
     let route = known(&app, &query.model)?;
     let model = route.entry.name.clone();
     if route.entry.adapter(&query.model).is_some() {
@@ -241,7 +302,20 @@ pub async fn remove(
 }
 
 fn view(app: &App, name: &str) -> Result<ModelView, Failure> {
-    dto::find(&app.handle.snapshot(), name).ok_or_else(|| not_served(name))
+    let found = dto::find(&app.handle.snapshot(), name).ok_or_else(|| not_served(name))?;
+    let list = ModelList {
+        models: vec![found],
+    };
+    let list = list.with_broken(&app.handle.broken(), &served_by(app));
+    let mut models = list.models.into_iter();
+    models
+        .find(|it| it.model == name)
+        .ok_or_else(|| not_served(name))
+}
+
+/// The model that serves a name, which may be an alias or an adapter.
+fn served_by(app: &App) -> impl Fn(&str) -> Option<String> {
+    move |name: &str| Some(app.handle.route(name)?.entry.name.clone())
 }
 
 /// A JSON object, no key of which is given twice.

@@ -6,12 +6,24 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chunk {
     pub text: String,
+    /// What the model thought before it answered, where the engine tells it apart.
+    pub reasoning: String,
     pub calls: Vec<CallPiece>,
     /// OpenAI's `finish_reason`.
     pub finish: Option<String>,
     /// The stop sequence that was met, where the engine says so.
     pub stopped_by: Option<String>,
     pub usage: Option<Tokens>,
+    /// Of the tokens of this chunk, as OpenAI's chat has them.
+    pub logprobs: Vec<Value>,
+    pub timings: Option<Timings>,
+}
+
+/// What the engine itself measured, in milliseconds (llama-server).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Timings {
+    pub prompt_ms: f64,
+    pub predicted_ms: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,19 +62,45 @@ impl Chunk {
         let text = |name: &str| said.get(name).and_then(Value::as_str);
         let calls = said.get("tool_calls").and_then(Value::as_array);
         let calls = calls.into_iter().flatten().zip(0..);
+        // A completed text has no message around it.
+        let completed = choice.get("text").and_then(Value::as_str);
+        let logprobs = choice.get("logprobs").and_then(|it| it.get("content"));
         Chunk {
             // A refusal is what the model said, too.
-            text: [text("content"), text("refusal")]
+            text: [text("content"), text("refusal"), completed]
                 .into_iter()
                 .flatten()
                 .collect(),
+            // Engines have two names for it, and some send both.
+            reasoning: text("reasoning_content")
+                .or(text("reasoning"))
+                .unwrap_or_default()
+                .to_owned(),
             calls: calls
                 .map(|(call, nth)| CallPiece::read(call, nth))
                 .collect(),
             finish: text_in(&choice, "finish_reason"),
             stopped_by: text_in(&choice, "stop_reason"),
             usage: chunk.get("usage").and_then(Tokens::read),
+            logprobs: logprobs
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default(),
+            timings: chunk.get("timings").and_then(Timings::read),
         }
+    }
+}
+
+impl Timings {
+    fn read(timings: &Value) -> Option<Timings> {
+        let milliseconds = |name: &str| {
+            let number = timings.get(name).and_then(Value::as_f64)?;
+            (number.is_finite() && number >= 0.0).then_some(number)
+        };
+        Some(Timings {
+            prompt_ms: milliseconds("prompt_ms")?,
+            predicted_ms: milliseconds("predicted_ms")?,
+        })
     }
 }
 
@@ -130,5 +168,19 @@ mod tests {
             Chunk::of_event(&json!({"choices": [], "usage": null})),
             Chunk::default()
         );
+    }
+
+    #[test]
+    fn thoughts_log_probabilities_and_measured_times_are_read_where_they_are() {
+        let event = json!({"choices": [{"delta": {"reasoning_content": "hm", "reasoning": "hm"},
+            "logprobs": {"content": [{"token": "a", "logprob": -1.0}]}}],
+            "timings": {"prompt_ms": 1.5, "predicted_ms": 2.0}});
+        let read = Chunk::of_event(&event);
+        assert_eq!((read.reasoning.as_str(), read.logprobs.len()), ("hm", 1));
+        assert_eq!(read.timings.unwrap().prompt_ms, 1.5);
+        let text =
+            json!({"choices": [{"text": "b", "logprobs": null}], "timings": {"prompt_ms": -1}});
+        let read = Chunk::of_answer(&text);
+        assert_eq!((read.text.as_str(), read.timings), ("b", None));
     }
 }

@@ -2,17 +2,28 @@
 //! event, is told in them again. What is here converts; it finds no model and sends nothing.
 
 pub(super) mod anthropic;
+mod chat;
 mod chunk;
+mod custom;
+mod grammar;
+mod lark;
+pub(super) mod ollama;
+mod reasoning;
 pub(super) mod responses;
-mod taken;
+mod seal;
+pub(super) mod taken;
 mod translation;
 
 use axum::body::Bytes;
 use serde_json::{Value, json};
 
 use self::chunk::Chunk;
-pub(super) use self::taken::Taken;
-use self::translation::{Tell, TranslatedRequest, error_in};
+pub(super) use self::reasoning::ReasoningRequest;
+pub(super) use self::seal::Sealer;
+pub use self::seal::{Seal, SealError};
+pub(super) use self::taken::{Taken, refuse_unknown};
+use self::translation::Tell;
+pub(super) use self::translation::{Hints, Reading, TranslatedRequest, error_in};
 use crate::error::Failure;
 use crate::inference::answer::as_chat::AsChat;
 use crate::inference::answer::events::data_of;
@@ -26,20 +37,34 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// `now_seconds`: the Unix time, for answers that tell it.
-    pub fn read(self, body: Bytes, now_seconds: u64) -> Result<TranslatedRequest<Teller>, Failure> {
+    /// Whether [`Dialect::read`] reads the whole body, which takes time and memory.
+    pub fn reads(self, body: &[u8]) -> bool {
         match self {
-            Dialect::OpenAi => Ok(TranslatedRequest {
-                body,
-                teller: Teller::Plain,
-                ignored: Vec::new(),
-            }),
+            Dialect::OpenAi => chat::may_be_custom(body),
+            Dialect::Anthropic | Dialect::Responses => true,
+        }
+    }
+
+    pub fn read(
+        self,
+        body: Bytes,
+        reading: &Reading,
+    ) -> Result<TranslatedRequest<Teller>, Failure> {
+        match self {
+            Dialect::OpenAi => {
+                let read = chat::read(body)?;
+                let teller = |calls: Option<chat::CustomCalls>| match calls {
+                    None => Teller::Plain,
+                    Some(calls) => Teller::Custom(Box::new(calls)),
+                };
+                Ok(read.with(teller))
+            }
             Dialect::Anthropic => {
-                let read = anthropic::read(&body)?;
+                let read = anthropic::read(&body, reading)?;
                 Ok(read.with(|it| Teller::Anthropic(Box::new(it))))
             }
             Dialect::Responses => {
-                let read = responses::read(&body, now_seconds)?;
+                let read = responses::read(&body, reading)?;
                 Ok(read.with(|it| Teller::Responses(Box::new(it))))
             }
         }
@@ -51,8 +76,11 @@ impl Dialect {
 pub(super) enum Teller {
     /// OpenAI's chat, as it is.
     Plain,
+    /// The same, where functions stand for custom tools.
+    Custom(Box<chat::CustomCalls>),
     Anthropic(Box<anthropic::Message>),
     Responses(Box<responses::Response>),
+    Ollama(Box<ollama::Answer>),
 }
 
 impl Teller {
@@ -60,23 +88,72 @@ impl Teller {
     pub fn whole(self, answer: Value) -> Result<Value, Failure> {
         match self {
             Teller::Plain => Ok(answer),
+            Teller::Custom(calls) => Ok(calls.whole(answer)),
             Teller::Anthropic(message) => message.whole(Chunk::of_answer(&answer)),
             Teller::Responses(response) => response.whole(Chunk::of_answer(&answer)),
+            Teller::Ollama(told) => told.whole(Chunk::of_answer(&answer)),
+        }
+    }
+
+    /// The request has its seat.
+    pub fn seated(&self) {
+        if let Teller::Ollama(told) = self {
+            told.seated();
+        }
+    }
+
+    /// The engine has begun to answer.
+    pub fn begun(&self) {
+        if let Teller::Ollama(told) = self {
+            told.begun();
+        }
+    }
+
+    /// A comment of the pool, which keeps a stream alive in which there is nothing to say yet.
+    pub fn comment(&self, comment: String) -> String {
+        match self {
+            Teller::Ollama(_) => ollama::PAUSE.to_owned(),
+            // Its clients know pings, and some take comments for silence.
+            Teller::Anthropic(_) => comment + anthropic::PING,
+            _ => comment,
+        }
+    }
+
+    /// What is sent while a model that has its request is silent; none where the client would take it for an answer, or
+    /// hears the engine's own.
+    pub fn pause(&self) -> Option<&'static str> {
+        match self {
+            Teller::Anthropic(_) => Some(anthropic::PING),
+            Teller::Responses(_) => Some(": waiting for the model\n\n"),
+            Teller::Plain | Teller::Custom(_) | Teller::Ollama(_) => None,
+        }
+    }
+
+    /// The type of a stream.
+    pub fn stream_type(&self) -> &'static str {
+        match self {
+            Teller::Ollama(_) => ollama::STREAM_TYPE,
+            _ => "text/event-stream",
         }
     }
 
     fn told(&mut self) -> Option<&mut dyn Tell> {
         match self {
-            Teller::Plain => None,
+            Teller::Plain | Teller::Custom(_) => None,
             Teller::Anthropic(message) => Some(message.as_mut()),
             Teller::Responses(response) => Some(response.as_mut()),
+            Teller::Ollama(told) => Some(told.as_mut()),
         }
     }
 }
 
 fn retold(teller: &mut dyn Tell, event: Vec<u8>) -> Vec<u8> {
     let Some(data) = data_of(&event) else {
-        return event;
+        return if teller.has_comments() {
+            event
+        } else {
+            Vec::new()
+        };
     };
     let mut told = String::new();
     if data == b"[DONE]" {
@@ -114,10 +191,18 @@ impl Telling {
             Some(chat) => chat.event(event),
             None => event,
         };
+        if let Teller::Custom(calls) = &mut self.teller {
+            return calls.event(event);
+        }
         match self.teller.told() {
             Some(teller) => retold(teller, event),
             None => event,
         }
+    }
+
+    /// What is sent while the model is silent.
+    pub fn pause(&self) -> Option<&'static str> {
+        self.teller.pause()
     }
 
     /// Whether [`Telling::event`] does anything.

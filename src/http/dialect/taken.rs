@@ -67,6 +67,8 @@ impl Taken {
 
     /// `null` is the same as absent.
     pub fn take(&mut self, name: &str) -> Option<Value> {
+        #[cfg(test)]
+        tests::note(self.path(name));
         // Null in its place: to close the gap would move all fields behind it.
         let value = self.fields.get_mut(name).map(Value::take);
         value.filter(|it| !it.is_null())
@@ -114,6 +116,17 @@ impl Taken {
         }
     }
 
+    /// A whole number from 0 to `most`.
+    pub fn count_from_0(&mut self, name: &str, most: u64) -> Result<Option<u64>, Failure> {
+        let Some(value) = self.take(name) else {
+            return Ok(None);
+        };
+        match value.as_u64().filter(|count| *count <= most) {
+            Some(count) => Ok(Some(count)),
+            None => Err(self.wrong(name, &format!("a whole number from 0 to {most}"))),
+        }
+    }
+
     pub fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, Failure> {
         match self.take(name) {
             None => Ok(None),
@@ -127,6 +140,22 @@ impl Taken {
         self.take(name)
             .map(|value| Taken::of(at, value))
             .transpose()
+    }
+
+    /// One of these words.
+    pub fn one_of(
+        &mut self,
+        name: &str,
+        words: &[&'static str],
+    ) -> Result<Option<&'static str>, Failure> {
+        let Some(value) = self.take(name) else {
+            return Ok(None);
+        };
+        let found = words.iter().find(|word| value == **word);
+        match found {
+            Some(word) => Ok(Some(word)),
+            None => Err(self.wrong(name, &format!("one of {}", words.join(", ")))),
+        }
     }
 
     /// A field that cannot be honoured; values that ask for nothing pass.
@@ -154,22 +183,50 @@ impl Taken {
         Failure::invalid(path.clone(), format!("`{path}` is required"))
     }
 
+    /// The names of what is left and asks for something.
+    pub fn left(self) -> Vec<String> {
+        let left = self.fields.iter().filter(|(_, value)| asks(value));
+        left.map(|(name, _)| self.path(name)).collect()
+    }
+
+    /// The paths of what nobody took.
+    pub fn unknown(&self) -> Vec<String> {
+        let left = self.fields.iter().filter(|(_, value)| !value.is_null());
+        left.map(|(name, _)| self.path(name)).collect()
+    }
+
     /// What is left nobody knows.
     pub fn finish(self) -> Result<(), Failure> {
-        let left = self.fields.iter().filter(|(_, value)| !value.is_null());
-        let mut left = left.map(|(name, _)| self.path(name));
-        let names: Vec<String> = left.by_ref().take(NAMED_MAX).collect();
-        let Some(first) = names.first() else {
-            return Ok(());
-        };
-        let more = match left.count() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        Err(Failure::invalid(
-            first.clone(),
-            format!("unknown field: {}{more}; remove it", names.join(", ")),
-        ))
+        refuse_unknown(&self.unknown())
+    }
+}
+
+/// Refuses fields that nobody knows, by their names.
+pub(crate) fn refuse_unknown(left: &[String]) -> Result<(), Failure> {
+    let Some(first) = left.first() else {
+        return Ok(());
+    };
+    let named = &left[..left.len().min(NAMED_MAX)];
+    let more = match left.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let mut failure = Failure::invalid(
+        first.clone(),
+        format!("unknown field: {}{more}; remove it", named.join(", ")),
+    );
+    failure.body.error.code = Some("unknown_parameter");
+    Err(failure)
+}
+
+/// Whether a value is more than nothing.
+fn asks(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
     }
 }
 
@@ -178,9 +235,30 @@ fn wrong(path: &str, wanted: &str) -> Failure {
 }
 
 #[cfg(test)]
+pub(crate) use tests::asked_during;
+
+#[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
     use super::*;
     use serde_json::json;
+
+    thread_local! {
+        static ASKED: RefCell<BTreeSet<String>> = RefCell::default();
+    }
+
+    pub(super) fn note(path: String) {
+        ASKED.with_borrow_mut(|asked| asked.insert(path));
+    }
+
+    /// The paths of the fields that are looked for while `work` runs.
+    pub(crate) fn asked_during(work: impl FnOnce()) -> BTreeSet<String> {
+        ASKED.take();
+        work();
+        ASKED.take()
+    }
 
     #[test]
     fn what_is_wrong_missing_or_unknown_is_named_by_its_whole_path() {
@@ -195,6 +273,14 @@ mod tests {
         assert!(failure.body.error.message.contains("messages[2].x"));
         assert!(Taken::of("z", json!([])).is_err());
         assert!(Taken::body(b"[]").is_err());
+    }
+
+    #[test]
+    fn what_is_left_is_named_where_it_asks_for_something() {
+        let value = json!({"a": 1, "b": false, "c": "", "d": [], "e": {}, "f": null, "g": "x"});
+        let mut taken = Taken::of("options", value).unwrap();
+        taken.take("a");
+        assert_eq!(taken.left(), ["options.g"]);
     }
 
     #[test]

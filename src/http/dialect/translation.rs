@@ -1,10 +1,47 @@
-//! What both dialects need: a request in OpenAI's form, and how its answer is written in the client's.
+//! What all dialects need: a request in OpenAI's form, and how its answer is written in the client's.
 
 use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::chunk::Chunk;
+use super::reasoning::ReasoningRequest;
+use super::seal::Sealer;
 use crate::error::Failure;
+use controller::Keep;
+
+/// What a dialect needs beside the request itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    /// The Unix time, for answers that have one.
+    pub now_seconds: u64,
+    pub sealer: Sealer,
+}
+
+/// What a request says that its chat does not, as the model's engine must be known for it.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    pub reasoning: ReasoningRequest,
+    /// Top-level fields that the client's API does not have.
+    pub unknown: Vec<String>,
+    /// Fields of the chat, and what the client calls them.
+    pub names: Vec<(&'static str, &'static str)>,
+}
+
+/// Names of what has no effect, each once. All of them come from lists of this program.
+#[derive(Debug, Default)]
+pub(crate) struct Ignored(Vec<String>);
+
+impl Ignored {
+    pub fn add(&mut self, name: impl AsRef<str> + Into<String>) {
+        if !self.0.iter().any(|known| known == name.as_ref()) {
+            self.0.push(name.into());
+        }
+    }
+
+    pub fn names(self) -> Vec<String> {
+        self.0
+    }
+}
 
 /// A request in OpenAI's form, and what writes its answer.
 #[derive(Debug)]
@@ -13,6 +50,9 @@ pub struct TranslatedRequest<T> {
     pub teller: T,
     /// Fields that were sent and have no effect.
     pub ignored: Vec<String>,
+    pub hints: Hints,
+    /// How long the request keeps its replica, if it says so.
+    pub keep: Option<Keep>,
 }
 
 impl<T> TranslatedRequest<T> {
@@ -21,6 +61,8 @@ impl<T> TranslatedRequest<T> {
             body: self.body,
             teller: teller(self.teller),
             ignored: self.ignored,
+            hints: self.hints,
+            keep: self.keep,
         }
     }
 }
@@ -32,6 +74,10 @@ pub trait Tell {
     fn end(&mut self, told: &mut String);
     /// Nothing more comes, and why. The error is OpenAI's object.
     fn failed(&mut self, error: &Value, told: &mut String);
+    /// Whether the client's stream has a form for comments.
+    fn has_comments(&self) -> bool {
+        true
+    }
 }
 
 /// The error object of a body that an engine answered; whatever else it said becomes its message.

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::values::{Needs, Share, at, shares};
 use super::weights::WeightsView;
+use catalog::BrokenModel;
 use config::Provider;
 use controller::{ModelFacts, Snapshot};
 use pool::{Bytes, Override, Priority, ReplicaId, ReplicaState, Span};
@@ -22,15 +23,20 @@ pub struct ModelView {
     #[schema(example = "tiny-chat")]
     pub model: String,
     pub aliases: Vec<String>,
-    /// `candle`, `command` or `remote`, which somebody else runs; `unknown` for a model that has left the catalogue and still drains.
+    /// `candle`, `command` or `remote`, which somebody else runs; `unknown` for a model that has left the catalogue and still drains,
+    /// and for one whose file is broken.
     #[schema(example = "candle")]
     pub engine: &'static str,
     /// The model's file, or `registered`, or `removed`.
     #[schema(example = "config/models/tiny-chat.yaml")]
     pub source: String,
-    /// `cold`, `waiting`, `loading`, `ready`, `draining`, `cooling` or `quarantined`.
+    /// `cold`, `waiting`, `loading`, `ready`, `draining`, `cooling` or `quarantined`; `broken` if its file cannot be used
+    /// and it is not served.
     #[schema(example = "ready")]
     pub state: &'static str,
+    /// What is wrong with the model's file. Unless the state is `broken`, its last good version is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_error: Option<String>,
     pub priority: u32,
     /// Where the priority comes from (P1): `override`, `file`, `reference` or `default`.
     #[schema(example = "file")]
@@ -173,6 +179,30 @@ impl ModelList {
     }
 }
 
+impl ModelList {
+    /// With the models whose files are broken. `served_by` tells the model that serves a name.
+    pub fn with_broken(
+        mut self,
+        broken: &[BrokenModel],
+        served_by: &dyn Fn(&str) -> Option<String>,
+    ) -> ModelList {
+        for broken in broken {
+            if !broken.serves_last_good {
+                self.models.push(ModelView::of_broken(broken));
+                continue;
+            }
+            let name = served_by(&broken.name);
+            let mut models = self.models.iter_mut();
+            if let Some(served) = models.find(|it| Some(&it.model) == name.as_ref()) {
+                served.file_error = Some(broken.error.clone());
+            }
+        }
+        self.models
+            .sort_by(|one, other| one.model.cmp(&other.model));
+        self
+    }
+}
+
 /// The model of this name, not alias.
 pub fn find(snapshot: &Arc<Snapshot>, name: &str) -> Option<ModelView> {
     snapshot
@@ -181,6 +211,42 @@ pub fn find(snapshot: &Arc<Snapshot>, name: &str) -> Option<ModelView> {
 }
 
 impl ModelView {
+    /// A model whose file cannot be used: nothing but its name and the error is known.
+    pub fn of_broken(broken: &BrokenModel) -> ModelView {
+        ModelView {
+            model: broken.name.clone(),
+            aliases: Vec::new(),
+            engine: "unknown",
+            source: broken.source.to_string(),
+            state: "broken",
+            file_error: Some(broken.error.clone()),
+            priority: 0,
+            priority_from: "default",
+            always_hot: false,
+            keep_hot_ms: 0,
+            over: None,
+            wished_replicas: 0,
+            replicas: Vec::new(),
+            weights: None,
+            waiting: 0,
+            needs: Needs {
+                devices: 0,
+                bytes_per_device: 0,
+                source: "estimate",
+            },
+            estimated_bytes_per_device: None,
+            learned: Vec::new(),
+            load_times: Vec::new(),
+            failures: 0,
+            last_failure: None,
+            cooling_until_at: None,
+            load_ms_expected: 0,
+            requests_total: 0,
+            last_used_at: None,
+            warnings: Vec::new(),
+        }
+    }
+
     pub fn of(model: &pool::ModelView, snapshot: &Snapshot) -> ModelView {
         let facts = snapshot.models.get(&model.model);
         let entry = facts.map(|facts| &facts.entry);
@@ -194,6 +260,7 @@ impl ModelView {
             engine: entry.map_or("unknown", |entry| entry.recipe.engine()),
             source: entry.map_or_else(|| "removed".to_owned(), |entry| entry.source.to_string()),
             state: model.state.name(),
+            file_error: None,
             priority: model.priority.0,
             priority_from: facts.map_or("default", from),
             always_hot: model.protected,

@@ -101,6 +101,11 @@ impl Tls {
     }
 }
 
+/// Whether the files can be used. Nothing is served with them.
+pub fn check_tls(files: &TlsFiles) -> Result<(), TlsError> {
+    read(files).map(|_| ())
+}
+
 fn read(files: &TlsFiles) -> Result<Arc<CertifiedKey>, TlsError> {
     let bad = |key: &'static str, path: &Path, why: String| TlsError::File {
         key,

@@ -9,6 +9,7 @@ use axum::response::Response;
 
 use crate::auth::User;
 use crate::auth::sight::Sight;
+use crate::dialect::{Reading, Sealer};
 use crate::error::Failure;
 use crate::inference::request::failed::{Failed, told};
 use crate::state::App;
@@ -95,6 +96,14 @@ impl RequestContext {
         }
     }
 
+    /// What reads the request in the words of its API.
+    pub fn reading(&self, app: &App) -> Reading {
+        Reading {
+            now_seconds: self.asked.0 / 1000,
+            sealer: Sealer::new(Arc::clone(&app.seal), self.user.key),
+        }
+    }
+
     pub fn patience(&self) -> Deadlines {
         self.patience.as_ref().copied().unwrap_or_default()
     }
@@ -153,6 +162,15 @@ pub(crate) fn allowed(app: &App, user: &User, name: &str, entry: &Entry) -> Resu
     match user.sight.may_use(entry, name) {
         true => Ok(()),
         false => Err(Failure::unknown_model(name, &closest(app, user, name))),
+    }
+}
+
+/// Why there is no model of this name: its file is broken, or there is none.
+pub(crate) fn unknown(app: &App, user: &User, name: &str) -> Failure {
+    let broken = app.handle.broken_model(name);
+    match broken.filter(|_| user.sight.has(name)) {
+        Some(_) => Failure::broken_model(name),
+        None => Failure::unknown_model(name, &closest(app, user, name)),
     }
 }
 

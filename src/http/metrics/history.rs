@@ -174,6 +174,7 @@ fn reason(words: &str) -> &'static str {
     let rules = [
         ("preempted by ", "preempted"),
         ("its turn ", "turn"),
+        ("yields after ", "yielded"),
         ("forced out ", "forced"),
     ];
     rules
@@ -222,6 +223,13 @@ mod tests {
             ),
             "turn"
         );
+        let yielded = StopReason::Yielded {
+            by: by(),
+            idle: Span(1),
+            own: Priority(1),
+            priority: Priority(0),
+        };
+        assert_eq!(reason(&yielded.to_string()), "yielded");
         assert_eq!(
             reason(
                 &StopReason::Forced {

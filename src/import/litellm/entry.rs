@@ -123,7 +123,11 @@ impl Reader<'_> {
                 ));
             }
         };
-        let variable = self.key_variable(&wanted, &params, provider.key)?;
+        // LiteLLM reads the provider's variable; a server of one's own hardly wants that key.
+        let of_provider = provider
+            .key
+            .filter(|_| Some(url.as_str()) == provider.url || params.get("api_key").is_some());
+        let variable = self.key_variable(&wanted, &params, of_provider)?;
 
         let name = self.names.take(&wanted);
         if name != wanted {
@@ -179,9 +183,7 @@ impl Reader<'_> {
         of_provider: Option<&'static str>,
     ) -> Result<Option<String>, Problem> {
         let Some(key) = params.text("api_key")? else {
-            // LiteLLM reads it from there, and sends requests to servers of one's own without it.
-            let is_own = params.get("api_base").is_some() || params.get("base_url").is_some();
-            return Ok(of_provider.filter(|_| !is_own).map(str::to_owned));
+            return Ok(of_provider.map(str::to_owned));
         };
         if let Some(variable) = key.strip_prefix(VARIABLE) {
             return Ok(Some(variable.to_owned()));

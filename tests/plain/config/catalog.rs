@@ -124,8 +124,10 @@ fn the_examples_of_the_manual_load() {
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap())
         .collect();
+    let demo = repository("demo").display().to_string();
     for (index, example) in examples.iter().enumerate() {
-        world.file(&format!("{index}.yaml"), example);
+        let example = example.replace("../../demo", &demo);
+        world.file(&format!("{index}.yaml"), &example);
     }
     let reference = manual
         .split("```json\n")

@@ -209,14 +209,14 @@ fn a_number_out_of_range_is_refused_with_its_key_and_what_is_allowed() {
 fn a_value_of_the_wrong_type_is_refused_with_its_key() {
     assert_has(
         &refusal(&candle(&[("pool_config.priority", json!("high"))])),
-        &["`priority`", "high"],
+        &["pool_config.priority", "high", "whole number"],
     );
     assert_has(
         &refusal(&candle(&[("pool_config.keep_hot", json!(600))])),
-        &["`keep_hot`", "10m"],
+        &["pool_config.keep_hot", "10m"],
     );
     assert_has(&refusal(&json!({})), &["`engine_config` is missing"]);
-    assert_has(&refusal(&json!([1])), &["invalid type"]);
+    assert_has(&refusal(&json!([1])), &["the document", "an object of keys"]);
 }
 
 #[test]

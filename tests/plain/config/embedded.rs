@@ -26,7 +26,7 @@ fn the_embedded_engines_own_options_are_read_and_their_mistakes_named() {
         ),
         (
             json!({"verify": "yes"}),
-            ["engine_kwargs.verify", "yes", "boolean"],
+            ["engine_kwargs.verify", "yes", "true or false"],
         ),
         (
             json!({"task": "ranking"}),

@@ -142,14 +142,15 @@ fn check_shows_what_would_be_run_with_secrets_masked() {
         .expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout);
     let problem = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text} {problem}");
+    assert_eq!(output.status.code(), Some(1), "{text} {problem}");
     assert_has(
         &text,
         &[
             "would run: ",
             "vllm serve",
             "HF_TOKEN=…",
-            "would run: nothing: TRTLLMEngine is told",
+            "cannot be started: TRTLLMEngine is told",
+            "cannot be started: there is no /srv/models/Llama-3.3-70B-Instruct; bring the model there",
         ],
     );
     assert!(!text.contains("hf_0123456789"), "{text}");

@@ -105,8 +105,9 @@ impl Scene {
         let issuer = Issuer::with(&[&signer]);
         let oidc = json!({"issuer": issuer.url, "audience": "model-pool",
             "groups": {"staff": {"role": "admin"}, "students": {"role": "user"}}});
-        let config =
-            format!("auth: {{oidc: {oidc}}}\ncompat: {{ncsa: true, rayllm: true, run: true}}\n");
+        let config = format!(
+            "auth: {{oidc: {oidc}}}\ncompat: {{ncsa: true, ollama: true, rayllm: true, run: true}}\n"
+        );
         let proxies = [("MODEL_POOL__SERVER__TRUSTED_PROXIES", "[127.0.0.1]")];
         let pool = Pool::with_env(&models(), &config, &proxies);
         let wishes = [

@@ -6,7 +6,7 @@ use super::callers::{key, models};
 use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
-const CLOSED: &str = "auth: {inference: key}\ncompat: {rayllm: true, run: true}\n";
+const CLOSED: &str = "auth: {inference: key}\ncompat: {ollama: true, rayllm: true, run: true}\n";
 
 fn get(pool: &Pool, path: &str, key: &str) -> (u16, Value) {
     let (status, text, _) = pool.request("GET", path, "", Some(key));
@@ -42,6 +42,12 @@ fn may(pool: &Pool, key: &str, model: &str) -> bool {
         ("/v1/tokenize", json!({"model": model, "prompt": "x"})),
         ("/v1/embeddings", json!({"model": model, "input": "x"})),
         ("/run", json!({"model": model, "data": "x"})),
+        ("/api/chat", json!({"model": model, "messages": messages})),
+        ("/api/generate", json!({"model": model, "prompt": "x"})),
+        ("/api/embed", json!({"model": model, "input": "x"})),
+        ("/api/embeddings", json!({"model": model, "prompt": "x"})),
+        ("/api/show", json!({"model": model})),
+        ("/api/pull", json!({"model": model})),
     ];
     let line = format!("Bearer {key}");
     let lines = [

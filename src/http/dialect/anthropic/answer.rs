@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use super::super::chunk::{CallPiece, Chunk, Tokens};
+use super::super::seal::Sealer;
 use super::super::translation::{Tell, new_id, write_event};
 use super::errors::error_of;
 use crate::error::Failure;
@@ -19,6 +20,12 @@ pub(crate) struct Message {
     has_begun: bool,
     is_over: bool,
     blocks: usize,
+    /// Signs what the model thought, so that it can come back.
+    sealer: Sealer,
+    /// Whether the client wants to see it; else it gets it sealed.
+    shows_thinking: bool,
+    /// The block that a reasoning goes into, and what it has.
+    thinking: Option<(usize, String)>,
     /// The block that texts go into.
     text: Option<usize>,
     calls: Vec<Call>,
@@ -34,11 +41,14 @@ struct Call {
 }
 
 impl Message {
-    pub fn of(model: String, stops: Vec<String>) -> Message {
+    pub fn of(model: String, stops: Vec<String>, sealer: Sealer, shows_thinking: bool) -> Message {
         Message {
             id: new_id("msg"),
             model,
             stops,
+            sealer,
+            shows_thinking,
+            thinking: None,
             has_begun: false,
             is_over: false,
             blocks: 0,
@@ -53,6 +63,15 @@ impl Message {
     pub(crate) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let mut content = Vec::new();
+        if !chunk.reasoning.is_empty() {
+            let signature = self.signature(&chunk.reasoning);
+            let shown = if self.shows_thinking {
+                chunk.reasoning
+            } else {
+                String::new()
+            };
+            content.push(json!({"type": "thinking", "thinking": shown, "signature": signature}));
+        }
         if !chunk.text.is_empty() {
             content.push(json!({"type": "text", "text": chunk.text}));
         }
@@ -84,6 +103,14 @@ impl Message {
         message["stop_sequence"] = json!(sequence);
         message["usage"] = self.usage();
         Ok(message)
+    }
+
+    /// By which a thinking block is known when it comes back. Of one that is not shown it has the text itself, sealed.
+    fn signature(&self, thinking: &str) -> String {
+        match self.shows_thinking {
+            true => self.sealer.sign(thinking),
+            false => self.sealer.seal(thinking).unwrap_or_default(),
+        }
     }
 
     fn note(&mut self, chunk: &Chunk) {
@@ -161,14 +188,45 @@ impl Message {
         write_event(told, "content_block_delta", &event);
     }
 
+    fn think(&mut self, more: &str, told: &mut String) {
+        let (block, mut thinking) = match self.thinking.take() {
+            Some(open) => open,
+            None => {
+                self.close_words(told);
+                let block = json!({"type": "thinking", "thinking": "", "signature": ""});
+                (self.open(block, told), String::new())
+            }
+        };
+        thinking.push_str(more);
+        self.thinking = Some((block, thinking));
+        if self.shows_thinking {
+            Message::delta(
+                block,
+                json!({"type": "thinking_delta", "thinking": more}),
+                told,
+            );
+        }
+    }
+
+    /// Ends the text and the reasoning that are open.
+    fn close_words(&mut self, told: &mut String) {
+        if let Some((block, thinking)) = self.thinking.take() {
+            let signature = self.signature(&thinking);
+            let delta = json!({"type": "signature_delta", "signature": signature});
+            Message::delta(block, delta, told);
+            Message::close(block, told);
+        }
+        if let Some(text) = self.text.take() {
+            Message::close(text, told);
+        }
+    }
+
     fn call(&mut self, piece: CallPiece, told: &mut String) {
         let known = self.calls.iter().find(|call| call.index == piece.index);
         let block = match known.map(|call| call.block) {
             Some(block) => block,
             None => {
-                if let Some(text) = self.text.take() {
-                    Message::close(text, told);
-                }
+                self.close_words(told);
                 let block = json!({"type": "tool_use", "id": id_of(&piece),
                     "name": piece.name.unwrap_or_default(), "input": {}});
                 let block = self.open(block, told);
@@ -193,10 +251,16 @@ impl Tell for Message {
         }
         self.begin(told);
         self.note(&chunk);
+        if !chunk.reasoning.is_empty() {
+            self.think(&chunk.reasoning, told);
+        }
         if !chunk.text.is_empty() {
             let block = match self.text {
                 Some(block) => block,
-                None => self.open(json!({"type": "text", "text": ""}), told),
+                None => {
+                    self.close_words(told);
+                    self.open(json!({"type": "text", "text": ""}), told)
+                }
             };
             self.text = Some(block);
             let delta = json!({"type": "text_delta", "text": chunk.text});
@@ -215,8 +279,16 @@ impl Tell for Message {
         let mut open: Vec<usize> = self.calls.iter().map(|call| call.block).collect();
         open.extend(self.text.take());
         open.sort_unstable();
-        open.into_iter()
-            .for_each(|block| Message::close(block, told));
+        let words = self.thinking.as_ref().map(|(block, _)| *block);
+        let behind = open.partition_point(|block| words.is_some_and(|words| *block < words));
+        let later = open.split_off(behind);
+        for block in open {
+            Message::close(block, told);
+        }
+        self.close_words(told);
+        for block in later {
+            Message::close(block, told);
+        }
         let (reason, sequence) = self.stop();
         let delta = json!({"stop_reason": reason, "stop_sequence": sequence});
         let event = json!({"type": "message_delta", "delta": delta, "usage": self.usage()});
@@ -236,157 +308,4 @@ fn id_of(piece: &CallPiece) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message() -> Message {
-        Message::of("m".to_owned(), vec!["END".to_owned()])
-    }
-
-    fn chunk(delta: Value, finish: Option<&str>) -> Chunk {
-        Chunk::of_event(&json!({"choices": [{"delta": delta, "finish_reason": finish}]}))
-    }
-
-    /// The events' names and data.
-    fn events(told: &str) -> Vec<Value> {
-        let data = told.lines().filter_map(|line| line.strip_prefix("data: "));
-        let events: Vec<Value> = data
-            .map(|data| serde_json::from_str(data).unwrap())
-            .collect();
-        let names = told.lines().filter_map(|line| line.strip_prefix("event: "));
-        assert!(names.eq(events.iter().map(|event| event["type"].as_str().unwrap())));
-        events
-    }
-
-    fn kinds(events: &[Value]) -> Vec<&str> {
-        events
-            .iter()
-            .map(|event| event["type"].as_str().unwrap())
-            .collect()
-    }
-
-    #[test]
-    fn a_text_is_one_block_between_the_start_and_the_stop() {
-        let mut message = message();
-        let mut told = String::new();
-        message.chunk(
-            chunk(json!({"role": "assistant", "content": ""}), None),
-            &mut told,
-        );
-        message.chunk(chunk(json!({"content": "Hel"}), None), &mut told);
-        message.chunk(chunk(json!({"content": "lo"}), Some("stop")), &mut told);
-        let usage = json!({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
-        message.chunk(Chunk::of_event(&usage), &mut told);
-        message.end(&mut told);
-        message.end(&mut told);
-        let events = events(&told);
-        let expected = [
-            "message_start",
-            "ping",
-            "content_block_start",
-            "content_block_delta",
-            "content_block_delta",
-            "content_block_stop",
-            "message_delta",
-            "message_stop",
-        ];
-        assert_eq!(kinds(&events), expected);
-        assert_eq!(events[0]["message"]["model"], "m");
-        assert_eq!(
-            events[3]["delta"],
-            json!({"type": "text_delta", "text": "Hel"})
-        );
-        assert_eq!(events[6]["delta"]["stop_reason"], "end_turn");
-        assert_eq!(events[6]["usage"]["input_tokens"], 5);
-        assert_eq!(events[6]["usage"]["output_tokens"], 2);
-    }
-
-    #[test]
-    fn calls_of_tools_are_blocks_whose_pieces_may_come_in_any_order() {
-        let mut message = message();
-        let mut told = String::new();
-        let begin = |index: u64, name: &str| json!({"index": index, "id": format!("t{index}"), "function": {"name": name, "arguments": ""}});
-        let piece =
-            |index: u64, text: &str| json!({"index": index, "function": {"arguments": text}});
-        message.chunk(chunk(json!({"content": "I look."}), None), &mut told);
-        let both = json!({"tool_calls": [begin(0, "f"), begin(1, "g")]});
-        message.chunk(chunk(both, None), &mut told);
-        let pieces = json!({"tool_calls": [piece(1, "{\"b\""), piece(0, "{}"), piece(1, ":1}")]});
-        message.chunk(chunk(pieces, Some("stop")), &mut told);
-        message.end(&mut told);
-        let events = events(&told);
-        assert_eq!(events[4], json!({"type": "content_block_stop", "index": 0}));
-        let block = json!({"type": "tool_use", "id": "t1", "name": "g", "input": {}});
-        assert_eq!(events[6]["content_block"], block);
-        let input: String = events
-            .iter()
-            .filter(|event| event["index"] == 2)
-            .filter_map(|event| event["delta"]["partial_json"].as_str())
-            .collect();
-        assert_eq!(input, "{\"b\":1}");
-        assert_eq!(events[12]["delta"]["stop_reason"], "tool_use");
-        let stops = events
-            .iter()
-            .filter(|event| event["type"] == "content_block_stop");
-        assert_eq!(stops.count(), 3);
-    }
-
-    #[test]
-    fn an_error_ends_the_stream_and_nothing_follows_it() {
-        let mut message = message();
-        let mut told = String::new();
-        message.chunk(chunk(json!({"content": "a"}), None), &mut told);
-        let error = json!({"message": "out of memory", "type": "server_error"});
-        message.failed(&error, &mut told);
-        message.end(&mut told);
-        let last = events(&told).pop().unwrap();
-        assert_eq!(
-            last["error"],
-            json!({"type": "api_error", "message": "out of memory"})
-        );
-    }
-
-    #[test]
-    fn a_whole_answer_has_its_blocks_its_reason_and_its_usage() {
-        let answer = json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
-                {"id": "t", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}, "finish_reason": "tool_calls"}],
-            "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}});
-        let told = message().whole(Chunk::of_answer(&answer)).unwrap();
-        let content = json!([{"type": "text", "text": "Hi"}, {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}]);
-        assert_eq!(told["content"], content);
-        assert_eq!(
-            (&told["stop_reason"], &told["stop_sequence"]),
-            (&json!("tool_use"), &Value::Null)
-        );
-        assert_eq!(told["usage"]["input_tokens"], 3);
-        assert_eq!(told["usage"]["cache_read_input_tokens"], 4);
-    }
-
-    #[test]
-    fn the_reason_of_the_end_is_told_in_their_words() {
-        for (finish, stopped_by, reason) in [
-            ("stop", json!(null), "end_turn"),
-            ("stop", json!("END"), "stop_sequence"),
-            ("stop", json!("of the model's file"), "end_turn"),
-            ("length", json!(null), "max_tokens"),
-            ("content_filter", json!(null), "refusal"),
-        ] {
-            let answer = json!({"choices": [{"message": {"content": "x"}, "finish_reason": finish, "stop_reason": stopped_by}]});
-            let told = message().whole(Chunk::of_answer(&answer)).unwrap();
-            assert_eq!(told["stop_reason"], reason);
-            assert_eq!(told["stop_sequence"] == "END", reason == "stop_sequence");
-        }
-    }
-
-    #[test]
-    fn a_call_that_is_no_json_is_left_out_where_it_was_cut_and_an_error_otherwise() {
-        let answer = |finish: &str| {
-            let calls = json!([{"id": "t", "function": {"name": "f", "arguments": "{\"a\""}}]);
-            let answer =
-                json!({"choices": [{"message": {"tool_calls": calls}, "finish_reason": finish}]});
-            message().whole(Chunk::of_answer(&answer))
-        };
-        assert_eq!(answer("length").unwrap()["content"], json!([]));
-        assert_eq!(answer("tool_calls").unwrap_err().status.as_u16(), 502);
-    }
-}
+mod tests;

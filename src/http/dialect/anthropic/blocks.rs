@@ -1,39 +1,55 @@
 //! The messages of the Messages API, block by block, as OpenAI's: pictures become data: URLs, uses of tools
-//! calls, and their results messages of their own.
+//! calls, their results messages of their own, and thinking that this pool has signed the reasoning of its turn.
 
 use serde_json::{Map, Value, json};
 
+use super::super::seal::Sealer;
 use super::super::taken::Taken;
+use super::super::translation::Ignored;
 use crate::error::Failure;
 
 /// Kinds of pictures that the API has.
 const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
-/// Hints that change no answer and have no effect here.
-#[derive(Debug, Default)]
-pub(super) struct Noted {
-    cache: bool,
+/// What a server's tools did in an earlier conversation: the model is told nothing of it.
+const OF_A_SERVER: [&str; 9] = [
+    "server_tool_use",
+    "web_search_tool_result",
+    "web_fetch_tool_result",
+    "code_execution_tool_result",
+    "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result",
+    "tool_search_tool_result",
+    "mcp_tool_use",
+    "mcp_tool_result",
+];
+
+/// What is notes while messages are read.
+pub(super) struct Notes {
+    pub ignored: Ignored,
+    sealer: Sealer,
 }
 
-impl Noted {
-    pub fn cache_control(&mut self, block: &mut Taken) -> Result<(), Failure> {
-        if let Some(mut hint) = block.object("cache_control")? {
-            hint.refuse("type", &[json!("ephemeral")], "there is `ephemeral`")?;
-            hint.text("ttl")?;
-            hint.finish()?;
-            self.cache = true;
+impl Notes {
+    pub fn new(sealer: Sealer) -> Notes {
+        Notes {
+            ignored: Ignored::default(),
+            sealer,
         }
-        Ok(())
     }
 
-    pub fn ignored(&self) -> Vec<String> {
-        let names = self.cache.then(|| "cache_control".to_owned());
-        names.into_iter().collect()
+    /// A hint for caches, wherever it stands. What is in it concerns their makers' own.
+    pub fn cache_control(&mut self, block: &mut Taken) -> Result<(), Failure> {
+        if let Some(mut hint) = block.object("cache_control")? {
+            hint.one_of("type", &["ephemeral"])?;
+            self.ignored.add("cache_control");
+        }
+        Ok(())
     }
 }
 
 /// A text, or blocks of nothing but text.
-pub(super) fn text_of(at: &str, value: Value, noted: &mut Noted) -> Result<String, Failure> {
+pub(super) fn text_of(at: &str, value: Value, notes: &mut Notes) -> Result<String, Failure> {
     let blocks = match value {
         Value::String(text) => return Ok(text),
         Value::Array(blocks) => blocks,
@@ -49,13 +65,13 @@ pub(super) fn text_of(at: &str, value: Value, noted: &mut Noted) -> Result<Strin
                 &format!("`{kind}` has no place in {at}, only text has"),
             ));
         }
-        texts.push(text(block, noted)?);
+        texts.push(text(block, notes)?);
     }
     Ok(texts.join("\n"))
 }
 
 /// OpenAI's messages for these.
-pub(super) fn messages(given: Vec<Value>, noted: &mut Noted) -> Result<Vec<Value>, Failure> {
+pub(super) fn messages(given: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value>, Failure> {
     let mut turns: Vec<Turn> = Vec::new();
     for (nth, message) in given.into_iter().enumerate() {
         let at = format!("messages[{nth}]");
@@ -64,12 +80,11 @@ pub(super) fn messages(given: Vec<Value>, noted: &mut Noted) -> Result<Vec<Value
         let is_user = match role.as_str() {
             "user" => true,
             "assistant" => false,
-            _ => {
-                return Err(message.wrong(
-                    "role",
-                    "user or assistant (a system prompt stands in `system`)",
-                ));
+            "system" => {
+                instructions(&mut turns, message, notes)?;
+                continue;
             }
+            _ => return Err(message.wrong("role", "user, assistant or system")),
         };
         // Turns of one role that follow each other are one turn.
         if turns.last().is_none_or(|turn| turn.is_user != is_user) {
@@ -81,7 +96,7 @@ pub(super) fn messages(given: Vec<Value>, noted: &mut Noted) -> Result<Vec<Value
             Value::String(text) => turn.text(text),
             Value::Array(blocks) => {
                 for (nth, block) in blocks.into_iter().enumerate() {
-                    turn.block(Taken::of(format!("{at}[{nth}]"), block)?, noted)?;
+                    turn.block(Taken::of(format!("{at}[{nth}]"), block)?, notes)?;
                 }
             }
             _ => return Err(wrong(&at, "a string or a list of blocks")),
@@ -98,6 +113,25 @@ pub(super) fn messages(given: Vec<Value>, noted: &mut Noted) -> Result<Vec<Value
     }
 }
 
+/// Instructions between other messages. Templates take one system message, the first: these stand among the user's words,
+/// marked as what they are.
+fn instructions(
+    turns: &mut Vec<Turn>,
+    mut message: Taken,
+    notes: &mut Notes,
+) -> Result<(), Failure> {
+    let at = message.path("content");
+    let text = text_of(&at, message.need("content")?, notes)?;
+    notes.cache_control(&mut message)?;
+    message.finish()?;
+    if turns.last().is_none_or(|turn| !turn.is_user) {
+        turns.push(Turn::of(true));
+    }
+    let turn = turns.last_mut().expect("just pushed");
+    turn.text(format!("<system>\n{text}\n</system>"));
+    Ok(())
+}
+
 /// All that one side says before the other does.
 struct Turn {
     is_user: bool,
@@ -106,6 +140,10 @@ struct Turn {
     calls: Vec<Value>,
     /// Messages that go before this one.
     results: Vec<Value>,
+    /// Pictures of these, as parts of this one.
+    pictures: Vec<Value>,
+    /// What the model thought before it said this.
+    thinking: Vec<String>,
 }
 
 impl Turn {
@@ -115,6 +153,8 @@ impl Turn {
             parts: Vec::new(),
             calls: Vec::new(),
             results: Vec::new(),
+            pictures: Vec::new(),
+            thinking: Vec::new(),
         }
     }
 
@@ -122,35 +162,27 @@ impl Turn {
         self.parts.push(json!({"type": "text", "text": text}));
     }
 
-    fn block(&mut self, mut block: Taken, noted: &mut Noted) -> Result<(), Failure> {
+    fn block(&mut self, mut block: Taken, notes: &mut Notes) -> Result<(), Failure> {
         let kind = block.need_text("type")?;
         match (kind.as_str(), self.is_user) {
-            ("text", _) => self.text(text(block, noted)?),
-            ("image", true) => self.parts.push(picture(block, noted)?),
-            ("tool_result", true) if !self.parts.is_empty() => {
-                return Err(block.not_here(
-                    "type",
-                    "results of tools stand before everything else that the user says",
-                ));
-            }
-            ("tool_result", true) => self.results.push(result(block, noted)?),
-            ("tool_use", false) => self.calls.push(call(block, noted)?),
+            ("text", _) => self.text(text(block, notes)?),
+            ("image", true) => self.parts.push(picture(block, notes)?),
+            // Whatever the user says beside follows the results, which belong to the calls before.
+            ("tool_result", true) => self.result(block, notes)?,
+            ("tool_use", false) => self.calls.push(call(block, notes)?),
             ("thinking" | "redacted_thinking", false) => {
-                return Err(block.not_here(
-                    "type",
-                    "the models here are given no thinking of before; leave the block out",
-                ));
+                self.thinking.extend(thinking(&kind, block, notes)?);
             }
-            ("document", true) => {
-                return Err(block.not_here(
-                    "type",
-                    "documents are not read; send their text as a text block",
-                ));
+            ("document", true) => self.text(document(block, notes)?),
+            (other, false) if OF_A_SERVER.contains(&other) => {
+                notes.ignored.add(format!("messages.{other}"));
             }
             (_, is_user) => {
                 let allowed = match is_user {
-                    true => "text, image or tool_result in a user's message",
-                    false => "text or tool_use in an assistant's message",
+                    true => "text, image, document or tool_result in a user's message",
+                    false => {
+                        "text, thinking, redacted_thinking or tool_use in an assistant's message"
+                    }
                 };
                 return Err(block.wrong("type", allowed));
             }
@@ -158,9 +190,53 @@ impl Turn {
         Ok(())
     }
 
+    /// What a tool gave back. A chat has no place for its pictures: they follow as the user's.
+    fn result(&mut self, mut block: Taken, notes: &mut Notes) -> Result<(), Failure> {
+        let id = block.need_text("tool_use_id")?;
+        let at = block.path("content");
+        let blocks = match block.take("content") {
+            None => Vec::new(),
+            Some(Value::String(text)) => vec![json!({"type": "text", "text": text})],
+            Some(Value::Array(blocks)) => blocks,
+            Some(_) => return Err(wrong(&at, "a string or a list of blocks")),
+        };
+        let (mut texts, mut pictures) = (Vec::new(), Vec::new());
+        for (nth, inner) in blocks.into_iter().enumerate() {
+            let mut inner = Taken::of(format!("{at}[{nth}]"), inner)?;
+            match inner.need_text("type")?.as_str() {
+                "text" => texts.push(text(inner, notes)?),
+                "image" => pictures.push(picture(inner, notes)?),
+                "document" => texts.push(document(inner, notes)?),
+                // The name of a tool that a search has found; every tool is known to the model.
+                "tool_reference" => texts.push(inner.need_text("tool_name")?),
+                _ => {
+                    let allowed = "text, image, document or tool_reference in a result";
+                    return Err(inner.wrong("type", allowed));
+                }
+            }
+        }
+        let mut content = texts.join("\n");
+        // OpenAI's messages have no other place for it.
+        if block.flag("is_error")? == Some(true) {
+            content = format!("Error: {content}");
+        }
+        notes.cache_control(&mut block)?;
+        block.finish()?;
+        if !pictures.is_empty() {
+            let about = format!("What the call {id} gave back:");
+            self.pictures.push(json!({"type": "text", "text": about}));
+            self.pictures.extend(pictures);
+        }
+        self.results
+            .push(json!({"role": "tool", "tool_call_id": id, "content": content}));
+        Ok(())
+    }
+
     fn written(self) -> Vec<Value> {
         let mut all = self.results;
-        let content = content(self.parts);
+        let mut parts = self.pictures;
+        parts.extend(self.parts);
+        let content = content(parts);
         let mut message = Map::new();
         let role = if self.is_user { "user" } else { "assistant" };
         message.insert("role".to_owned(), json!(role));
@@ -173,6 +249,10 @@ impl Turn {
                     false => json!(""),
                 },
             );
+            if !self.thinking.is_empty() {
+                let thinking = self.thinking.join("\n\n");
+                message.insert("reasoning_content".to_owned(), json!(thinking));
+            }
             if !self.calls.is_empty() {
                 message.insert("tool_calls".to_owned(), json!(self.calls));
             }
@@ -192,15 +272,18 @@ fn content(parts: Vec<Value>) -> Value {
     }
 }
 
-fn text(mut block: Taken, noted: &mut Noted) -> Result<String, Failure> {
+fn text(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
     let text = block.need_text("text")?;
-    noted.cache_control(&mut block)?;
-    block.refuse("citations", &[json!([])], "there are no documents to cite")?;
+    notes.cache_control(&mut block)?;
+    // Of an earlier answer: where its words were found.
+    if block.list("citations")?.is_some_and(|it| !it.is_empty()) {
+        notes.ignored.add("citations");
+    }
     block.finish()?;
     Ok(text)
 }
 
-fn picture(mut block: Taken, noted: &mut Noted) -> Result<Value, Failure> {
+fn picture(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
     let at = block.path("source");
     let mut source = Taken::of(at, block.need("source")?)?;
     let kind = source.need_text("type")?;
@@ -216,37 +299,68 @@ fn picture(mut block: Taken, noted: &mut Noted) -> Result<Value, Failure> {
     }
     let data = source.need_text("data")?;
     source.finish()?;
-    noted.cache_control(&mut block)?;
+    notes.cache_control(&mut block)?;
     block.finish()?;
     let url = format!("data:{media};base64,{data}");
     Ok(json!({"type": "image_url", "image_url": {"url": url}}))
 }
 
-fn result(mut block: Taken, noted: &mut Noted) -> Result<Value, Failure> {
-    let id = block.need_text("tool_use_id")?;
-    let at = block.path("content");
-    let content = block.take("content");
-    let content = content
-        .map(|content| text_of(&at, content, noted))
-        .transpose()?;
-    let mut content = content.unwrap_or_default();
-    // OpenAI's messages have no other place for it.
-    if block.flag("is_error")? == Some(true) {
-        content = format!("Error: {content}");
-    }
-    noted.cache_control(&mut block)?;
+/// What the model thought before, if it was this pool that said so to this key. Of others nothing can be read, and the
+/// conversation goes on without it.
+fn thinking(kind: &str, mut block: Taken, notes: &mut Notes) -> Result<Option<String>, Failure> {
+    notes.cache_control(&mut block)?;
+    let known = match kind {
+        "thinking" => {
+            let text = block.need_text("thinking")?;
+            let signature = block.need_text("signature")?;
+            match text.is_empty() {
+                true => notes.sealer.open(&signature),
+                false => Some(text).filter(|text| notes.sealer.has_signed(text, &signature)),
+            }
+        }
+        _ => notes.sealer.open(&block.need_text("data")?),
+    };
     block.finish()?;
-    Ok(json!({"role": "tool", "tool_call_id": id, "content": content}))
+    if known.is_none() {
+        notes.ignored.add(format!("messages.{kind}"));
+    }
+    Ok(known)
 }
 
-fn call(mut block: Taken, noted: &mut Noted) -> Result<Value, Failure> {
+/// A document that is a text.
+fn document(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
+    let at = block.path("source");
+    let mut source = Taken::of(at, block.need("source")?)?;
+    if source.need_text("type")? != "text" {
+        return Err(source.not_here(
+            "type",
+            "of documents only plain text is read (\"type\": \"text\"); send the text of others",
+        ));
+    }
+    source.one_of("media_type", &["text/plain"])?;
+    let text = source.need_text("data")?;
+    source.finish()?;
+    let title = block.text("title")?;
+    let context = block.text("context")?;
+    if let Some(mut citations) = block.object("citations")? {
+        let why = "no model here says where in a document its words were found";
+        citations.refuse("enabled", &[json!(false)], why)?;
+        citations.finish()?;
+    }
+    notes.cache_control(&mut block)?;
+    block.finish()?;
+    let parts = [title, context, Some(text)];
+    Ok(parts.into_iter().flatten().collect::<Vec<_>>().join("\n"))
+}
+
+fn call(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
     let id = block.need_text("id")?;
     let name = block.need_text("name")?;
     let input = block.need("input")?;
     if !input.is_object() {
         return Err(block.wrong("input", "an object"));
     }
-    noted.cache_control(&mut block)?;
+    notes.cache_control(&mut block)?;
     // As it was told: by the model itself.
     block.refuse(
         "caller",
@@ -263,112 +377,4 @@ fn wrong(path: &str, wanted: &str) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(given: Value) -> Result<Value, Failure> {
-        let given = given.as_array().unwrap().clone();
-        messages(given, &mut Noted::default()).map(|all| json!(all))
-    }
-
-    #[test]
-    fn a_tool_that_was_used_and_its_result_are_a_call_and_a_message() {
-        let told = told(json!([
-            {"role": "user", "content": "Weather?"},
-            {"role": "assistant", "content": [{"type": "text", "text": "I look."},
-                {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Ulm"}}]},
-            {"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "rain"}], "is_error": true},
-                {"type": "text", "text": "And?"}]},
-        ]))
-        .unwrap();
-        let expected = json!([
-            {"role": "user", "content": "Weather?"},
-            {"role": "assistant", "content": "I look.", "tool_calls": [
-                {"id": "t1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\":\"Ulm\"}"}}]},
-            {"role": "tool", "tool_call_id": "t1", "content": "Error: rain"},
-            {"role": "user", "content": "And?"},
-        ]);
-        assert_eq!(told, expected);
-    }
-
-    #[test]
-    fn a_result_alone_is_no_empty_turn_and_turns_of_one_role_are_one() {
-        let told = told(json!([
-            {"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]},
-        ]))
-        .unwrap();
-        assert_eq!(told[0], json!({"role": "user", "content": "a\nb"}));
-        assert_eq!(told[1]["content"], Value::Null);
-        assert_eq!(
-            told[2],
-            json!({"role": "tool", "tool_call_id": "t", "content": ""})
-        );
-        assert_eq!(told.as_array().unwrap().len(), 3);
-    }
-
-    #[test]
-    fn a_picture_becomes_a_data_url_and_none_is_fetched() {
-        let message = |source: Value| json!([{"role": "user", "content": [{"type": "image", "source": source}]}]);
-        let source = json!({"type": "base64", "media_type": "image/png", "data": "AA=="});
-        let told_one = told(message(source)).unwrap();
-        assert_eq!(
-            told_one[0]["content"][0]["image_url"]["url"],
-            "data:image/png;base64,AA=="
-        );
-        for (source, named) in [
-            (
-                json!({"type": "url", "url": "http://127.0.0.1/"}),
-                "messages[0].content[0].source.type",
-            ),
-            (
-                json!({"type": "file", "file_id": "f"}),
-                "messages[0].content[0].source.type",
-            ),
-            (
-                json!({"type": "base64", "media_type": "text/html", "data": ""}),
-                "messages[0].content[0].source.media_type",
-            ),
-        ] {
-            let failure = told(message(source)).unwrap_err();
-            assert_eq!(failure.body.error.param.as_deref(), Some(named));
-        }
-    }
-
-    #[test]
-    fn turns_that_no_model_can_take_are_named() {
-        for (given, named) in [
-            (json!([]), "messages"),
-            (
-                json!([{"role": "assistant", "content": "I am"}]),
-                "messages",
-            ),
-            (
-                json!([{"role": "system", "content": "x"}]),
-                "messages[0].role",
-            ),
-            (json!([{"role": "user"}]), "messages[0].content"),
-            (
-                json!([{"role": "user", "content": [{"type": "document"}]}]),
-                "messages[0].content[0].type",
-            ),
-            (
-                json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "tool_result", "tool_use_id": "t"}]}]),
-                "messages[0].content[1].type",
-            ),
-            (
-                json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "thinking"}]}]),
-                "messages[1].content[0].type",
-            ),
-            (
-                json!([{"role": "user", "content": "a", "name": "n"}]),
-                "messages[0].name",
-            ),
-        ] {
-            let failure = told(given.clone()).unwrap_err();
-            assert_eq!(failure.body.error.param.as_deref(), Some(named), "{given}");
-        }
-    }
-}
+mod tests;

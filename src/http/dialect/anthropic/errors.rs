@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 
 use super::super::translation::error_in;
+use crate::inference::upstream::overflow::{self, Overflow};
 
 /// Their clients go on without threads when they read this code.
 pub(super) const NO_THREADS: &str = "thread_unsupported_request";
@@ -63,7 +64,12 @@ pub(crate) fn error_of(error: &Value, status: Option<StatusCode>, id: Option<&st
             _ => "api_error",
         },
     };
-    let mut said = json!({"type": kind, "message": text("message")});
+    let overflow = (text("code") == overflow::CODE)
+        .then(|| Overflow::of(error))
+        .flatten();
+    let message = overflow.map(|it| it.message_of_anthropic());
+    let message = message.unwrap_or_else(|| text("message").to_owned());
+    let mut said = json!({"type": kind, "message": message});
     if text("code") == NO_THREADS {
         said["details"] = json!({"error_code": NO_THREADS, "unsupported": ["thread"]});
     }
@@ -117,6 +123,11 @@ mod tests {
         let thread = json!({"message": "m", "type": "invalid_request_error", "code": NO_THREADS});
         let told = error_of(&thread, Some(StatusCode::BAD_REQUEST), None);
         assert_eq!(told["error"]["details"]["error_code"], NO_THREADS);
+        let long = json!({"message": "the prompt has 600 tokens; this model's maximum context length is 512 tokens: shorten the prompt",
+            "type": "invalid_request_error", "code": overflow::CODE});
+        let told = error_of(&long, Some(StatusCode::BAD_REQUEST), None);
+        let wanted = json!({"type": "invalid_request_error", "message": "prompt is too long: 600 tokens > 512 maximum"});
+        assert_eq!(told["error"], wanted);
         let crashed = json!({"message": "m", "type": "server_error", "code": "engine_crashed"});
         assert_eq!(error_of(&crashed, None, None)["error"]["type"], "api_error");
     }

@@ -4,9 +4,21 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::super::chunk::{Chunk, Tokens};
-use super::super::translation::new_id;
+use super::super::chunk::{CallPiece, Chunk, Tokens};
+use super::super::custom::{InputText, input_of};
+use super::super::seal::Sealer;
+use super::super::translation::{Reading, new_id};
+use super::tools::ToolNames;
 use crate::error::Failure;
+
+/// How the client wants to see what the model thought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shows {
+    /// Sealed, to send it back with the next turn.
+    pub encrypted: bool,
+    /// As the summary, which clients show to people. Nobody here shortens it: it is the reasoning itself.
+    pub summary: bool,
+}
 
 /// One answer as far as it has been told.
 #[derive(Clone, Debug)]
@@ -17,6 +29,9 @@ pub(crate) struct Response {
     /// Fields of the request that the answer repeats, as JSON: as values they would take many times that memory for as long
     /// as the request waits.
     echo: Arc<str>,
+    names: ToolNames,
+    pub(super) shows: Shows,
+    sealer: Sealer,
     pub(super) output: Vec<Item>,
     pub(super) finish: Option<String>,
     usage: Option<Tokens>,
@@ -33,14 +48,34 @@ pub(super) enum Item {
         text: String,
         is_done: bool,
     },
+    /// What the model thought.
+    Thought {
+        id: String,
+        text: String,
+        sealed: Option<String>,
+        is_summary: bool,
+        is_done: bool,
+    },
     Call {
         id: String,
         /// The chat's index of the call.
         index: u64,
         call_id: String,
         name: String,
+        kind: CallKind,
+        /// Of a custom tool its input.
         arguments: String,
     },
+}
+
+/// Which kind of tool was called.
+#[derive(Clone, Debug)]
+pub(super) enum CallKind {
+    Function {
+        namespace: Option<String>,
+    },
+    /// Its input comes as the JSON of a function.
+    Custom(InputText),
 }
 
 /// How an item or a response stands.
@@ -49,12 +84,21 @@ pub(super) const COMPLETED: &str = "completed";
 pub(super) const INCOMPLETE: &str = "incomplete";
 
 impl Response {
-    pub fn of(model: String, echo: &Map<String, Value>, created_seconds: u64) -> Response {
+    pub(super) fn of(
+        model: String,
+        echo: &Map<String, Value>,
+        names: ToolNames,
+        shows: Shows,
+        reading: &Reading,
+    ) -> Response {
         Response {
             id: new_id("resp"),
             model,
-            created_seconds,
+            created_seconds: reading.now_seconds,
             echo: serde_json::to_string(echo).unwrap_or_default().into(),
+            names,
+            shows,
+            sealer: reading.sealer.clone(),
             output: Vec::new(),
             finish: None,
             usage: None,
@@ -66,21 +110,76 @@ impl Response {
 
     pub(crate) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
-        if !chunk.text.is_empty() || chunk.calls.is_empty() {
+        let has_thought = !chunk.reasoning.is_empty();
+        if has_thought {
+            let thought = self.thought(chunk.reasoning);
+            self.output.push(thought);
+            self.seal_last();
+        }
+        if !chunk.text.is_empty() || (chunk.calls.is_empty() && !has_thought) {
             let text = chunk.text;
             self.output.push(Item::said(text));
         }
-        for piece in chunk.calls {
-            self.output.push(Item::Call {
-                id: new_id("fc"),
-                index: piece.index,
-                call_id: piece.id.unwrap_or_else(|| new_id("call")),
-                name: piece.name.unwrap_or_default(),
-                arguments: piece.arguments,
-            });
+        for mut piece in chunk.calls {
+            let written = std::mem::take(&mut piece.arguments);
+            let mut call = self.called(piece);
+            if let Item::Call {
+                kind, arguments, ..
+            } = &mut call
+            {
+                *arguments = match kind {
+                    CallKind::Function { .. } => written,
+                    CallKind::Custom(_) => input_of(&written),
+                };
+            }
+            self.output.push(call);
         }
         let status = self.status();
         Ok(self.told(status, None))
+    }
+
+    /// A reasoning that begins.
+    pub(super) fn thought(&self, text: String) -> Item {
+        Item::Thought {
+            id: new_id("rs"),
+            text,
+            sealed: None,
+            is_summary: self.shows.summary,
+            is_done: false,
+        }
+    }
+
+    /// Seals the reasoning that has just ended, where the client wants it so.
+    pub(super) fn seal_last(&mut self) {
+        if let Some(Item::Thought { text, sealed, .. }) = self.output.last_mut()
+            && self.shows.encrypted
+        {
+            *sealed = self.sealer.seal(text);
+        }
+    }
+
+    /// The call that begins with this piece, without its arguments.
+    pub(super) fn called(&self, piece: CallPiece) -> Item {
+        let function = piece.name.unwrap_or_default();
+        let tool = self.names.of_client(&function).cloned();
+        let (name, kind, prefix) = match tool {
+            None => (function, CallKind::Function { namespace: None }, "fc"),
+            Some(tool) if tool.is_custom => {
+                (tool.name, CallKind::Custom(InputText::default()), "ctc")
+            }
+            Some(tool) => {
+                let namespace = tool.namespace;
+                (tool.name, CallKind::Function { namespace }, "fc")
+            }
+        };
+        Item::Call {
+            id: new_id(prefix),
+            index: piece.index,
+            call_id: piece.id.unwrap_or_else(|| new_id("call")),
+            name,
+            kind,
+            arguments: String::new(),
+        }
     }
 
     pub(super) fn note(&mut self, chunk: &Chunk) {
@@ -115,7 +214,7 @@ impl Response {
             "status": status, "background": false, "error": error,
             "incomplete_details": details, "model": self.model, "output": output,
             "previous_response_id": null, "reasoning": {"effort": null, "summary": null},
-            "service_tier": "default", "top_logprobs": 0, "truncation": "disabled",
+            "service_tier": "default", "store": false, "top_logprobs": 0, "truncation": "disabled",
         });
         if let Value::Object(all) = &mut all {
             let echo: Map<String, Value> = serde_json::from_str(&self.echo).unwrap_or_default();
@@ -145,7 +244,7 @@ impl Item {
 
     pub fn id(&self) -> &str {
         match self {
-            Item::Said { id, .. } | Item::Call { id, .. } => id,
+            Item::Said { id, .. } | Item::Thought { id, .. } | Item::Call { id, .. } => id,
         }
     }
 
@@ -164,16 +263,46 @@ impl Item {
                 };
                 json!({"type": "message", "id": id, "status": status, "role": "assistant", "content": content})
             }
+            Item::Thought {
+                id,
+                text,
+                sealed,
+                is_summary,
+                is_done,
+            } => {
+                let status = if *is_done { COMPLETED } else { status };
+                let parts = match status {
+                    IN_PROGRESS => json!([]),
+                    _ => json!([thought_part(text, *is_summary)]),
+                };
+                let mut item =
+                    json!({"type": "reasoning", "id": id, "status": status, "summary": []});
+                let place = if *is_summary { "summary" } else { "content" };
+                item[place] = parts;
+                item["encrypted_content"] = json!(sealed);
+                item
+            }
             Item::Call {
                 id,
                 call_id,
                 name,
+                kind,
                 arguments,
                 ..
-            } => {
-                json!({"type": "function_call", "id": id, "call_id": call_id, "name": name,
-                    "arguments": arguments, "status": status})
-            }
+            } => match kind {
+                CallKind::Custom(_) => {
+                    json!({"type": "custom_tool_call", "id": id, "call_id": call_id, "name": name,
+                        "input": arguments, "status": status})
+                }
+                CallKind::Function { namespace } => {
+                    let mut item = json!({"type": "function_call", "id": id, "call_id": call_id,
+                        "name": name, "arguments": arguments, "status": status});
+                    if let Some(namespace) = namespace {
+                        item["namespace"] = json!(namespace);
+                    }
+                    item
+                }
+            },
         }
     }
 }
@@ -182,15 +311,104 @@ pub(super) fn part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A part of a reasoning, as the place where it stands has it.
+pub(super) fn thought_part(text: &str, is_summary: bool) -> Value {
+    let kind = match is_summary {
+        true => "summary_text",
+        false => "reasoning_text",
+    };
+    json!({"type": kind, "text": text})
+}
 
-    fn whole(answer: &Value) -> Value {
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::super::seal::Seal;
+    use super::super::super::translation::Ignored;
+    use super::super::tools::Tools;
+    use super::*;
+    use pool::KeyId;
+
+    pub fn sealer() -> Sealer {
+        Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1))
+    }
+
+    /// A response whose client has a custom tool `edit` and a function `wait` in a namespace.
+    pub fn response(echo: &Map<String, Value>, shows: Shows) -> Response {
+        let tools = json!([{"type": "custom", "name": "edit"},
+            {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "wait"}]}]);
+        let tools = tools.as_array().unwrap().clone();
+        let tools = Tools::read(tools, &mut Ignored::default()).unwrap();
+        let reading = Reading {
+            now_seconds: 7,
+            sealer: sealer(),
+        };
+        Response::of("m".to_owned(), echo, tools.names, shows, &reading)
+    }
+
+    fn whole_with(answer: &Value, shows: Shows) -> Value {
         let echo = json!({"instructions": null, "tools": [], "metadata": {"a": "b"}});
         let echo = echo.as_object().unwrap().clone();
-        let response = Response::of("m".to_owned(), &echo, 7);
+        let response = response(&echo, shows);
         response.whole(Chunk::of_answer(answer)).unwrap()
+    }
+
+    fn whole(answer: &Value) -> Value {
+        whole_with(answer, Shows::default())
+    }
+
+    #[test]
+    fn a_reasoning_is_an_item_before_the_message_and_comes_back_sealed_where_it_is_wanted() {
+        let answer =
+            json!({"choices": [{"message": {"reasoning_content": "Hm.", "content": "Hi"}}]});
+        let plain = whole(&answer);
+        let thought = &plain["output"][0];
+        assert_eq!(
+            thought["content"],
+            json!([{"type": "reasoning_text", "text": "Hm."}])
+        );
+        assert_eq!(
+            (&thought["summary"], &thought["encrypted_content"]),
+            (&json!([]), &Value::Null)
+        );
+        assert_eq!(plain["output"][1]["content"][0]["text"], "Hi");
+        let shows = Shows {
+            encrypted: true,
+            summary: true,
+        };
+        let sealed = whole_with(&answer, shows);
+        let thought = &sealed["output"][0];
+        assert_eq!(
+            thought["summary"],
+            json!([{"type": "summary_text", "text": "Hm."}])
+        );
+        assert_eq!(thought.get("content"), None);
+        let text = sealer().open(thought["encrypted_content"].as_str().unwrap());
+        assert_eq!(text.as_deref(), Some("Hm."));
+    }
+
+    #[test]
+    fn tools_are_called_by_the_names_and_in_the_forms_of_the_client() {
+        let call = |id: &str, name: &str, arguments: &str| json!({"id": id, "function": {"name": name, "arguments": arguments}});
+        let calls = [
+            call("c1", "edit", "{\"input\": \"a\\n\"}"),
+            call("c2", "wait", "{}"),
+            call("c3", "other", "{}"),
+        ];
+        let answer = json!({"choices": [{"message": {"content": null, "tool_calls": calls}}]});
+        let output = whole(&answer)["output"].clone();
+        assert_eq!(
+            (&output[0]["type"], &output[0]["input"]),
+            (&json!("custom_tool_call"), &json!("a\n"))
+        );
+        assert!(output[0]["id"].as_str().unwrap().starts_with("ctc_"));
+        assert_eq!(
+            (&output[1]["type"], &output[1]["namespace"]),
+            (&json!("function_call"), &json!("agents"))
+        );
+        assert_eq!(
+            (&output[2]["name"], output[2].get("namespace")),
+            (&json!("other"), None)
+        );
     }
 
     #[test]

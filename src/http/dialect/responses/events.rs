@@ -1,12 +1,13 @@
 //! The events of a streamed response, numbered from 0: the response, its items as they begin, grow and end,
-//! and the response as it ended. A text ends where a function is called; calls end with the response.
+//! and the response as it ended. A reasoning ends where a text begins, and both where a tool is called; calls end with the
+//! response.
 
 use serde_json::{Map, Value, json};
 
 use super::super::chunk::{CallPiece, Chunk};
-use super::super::translation::{Tell, new_id, write_event};
+use super::super::translation::{Tell, write_event};
 use super::Response;
-use super::answer::{COMPLETED, IN_PROGRESS, INCOMPLETE, Item, part};
+use super::answer::{COMPLETED, CallKind, IN_PROGRESS, INCOMPLETE, Item, part, thought_part};
 
 impl Response {
     fn event(&mut self, kind: &str, fields: Value, told: &mut String) {
@@ -33,31 +34,35 @@ impl Response {
     fn add(&mut self, item: Item, told: &mut String) -> usize {
         let (nth, id) = (self.output.len(), item.id().to_owned());
         let added = item.told(IN_PROGRESS);
-        let is_said = matches!(item, Item::Said { .. });
+        let opened = match &item {
+            Item::Said { .. } => Some(("response.content_part", "content_index", part(""))),
+            Item::Thought { is_summary, .. } => {
+                let (kind, index) = thought_place(*is_summary);
+                Some((kind, index, thought_part("", *is_summary)))
+            }
+            Item::Call { .. } => None,
+        };
         self.output.push(item);
         self.event(
             "response.output_item.added",
             json!({"output_index": nth, "item": added}),
             told,
         );
-        if is_said {
-            let fields =
-                json!({"item_id": id, "output_index": nth, "content_index": 0, "part": part("")});
-            self.event("response.content_part.added", fields, told);
+        if let Some((kind, index, part)) = opened {
+            let mut fields = json!({"item_id": id, "output_index": nth, "part": part});
+            fields[index] = json!(0);
+            self.event(&format!("{kind}.added"), fields, told);
         }
         nth
     }
 
     fn say(&mut self, more: &str, told: &mut String) {
-        let open = self
-            .output
-            .iter()
-            .position(|item| matches!(item, Item::Said { is_done: false, .. }));
-        let nth = match open {
-            Some(nth) => nth,
-            None => self.add(Item::said(String::new()), told),
-        };
-        let Some(Item::Said { id, text, .. }) = self.output.get_mut(nth) else {
+        if !matches!(self.output.last(), Some(Item::Said { is_done: false, .. })) {
+            self.end_open(COMPLETED, told);
+            self.add(Item::said(String::new()), told);
+        }
+        let nth = self.output.len() - 1;
+        let Some(Item::Said { id, text, .. }) = self.output.last_mut() else {
             return;
         };
         text.push_str(more);
@@ -65,7 +70,34 @@ impl Response {
         self.event("response.output_text.delta", fields, told);
     }
 
-    fn call(&mut self, piece: CallPiece, told: &mut String) {
+    fn think(&mut self, more: &str, told: &mut String) {
+        if !matches!(
+            self.output.last(),
+            Some(Item::Thought { is_done: false, .. })
+        ) {
+            self.end_open(COMPLETED, told);
+            let thought = self.thought(String::new());
+            self.add(thought, told);
+        }
+        let nth = self.output.len() - 1;
+        let Some(Item::Thought {
+            id,
+            text,
+            is_summary,
+            ..
+        }) = self.output.last_mut()
+        else {
+            return;
+        };
+        text.push_str(more);
+        let mut fields = json!({"item_id": id, "output_index": nth, "delta": more});
+        let (kind, index) = thought_text(*is_summary);
+        fields[index] = json!(0);
+        self.event(&format!("{kind}.delta"), fields, told);
+    }
+
+    fn call(&mut self, mut piece: CallPiece, told: &mut String) {
+        let written = std::mem::take(&mut piece.arguments);
         let known = self
             .output
             .iter()
@@ -73,52 +105,122 @@ impl Response {
         let nth = match known {
             Some(nth) => nth,
             None => {
-                self.end_text(COMPLETED, told);
-                let item = Item::Call {
-                    id: new_id("fc"),
-                    index: piece.index,
-                    call_id: piece.id.unwrap_or_else(|| new_id("call")),
-                    name: piece.name.unwrap_or_default(),
-                    arguments: String::new(),
-                };
-                self.add(item, told)
+                self.end_open(COMPLETED, told);
+                let call = self.called(piece);
+                self.add(call, told)
             }
         };
-        let Some(Item::Call { id, arguments, .. }) = self.output.get_mut(nth) else {
+        let Some(Item::Call {
+            id,
+            kind,
+            arguments,
+            ..
+        }) = self.output.get_mut(nth)
+        else {
             return;
         };
-        if !piece.arguments.is_empty() {
-            arguments.push_str(&piece.arguments);
-            let fields = json!({"item_id": id, "output_index": nth, "delta": piece.arguments});
-            self.event("response.function_call_arguments.delta", fields, told);
+        let (event, more) = match kind {
+            CallKind::Function { .. } => ("response.function_call_arguments.delta", written),
+            CallKind::Custom(input) => (
+                "response.custom_tool_call_input.delta",
+                input.push(&written),
+            ),
+        };
+        if !more.is_empty() {
+            arguments.push_str(&more);
+            let fields = json!({"item_id": id, "output_index": nth, "delta": more});
+            self.event(event, fields, told);
         }
     }
 
-    /// Ends the text that is open, if one is.
-    fn end_text(&mut self, status: &str, told: &mut String) {
-        for nth in 0..self.output.len() {
-            let Item::Said { id, text, is_done } = &mut self.output[nth] else {
-                continue;
-            };
-            if *is_done {
-                continue;
+    /// Ends the text or the reasoning that is open, if one is: no other item comes before its end.
+    fn end_open(&mut self, status: &str, told: &mut String) {
+        let Some(nth) = self.output.len().checked_sub(1) else {
+            return;
+        };
+        let (id, done, part_done, part) = match &mut self.output[nth] {
+            Item::Said { id, text, is_done } if !*is_done => {
+                *is_done = status == COMPLETED;
+                let fields = json!({"content_index": 0, "text": text, "logprobs": []});
+                let done = ("response.output_text.done", fields);
+                (
+                    id.clone(),
+                    done,
+                    ("response.content_part", "content_index"),
+                    part(text),
+                )
             }
-            *is_done = status == COMPLETED;
-            let (id, text) = (id.clone(), text.clone());
-            let place = json!({"item_id": id, "output_index": nth, "content_index": 0});
-            let with = |name: &str, value: Value| {
-                let mut fields = place.clone();
-                fields[name] = value;
-                fields
+            Item::Thought {
+                id,
+                text,
+                is_summary,
+                is_done,
+                ..
+            } if !*is_done => {
+                *is_done = status == COMPLETED;
+                let mut fields = json!({"text": text});
+                let (kind, index) = thought_text(*is_summary);
+                fields[index] = json!(0);
+                let kind = match kind {
+                    SUMMARY_TEXT => "response.reasoning_summary_text.done",
+                    _ => "response.reasoning_text.done",
+                };
+                let part = thought_part(text, *is_summary);
+                (id.clone(), (kind, fields), thought_place(*is_summary), part)
+            }
+            _ => return,
+        };
+        self.seal_last();
+        let place = json!({"item_id": id, "output_index": nth});
+        let (kind, mut fields) = done;
+        merge(&mut fields, &place);
+        self.event(kind, fields, told);
+        let (kind, index) = part_done;
+        let mut fields = json!({"part": part});
+        fields[index] = json!(0);
+        merge(&mut fields, &place);
+        self.event(&format!("{kind}.done"), fields, told);
+        let item = self.output[nth].told(status);
+        self.event(
+            "response.output_item.done",
+            json!({"output_index": nth, "item": item}),
+            told,
+        );
+    }
+
+    fn end_calls(&mut self, status: &str, told: &mut String) {
+        for nth in 0..self.output.len() {
+            let Item::Call {
+                id,
+                name,
+                kind,
+                arguments,
+                ..
+            } = &mut self.output[nth]
+            else {
+                continue;
             };
-            let mut done = with("text", json!(text));
-            done["logprobs"] = json!([]);
-            self.event("response.output_text.done", done, told);
-            self.event(
-                "response.content_part.done",
-                with("part", part(&text)),
-                told,
-            );
+            let mut place = json!({"item_id": id, "output_index": nth});
+            let event = match kind {
+                CallKind::Function { .. } => {
+                    place["name"] = json!(name);
+                    place["arguments"] = json!(arguments);
+                    "response.function_call_arguments.done"
+                }
+                CallKind::Custom(input) => {
+                    let rest = input.finish();
+                    arguments.push_str(&rest);
+                    let whole = json!(arguments);
+                    if !rest.is_empty() {
+                        let mut fields = place.clone();
+                        fields["delta"] = json!(rest);
+                        self.event("response.custom_tool_call_input.delta", fields, told);
+                    }
+                    place["input"] = whole;
+                    "response.custom_tool_call_input.done"
+                }
+            };
+            self.event(event, place, told);
             let item = self.output[nth].told(status);
             self.event(
                 "response.output_item.done",
@@ -127,29 +229,29 @@ impl Response {
             );
         }
     }
+}
 
-    fn end_calls(&mut self, status: &str, told: &mut String) {
-        for nth in 0..self.output.len() {
-            let item = self.output[nth].clone();
-            let Item::Call {
-                id,
-                name,
-                arguments,
-                ..
-            } = &item
-            else {
-                continue;
-            };
-            let fields =
-                json!({"item_id": id, "output_index": nth, "name": name, "arguments": arguments});
-            self.event("response.function_call_arguments.done", fields, told);
-            let item = item.told(status);
-            self.event(
-                "response.output_item.done",
-                json!({"output_index": nth, "item": item}),
-                told,
-            );
-        }
+const SUMMARY_TEXT: &str = "response.reasoning_summary_text";
+
+/// The events of a reasoning's text, and the name of its part's index.
+fn thought_text(is_summary: bool) -> (&'static str, &'static str) {
+    match is_summary {
+        true => (SUMMARY_TEXT, "summary_index"),
+        false => ("response.reasoning_text", "content_index"),
+    }
+}
+
+/// The same of the part that the text stands in.
+fn thought_place(is_summary: bool) -> (&'static str, &'static str) {
+    match is_summary {
+        true => ("response.reasoning_summary_part", "summary_index"),
+        false => ("response.content_part", "content_index"),
+    }
+}
+
+fn merge(fields: &mut Value, more: &Value) {
+    if let (Value::Object(fields), Value::Object(more)) = (fields, more) {
+        fields.extend(more.clone());
     }
 }
 
@@ -160,6 +262,9 @@ impl Tell for Response {
         }
         self.begin(told);
         self.note(&chunk);
+        if !chunk.reasoning.is_empty() {
+            self.think(&chunk.reasoning, told);
+        }
         if !chunk.text.is_empty() {
             self.say(&chunk.text, told);
         }
@@ -177,7 +282,7 @@ impl Tell for Response {
             self.add(Item::said(String::new()), told);
         }
         let status = self.status();
-        self.end_text(status, told);
+        self.end_open(status, told);
         self.end_calls(status, told);
         let kind = match status {
             INCOMPLETE => "response.incomplete",
@@ -193,9 +298,11 @@ impl Tell for Response {
         }
         self.begin(told);
         let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        // Their list of codes has these two for what can happen here.
-        let code = match text("type") {
-            "rate_limit_error" => "rate_limit_exceeded",
+        // Of their codes those that say what can happen here; clients shorten a conversation by the first.
+        let code = match (text("code"), text("type")) {
+            ("context_length_exceeded", _) => "context_length_exceeded",
+            (_, "rate_limit_error") => "rate_limit_exceeded",
+            (_, "invalid_request_error" | "BadRequestError") => "invalid_prompt",
             _ => "server_error",
         };
         let error = json!({"code": code, "message": text("message")});
@@ -205,131 +312,4 @@ impl Tell for Response {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn response() -> Response {
-        Response::of("m".to_owned(), &Map::new(), 7)
-    }
-
-    fn chunk(delta: Value, finish: Option<&str>) -> Chunk {
-        Chunk::of_event(&json!({"choices": [{"delta": delta, "finish_reason": finish}]}))
-    }
-
-    /// The events' data; their numbers have no gap.
-    fn events(told: &str) -> Vec<Value> {
-        let data = told.lines().filter_map(|line| line.strip_prefix("data: "));
-        let events: Vec<Value> = data
-            .map(|data| serde_json::from_str(data).unwrap())
-            .collect();
-        for (nth, event) in events.iter().enumerate() {
-            assert_eq!(event["sequence_number"], nth);
-        }
-        events
-    }
-
-    fn kinds(events: &[Value]) -> Vec<&str> {
-        let kinds = events.iter().map(|event| event["type"].as_str().unwrap());
-        kinds
-            .map(|kind| kind.strip_prefix("response.").unwrap())
-            .collect()
-    }
-
-    #[test]
-    fn a_text_begins_grows_and_ends() {
-        let mut response = response();
-        let mut told = String::new();
-        response.chunk(
-            chunk(json!({"role": "assistant", "content": ""}), None),
-            &mut told,
-        );
-        response.chunk(chunk(json!({"content": "Hel"}), None), &mut told);
-        response.chunk(chunk(json!({"content": "lo"}), Some("stop")), &mut told);
-        let usage = json!({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
-        response.chunk(Chunk::of_event(&usage), &mut told);
-        response.end(&mut told);
-        let events = events(&told);
-        let expected = [
-            "created",
-            "in_progress",
-            "output_item.added",
-            "content_part.added",
-            "output_text.delta",
-            "output_text.delta",
-            "output_text.done",
-            "content_part.done",
-            "output_item.done",
-            "completed",
-        ];
-        assert_eq!(kinds(&events), expected);
-        assert_eq!(events[0]["response"]["status"], "in_progress");
-        assert_eq!(events[6]["text"], "Hello");
-        let last = &events[9]["response"];
-        assert_eq!(last["output"][0]["content"][0]["text"], "Hello");
-        assert_eq!(last["output"][0]["id"], events[2]["item"]["id"]);
-        assert_eq!(last["usage"]["total_tokens"], 7);
-    }
-
-    #[test]
-    fn functions_are_called_after_the_text_and_their_arguments_grow() {
-        let mut response = response();
-        let mut told = String::new();
-        response.chunk(chunk(json!({"content": "I look."}), None), &mut told);
-        let begin = json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]});
-        response.chunk(chunk(begin, None), &mut told);
-        let piece =
-            |text: &str| json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]});
-        response.chunk(chunk(piece("{\"a\""), None), &mut told);
-        response.chunk(chunk(piece(":1}"), Some("tool_calls")), &mut told);
-        response.end(&mut told);
-        let events = events(&told);
-        let expected = [
-            "output_text.done",
-            "content_part.done",
-            "output_item.done",
-            "output_item.added",
-            "function_call_arguments.delta",
-            "function_call_arguments.delta",
-            "function_call_arguments.done",
-            "output_item.done",
-            "completed",
-        ];
-        assert_eq!(kinds(&events)[5..], expected);
-        let item = &events[12]["item"];
-        assert_eq!(
-            (&item["arguments"], &item["call_id"]),
-            (&json!("{\"a\":1}"), &json!("c"))
-        );
-        assert_eq!(events[13]["response"]["output"][1], *item);
-        assert_eq!(events[13]["response"]["output"][0]["status"], "completed");
-    }
-
-    #[test]
-    fn an_answer_that_was_cut_short_ends_incomplete_and_an_empty_one_has_an_empty_message() {
-        let mut response = response();
-        let mut told = String::new();
-        response.chunk(chunk(json!({}), Some("length")), &mut told);
-        response.end(&mut told);
-        let last = events(&told).pop().unwrap();
-        assert_eq!(last["type"], "response.incomplete");
-        assert_eq!(
-            last["response"]["incomplete_details"]["reason"],
-            "max_output_tokens"
-        );
-        assert_eq!(last["response"]["output"][0]["content"][0]["text"], "");
-    }
-
-    #[test]
-    fn an_error_is_a_failed_response_also_before_anything_was_said() {
-        let mut response = response();
-        let mut told = String::new();
-        let error = json!({"message": "the queue is full", "type": "rate_limit_error"});
-        response.failed(&error, &mut told);
-        response.end(&mut told);
-        let events = events(&told);
-        assert_eq!(kinds(&events), ["created", "in_progress", "failed"]);
-        let error = json!({"code": "rate_limit_exceeded", "message": "the queue is full"});
-        assert_eq!(events[2]["response"]["error"], error);
-        assert_eq!(events[2]["response"]["status"], "failed");
-    }
-}
+mod tests;

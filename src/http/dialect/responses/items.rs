@@ -1,20 +1,47 @@
-//! The items of a request's `input` as a chat's messages: what was said, which functions were called, and what
-//! they gave back.
+//! The items of a request's `input` as a chat's messages: what was said and thought, which tools were called, and what they
+//! gave back.
 
 use serde_json::{Value, json};
 
+use super::super::custom;
+use super::super::seal::Sealer;
 use super::super::taken::Taken;
-use super::super::translation::data_url;
+use super::super::translation::{Ignored, data_url};
+use super::tools::ToolNames;
 use crate::error::Failure;
 
+/// What a server's tools did in an earlier conversation: the model is told nothing of it.
+const OF_A_SERVER: [&str; 7] = [
+    "code_interpreter_call",
+    "file_search_call",
+    "image_generation_call",
+    "mcp_list_tools",
+    "tool_search_call",
+    "tool_search_output",
+    "web_search_call",
+];
+
 /// The conversation, begun by the instructions if there are any.
-pub(super) fn messages(instructions: Option<String>, input: Value) -> Result<Vec<Value>, Failure> {
-    let mut chat = Chat::default();
+pub(super) fn messages(
+    instructions: Option<String>,
+    input: Value,
+    names: &ToolNames,
+    sealer: &Sealer,
+    ignored: &mut Ignored,
+) -> Result<Vec<Value>, Failure> {
+    let mut chat = Chat {
+        messages: Vec::new(),
+        thought: None,
+        pictures: Vec::new(),
+        names,
+        sealer,
+        ignored,
+    };
     if let Some(text) = instructions {
         chat.system(text);
     }
     match input {
-        Value::String(text) => chat.messages.push(json!({"role": "user", "content": text})),
+        Value::String(text) => chat.user(json!(text)),
         Value::Array(items) if items.is_empty() => {
             return Err(wrong("input", "a string or a list of at least one item"));
         }
@@ -25,28 +52,81 @@ pub(super) fn messages(instructions: Option<String>, input: Value) -> Result<Vec
         }
         _ => return Err(wrong("input", "a string or a list of items")),
     }
+    chat.show_pictures();
+    chat.forget_thought();
     Ok(chat.messages)
 }
 
-#[derive(Default)]
-struct Chat {
+struct Chat<'a> {
     messages: Vec<Value>,
+    /// A reasoning whose answer has not come yet.
+    thought: Option<String>,
+    /// Pictures that tools gave back, as parts of a message.
+    pictures: Vec<Value>,
+    names: &'a ToolNames,
+    sealer: &'a Sealer,
+    ignored: &'a mut Ignored,
 }
 
-impl Chat {
-    /// Templates of chats take one system message, the first: what follows it at once is part of it.
+impl Chat<'_> {
+    fn last_is(&self, role: &str) -> bool {
+        self.messages
+            .last()
+            .is_some_and(|last| last["role"] == role)
+    }
+
+    /// Templates take one system message, the first: what follows it at once is part of it, and what comes later stands among
+    /// the user's words, marked as what it is.
     fn system(&mut self, text: String) {
-        match self.messages.last_mut() {
-            Some(last) if last["role"] == "system" => match &mut last["content"] {
-                Value::String(before) => {
-                    before.push_str("\n\n");
-                    before.push_str(&text);
-                }
-                none => *none = Value::String(text),
-            },
-            _ => self
-                .messages
-                .push(json!({"role": "system", "content": text})),
+        if self.messages.is_empty() {
+            let message = json!({"role": "system", "content": text});
+            return self.messages.push(message);
+        }
+        match self.messages.as_mut_slice() {
+            [only] if only["role"] == "system" => join(&mut only["content"], json!(text)),
+            _ => self.user(json!(format!("<system>\n{text}\n</system>"))),
+        }
+    }
+
+    /// Templates want the sides to take turns.
+    fn user(&mut self, content: Value) {
+        self.show_pictures();
+        self.forget_thought();
+        if self.last_is("user") {
+            let last = self.messages.last_mut().expect("there is one");
+            return join(&mut last["content"], content);
+        }
+        self.messages
+            .push(json!({"role": "user", "content": content}));
+    }
+
+    /// The assistant's message that goes on, or a new one.
+    fn assistant(&mut self) -> &mut Value {
+        self.show_pictures();
+        if !self.last_is("assistant") {
+            self.messages
+                .push(json!({"role": "assistant", "content": null}));
+        }
+        let last = self.messages.last_mut().expect("just pushed");
+        if let Some(thought) = self.thought.take() {
+            join(&mut last["reasoning_content"], json!(thought));
+        }
+        last
+    }
+
+    /// A reasoning that led to nothing that is here.
+    fn forget_thought(&mut self) {
+        if self.thought.take().is_some() {
+            self.ignored.add("input.reasoning");
+        }
+    }
+
+    /// What tools give back is text alone in a chat: their pictures follow as the user's.
+    fn show_pictures(&mut self) {
+        let pictures = std::mem::take(&mut self.pictures);
+        if !pictures.is_empty() {
+            self.messages
+                .push(json!({"role": "user", "content": pictures}));
         }
     }
 
@@ -57,22 +137,28 @@ impl Chat {
         let kind = item.text("type")?;
         match kind.as_deref().unwrap_or("message") {
             "message" => self.message(item),
-            "function_call" => self.call(item),
-            "function_call_output" => {
-                let id = item.need_text("call_id")?;
-                let at = item.path("output");
-                let output = item.need("output")?;
-                let content = only_text(&at, content(&at, output, Side::User)?)?;
-                item.finish()?;
-                let message = json!({"role": "tool", "tool_call_id": id, "content": content});
-                self.messages.push(message);
+            "function_call" => {
+                let arguments = item.need_text("arguments")?;
+                self.call(item, arguments)
+            }
+            "custom_tool_call" => {
+                let input = item.need_text("input")?;
+                self.call(item, custom::arguments(&input))
+            }
+            "function_call_output" | "custom_tool_call_output" => self.output(item),
+            "reasoning" => self.reasoning(item),
+            "item_reference" => Err(item.not_here(
+                "type",
+                "no answer is kept here that an item could be found in: send the item itself (with \"store\": false clients do so)",
+            )),
+            other if OF_A_SERVER.contains(&other) => {
+                self.ignored.add(format!("input.{other}"));
                 Ok(())
             }
-            "reasoning" | "item_reference" => Err(item.not_here(
+            _ => Err(item.wrong(
                 "type",
-                "nothing of an earlier response is kept here; leave the item out",
+                "message, reasoning, function_call, function_call_output, custom_tool_call or custom_tool_call_output",
             )),
-            _ => Err(item.wrong("type", "message, function_call or function_call_output")),
         }
     }
 
@@ -85,13 +171,20 @@ impl Chat {
         match role.as_str() {
             "user" => {
                 let content = content(&at, given, Side::User)?;
-                self.messages
-                    .push(json!({"role": "user", "content": content}));
+                self.user(content);
             }
             "assistant" => {
                 let content = content(&at, given, Side::Assistant)?;
-                self.messages
-                    .push(json!({"role": "assistant", "content": content}));
+                // Behind its calls it is another turn.
+                let has_calls = self
+                    .messages
+                    .last()
+                    .is_some_and(|last| last.get("tool_calls").is_some());
+                if has_calls {
+                    self.messages
+                        .push(json!({"role": "assistant", "content": null}));
+                }
+                join(&mut self.assistant()["content"], content);
             }
             "system" | "developer" => {
                 let text = only_text(&at, content(&at, given, Side::User)?)?;
@@ -103,28 +196,105 @@ impl Chat {
     }
 
     /// Calls belong to the assistant's message before them.
-    fn call(&mut self, mut item: Taken) -> Result<(), Failure> {
+    fn call(&mut self, mut item: Taken, arguments: String) -> Result<(), Failure> {
         let id = item.need_text("call_id")?;
         let name = item.need_text("name")?;
-        let arguments = item.need_text("arguments")?;
+        let namespace = item.text("namespace")?;
         item.finish()?;
+        let name = self.names.of_model(namespace, &name);
         let function = json!({"name": name, "arguments": arguments});
         let call = json!({"id": id, "type": "function", "function": function});
-        if self
-            .messages
-            .last()
-            .is_none_or(|last| last["role"] != "assistant")
-        {
-            self.messages
-                .push(json!({"role": "assistant", "content": null}));
-        }
-        let last = self.messages.last_mut().expect("just pushed");
-        match &mut last["tool_calls"] {
+        match &mut self.assistant()["tool_calls"] {
             Value::Array(calls) => calls.push(call),
             none => *none = json!([call]),
         }
         Ok(())
     }
+
+    fn output(&mut self, mut item: Taken) -> Result<(), Failure> {
+        let id = item.need_text("call_id")?;
+        // Some clients repeat the tool's name.
+        item.text("name")?;
+        let at = item.path("output");
+        let output = item.need("output")?;
+        let text = match content(&at, output, Side::User)? {
+            Value::Array(parts) => {
+                let (texts, pictures): (Vec<Value>, Vec<Value>) =
+                    parts.into_iter().partition(|part| part["type"] == "text");
+                self.pictures.push(
+                    json!({"type": "text", "text": format!("What the call {id} gave back:")}),
+                );
+                self.pictures.extend(pictures);
+                let texts: Vec<&str> = texts
+                    .iter()
+                    .filter_map(|part| part["text"].as_str())
+                    .collect();
+                json!(texts.join("\n"))
+            }
+            text => text,
+        };
+        item.finish()?;
+        self.messages
+            .push(json!({"role": "tool", "tool_call_id": id, "content": text}));
+        Ok(())
+    }
+
+    /// Reasoning of an earlier turn: what this pool has sealed for this key, or what stands there in plain words. Of others
+    /// nothing can be read, and the conversation goes on without it.
+    fn reasoning(&mut self, mut item: Taken) -> Result<(), Failure> {
+        let summary = item.list("summary")?.unwrap_or_default();
+        let at = item.path("content");
+        let parts = item.list("content")?.unwrap_or_default();
+        let sealed = item.text("encrypted_content")?;
+        item.finish()?;
+        let mut texts = Vec::new();
+        for (nth, part) in parts.into_iter().enumerate() {
+            let mut part = Taken::of(format!("{at}[{nth}]"), part)?;
+            part.one_of("type", &["reasoning_text", "text"])?;
+            texts.push(part.need_text("text")?);
+            part.finish()?;
+        }
+        let opened = sealed.as_deref().map(|sealed| self.sealer.open(sealed));
+        let text = match opened {
+            Some(Some(text)) => text,
+            Some(None) => {
+                self.ignored.add("input.reasoning.encrypted_content");
+                texts.join("\n")
+            }
+            None if texts.is_empty() && !summary.is_empty() => {
+                self.ignored.add("input.reasoning.summary");
+                String::new()
+            }
+            None => texts.join("\n"),
+        };
+        if !text.is_empty() {
+            let mut thought = json!(self.thought.take());
+            join(&mut thought, json!(text));
+            self.thought = thought.as_str().map(str::to_owned);
+        }
+        Ok(())
+    }
+}
+
+/// Adds a text, or parts, to what a message has.
+fn join(content: &mut Value, more: Value) {
+    let parts = |content: Value| match content {
+        Value::Array(parts) => parts,
+        text => vec![json!({"type": "text", "text": text})],
+    };
+    *content = match (content.take(), more) {
+        (Value::Null, more) => more,
+        (Value::String(mut text), Value::String(more)) => {
+            text.push_str("\n\n");
+            text.push_str(&more);
+            Value::String(text)
+        }
+        (before, more) => {
+            let mut all = parts(before);
+            all.extend(parts(more));
+            Value::Array(all)
+        }
+    };
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -201,74 +371,4 @@ fn wrong(path: &str, wanted: &str) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_response_gave_goes_back_as_a_conversation() {
-        let input = json!([
-            {"role": "developer", "content": "Short."},
-            {"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
-            {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
-                "content": [{"type": "output_text", "text": "I look.", "annotations": [], "logprobs": []}]},
-            {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}", "status": "completed"},
-            {"type": "function_call", "call_id": "c2", "name": "g", "arguments": "{}"},
-            {"type": "function_call_output", "call_id": "c1", "output": "rain"},
-            {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "sun"}]},
-        ]);
-        let told = json!(messages(Some("Be kind.".to_owned()), input).unwrap());
-        let call = |id: &str, name: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}});
-        let expected = json!([
-            {"role": "system", "content": "Be kind.\n\nShort."},
-            {"role": "user", "content": "Weather?"},
-            {"role": "assistant", "content": "I look.", "tool_calls": [call("c1", "f"), call("c2", "g")]},
-            {"role": "tool", "tool_call_id": "c1", "content": "rain"},
-            {"role": "tool", "tool_call_id": "c2", "content": "sun"},
-        ]);
-        assert_eq!(told, expected);
-    }
-
-    #[test]
-    fn pictures_pass_as_data_urls_and_everything_from_elsewhere_is_refused() {
-        let user = |part: Value| json!([{"role": "user", "content": [{"type": "input_text", "text": "What?"}, part]}]);
-        let url = "data:image/png;base64,AA==";
-        let told = messages(
-            None,
-            user(json!({"type": "input_image", "image_url": url, "detail": "low"})),
-        )
-        .unwrap();
-        assert_eq!(
-            told[0]["content"][1]["image_url"],
-            json!({"url": url, "detail": "low"})
-        );
-        for (input, named) in [
-            (
-                user(json!({"type": "input_image", "image_url": "http://127.0.0.1/x"})),
-                "input[0].content[1].image_url",
-            ),
-            (
-                user(json!({"type": "input_image", "file_id": "file-1"})),
-                "input[0].content[1].file_id",
-            ),
-            (
-                user(json!({"type": "input_file", "file_url": "http://x"})),
-                "input[0].content[1].type",
-            ),
-            (json!([{"role": "tool", "content": "x"}]), "input[0].role"),
-            (
-                json!([{"type": "item_reference", "id": "x"}]),
-                "input[0].type",
-            ),
-            (json!([{"type": "computer_call"}]), "input[0].type"),
-            (
-                json!([{"role": "user", "content": "x", "name": "n"}]),
-                "input[0].name",
-            ),
-            (json!([]), "input"),
-            (json!(3), "input"),
-        ] {
-            let failure = messages(None, input.clone()).unwrap_err();
-            assert_eq!(failure.body.error.param.as_deref(), Some(named), "{input}");
-        }
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@ mod answer;
 mod events;
 mod items;
 mod request;
+mod tools;
 
 pub(crate) use answer::Response;
 pub(crate) use request::read;

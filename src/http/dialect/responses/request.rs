@@ -1,239 +1,262 @@
-//! A request of the Responses API as OpenAI's chat. What cannot be honoured is refused with its name, and what
-//! is unknown too; the items of `input` are read in `items`.
+//! A request of the Responses API as OpenAI's chat. A hint goes on in the chat or is named; what would change the answer's
+//! meaning is refused with its name. The items of `input` are read in `items`, the tools in `tools`.
 
 use axum::body::Bytes;
 use serde_json::{Map, Value, json};
 
+use super::super::reasoning::ReasoningRequest;
 use super::super::taken::Taken;
-use super::super::translation::TranslatedRequest;
+use super::super::translation::{Hints, Ignored, Reading, TranslatedRequest};
 use super::Response;
+use super::answer::Shows;
 use super::items::messages;
+use super::tools::Tools;
 use crate::error::Failure;
 
-const KEEPS_NOTHING: &str = "nothing is kept here; send the whole conversation in `input`";
+const KEEPS_NOTHING: &str = "no answer is kept here; send the whole conversation in `input` (with \"store\": false clients do so)";
 const METADATA_MAX: usize = 16;
+/// Fields of the chat, by the client's names.
+const NAMES: [(&str, &str); 1] = [("verbosity", "text.verbosity")];
+/// What an answer may have beside, where a tool of a server or a file was used; that never happens here.
+const NEVER_INCLUDED: [&str; 6] = [
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+];
+const ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
 
 /// `POST /v1/responses`.
-pub(crate) fn read(body: &Bytes, now_seconds: u64) -> Result<TranslatedRequest<Response>, Failure> {
-    let mut asked = Taken::body(body)?;
+pub(crate) fn read(
+    body: &Bytes,
+    reading: &Reading,
+) -> Result<TranslatedRequest<Response>, Failure> {
+    let mut request = Taken::body(body)?;
+    let mut ignored = Ignored::default();
     let mut chat = Map::new();
     // What the answer repeats.
     let mut echo = Map::new();
-    let model = asked.need_text("model")?;
-    refused(&mut asked)?;
+    let model = request.need_text("model")?;
+    refused(&mut request)?;
+    hints(&mut request, &mut chat, &mut ignored)?;
+    let mut shows = Shows {
+        encrypted: included(&mut request, &mut ignored)?,
+        ..Shows::default()
+    };
+    let reasoning = reasoning(&mut request, &mut shows, &mut echo)?;
     chat.insert("model".to_owned(), json!(model));
-    let instructions = asked.text("instructions")?;
+    let instructions = request.text("instructions")?;
     echo.insert("instructions".to_owned(), json!(instructions));
-    let input = asked.need("input")?;
-    let messages = messages(instructions, input)?;
+    let list = request.list("tools")?.unwrap_or_default();
+    let mut tools = Tools::read(list, &mut ignored)?;
+    let input = request.need("input")?;
+    let sealer = &reading.sealer;
+    let messages = messages(instructions, input, &tools.names, sealer, &mut ignored)?;
     chat.insert("messages".to_owned(), json!(messages));
-    tools(&mut asked, &mut chat, &mut echo)?;
-    format(&mut asked, &mut chat, &mut echo)?;
-    let limit = asked.count("max_output_tokens")?;
+    choose(&mut request, &mut tools, &mut chat, &mut echo)?;
+    format(&mut request, &mut chat, &mut echo)?;
+    let limit = request.count("max_output_tokens")?;
     if let Some(limit) = limit {
         chat.insert("max_tokens".to_owned(), json!(limit));
     }
     echo.insert("max_output_tokens".to_owned(), json!(limit));
     for name in ["temperature", "top_p"] {
-        let number = asked.number(name)?;
+        let number = request.number(name)?;
         echo.insert(name.to_owned(), json!(number));
         if let Some(number) = number {
             chat.insert(name.to_owned(), number);
         }
     }
-    let user = asked.text("user")?;
-    let safety = asked.text("safety_identifier")?;
-    if let Some(user) = user.as_ref().or(safety.as_ref()) {
-        chat.insert("user".to_owned(), json!(user));
-    }
-    let metadata = metadata(&mut asked)?;
-    let key = asked.text("prompt_cache_key")?;
-    let ignored = key.is_some().then(|| "prompt_cache_key".to_owned());
-    for (name, value) in [
-        ("user", user),
-        ("safety_identifier", safety),
-        ("prompt_cache_key", key),
-    ] {
-        if let Some(value) = value {
+    for name in ["user", "safety_identifier", "prompt_cache_key"] {
+        if let Some(value) = request.text(name)? {
             echo.insert(name.to_owned(), json!(value));
+            chat.insert(name.to_owned(), json!(value));
         }
     }
-    echo.insert("metadata".to_owned(), metadata);
-    if asked.flag("stream")? == Some(true) {
-        chat.insert("stream".to_owned(), json!(true));
-        chat.insert("stream_options".to_owned(), json!({"include_usage": true}));
-    }
-    if let Some(mut options) = asked.object("stream_options")? {
-        // Padding against those who listen on the wire: there is none, and false asks for none.
-        options.refuse(
-            "include_obfuscation",
-            &[json!(false)],
-            "the events have no padding",
-        )?;
-        options.finish()?;
-    }
-    asked.finish()?;
+    echo.insert("metadata".to_owned(), metadata(&mut request)?);
+    stream(&mut request, &mut chat)?;
     Ok(TranslatedRequest {
         body: Value::Object(chat).to_string().into(),
-        teller: Response::of(model, &echo, now_seconds),
-        ignored: ignored.into_iter().collect(),
+        teller: Response::of(model, &echo, tools.names, shows, reading),
+        ignored: ignored.names(),
+        hints: Hints {
+            reasoning,
+            unknown: request.unknown(),
+            names: NAMES.to_vec(),
+        },
+        keep: None,
     })
 }
 
 /// What is not done here, with the values that ask for nothing.
-fn refused(asked: &mut Taken) -> Result<(), Failure> {
+fn refused(request: &mut Taken) -> Result<(), Failure> {
     let off = [json!(false)];
-    asked.refuse("store", &off, KEEPS_NOTHING)?;
-    asked.refuse("previous_response_id", &[], KEEPS_NOTHING)?;
-    asked.refuse("conversation", &[], KEEPS_NOTHING)?;
-    asked.refuse(
+    request.refuse("previous_response_id", &[], KEEPS_NOTHING)?;
+    request.refuse("conversation", &[], KEEPS_NOTHING)?;
+    request.refuse(
         "background",
         &off,
         "an answer is given while its client is there; ask with `stream`",
     )?;
-    asked.refuse("prompt", &[], "no prompts are kept here; send its text")?;
-    asked.refuse(
-        "truncation",
-        &[json!("disabled")],
-        "nothing is left out of a conversation; shorten `input`",
-    )?;
-    asked.refuse("include", &[json!([])], "the answer has what there is")?;
-    asked.refuse(
-        "service_tier",
-        &[json!("auto"), json!("default")],
-        "there is one tier, the default one",
-    )?;
-    asked.refuse(
-        "max_tool_calls",
-        &[],
-        "it bounds tools that a server calls, and the client calls these",
-    )?;
-    asked.refuse(
+    request.refuse("prompt", &[], "no prompts are kept here; send its text")?;
+    request.refuse(
         "top_logprobs",
         &[json!(0)],
         "ask /v1/chat/completions for logprobs",
-    )?;
-    let why = "reasoning is not told apart from the answer";
-    if let Some(mut reasoning) = asked.object("reasoning")? {
-        reasoning.refuse("effort", &[json!("none")], why)?;
-        reasoning.refuse("summary", &[], why)?;
-        reasoning.refuse("generate_summary", &[], why)?;
-        reasoning.finish()?;
+    )
+}
+
+/// Hints that a server may disregard. Those that an engine of somebody else may know go on in the chat.
+fn hints(
+    request: &mut Taken,
+    chat: &mut Map<String, Value>,
+    ignored: &mut Ignored,
+) -> Result<(), Failure> {
+    if request.flag("store")? == Some(true) {
+        ignored.add("store");
+    }
+    let tiers = ["auto", "default", "flex", "scale", "priority"];
+    match request.one_of("service_tier", &tiers)? {
+        None | Some("auto" | "default") => {}
+        Some(tier) => drop(chat.insert("service_tier".to_owned(), json!(tier))),
+    }
+    // Nothing is ever left out of a conversation.
+    if request.one_of("truncation", &["auto", "disabled"])? == Some("auto") {
+        ignored.add("truncation");
+    }
+    let kept = ["in-memory", "in_memory", "24h"];
+    if let Some(kept) = request.one_of("prompt_cache_retention", &kept)? {
+        chat.insert("prompt_cache_retention".to_owned(), json!(kept));
+    }
+    // It bounds tools that a server calls, and the client calls these.
+    if request.count("max_tool_calls")?.is_some() {
+        ignored.add("max_tool_calls");
+    }
+    if let Some(metadata) = request.take("client_metadata") {
+        if !metadata.is_object() {
+            return Err(request.wrong("client_metadata", "an object"));
+        }
+        ignored.add("client_metadata");
+    }
+    if request
+        .list("context_management")?
+        .is_some_and(|it| !it.is_empty())
+    {
+        ignored.add("context_management");
+    }
+    // vLLM's, for benchmarks.
+    if let Some(flag) = request.flag("ignore_eos")? {
+        chat.insert("ignore_eos".to_owned(), json!(flag));
     }
     Ok(())
 }
 
-fn tools(
-    asked: &mut Taken,
+/// Whether the answer's reasoning is to come back sealed.
+fn included(request: &mut Taken, ignored: &mut Ignored) -> Result<bool, Failure> {
+    let mut is_sealed = false;
+    for part in request.list("include")?.unwrap_or_default() {
+        match part.as_str() {
+            Some(ENCRYPTED_REASONING) => is_sealed = true,
+            Some("message.output_text.logprobs") => {
+                return Err(request.not_here("include", "ask /v1/chat/completions for logprobs"));
+            }
+            Some(name) if NEVER_INCLUDED.contains(&name) => ignored.add(format!("include.{name}")),
+            _ => {
+                let known = format!(
+                    "a list of {ENCRYPTED_REASONING} and {}",
+                    NEVER_INCLUDED.join(", ")
+                );
+                return Err(request.wrong("include", &known));
+            }
+        }
+    }
+    Ok(is_sealed)
+}
+
+fn reasoning(
+    request: &mut Taken,
+    shows: &mut Shows,
+    echo: &mut Map<String, Value>,
+) -> Result<ReasoningRequest, Failure> {
+    let mut wish = ReasoningRequest::default();
+    let mut effort = None;
+    let mut summary = None;
+    if let Some(mut reasoning) = request.object("reasoning")? {
+        effort = reasoning.take("effort");
+        if let Some(effort) = &effort {
+            wish.set_effort("reasoning.effort", effort)?;
+        }
+        for name in ["summary", "generate_summary"] {
+            let kinds = ["auto", "concise", "detailed", "none"];
+            summary = reasoning.one_of(name, &kinds)?.or(summary);
+        }
+        reasoning.finish()?;
+    }
+    shows.summary = summary.is_some_and(|kind| kind != "none");
+    echo.insert(
+        "reasoning".to_owned(),
+        json!({"effort": effort, "summary": summary}),
+    );
+    Ok(wish)
+}
+
+fn choose(
+    request: &mut Taken,
+    tools: &mut Tools,
     chat: &mut Map<String, Value>,
     echo: &mut Map<String, Value>,
 ) -> Result<(), Failure> {
-    let (mut told, mut echoed) = (Vec::new(), Vec::new());
-    for (nth, value) in asked
-        .list("tools")?
-        .unwrap_or_default()
-        .into_iter()
-        .enumerate()
-    {
-        let mut tool = Taken::of(format!("tools[{nth}]"), value)?;
-        let kind = tool.need_text("type")?;
-        if kind != "function" {
-            return Err(tool.not_here(
-                "type",
-                "only tools of type function are; the client calls them",
-            ));
-        }
-        let name = tool.need_text("name")?;
-        let words = tool.text("description")?;
-        let strict = tool.flag("strict")?;
-        let parameters = tool.take("parameters");
-        if parameters.as_ref().is_some_and(|it| !it.is_object()) {
-            return Err(tool.wrong("parameters", "an object, a JSON schema"));
-        }
-        tool.refuse(
-            "defer_loading",
-            &[json!(false)],
-            "every tool is told to the model",
-        )?;
-        tool.finish()?;
-        echoed.push(
-            json!({"type": "function", "name": name, "description": words,
-            "parameters": parameters, "strict": strict}),
-        );
-        let mut function = Map::new();
-        function.insert("name".to_owned(), json!(name));
-        let strict = strict.map(Value::Bool);
-        for (name, value) in [
-            ("description", words.map(Value::String)),
-            ("parameters", parameters),
-            ("strict", strict),
-        ] {
-            function.extend(value.map(|value| (name.to_owned(), value)));
-        }
-        told.push(json!({"type": "function", "function": function}));
-    }
-    let choice = asked.take("tool_choice");
-    let chosen = match &choice {
-        None => None,
-        Some(Value::String(word)) if ["auto", "none", "required"].contains(&word.as_str()) => {
-            Some(json!(word))
-        }
-        Some(given) => {
-            let mut given = Taken::of("tool_choice", given.clone())?;
-            let kind = given.need_text("type")?;
-            if kind != "function" {
-                return Err(
-                    given.not_here("type", "a choice is auto, none, required or a function")
-                );
-            }
-            let name = given.need_text("name")?;
-            given.finish()?;
-            Some(json!({"type": "function", "function": {"name": name}}))
-        }
-    };
-    let parallel = asked.flag("parallel_tool_calls")?;
-    echo.insert("tools".to_owned(), json!(echoed));
-    echo.insert(
-        "tool_choice".to_owned(),
-        choice.unwrap_or_else(|| json!("auto")),
-    );
+    let choice = tools.choose(request, chat)?;
+    let parallel = request.flag("parallel_tool_calls")?;
+    echo.insert("tools".to_owned(), json!(std::mem::take(&mut tools.echo)));
+    echo.insert("tool_choice".to_owned(), choice);
     echo.insert(
         "parallel_tool_calls".to_owned(),
         json!(parallel.unwrap_or(true)),
     );
-    if told.is_empty() {
-        let is_idle = chosen.is_none_or(|chosen| chosen == "auto" || chosen == "none");
-        return match is_idle {
-            true => Ok(()),
-            false => Err(asked.not_here("tool_choice", "there are no `tools` to choose from")),
-        };
-    }
-    chat.insert("tools".to_owned(), json!(told));
-    let parallel = parallel.map(Value::Bool);
-    for (name, value) in [("tool_choice", chosen), ("parallel_tool_calls", parallel)] {
-        chat.extend(value.map(|value| (name.to_owned(), value)));
+    if let Some(parallel) = parallel.filter(|_| !tools.functions.is_empty()) {
+        chat.insert("parallel_tool_calls".to_owned(), json!(parallel));
     }
     Ok(())
 }
 
+fn stream(request: &mut Taken, chat: &mut Map<String, Value>) -> Result<(), Failure> {
+    let is_stream = request.flag("stream")? == Some(true);
+    if is_stream {
+        chat.insert("stream".to_owned(), json!(true));
+        chat.insert("stream_options".to_owned(), json!({"include_usage": true}));
+    }
+    let Some(mut options) = request.object("stream_options")? else {
+        return Ok(());
+    };
+    if !is_stream {
+        return Err(request.not_here("stream_options", "it needs `stream` to be true"));
+    }
+    // The last event always has the usage, and no event has padding.
+    options.flag("include_usage")?;
+    options.flag("include_obfuscation")?;
+    options.finish()
+}
+
 fn format(
-    asked: &mut Taken,
+    request: &mut Taken,
     chat: &mut Map<String, Value>,
     echo: &mut Map<String, Value>,
 ) -> Result<(), Failure> {
-    let mut told = json!({"format": {"type": "text"}});
-    if let Some(mut text) = asked.object("text")? {
-        text.refuse(
-            "verbosity",
-            &[json!("medium")],
-            "the models here have no levels of verbosity",
-        )?;
+    let mut repeated = json!({"format": {"type": "text"}});
+    if let Some(mut text) = request.object("text")? {
+        let verbosity = text.one_of("verbosity", &["low", "medium", "high"])?;
+        if let Some(verbosity) = verbosity.filter(|it| *it != "medium") {
+            chat.insert("verbosity".to_owned(), json!(verbosity));
+        }
         let given = text.take("format");
         text.finish()?;
         if let Some(given) = given {
-            told["format"] = given.clone();
+            repeated["format"] = given.clone();
             let mut format = Taken::of("text.format", given)?;
-            let asked_of_chat = match format.need_text("type")?.as_str() {
+            let response_format = match format.need_text("type")?.as_str() {
                 "text" => None,
                 "json_object" => Some(json!({"type": "json_object"})),
                 "json_schema" => {
@@ -251,38 +274,54 @@ fn format(
                 _ => return Err(format.wrong("type", "text, json_object or json_schema")),
             };
             format.finish()?;
-            chat.extend(asked_of_chat.map(|it| ("response_format".to_owned(), it)));
+            chat.extend(response_format.map(|it| ("response_format".to_owned(), it)));
+        }
+        if let Some(verbosity) = verbosity {
+            repeated["verbosity"] = json!(verbosity);
         }
     }
-    echo.insert("text".to_owned(), told);
+    echo.insert("text".to_owned(), repeated);
     Ok(())
 }
 
 /// Repeated in the answer, and nothing else is done with it.
-fn metadata(asked: &mut Taken) -> Result<Value, Failure> {
+fn metadata(request: &mut Taken) -> Result<Value, Failure> {
     let wanted = "an object of at most 16 strings";
-    match asked.take("metadata") {
+    match request.take("metadata") {
         None => Ok(json!({})),
         Some(Value::Object(all))
             if all.len() <= METADATA_MAX && all.values().all(Value::is_string) =>
         {
             Ok(Value::Object(all))
         }
-        Some(_) => Err(asked.wrong("metadata", wanted)),
+        Some(_) => Err(request.wrong("metadata", wanted)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::super::seal::{Seal, Sealer};
     use super::*;
+    use catalog::Effort;
+    use pool::KeyId;
+
+    fn translated(body: Value) -> Result<TranslatedRequest<Response>, Failure> {
+        let sealer = Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1));
+        let reading = Reading {
+            now_seconds: 7,
+            sealer,
+        };
+        read(&body.to_string().into(), &reading)
+    }
 
     fn with(more: Value) -> Result<Value, Failure> {
         let mut body = json!({"model": "m", "input": "Hi"});
         for (name, value) in more.as_object().unwrap() {
             body[name.as_str()] = value.clone();
         }
-        let asked = read(&body.to_string().into(), 7)?;
-        Ok(serde_json::from_slice(&asked.body).unwrap())
+        Ok(serde_json::from_slice(&translated(body)?.body).unwrap())
     }
 
     #[test]
@@ -294,6 +333,7 @@ mod tests {
             "tool_choice": {"type": "function", "name": "f"}, "parallel_tool_calls": false,
             "text": {"format": schema}, "user": "u", "metadata": {"a": "b"}, "stream": true,
             "store": false, "truncation": "disabled", "include": [], "reasoning": null,
+            "service_tier": "auto", "ignore_eos": true,
         }))
         .unwrap();
         let expected = json!({
@@ -302,7 +342,7 @@ mod tests {
             "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
             "tool_choice": {"type": "function", "function": {"name": "f"}}, "parallel_tool_calls": false,
             "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}, "strict": true}},
-            "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "user": "u",
+            "ignore_eos": true, "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "user": "u",
             "stream": true, "stream_options": {"include_usage": true},
         });
         assert_eq!(chat, expected);
@@ -316,20 +356,42 @@ mod tests {
     #[test]
     fn what_cannot_be_honoured_and_what_is_unknown_is_named() {
         for (more, named) in [
-            (json!({"store": true}), "store"),
+            (json!({"store": "yes"}), "store"),
             (
                 json!({"previous_response_id": "resp_1"}),
                 "previous_response_id",
             ),
             (json!({"conversation": "conv_1"}), "conversation"),
             (json!({"background": true}), "background"),
-            (json!({"truncation": "auto"}), "truncation"),
+            (json!({"truncation": "some"}), "truncation"),
+            (json!({"include": ["everything"]}), "include"),
             (
-                json!({"include": ["reasoning.encrypted_content"]}),
+                json!({"include": ["message.output_text.logprobs"]}),
                 "include",
             ),
-            (json!({"reasoning": {"effort": "high"}}), "reasoning.effort"),
-            (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+            (json!({"reasoning": {"effort": "x"}}), "reasoning.effort"),
+            (json!({"reasoning": {"effort": 3}}), "reasoning.effort"),
+            (
+                json!({"reasoning": {"summary": "long"}}),
+                "reasoning.summary",
+            ),
+            (json!({"reasoning": "high"}), "reasoning"),
+            (json!({"service_tier": "first"}), "service_tier"),
+            (json!({"client_metadata": "x"}), "client_metadata"),
+            (json!({"context_management": {}}), "context_management"),
+            (json!({"max_tool_calls": 0}), "max_tool_calls"),
+            (json!({"prompt_cache_key": 3}), "prompt_cache_key"),
+            (
+                json!({"prompt_cache_retention": "ever"}),
+                "prompt_cache_retention",
+            ),
+            (json!({"safety_identifier": []}), "safety_identifier"),
+            (json!({"parallel_tool_calls": "no"}), "parallel_tool_calls"),
+            (
+                json!({"stream_options": {"include_usage": true}}),
+                "stream_options",
+            ),
+            (json!({"tools": [{"type": "retrieval"}]}), "tools[0].type"),
             (json!({"tools": [{"type": "function"}]}), "tools[0].name"),
             (json!({"tool_choice": "required"}), "tool_choice"),
             (json!({"tool_choice": {"type": "mcp"}}), "tool_choice.type"),
@@ -337,15 +399,50 @@ mod tests {
                 json!({"text": {"format": {"type": "grammar"}}}),
                 "text.format.type",
             ),
-            (json!({"text": {"verbosity": "high"}}), "text.verbosity"),
+            (json!({"text": {"verbosity": "x"}}), "text.verbosity"),
             (json!({"metadata": {"a": 1}}), "metadata"),
             (json!({"max_output_tokens": 0}), "max_output_tokens"),
-            (json!({"stop": ["x"]}), "stop"),
             (json!({"input": null}), "input"),
             (json!({"stream": "yes"}), "stream"),
         ] {
             let failure = with(more.clone()).unwrap_err();
             assert_eq!(failure.body.error.param.as_deref(), Some(named), "{more}");
         }
+    }
+
+    #[test]
+    fn hints_go_on_or_are_named_and_never_refused() {
+        let body = json!({
+            "model": "m", "input": "Hi", "store": true, "truncation": "auto", "max_tool_calls": 3,
+            "include": ["reasoning.encrypted_content", "web_search_call.action.sources"],
+            "reasoning": {"effort": "high", "summary": "auto"}, "client_metadata": {"a": "b"},
+            "text": {"verbosity": "low"}, "prompt_cache_key": "k", "service_tier": "flex",
+            "safety_identifier": "s", "context_management": [{"type": "compaction"}],
+            "tools": [{"type": "web_search"}], "tool_choice": "auto", "parallel_tool_calls": true,
+        });
+        let request = translated(body).unwrap();
+        let named = [
+            "store",
+            "truncation",
+            "max_tool_calls",
+            "client_metadata",
+            "context_management",
+            "include.web_search_call.action.sources",
+            "tools.web_search",
+        ];
+        assert_eq!(request.ignored, named);
+        assert_eq!(request.hints.reasoning.wish.effort, Some(Effort::High));
+        let chat: Value = serde_json::from_slice(&request.body).unwrap();
+        let expected = json!({"service_tier": "flex", "model": "m",
+            "messages": [{"role": "user", "content": "Hi"}], "verbosity": "low",
+            "safety_identifier": "s", "prompt_cache_key": "k"});
+        assert_eq!(chat, expected);
+        assert_eq!(request.hints.unknown, [] as [&str; 0]);
+    }
+
+    #[test]
+    fn what_this_api_does_not_have_is_kept_apart_for_the_models_own_rule() {
+        let body = json!({"model": "m", "input": "Hi", "stop": ["x"], "colour": null});
+        assert_eq!(translated(body).unwrap().hints.unknown, ["stop"]);
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Aggregate {
     head: Option<Map<String, Value>>,
     choices: Vec<Map<String, Value>>,
     usage: Option<Value>,
+    /// What the engine measured, which llama-server tells at the end.
+    timings: Option<Value>,
     /// Texts are told as a chat's answer.
     as_chat: Option<AsChat>,
     /// An error object that came in the stream.
@@ -181,6 +183,9 @@ impl Aggregate {
         if let Some(usage) = chunk.remove("usage").filter(|usage| !usage.is_null()) {
             self.usage = Some(usage);
         }
+        if let Some(timings) = chunk.remove("timings").filter(Value::is_object) {
+            self.timings = Some(timings);
+        }
         if let Some(Value::Array(choices)) = chunk.remove("choices") {
             for choice in choices {
                 if let Value::Object(choice) = choice {
@@ -254,6 +259,9 @@ impl Aggregate {
         );
         if let Some(usage) = self.usage {
             answer.insert("usage".to_owned(), usage);
+        }
+        if let Some(timings) = self.timings {
+            answer.insert("timings".to_owned(), timings);
         }
         Some(Value::Object(answer))
     }
@@ -365,8 +373,9 @@ mod tests {
             json!({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}),
             json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Hel"}}, {"index": 1, "delta": {"content": "B"}}]}),
             json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]}),
-            json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}}),
+            json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}, "timings": {"prompt_ms": 4.5}}),
         ]);
+        assert_eq!(answer["timings"]["prompt_ms"], 4.5);
         assert_eq!(answer["object"], "chat.completion");
         assert_eq!(
             answer["choices"][0]["message"],

@@ -3,5 +3,6 @@
 pub mod aggregate;
 pub mod as_chat;
 pub mod events;
+pub mod first_event;
 pub mod stream;
 pub mod wait;

@@ -2,11 +2,13 @@
 //! byte or until the client goes. A stream that is cut ends with an error object that says why.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use http_body_util::BodyExt;
+use hyper::body::Frame;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
@@ -39,12 +41,21 @@ pub(crate) fn fed() -> (Frames, Body) {
     )
 }
 
-/// Sends the engine's answer on, event by event. Ends when the engine ends, the pool cuts, or the
-/// client goes; the lease goes with `served`.
+/// What a client sees beside the answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Show {
+    /// The usage, as the last chunk.
+    pub usage: bool,
+    /// While nothing comes, so often a sign that the stream lives, in the dialects that have one.
+    pub pause_every: Duration,
+}
+
+/// Sends the engine's answer on, event by event: what has come of it, and then the rest. Ends when the engine ends, the pool
+/// cuts, or the client goes; the lease goes with `served`.
 pub(crate) async fn forward(
-    mut upstream: Incoming,
+    (begun, mut upstream): (Bytes, Incoming),
     served: InFlightRequest,
-    wants_usage: bool,
+    show: Show,
     mut telling: Telling,
     frames: &Frames,
 ) {
@@ -62,17 +73,29 @@ pub(crate) async fn forward(
     let mut unended = Unended::default();
     let mut first = true;
     let mut done = false;
+    let mut begun = Some(begun).filter(|begun| !begun.is_empty());
     let failure = loop {
-        let frame = tokio::select! {
-            biased;
-            // What is there is passed on first, unless it is known already that it must not be.
-            frame = upstream.frame(), if served.lease.why().is_none() => frame,
-            ended = &mut ended => match ended {
-                End::Cut => break Some(why(&served).await),
-                End::Process => break Some(Failure::ending(&served.model)),
-                End::Late => break Some(Failure::deadline()),
-                End::Left => return,
-            },
+        let frame = if let Some(begun) = begun.take() {
+            Some(Ok(Frame::data(begun)))
+        } else {
+            tokio::select! {
+                biased;
+                // What is there is passed on first, unless it is known already that it must not be.
+                frame = upstream.frame(), if served.lease.why().is_none() => frame,
+                ended = &mut ended => match ended {
+                    End::Cut => break Some(why(&served).await),
+                    End::Process => break Some(Failure::ending(&served.model)),
+                    End::Late => break Some(Failure::deadline()),
+                    End::Left => return,
+                },
+                () = silence(telling.pause().is_some(), show.pause_every) => {
+                    let pause = telling.pause().unwrap_or_default();
+                    if !pass_on(frames, Bytes::from_static(pause.as_bytes()), &served).await {
+                        return;
+                    }
+                    continue;
+                }
+            }
         };
         match frame {
             Some(Ok(frame)) => {
@@ -89,7 +112,7 @@ pub(crate) async fn forward(
                 let mut written = changes.then(Vec::new);
                 while let Some(length) = event_end_from(&bytes[used..], std::mem::take(&mut from)) {
                     let event = &bytes[used..used + length];
-                    let kept = keep(event, wants_usage, &served, &mut done);
+                    let kept = keep(event, show.usage, &served, &mut done);
                     match (&mut written, kept) {
                         (None, true) => {}
                         (None, false) => written = Some(bytes[..used].to_vec()),
@@ -143,6 +166,14 @@ pub(crate) async fn forward(
             served.answered(failure.status.as_u16());
             last(frames, telling.failed(&failure)).await;
         }
+    }
+}
+
+/// A while in which nothing came; never where nobody is to hear of it.
+async fn silence(is_told: bool, length: Duration) {
+    match is_told {
+        true => tokio::time::sleep(length).await,
+        false => std::future::pending().await,
     }
 }
 
@@ -227,13 +258,11 @@ enum End {
     Late,
 }
 
-pub(crate) fn event_stream(body: Body) -> Response {
+/// `kind`: the `content-type`.
+pub(crate) fn event_stream(body: Body, kind: &'static str) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Proxies that buffer would hold the comments back.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));

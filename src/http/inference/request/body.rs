@@ -34,8 +34,15 @@ struct Routing<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct StreamOptions {
     include_usage: Option<bool>,
+    /// vLLM's: the usage with every chunk.
+    #[serde(rename = "continuous_usage_stats")]
+    _continuous: Option<bool>,
+    /// Padding of the chunks, of which there is none.
+    #[serde(rename = "include_obfuscation")]
+    _padding: Option<bool>,
 }
 
 impl Scanned {
@@ -75,12 +82,15 @@ impl Scanned {
         let include_usage = match options {
             None => false,
             Some(options) => match serde_json::from_str::<StreamOptions>(options) {
+                Ok(_) if !stream && options_are_an_object(routing.stream_options) => {
+                    let message = "`stream_options` needs `stream` to be true: set it, or leave the options out";
+                    return Err(Failure::invalid("stream_options".to_owned(), message));
+                }
                 Ok(options) if options_are_an_object(routing.stream_options) => {
                     options.include_usage.unwrap_or(false)
                 }
                 _ => {
-                    let message =
-                        "`stream_options` must be an object like {\"include_usage\": true}";
+                    let message = "`stream_options` must be an object like {\"include_usage\": true}; it may have include_usage, continuous_usage_stats and include_obfuscation, each true or false";
                     return Err(Failure::invalid("stream_options".to_owned(), message));
                 }
             },
@@ -294,6 +304,12 @@ mod tests {
         assert!(message(&options).contains("stream_options"));
         let null = read(r#"{"model": "a", "stream": null, "stream_options": null}"#).unwrap();
         assert!(!null.stream && !null.include_usage);
+        let alone = r#"{"model": "a", "stream_options": {"include_usage": true}}"#;
+        assert!(message(alone).contains("needs `stream`"));
+        let both = r#"{"model": "a", "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": false}}"#;
+        assert!(read(both).unwrap().include_usage);
+        let unknown = r#"{"model": "a", "stream": true, "stream_options": {"colour": true}}"#;
+        assert!(message(unknown).contains("include_obfuscation"));
     }
 
     #[test]

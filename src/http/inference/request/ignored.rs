@@ -34,6 +34,8 @@ pub(crate) fn asks(name: &str, value: &RawValue) -> bool {
     match name {
         // Engines that ignore it do as if it were true.
         "parallel_tool_calls" => text == "false",
+        "service_tier" => !["null", "\"auto\"", "\"default\""].contains(&text.as_str()),
+        "verbosity" => !["null", "\"medium\""].contains(&text.as_str()),
         _ => !IDLE.contains(&text.as_str()),
     }
 }

@@ -5,6 +5,7 @@ pub mod conversation;
 pub mod engine_routes;
 pub mod failed;
 pub mod form;
+pub mod hints;
 pub mod hub_registration;
 pub mod ignored;
 pub mod media;

@@ -4,14 +4,17 @@
 
 use axum::body::Bytes;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::dialect::ReasoningRequest;
 use crate::error::Failure;
 use crate::inference::request::body::{Fields, write_json};
 use crate::inference::request::ignored;
 use crate::inference::request::request_fields::Fate;
 use crate::inference::request::shape::may_be_a_tree;
-use catalog::{Generation, Prompt, PromptFormat, STOPS_MAX};
+use catalog::{
+    Generation, Prompt, PromptFormat, ReasoningFields, ReasoningWish, STOPS_MAX, WishPart,
+};
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const COMPLETIONS: &str = "/v1/completions";
@@ -25,7 +28,21 @@ pub(crate) struct Outgoing {
     pub answers_chat: bool,
     /// Fields that were left out because the engine does nothing with them.
     pub ignored: Vec<String>,
+    /// What the request says of reasoning.
+    pub reasoning: ReasoningRequest,
 }
+
+/// What a request wants beside its answer, and how its engine is told.
+pub(crate) struct Wishes<'a> {
+    /// What another API's request says of reasoning.
+    pub reasoning: ReasoningRequest,
+    pub fields_of: &'a dyn Fn(&ReasoningWish) -> ReasoningFields,
+    /// The engine can tell the usage with every chunk.
+    pub continuous_usage: bool,
+}
+
+const KWARGS: &str = "chat_template_kwargs";
+const CONTINUOUS: &str = "continuous_usage_stats";
 
 /// Fields of a chat that a completed text has no place for.
 const CHAT_ALONE: [&str; 9] = [
@@ -45,7 +62,7 @@ const TEXT_ALONE: [&str; 3] = ["prompt", "suffix", "echo"];
 
 /// The body for the engine. Always as a stream with its usage, so that a client that leaves stops the work.
 ///
-/// `fate`: what becomes of a field. `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
+/// `fate`: what becomes of a field. `wishes`: what the engine is told in fields of its own. `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
 pub(crate) fn outgoing(
     body: &Bytes,
     path: &'static str,
@@ -53,6 +70,7 @@ pub(crate) fn outgoing(
     generation: &Generation,
     room: Option<Value>,
     fate: impl Fn(&str, &RawValue) -> Result<Fate, Failure>,
+    wishes: Wishes<'_>,
 ) -> Result<Outgoing, Failure> {
     let fields = Fields::read(body)?;
     let format = match &generation.prompt {
@@ -68,18 +86,32 @@ pub(crate) fn outgoing(
     };
     let mut written = Written::new(body.len());
     let mut ignored = Vec::new();
+    let mut reasoning = wishes.reasoning;
     let is_given = |name: &str| fields.get(name).is_some_and(|value| value.get() != "null");
     let has_stops = !generation.stops.is_empty() || !generation.stop_tokens.is_empty();
     for (name, value) in fields.all() {
         let is_null = value.get() == "null";
-        let is_routing = ["model", "stream", "stream_options"].contains(&name);
-        match name {
-            _ if is_routing => {}
-            _ if fate(name, value)? == Fate::Ignored => {
+        if ["model", "stream", "stream_options"].contains(&name) {
+            continue;
+        }
+        match fate(name, value)? {
+            Fate::Goes => {}
+            Fate::Ignored => {
                 if ignored::asks(name, value) {
                     ignored.push(name.to_owned());
                 }
+                continue;
             }
+            Fate::Reasoning => {
+                may_be_a_tree(value.get().as_bytes())?;
+                let value = serde_json::from_str(value.get()).unwrap_or_default();
+                reasoning.set_chat(name, value)?;
+                continue;
+            }
+        }
+        match name {
+            // Written with the switches below.
+            KWARGS if path == CHAT => {}
             "stop" | "stop_token_ids" if has_stops => {}
             // As if it were not there; engines take null for all kinds of things.
             _ if is_null && generation.defaults.contains_key(name) => {}
@@ -98,6 +130,40 @@ pub(crate) fn outgoing(
             "parallel_tool_calls" if format.is_some() => {}
             _ => written.raw(name, value),
         }
+    }
+    if path == CHAT {
+        // A text that the pool writes has no template with switches.
+        let told = match format {
+            None => (wishes.fields_of)(&reasoning.wish),
+            Some(_) => unmet(&reasoning.wish),
+        };
+        for (name, value) in &told.fields {
+            written.value(name, value);
+        }
+        let given = fields.get(KWARGS).filter(|value| value.get() != "null");
+        match (given, format) {
+            (Some(_), Some(_)) => ignored.push(KWARGS.to_owned()),
+            (Some(given), None) if told.switches.is_empty() => written.raw(KWARGS, given),
+            _ if told.switches.is_empty() => {}
+            // What the client says in the template's own words goes before what follows from another field.
+            (given, _) => {
+                let given = given.map(|given| serde_json::from_str(given.get()));
+                let mut all: Map<String, Value> = given.and_then(Result::ok).unwrap_or_default();
+                for (name, value) in told.switches {
+                    all.entry(name).or_insert(value);
+                }
+                written.value(KWARGS, &Value::Object(all));
+            }
+        }
+        let names = told
+            .unmet
+            .iter()
+            .map(|part| reasoning.name(*part).to_owned());
+        ignored.extend(names);
+    }
+    let is_continuous = is_continuous(&fields);
+    if is_continuous && !wishes.continuous_usage {
+        ignored.push(format!("stream_options.{CONTINUOUS}"));
     }
     if let Some(format) = format {
         let prompt = prompt(format, &fields)?;
@@ -129,10 +195,33 @@ pub(crate) fn outgoing(
             Some(_) => COMPLETIONS,
             None => path,
         },
-        body: written.finish(served_name),
+        body: written.finish(served_name, is_continuous && wishes.continuous_usage),
         answers_chat: format.is_some(),
         ignored,
+        reasoning,
     })
+}
+
+/// A wish of which nothing can be told.
+fn unmet(wish: &ReasoningWish) -> ReasoningFields {
+    let parts = [
+        (wish.thinks.is_some(), WishPart::Thinks),
+        (wish.effort.is_some(), WishPart::Effort),
+        (wish.budget_tokens.is_some(), WishPart::Budget),
+    ];
+    let unmet = parts.into_iter().filter(|(is_wanted, _)| *is_wanted);
+    ReasoningFields {
+        unmet: unmet.map(|(_, part)| part).collect(),
+        ..ReasoningFields::default()
+    }
+}
+
+/// Whether the client wants the usage with every chunk.
+fn is_continuous(fields: &Fields<'_>) -> bool {
+    let options = fields.get("stream_options").map(RawValue::get);
+    let options = options.filter(|options| options.contains(CONTINUOUS));
+    let options = options.and_then(|options| serde_json::from_str::<Value>(options).ok());
+    options.is_some_and(|options| options[CONTINUOUS] == true)
 }
 
 /// A body with the name that the engine knows, and nothing else of it changed.
@@ -269,123 +358,19 @@ impl Written {
         self.0.push(b',');
     }
 
-    fn finish(mut self, model: &str) -> Bytes {
+    fn finish(mut self, model: &str, is_continuous: bool) -> Bytes {
         self.name("model");
         write_json(&mut self.0, model);
-        self.0
-            .extend_from_slice(b",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+        let more = match is_continuous {
+            true => ",\"continuous_usage_stats\":true",
+            false => "",
+        };
+        let stream =
+            format!(",\"stream\":true,\"stream_options\":{{\"include_usage\":true{more}}}}}");
+        self.0.extend_from_slice(stream.as_bytes());
         self.0.into()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sent(
-        generation: &Generation,
-        path: &'static str,
-        body: &str,
-    ) -> Result<(Value, Outgoing), Failure> {
-        let body = Bytes::copy_from_slice(body.as_bytes());
-        let fate = |name: &str, _: &RawValue| match ["store", "best_of"].contains(&name) {
-            true => Ok(Fate::Ignored),
-            false => Ok(Fate::Goes),
-        };
-        let outgoing = outgoing(&body, path, "served", generation, Some(json!(512)), fate)?;
-        Ok((serde_json::from_slice(&outgoing.body).unwrap(), outgoing))
-    }
-
-    fn with_defaults() -> Generation {
-        Generation {
-            defaults: json!({"temperature": 0.4, "max_tokens": 100})
-                .as_object()
-                .unwrap()
-                .clone(),
-            stops: vec!["</s>".to_owned(), "USER:".to_owned()],
-            stop_tokens: vec![json!(2)],
-            ..Generation::default()
-        }
-    }
-
-    #[test]
-    fn only_the_fields_that_must_change_do() {
-        let body = r#"{"model":"a","messages":[{"content":"{\"x\": \u00e9}"}],"seed": 1e3,"stream":false}"#;
-        let body = Bytes::copy_from_slice(body.as_bytes());
-        let none = Generation::default();
-        let outgoing = outgoing(&body, CHAT, "served", &none, None, |_, _| Ok(Fate::Goes)).unwrap();
-        assert_eq!(
-            outgoing.body,
-            r#"{"messages":[{"content":"{\"x\": \u00e9}"}],"seed":1e3,"model":"served","stream":true,"stream_options":{"include_usage":true}}"#
-        );
-        assert_eq!((outgoing.path, outgoing.answers_chat), (CHAT, false));
-    }
-
-    #[test]
-    fn the_file_speaks_where_the_request_is_silent_or_null() {
-        let (body, _) = sent(
-            &with_defaults(),
-            CHAT,
-            r#"{"messages":[],"temperature":null}"#,
-        )
-        .unwrap();
-        assert_eq!(body["temperature"], 0.4);
-        assert_eq!(body["max_tokens"], 100);
-        let (body, _) = sent(
-            &with_defaults(),
-            CHAT,
-            r#"{"messages":[],"temperature":0,"max_completion_tokens":7}"#,
-        )
-        .unwrap();
-        assert_eq!(body["temperature"], 0);
-        assert_eq!(
-            (&body["max_completion_tokens"], body.get("max_tokens")),
-            (&json!(7), None)
-        );
-    }
-
-    #[test]
-    fn stops_of_both_are_joined_each_once_and_eight_at_most() {
-        let generation = with_defaults();
-        let (body, _) = sent(&generation, COMPLETIONS, r#"{"stop":["x","</s>"]}"#).unwrap();
-        assert_eq!(body["stop"], json!(["x", "</s>", "USER:"]));
-        assert_eq!(body["stop_token_ids"], json!([2]));
-        let (body, _) = sent(&generation, COMPLETIONS, r#"{"stop":"one"}"#).unwrap();
-        assert_eq!(body["stop"], json!(["one", "</s>", "USER:"]));
-        let failure = sent(
-            &generation,
-            COMPLETIONS,
-            r#"{"stop":["1","2","3","4","5","6"]}"#,
-        )
-        .unwrap_err();
-        assert!(failure.body.error.message.contains("9 stops together"));
-        let (again, _) = sent(&generation, COMPLETIONS, "{}").unwrap();
-        assert_eq!(
-            again["stop"],
-            json!(["</s>", "USER:"]),
-            "nobody's stops stay"
-        );
-    }
-
-    #[test]
-    fn what_an_engine_does_nothing_with_is_left_out_and_told_where_it_asks_for_something() {
-        let none = Generation::default();
-        let text = r#"{"messages":[],"store":true,"best_of":1,"seed":3}"#;
-        let (body, outgoing) = sent(&none, CHAT, text).unwrap();
-        assert_eq!(outgoing.ignored, ["store"]);
-        assert_eq!((body.get("store"), body.get("best_of")), (None, None));
-        assert_eq!(body["seed"], 3);
-    }
-
-    #[test]
-    fn a_model_that_only_completes_says_so_to_a_conversation() {
-        let generation = Generation {
-            prompt: Prompt::Disabled,
-            ..Generation::default()
-        };
-        let failure = sent(&generation, CHAT, r#"{"messages":[]}"#).unwrap_err();
-        assert_eq!(failure.status.as_u16(), 400);
-        assert!(failure.body.error.message.contains("/v1/completions"));
-        assert!(sent(&generation, COMPLETIONS, r#"{"prompt":"x"}"#).is_ok());
-    }
-}
+mod tests;

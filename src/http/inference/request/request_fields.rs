@@ -4,7 +4,9 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::dialect::ReasoningRequest;
 use crate::error::Failure;
+use crate::inference::request::hints;
 use crate::inference::request::ignored;
 use crate::inference::request::media;
 use crate::inference::request::shape::may_be_a_tree;
@@ -17,6 +19,8 @@ pub(crate) enum Fate {
     Goes,
     /// Left out, and told where it asks for something.
     Ignored,
+    /// It says something of reasoning, which each engine has its own fields for.
+    Reasoning,
 }
 
 /// For an engine as its table has it, and what the model's file says of the rest.
@@ -29,6 +33,15 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
     }
     if name == "chat_template_kwargs" {
         switches(value)?;
+    }
+    hints::check(name, value)?;
+    if ask == Ask::Chat && ReasoningRequest::is_of_chats(name) {
+        let passes = match name {
+            // OpenAI's own: an engine of which nothing is known may have levels of its own.
+            "reasoning_effort" => !entry.recipe.knows_reasoning(),
+            _ => entry.unknown_fields == UnknownFields::Pass || entry.recipe.takes(ask, name),
+        };
+        return Ok(if passes { Fate::Goes } else { Fate::Reasoning });
     }
     if carries_media(name) && may_name_something(value.get()) {
         media::check(name, value)?;

@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, Method, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::sight::Sight;
+use crate::dialect::error_in;
 use crate::error::Failure;
 use crate::inference::answer::aggregate::Usage;
+use crate::inference::upstream::overflow;
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
 use crate::metrics::Metrics;
@@ -183,14 +186,27 @@ pub(crate) async fn engine_error(
     served.give_back();
     let (head, body) = answer.into_parts();
     let body = remote::masked(&served.lease, limited(body).await);
+    let (status, body) = match told_as_overflow(head.status, &body) {
+        Some(error) => (StatusCode::BAD_REQUEST, error),
+        None => (head.status, body),
+    };
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = head.status;
+    *response.status_mut() = status;
     for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
         if let Some(value) = head.headers.get(&name) {
             response.headers_mut().insert(name, value.clone());
         }
     }
     response
+}
+
+/// The body of an error that says a prompt is too long, in the words that clients know.
+pub(crate) fn told_as_overflow(status: StatusCode, body: &Bytes) -> Option<Bytes> {
+    // Some engines call it their own failure.
+    let may_be = status.is_client_error() || status == StatusCode::INTERNAL_SERVER_ERROR;
+    let error = may_be.then(|| error_in(&String::from_utf8_lossy(body)))?;
+    let error = overflow::retold(&error)?;
+    Some(json!({ "error": error }).to_string().into())
 }
 
 /// Why the answer broke off: the controller knows, at the latest a moment later.

@@ -3,6 +3,7 @@
 
 pub mod connection_pool;
 pub mod in_flight;
+pub mod overflow;
 pub mod proxy;
 pub mod quiet;
 pub mod remote;

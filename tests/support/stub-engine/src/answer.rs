@@ -1,14 +1,14 @@
 //! The stub's answers: OpenAI's JSON, complete and streamed. Of a request it reads only `model`, `stream`,
 //! `stream_options.include_usage`, `max_tokens` (or `max_completion_tokens`) and `tools`: it calls the first one,
-//! until a message with a tool's result is the last. Knows nothing of HTTP or time.
+//! until a message with a tool's result is the last. A script may say more. Knows nothing of HTTP or time.
 
 use serde_json::{Value, json};
+
+use crate::script::Script;
 
 /// A fixed time in the past, so that answers are always the same.
 const CREATED: u64 = 1_700_000_000;
 const PROMPT_TOKENS: usize = 3;
-/// A call of a tool, in the pieces of a stream: the name comes with the first.
-const CALL_PIECES: [&str; 3] = ["", "{\"city\":", " \"Ulm\"}"];
 
 /// Which of the two routes was called.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,12 +29,19 @@ pub struct Answer {
     is_cut: bool,
     /// The tool that it calls instead of answering.
     tool: Option<String>,
+    /// The arguments of the call.
+    call: Vec<String>,
+    /// What it says before it answers.
+    thoughts: Vec<String>,
+    /// Said instead of the usual words.
+    echo: Option<String>,
+    error: Option<Value>,
 }
 
 impl Answer {
     /// `most` is the number of tokens of an answer that is not cut. Fails if the request lacks a field that the route
     /// requires.
-    pub fn to(form: Form, request: &Value, most: usize) -> Result<Answer, String> {
+    pub fn to(form: Form, request: &Value, most: usize, script: &Script) -> Result<Answer, String> {
         let model = request["model"].as_str();
         let (name, is_there) = match form {
             Form::Chat => ("messages", request["messages"].is_array()),
@@ -50,9 +57,13 @@ impl Answer {
             .and_then(|wanted| usize::try_from(wanted).ok())
             .map_or(most, |wanted| wanted.min(most));
         let tool = tool_of(request).filter(|_| form == Form::Chat);
-        let (tokens, most) = match &tool {
-            Some(_) => (CALL_PIECES.len(), CALL_PIECES.len()),
-            None => (tokens, most),
+        let call = script.call_pieces();
+        let echo = script.echo.then(|| request.to_string());
+        let tool = tool.filter(|_| echo.is_none());
+        let (tokens, most) = match (&tool, &echo) {
+            (Some(_), _) => (call.len(), call.len()),
+            (None, Some(_)) => (1, 1),
+            (None, None) => (tokens, most),
         };
         Ok(Answer {
             form,
@@ -62,6 +73,13 @@ impl Answer {
             tokens,
             is_cut: tokens < most,
             tool,
+            call,
+            thoughts: match form {
+                Form::Chat => script.thoughts(),
+                Form::Text => Vec::new(),
+            },
+            echo,
+            error: script.error_event.clone(),
         })
     }
 
@@ -91,13 +109,20 @@ impl Answer {
     /// The data of one event of the stream: for a chat the role; the tokens; the finish reason; the usage if
     /// requested; `[DONE]`. `None` after that.
     pub fn event(&self, step: usize) -> Option<String> {
+        if let Some(error) = &self.error {
+            return (step == 0).then(|| error.to_string());
+        }
+        if let Some(thought) = step.checked_sub(1).and_then(|it| self.thoughts.get(it)) {
+            let choice = self.chunk_choice(json!({"reasoning_content": thought}), None);
+            return Some(self.chunk(json!([choice])));
+        }
         if step < self.steps_before() {
             let choice = self.chunk_choice(json!({"role": "assistant", "content": ""}), None);
             return Some(self.chunk(json!([choice])));
         }
         if let Some(token) = self.token_of_step(step) {
             let choice = match &self.tool {
-                Some(tool) => self.chunk_choice(call_piece(tool, token), None),
+                Some(tool) => self.chunk_choice(call_piece(tool, token, &self.call), None),
                 None => self.choice(&self.word(token), None),
             };
             return Some(self.chunk(json!([choice])));
@@ -116,10 +141,13 @@ impl Answer {
     }
 
     fn steps_before(&self) -> usize {
-        usize::from(self.form == Form::Chat)
+        usize::from(self.form == Form::Chat) + self.thoughts.len()
     }
 
     fn word(&self, number: usize) -> String {
+        if let Some(echo) = &self.echo {
+            return echo.clone();
+        }
         match number % 5 {
             0 if number == 0 => "Hello".to_owned(),
             0 => " hello".to_owned(),
@@ -131,14 +159,18 @@ impl Answer {
     }
 
     fn message(&self, text: &str) -> Value {
-        match &self.tool {
+        let mut message = match &self.tool {
             None => json!({"role": "assistant", "content": text}),
             Some(tool) => {
-                let function = json!({"name": tool, "arguments": CALL_PIECES.concat()});
+                let function = json!({"name": tool, "arguments": self.call.concat()});
                 let call = json!({"id": "call_stub", "type": "function", "function": function});
                 json!({"role": "assistant", "content": null, "tool_calls": [call]})
             }
+        };
+        if !self.thoughts.is_empty() {
+            message["reasoning_content"] = json!(self.thoughts.concat());
         }
+        message
     }
 
     fn finish(&self) -> &'static str {
@@ -207,8 +239,8 @@ fn tool_of(request: &Value) -> Option<String> {
     (request["tool_choice"] != "none" && !has_result).then(|| name.to_owned())
 }
 
-fn call_piece(tool: &str, piece: usize) -> Value {
-    let mut function = json!({"arguments": CALL_PIECES[piece]});
+fn call_piece(tool: &str, piece: usize, call: &[String]) -> Value {
+    let mut function = json!({"arguments": call[piece]});
     let mut call = json!({"index": 0});
     if piece == 0 {
         function["name"] = json!(tool);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::gpu::Gpu;
 use crate::hostile::Hostile;
+use crate::script::Script;
 
 /// How the stub behaves.
 pub struct Flags {
@@ -47,6 +48,8 @@ pub struct Flags {
     pub key: Option<String>,
     /// The worst faults, with their flags.
     pub hostile: Hostile,
+    /// What it is told to say, with its flags.
+    pub script: Script,
     /// Its memory on fake GPUs, with its flags.
     pub gpu: Gpu,
     /// Set by the word `engine`.
@@ -81,6 +84,7 @@ impl Flags {
             crash_mid_stream: None,
             key: None,
             hostile: Hostile::default(),
+            script: Script::default(),
             gpu: Gpu::default(),
             end_with_stdin: false,
             started: Instant::now(),
@@ -139,6 +143,7 @@ impl Flags {
                 // Flags of the embedded engine, which have no effect here.
                 "--context" | "--concurrency" | "--threads" | "--device" => drop(value()?),
                 _ if self.gpu.take(&name, &mut value)? => {}
+                _ if self.script.take(&name, &mut value)? => {}
                 _ if self.hostile.take(&name, &mut value)? => {}
                 _ => return Err(format!("unknown flag {name}")),
             }

@@ -1,6 +1,6 @@
 //! An engine for tests: it starts in a few milliseconds, always gives the same answers, and misbehaves as its flags
 //! say. It uses nothing of the pool and loads no model. `flags.rs` has the flags, `routes.rs` the routes, `gpu.rs` the
-//! memory of fake GPUs, `hostile.rs` the worst faults.
+//! memory of fake GPUs, `script.rs` what it is told to say, `hostile.rs` the worst faults.
 //!
 //! As `stub-engine engine …` it takes the embedded engine's command line instead, ends when its standard input does,
 //! and reads further flags from the file `stub-args` in the model directory, one word per line.
@@ -10,6 +10,7 @@ mod flags;
 mod gpu;
 mod hostile;
 mod routes;
+mod script;
 mod stats;
 
 use std::io::Read;

@@ -1,0 +1,278 @@
+//! What is missing or damaged of the files that a model is loaded from: what a load would fail with, known before. It
+//! reads headers and sizes, and starts nothing.
+
+use std::path::{Path, PathBuf};
+
+use model_files::{Architecture, FileError, damage};
+use serde::de::IgnoredAny;
+
+use super::candle_models;
+use super::engine_kind::EngineKind;
+use super::engines::ServerRecipe;
+use super::entry::Entry;
+use super::recipe::{CandleRecipe, Recipe};
+use super::remote::KeySource;
+
+/// Something about the files of a model, on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The key of the model file that names what is meant.
+    pub key: String,
+    /// What is wrong with which file, with numbers, and what to do.
+    pub problem: String,
+    /// The model cannot be loaded like this.
+    pub prevents_load: bool,
+}
+
+/// Any of these is a tokenizer.
+const TOKENIZERS: [&str; 9] = [
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer.model.v3",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "tekken.json",
+    "tiktoken.model",
+    "qwen.tiktoken",
+];
+/// Options that name another tokenizer, or do without one.
+const TOKENIZER_OPTIONS: [&str; 3] = ["tokenizer", "tokenizer_path", "skip_tokenizer_init"];
+const TOKENIZER: &str = "tokenizer.json";
+const CONFIG: &str = "config.json";
+/// Of engines that read the form of whoever trained the model.
+const PARAMS: &str = "params.json";
+
+impl Entry {
+    /// What is missing or damaged of the model's files. Blocking: reads their headers.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut found = Findings {
+            key: self.path_key(),
+            list: Vec::new(),
+        };
+        match &self.recipe {
+            Recipe::Candle(recipe) => self.of_candle(recipe, &mut found),
+            Recipe::Server(recipe) => self.of_server(recipe, &mut found),
+            Recipe::Command(recipe) => {
+                found.folder("engine_config.working_dir", recipe.working_dir.as_deref());
+                let path = recipe.model_path.as_deref().map(Path::new);
+                if let Some(path) = path.filter(|path| path.is_absolute() && !self.waits()) {
+                    found.damaged(path);
+                }
+            }
+            Recipe::Remote(recipe) => match &recipe.key {
+                Some(KeySource::File(path)) if !path.is_file() => found.prevents(
+                    "engine_config.api_key_file",
+                    format!("there is no file {}; write the key into it, or name another", path.display()),
+                ),
+                Some(KeySource::Environment(name)) if std::env::var_os(name).is_none() => found.note(
+                    "engine_config.api_key_env",
+                    format!("{name} is not set in this environment; a load fails unless it is set in that of the service"),
+                ),
+                _ => {}
+            },
+        }
+        found.list
+    }
+
+    /// Its weights have not been fetched yet.
+    fn waits(&self) -> bool {
+        self.fetch.as_ref().is_some_and(|fetch| !fetch.is_here())
+    }
+
+    fn of_candle(&self, recipe: &CandleRecipe, found: &mut Findings) {
+        let path = &recipe.model_path;
+        if self.waits() || !found.damaged(path) {
+            return;
+        }
+        if let Some(file) = candle_models::gguf_file(path) {
+            if let Err(error) = recipe.context_tokens() {
+                let key = "engine_config.max_total_tokens";
+                found.prevents(
+                    key,
+                    format!(
+                        "{error}; write max_total_tokens, or take another file than {}",
+                        file.display()
+                    ),
+                );
+            }
+            return;
+        }
+        let has = |name: &str| path.join(name).is_file();
+        if !path.is_dir() {
+            found.missing(format!(
+                "{} is neither a folder nor a GGUF file",
+                path.display()
+            ));
+            return;
+        }
+        if !model_files::safetensors::has_weights(path) {
+            let weights = safetensors_in(path);
+            if weights.len() != 1 {
+                found.missing(format!(
+                    "{} holds no weights that the embedded engine reads: model.safetensors, shards with model.safetensors.index.json, or one GGUF file",
+                    path.display()
+                ));
+            }
+        }
+        if !has(CONFIG) {
+            found.missing(format!("{} has no {CONFIG}", path.display()));
+        } else if !found.names(CONFIG)
+            && let Err(error) = Architecture::of_folder(path)
+        {
+            found.missing(error.to_string());
+        }
+        match tokenizer_problem(&path.join(TOKENIZER)) {
+            None => {}
+            Some(problem) => found.missing(problem),
+        }
+    }
+
+    fn of_server(&self, recipe: &ServerRecipe, found: &mut Findings) {
+        found.folder("engine_config.working_dir", recipe.working_dir.as_deref());
+        for (name, path) in &recipe.adapters {
+            // Those from buckets come with the model.
+            if !path.exists() && self.fetch.is_none() {
+                let problem = format!("there is no {} for the adapter {name}", path.display());
+                found.prevents("engine_config.lora_adapters", problem);
+            }
+        }
+        let path = Path::new(&recipe.model);
+        // With a prefix it may be a path of the container.
+        let is_elsewhere = !recipe.prefix.is_empty() && !path.exists();
+        if !recipe.is_local || is_elsewhere || self.waits() || !found.damaged(path) {
+            return;
+        }
+        let reads_folders = matches!(
+            recipe.engine.kind,
+            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi
+        );
+        if !reads_folders || !path.is_dir() {
+            return;
+        }
+        let has = |name: &str| path.join(name).is_file();
+        let name = recipe.engine.name();
+        if model_files::bytes_of_weight_files(path).is_none() {
+            found.missing(format!(
+                "{} holds no weights: {name} reads *.safetensors and *.bin",
+                path.display()
+            ));
+        }
+        if !has(CONFIG) && !has(PARAMS) && !model_files::gguf_of(path).is_ok_and(|it| it.is_some())
+        {
+            found.missing(format!("{} has no {CONFIG}", path.display()));
+        }
+        let mut options = recipe.words.of_key.iter();
+        let is_elsewhere = options.any(|(key, _)| TOKENIZER_OPTIONS.contains(&&**key));
+        if !is_elsewhere && !TOKENIZERS.iter().any(|name| has(name)) {
+            found.note(
+                &found.key.clone(),
+                format!("{} has no tokenizer ({TOKENIZER} or another form); {name} will probably not start", path.display()),
+            );
+        }
+    }
+}
+
+/// The findings about one model.
+struct Findings {
+    /// The key that names the model's folder.
+    key: String,
+    list: Vec<Finding>,
+}
+
+impl Findings {
+    fn add(&mut self, key: &str, problem: String, prevents_load: bool) {
+        self.list.push(Finding {
+            key: key.to_owned(),
+            problem,
+            prevents_load,
+        });
+    }
+
+    fn prevents(&mut self, key: &str, problem: String) {
+        self.add(key, problem, true);
+    }
+
+    fn note(&mut self, key: &str, problem: String) {
+        self.add(key, problem, false);
+    }
+
+    /// The model's folder lacks something.
+    fn missing(&mut self, problem: String) {
+        let problem = format!("{problem}; download the model completely, or name its folder");
+        self.prevents(&self.key.clone(), problem);
+    }
+
+    fn names(&self, file: &str) -> bool {
+        let end = format!("/{file}: ");
+        self.list.iter().any(|it| it.problem.contains(&end))
+    }
+
+    fn folder(&mut self, key: &str, folder: Option<&Path>) {
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            let problem = format!(
+                "there is no folder {}; create it, or name another",
+                folder.display()
+            );
+            self.prevents(key, problem);
+        }
+    }
+
+    /// Adds what is damaged there; false: there is nothing at all.
+    fn damaged(&mut self, path: &Path) -> bool {
+        if !path.exists() {
+            let problem = format!(
+                "there is no {}; bring the model there, or name the folder in which it is",
+                path.display()
+            );
+            self.prevents(&self.key.clone(), problem);
+            return false;
+        }
+        for error in damage(path) {
+            self.prevents(&self.key.clone(), with_advice(&error));
+        }
+        true
+    }
+}
+
+fn with_advice(error: &FileError) -> String {
+    match error {
+        FileError::Read { .. } => {
+            format!("{error}; make it readable for the account of the service")
+        }
+        FileError::Broken { problem, .. } if problem.contains("again") => error.to_string(),
+        FileError::Broken { .. } | FileError::Unknown { .. } => {
+            format!("{error}; download it again")
+        }
+    }
+}
+
+/// The safetensors files of a folder.
+fn safetensors_in(folder: &Path) -> Vec<PathBuf> {
+    let listing = std::fs::read_dir(folder).into_iter().flatten();
+    let files = listing.filter_map(|file| Some(file.ok()?.path()));
+    files
+        .filter(|path| path.extension().is_some_and(|it| it == "safetensors"))
+        .collect()
+}
+
+/// Why the embedded engine cannot use a tokenizer, if it cannot.
+fn tokenizer_problem(file: &Path) -> Option<String> {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let folder = file.parent().unwrap_or(file);
+            return Some(format!("{} has no {TOKENIZER}", folder.display()));
+        }
+        Err(error) => return Some(format!("cannot read {}: {error}", file.display())),
+    };
+    let read: Result<IgnoredAny, _> = reading::json(&text);
+    match (text.len(), read) {
+        (0, _) => Some(format!("{} is empty (0 bytes)", file.display())),
+        (length, Err(flaw)) => Some(format!(
+            "{} ({length} bytes) is not JSON: {flaw}",
+            file.display()
+        )),
+        (_, Ok(_)) => None,
+    }
+}

@@ -1,0 +1,163 @@
+//! The command of one replica as it would be run, with secrets masked, and whether its program is there. Port, socket and
+//! the name of a container are examples.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use catalog::{
+    ComputeDevice, Entry, LaunchValues, Listen, Place, PlacedDevice, Recipe, Secret, ServerCommand,
+    Where,
+};
+use pool::Bytes;
+
+const PORT: u16 = 8000;
+const SOCKET: &str = "data/run/replica.sock";
+
+/// A command line to show.
+pub(super) struct Shown {
+    pub line: String,
+    /// The key that names its program, and that it is not on this machine, if it is not.
+    pub missing: Option<(&'static str, String)>,
+}
+
+/// The command on these devices; an error says why there is none.
+pub(super) fn command(
+    entry: &Entry,
+    devices: &[PlacedDevice],
+    bytes: Bytes,
+) -> Result<Option<Shown>, String> {
+    match &entry.recipe {
+        Recipe::Remote(_) => Ok(None),
+        Recipe::Candle(recipe) => {
+            let device = recipe.device.as_str();
+            let mut line = format!(
+                "model-pool engine --model-dir {} --model-name {} --socket {SOCKET} --concurrency {}",
+                recipe.model_path.display(),
+                entry.name,
+                recipe.concurrency
+            );
+            if let Ok(context) = recipe.context_tokens() {
+                line += &format!(" --context {context}");
+            }
+            line += &match recipe.device {
+                ComputeDevice::Cpu => format!(" --device {device}"),
+                ComputeDevice::Cuda | ComputeDevice::Metal => {
+                    let each: Vec<String> = (0..devices.len().max(1))
+                        .map(|index| format!("{device}:{index}"))
+                        .collect();
+                    format!(" --device {}", each.join(","))
+                }
+            };
+            let missing = None;
+            Ok(Some(Shown { line, missing }))
+        }
+        Recipe::Command(recipe) => {
+            let indices: Vec<u32> = devices
+                .iter()
+                .filter(|device| device.is_gpu)
+                .map(|device| device.index)
+                .collect();
+            let values = LaunchValues {
+                model_name: &entry.name,
+                port: (recipe.listen == Listen::Port).then_some(PORT),
+                socket: (recipe.listen == Listen::Socket).then_some(Path::new(SOCKET)),
+                devices: &indices,
+                memory: bytes,
+            };
+            let rendered = recipe.render(&values).map_err(|error| error.to_string())?;
+            let folder = rendered.working_dir;
+            let command = ServerCommand {
+                argv: rendered.argv,
+                env: rendered.env,
+                cleanup: None,
+            };
+            let keyed = (
+                "engine_config.command",
+                "install it, or correct the command",
+            );
+            Ok(Some(shown(&command, folder.as_deref(), keyed)))
+        }
+        Recipe::Server(recipe) => {
+            let place = Place {
+                model_name: &entry.name,
+                at: match recipe.listen {
+                    Listen::Port => Where::Port(PORT),
+                    Listen::Socket => Where::Socket(Path::new(SOCKET)),
+                },
+                devices,
+                weights: entry.weights_per_device(u32::try_from(devices.len()).unwrap_or(1).max(1)),
+                ..Place::example(bytes)
+            };
+            let command = recipe.command(&place)?;
+            let keyed = match recipe.prefix.is_empty() {
+                true => ("engine_config.program", recipe.engine.install),
+                false => (
+                    "engine_config.command_prefix",
+                    "install it, or correct the words before the engine's own",
+                ),
+            };
+            Ok(Some(shown(&command, recipe.working_dir.as_deref(), keyed)))
+        }
+    }
+}
+
+fn shown(
+    command: &ServerCommand,
+    folder: Option<&Path>,
+    (key, advice): (&'static str, &str),
+) -> Shown {
+    let program = command.argv.first().map_or("", String::as_str);
+    let missing = (!is_there(program, folder, &command.env)).then(|| {
+        let place = match program.contains('/') {
+            true => "",
+            false => " on the PATH",
+        };
+        let problem = format!("there is no program `{program}`{place}, so a load fails; {advice}");
+        (key, problem)
+    });
+    Shown {
+        line: command.masked(),
+        missing,
+    }
+}
+
+/// Whether the system would find the program, with the engine's own PATH if it has one.
+fn is_there(program: &str, folder: Option<&Path>, env: &BTreeMap<String, Secret>) -> bool {
+    let is_program = |path: &Path| {
+        let metadata = std::fs::metadata(path);
+        metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        let below = folder.map(|folder| folder.join(program));
+        return is_program(&below.unwrap_or_else(|| PathBuf::from(program)));
+    }
+    let own = env.get("PATH").map(|path| OsString::from(&path.0));
+    let path = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_by_its_path_or_on_the_path_of_its_engine() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("serve-it");
+        std::fs::write(&file, "#!/bin/sh\n").expect("written");
+        let own =
+            |path: &Path| BTreeMap::from([("PATH".to_owned(), Secret(path.display().to_string()))]);
+        let none = BTreeMap::new();
+        let path = file.display().to_string();
+        assert!(!is_there(&path, None, &none), "it may not be run");
+        let may_run = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&file, may_run).expect("set");
+        assert!(is_there(&path, None, &none));
+        assert!(is_there("serve-it", None, &own(folder.path())));
+        assert!(is_there("./serve-it", Some(folder.path()), &none));
+        assert!(!is_there("serve-it", None, &own(Path::new("/nowhere"))));
+        assert!(!is_there("./serve-it", Some(Path::new("/")), &none));
+    }
+}

@@ -1,0 +1,153 @@
+//! The devices that models would be placed on, and whether a model fits: the core's own decision for an empty pool.
+
+use std::collections::BTreeSet;
+
+use catalog::{DeviceFacts, Entry, PlacedDevice, UnknownDevice};
+use config::Config;
+use inventory::{DeviceInfo, DeviceKind, Inventory};
+use pool::{
+    Bytes, DeviceId, DeviceReading, Event, LoadOrder, ModelId, ModelSpec, Pool, Priority,
+    ReplicaId, Time,
+};
+
+const MODEL: ModelId = ModelId(0);
+
+/// The devices of this machine, or those of the configuration.
+pub(super) struct Devices {
+    infos: Vec<DeviceInfo>,
+    provider: &'static str,
+}
+
+/// Where a replica would be placed in an empty pool.
+pub(super) struct Placement {
+    pub devices: Vec<PlacedDevice>,
+    pub names: Vec<String>,
+    pub bytes: Bytes,
+}
+
+impl Devices {
+    /// Finds them as `serve` does.
+    pub fn open(config: &Config) -> Result<Devices, String> {
+        let found = Inventory::open(&crate::devices::settings(config));
+        let inventory = found.map_err(|error| error.to_string())?;
+        Ok(Devices {
+            infos: inventory.devices().to_vec(),
+            provider: inventory.provider().name(),
+        })
+    }
+
+    /// `gpu0 80.0 GiB (NVIDIA H100), gpu1 80.0 GiB; inventory.provider nvml`.
+    pub fn describe(&self) -> String {
+        let each = self.infos.iter().map(|info| {
+            let product = info.product_name.as_ref();
+            let product = product.map_or_else(String::new, |product| format!(" ({product})"));
+            format!("{} {}{product}", info.name, info.total)
+        });
+        let each: Vec<String> = each.collect();
+        format!(
+            "{}; by inventory.provider {}",
+            each.join(", "),
+            self.provider
+        )
+    }
+
+    pub fn largest(&self) -> Option<Bytes> {
+        self.infos.iter().map(|info| info.total).max()
+    }
+
+    /// What the model's file says of devices that are not there.
+    pub fn unknown(&self, entry: &Entry) -> Vec<UnknownDevice> {
+        let facts: Vec<DeviceFacts<'_>> = self.infos.iter().map(facts).collect();
+        entry.devices.unknown(&facts)
+    }
+
+    /// Where the first replica of this model would be, or why nowhere.
+    pub fn place(
+        &self,
+        entry: &Entry,
+        spec: &ModelSpec,
+        config: &Config,
+    ) -> Result<Placement, String> {
+        let allowed: BTreeSet<DeviceId> = self.allowed(entry).map(|info| info.id).collect();
+        if allowed.is_empty() {
+            let names: Vec<&str> = self.infos.iter().map(|info| info.name.as_str()).collect();
+            return Err(format!(
+                "pool_config.devices allows none of the devices, which are {}; correct it",
+                names.join(", ")
+            ));
+        }
+        // Alone, and not loaded by itself.
+        let spec = ModelSpec {
+            allowed: Some(allowed).filter(|_| !entry.devices.is_empty()),
+            priority: Priority::default(),
+            absent: false,
+            ..spec.clone()
+        };
+        let mut pool = Pool::new(config.limits(), true, ReplicaId(1));
+        let devices = self.infos.iter().map(|info| Event::DeviceRead {
+            device: info.id,
+            reading: DeviceReading {
+                name: info.name.clone(),
+                node: info.node,
+                total: info.total,
+                headroom: info.headroom,
+                ..DeviceReading::default()
+            },
+        });
+        let model = Event::ModelSet { model: MODEL, spec };
+        let _ = pool.step_all(Time(0), devices.chain([model]));
+        let load = LoadOrder {
+            model: MODEL,
+            replicas: Some(1),
+            devices: None,
+            priority: None,
+            keep_hot: None,
+            lease: None,
+            force: false,
+        };
+        let plan = pool.preview(Time(0), &load);
+        let plan = plan.ok_or_else(|| "the pool does not take the model".to_owned())?;
+        if let Some(refusal) = plan.refusal {
+            return Err(refusal.to_string());
+        }
+        let held = |id: &DeviceId| self.infos.iter().find(|info| info.id == *id);
+        let held: Vec<&DeviceInfo> = (plan.placement.iter())
+            .filter_map(|share| held(&share.device))
+            .collect();
+        Ok(Placement {
+            devices: held.iter().map(|info| placed(info)).collect(),
+            names: held.iter().map(|info| info.name.clone()).collect(),
+            bytes: plan.bytes,
+        })
+    }
+
+    /// So many devices, to show a command line for a model that does not fit; fewer if there are fewer.
+    pub fn example(&self, entry: &Entry, count: u32) -> Vec<PlacedDevice> {
+        let some = self.allowed(entry).take(count as usize);
+        some.map(placed).collect()
+    }
+
+    fn allowed<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a DeviceInfo> {
+        let infos = self.infos.iter();
+        infos.filter(|info| entry.devices.is_empty() || entry.devices.allows(facts(info)))
+    }
+}
+
+fn facts(info: &DeviceInfo) -> DeviceFacts<'_> {
+    DeviceFacts {
+        name: &info.name,
+        uuid: info.uuid.as_deref(),
+        index: info.index,
+        product: info.product_name.as_deref(),
+        labels: &info.labels,
+    }
+}
+
+fn placed(info: &DeviceInfo) -> PlacedDevice {
+    PlacedDevice {
+        index: info.index,
+        uuid: info.uuid.clone(),
+        is_gpu: info.kind == DeviceKind::Nvidia,
+        total: info.total,
+    }
+}

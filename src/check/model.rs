@@ -1,0 +1,230 @@
+//! What `check` finds out about one model: how it would be run, on which devices, with how much memory, and what keeps it
+//! from being loaded.
+
+use catalog::{Entry, NeedSource, Prompt, Source, Warning};
+use config::Config;
+use config::positions::Positions;
+use pool::ModelSpec;
+
+use super::command;
+use super::devices::Devices;
+
+/// A model that was checked.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub name: String,
+    /// What is known of it.
+    pub lines: Vec<String>,
+    /// The command of one replica, as far as it can be told.
+    pub command: Option<String>,
+    /// What keeps it from being loaded.
+    pub problems: Vec<Warning>,
+    pub warnings: Vec<Warning>,
+}
+
+pub(super) fn check(entry: &Entry, devices: Option<&Devices>, config: &Config) -> Checked {
+    let mut checked = Checked {
+        name: entry.name.clone(),
+        lines: Vec::new(),
+        command: None,
+        problems: Vec::new(),
+        warnings: Vec::new(),
+    };
+    for finding in entry.findings() {
+        let place = at(entry, &finding.key, finding.problem);
+        match finding.prevents_load {
+            true => checked.problems.push(place),
+            false => checked.warnings.push(place),
+        }
+    }
+    if let Some(url) = entry.recipe.remote_url() {
+        let line = format!(
+            "remote engine at {url}, nothing is loaded on this machine, {}",
+            from(entry)
+        );
+        checked.lines.push(line);
+        return checked;
+    }
+    let spec = need(entry, devices, config, &mut checked);
+    if !entry.adapters.is_empty() {
+        checked
+            .lines
+            .push(format!("adapters {}", entry.adapters.join(", ")));
+    }
+    checked.lines.extend(weights(entry));
+    for unknown in devices.iter().flat_map(|devices| devices.unknown(entry)) {
+        checked
+            .warnings
+            .push(at(entry, &unknown.key, unknown.problem));
+    }
+    if let (Some((spec, is_known)), Some(devices)) = (spec, devices) {
+        place(entry, &spec, is_known, devices, config, &mut checked);
+    }
+    checked
+}
+
+/// Says how much memory it needs; the flag: whether that is known.
+fn need(
+    entry: &Entry,
+    devices: Option<&Devices>,
+    config: &Config,
+    checked: &mut Checked,
+) -> Option<(ModelSpec, bool)> {
+    let engine = entry.recipe.engine();
+    let count = |devices: u32| match devices {
+        1 => "1 device".to_owned(),
+        devices => format!("{devices} devices"),
+    };
+    let each = |devices: u32| if devices == 1 { "" } else { " each" };
+    let largest = devices.and_then(Devices::largest);
+    match entry.spec_on(config, None, largest) {
+        Ok((spec, NeedSource::Unfetched)) => {
+            checked.lines.push(format!(
+                "{engine} engine, {}, memory unknown until its weights are fetched, {}",
+                count(spec.devices_per_replica),
+                from(entry)
+            ));
+            Some((spec, false))
+        }
+        Ok((spec, source)) => {
+            checked.lines.push(format!(
+                "{engine} engine, {} with {}{} ({source}), {}",
+                count(spec.devices_per_replica),
+                spec.bytes_per_device,
+                each(spec.devices_per_replica),
+                from(entry)
+            ));
+            // Broken files are told as such.
+            if let Some(rough) = source.warning().filter(|_| checked.problems.is_empty()) {
+                let key = "pool_config.memory_gib";
+                checked.warnings.push(at(entry, key, rough.to_owned()));
+            }
+            let is_known = !spec.absent;
+            Some((spec, is_known))
+        }
+        Err(error) => {
+            checked.lines.push(format!(
+                "{engine} engine, {}, memory unknown, {}",
+                count(entry.devices_per_replica),
+                from(entry)
+            ));
+            let key = "pool_config.memory_gib";
+            checked.problems.push(at(entry, key, error.to_string()));
+            None
+        }
+    }
+}
+
+/// Says whether it fits, and what would be run there.
+fn place(
+    entry: &Entry,
+    spec: &ModelSpec,
+    is_known: bool,
+    devices: &Devices,
+    config: &Config,
+    checked: &mut Checked,
+) {
+    let key = "pool_config.memory_gib";
+    let placed = devices.place(entry, spec, config);
+    let (on, bytes) = match placed {
+        Ok(placement) => {
+            let line = match is_known {
+                true => format!("fits on {} of an empty pool", placement.names.join(", ")),
+                false => format!(
+                    "would fit on {} of an empty pool, by an estimate from before its weights are fetched",
+                    placement.names.join(", ")
+                ),
+            };
+            checked.lines.push(line);
+            (placement.devices, placement.bytes)
+        }
+        Err(why) => {
+            let advice = "use a smaller or quantised model, a shorter context, more GPUs (pool_config.gpus_per_replica), or a larger inventory.host_memory";
+            let problem = at(entry, key, format!("does not fit: it {why}; {advice}"));
+            match is_known {
+                true => checked.problems.push(problem),
+                // The estimate may be wrong, and the weights decide.
+                false => checked.warnings.push(problem),
+            }
+            let example = devices.example(entry, spec.devices_per_replica);
+            (example, spec.bytes_per_device)
+        }
+    };
+    match command::command(entry, &on, bytes) {
+        Ok(None) => {}
+        Ok(Some(shown)) => {
+            checked.command = Some(shown.line);
+            // It may be installed, or another machine may be meant.
+            let missing = shown.missing.map(|(key, why)| at(entry, key, why));
+            checked.warnings.extend(missing);
+        }
+        Err(why) => checked.problems.push(at(entry, "engine_config.type", why)),
+    }
+}
+
+/// Where its weights come from, if they are fetched.
+fn weights(entry: &Entry) -> Option<String> {
+    let fetch = entry.fetch.as_ref()?;
+    let origin = fetch.describe();
+    Some(match fetch.is_here() {
+        true => format!(
+            "weights from {origin}, already in {}",
+            fetch.folder().display()
+        ),
+        false => format!(
+            "weights from {origin}, fetched into {} on first use",
+            fetch.cache.display()
+        ),
+    })
+}
+
+/// Priority, requests, prompts and origin.
+fn from(entry: &Entry) -> String {
+    format!(
+        "priority {} ({}), {} requests at once, {}, from {}",
+        entry.priority,
+        entry.priority_from.name(),
+        entry.seats_per_replica,
+        prompt(entry),
+        entry.source,
+    )
+}
+
+/// How prompts are built, and what is added to requests.
+fn prompt(entry: &Entry) -> String {
+    let generation = &entry.generation;
+    let mut text = match generation.prompt {
+        Prompt::ChatTemplate => "prompts from its chat template".to_owned(),
+        Prompt::Disabled => "completions only".to_owned(),
+        Prompt::Format(_) => "prompts from its prompt format".to_owned(),
+    };
+    if !generation.defaults.is_empty() {
+        let names: Vec<String> = generation
+            .defaults
+            .iter()
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        text += &format!(", defaults for requests: {}", names.join(", "));
+    }
+    match generation.stops.len() + generation.stop_tokens.len() {
+        0 => text,
+        1 => text + ", 1 stop",
+        count => format!("{text}, {count} stops"),
+    }
+}
+
+/// The message with file, line and key.
+fn at(entry: &Entry, key: &str, message: String) -> Warning {
+    let line = match &entry.source {
+        Source::File(path) => std::fs::read_to_string(path)
+            .ok()
+            .and_then(|text| Positions::of(&text).line(key)),
+        Source::Registered => None,
+    };
+    Warning {
+        origin: entry.source.to_string(),
+        line,
+        key: Some(key.to_owned()),
+        message,
+    }
+}

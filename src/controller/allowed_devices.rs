@@ -1,0 +1,54 @@
+//! Which devices a model may use, by its file, of those that are there.
+
+use std::collections::BTreeSet;
+
+use super::control::Control;
+use catalog::{DeviceConstraint, DeviceFacts};
+use inventory::DeviceInfo;
+use pool::DeviceId;
+
+impl Control {
+    /// The devices that the model's file allows; `None`: all.
+    pub(super) fn allowed(
+        &self,
+        name: &str,
+        constraint: &DeviceConstraint,
+    ) -> Option<BTreeSet<DeviceId>> {
+        if constraint.is_empty() {
+            return None;
+        }
+        let infos = || self.devices.known.values().map(|device| &device.info);
+        let allowed: BTreeSet<DeviceId> = infos()
+            .filter(|info| constraint.allows(facts_of(info)))
+            .map(|info| info.id)
+            .collect();
+        let devices: Vec<DeviceFacts<'_>> = infos().map(facts_of).collect();
+        for unknown in constraint.unknown(&devices) {
+            tracing::warn!(model = name, "{unknown}");
+        }
+        if allowed.is_empty() {
+            let there: Vec<String> = infos()
+                .map(|info| match &info.product_name {
+                    Some(product) => format!("{} ({product})", info.name),
+                    None => info.name.clone(),
+                })
+                .collect();
+            tracing::error!(
+                model = name,
+                "pool_config.devices allows none of the devices, so the model cannot be loaded; there are {}",
+                there.join(", ")
+            );
+        }
+        Some(allowed)
+    }
+}
+
+fn facts_of(info: &DeviceInfo) -> DeviceFacts<'_> {
+    DeviceFacts {
+        name: &info.name,
+        uuid: info.uuid.as_deref(),
+        index: info.index,
+        product: info.product_name.as_deref(),
+        labels: &info.labels,
+    }
+}

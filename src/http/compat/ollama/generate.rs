@@ -1,0 +1,129 @@
+//! `/api/chat` and `/api/generate`: an answer is made as any chat's is. Without anything to answer the model is loaded,
+//! or unloaded.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::Request;
+use axum::response::{IntoResponse, Response};
+
+use super::{keep, unload};
+use crate::auth::User;
+use crate::dialect::ollama::{self, Answer, Ask, Asked, Marks, Work};
+use crate::dialect::{Hints, Teller, TranslatedRequest};
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::admission::RequestContext;
+use crate::inference::gateway;
+use crate::inference::request::engine_routes::check_generates;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::ignored::note;
+use crate::inference::request::receiving;
+use crate::inference::routes::unary_routes::seated;
+use crate::openapi::schemas::ollama::{OllamaChatRequest, OllamaGenerateRequest};
+use crate::openapi::{OllamaErrors, WaitHeaders};
+use crate::state::App;
+
+/// Answer a conversation (Ollama)
+///
+/// The answer is a stream of lines of JSON, unless `stream` is false. The last line has `done: true` and what the answer
+/// took. Without messages the model is loaded; with `keep_alive: 0` an administrator's key unloads it. The same as a chat
+/// completion.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(
+    post, path = "/api/chat", tag = "ollama", operation_id = "ollama_chat",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = OllamaChatRequest, example = json!({
+        "model": "tiny-guide", "messages": [{"role": "user", "content": "What is a priority?"}], "stream": false
+    })),
+    responses((status = 200, description = "An object, or lines of JSON"), OllamaErrors)
+)]
+pub(super) async fn chat(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+    answer(app, user, request, Ask::Chat).await
+}
+
+/// Answer a prompt (Ollama)
+///
+/// The prompt is a conversation of one turn. With `raw` or a `suffix` it goes to the model as it is. Templates and contexts
+/// get a 400 that names the field.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(
+    post, path = "/api/generate", tag = "ollama", operation_id = "ollama_generate",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = OllamaGenerateRequest, example = json!({
+        "model": "tiny-guide", "prompt": "What is a priority?", "stream": false
+    })),
+    responses((status = 200, description = "An object, or lines of JSON"), OllamaErrors)
+)]
+pub(super) async fn generate(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    answer(app, user, request, Ask::Generate).await
+}
+
+async fn answer(app: App, user: User, request: Request<Body>, ask: Ask) -> Response {
+    let visit = RequestContext::new(&app, user, request.headers());
+    let work = begin(&app, &visit, request, ask);
+    visit.end(&app, work).await
+}
+
+async fn begin(
+    app: &App,
+    visit: &RequestContext,
+    request: Request<Body>,
+    ask: Ask,
+) -> Result<Response, Failed> {
+    let early = |failure: Failure| (None, failure);
+    let marks = Arc::new(Marks::begin(app.handle.clock()));
+    let (parts, body) = request.into_parts();
+    let body = receiving::read(app, body).await?;
+    let (bytes, share) = (body.len(), record::share());
+    let handle = app.handle.clone();
+    let read = move || {
+        let entry_of = |name: &str| Some(Arc::clone(&handle.route(name)?.entry));
+        ollama::read(&body, ask, &entry_of)
+    };
+    let asked = app.reading.run(bytes, read).await.map_err(early)?;
+    let Asked {
+        named,
+        model,
+        keep_alive,
+        work,
+        mut ignored,
+        reasoning,
+    } = asked;
+    let told = Answer::of(ask, named, Arc::clone(&marks));
+    if matches!(work, Work::Unload) {
+        let unloaded = unload::unload(app, &visit.user, parts, &model, &told).await;
+        return unloaded.map_err(early);
+    }
+    let keep = keep::allowed(app, &parts, &model, keep_alive, &mut ignored).await;
+    if let Work::Answer { path, body } = work {
+        let said = TranslatedRequest {
+            body: share.of(body),
+            teller: Teller::Ollama(Box::new(told)),
+            ignored,
+            hints: Hints {
+                reasoning,
+                ..Hints::default()
+            },
+            keep,
+        };
+        return gateway::answer(app, visit, path, said).await;
+    }
+    let route = receiving::model(app, &visit.user, &model).await?;
+    let name = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(name.clone()), failure);
+    check_generates(&route, "/api/generate").map_err(fail)?;
+    let mut served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    served.lease.keep(keep);
+    served.answered(200);
+    let loaded = Json(told.without_text("load")).into_response();
+    Ok(note(loaded, &ignored))
+}

@@ -1,0 +1,50 @@
+//! What a request's `keep_alive` may do: anybody shortens the time for which their own request keeps the model, and
+//! only administrators make it longer than the model's keep-hot time.
+
+use axum::extract::FromRequestParts;
+use axum::http::Uri;
+use axum::http::request::Parts;
+
+use crate::auth::Admin;
+use crate::auth::caller::bearer;
+use crate::dialect::ollama::KeepAlive;
+use crate::state::App;
+use controller::Keep;
+use pool::Span;
+
+/// As long as an administrator's keep-hot time may be at most.
+const SPAN_MAX: Span = Span::from_secs(365 * 24 * 3600);
+
+/// Who may change a model's keep-hot time by this route may do so with a request.
+const ROUTE: &str = "/admin/models";
+
+/// How long the request keeps the model, and whether that is as long as it asks for.
+pub(super) async fn allowed(
+    app: &App,
+    parts: &Parts,
+    model: &str,
+    wish: Option<KeepAlive>,
+    ignored: &mut Vec<String>,
+) -> Option<Keep> {
+    let span = match wish? {
+        KeepAlive::Always => SPAN_MAX,
+        KeepAlive::For(length) => {
+            let milliseconds = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+            Span(milliseconds).min(SPAN_MAX)
+        }
+    };
+    let may_extend = bearer(&parts.headers).is_some() && is_admin(app, parts).await;
+    let entry = app.handle.route(model)?.entry.name.clone();
+    let snapshot = app.handle.snapshot();
+    let keep_hot = snapshot.model(&entry).map(|it| it.keep_hot);
+    if !may_extend && keep_hot.is_some_and(|most| span > most) {
+        ignored.push("keep_alive".to_owned());
+    }
+    Some(Keep { span, may_extend })
+}
+
+async fn is_admin(app: &App, parts: &Parts) -> bool {
+    let mut parts = parts.clone();
+    parts.uri = Uri::from_static(ROUTE);
+    Admin::from_request_parts(&mut parts, app).await.is_ok()
+}

@@ -1,0 +1,87 @@
+//! Ollama's API (`compat.ollama`, docs/ollama.md): its routes, mapped onto the gateway, the catalogue and the orders of
+//! today. Nothing here decides anything.
+
+mod cards;
+mod embed;
+mod generate;
+mod keep;
+mod listing;
+mod pull;
+mod running;
+mod show;
+mod unload;
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::state::App;
+use cards::Cards;
+
+/// The version of Ollama whose API these routes have: clients ask for it before they use newer parts.
+const VERSION: &str = "0.12.11";
+
+/// What Ollama says of itself at `/`, by which programs know it.
+const RUNNING: &str = "Ollama is running";
+
+/// Ollama names no model without a tag.
+const LATEST: &str = ":latest";
+
+/// Below the base path and beside it.
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(generate::chat))
+        .routes(routes!(generate::generate))
+        .routes(routes!(embed::embed))
+        .routes(routes!(embed::embeddings))
+        .routes(routes!(listing::tags))
+        .routes(routes!(listing::version))
+        .routes(routes!(show::show))
+        .routes(routes!(running::ps))
+        .routes(routes!(pull::pull))
+        .routes(routes!(pull::push))
+        .routes(routes!(pull::create))
+        .routes(routes!(pull::copy))
+        .routes(routes!(pull::delete))
+        .route("/api/blobs/{*digest}", any(pull::blobs))
+        .layer(Extension(Arc::new(Cards::default())))
+}
+
+/// The answer at `/` for programs.
+pub(crate) fn root() -> Response {
+    let mut response = RUNNING.into_response();
+    let accept = HeaderValue::from_static("accept");
+    response.headers_mut().insert(header::VARY, accept);
+    response
+}
+
+/// The name with a tag.
+fn tagged(name: &str) -> String {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    match last.contains(':') {
+        true => name.to_owned(),
+        false => format!("{name}{LATEST}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_a_tag_gets_one() {
+        for (name, with_tag) in [
+            ("tiny-chat", "tiny-chat:latest"),
+            ("org/m", "org/m:latest"),
+            ("llama3:70b", "llama3:70b"),
+            ("host:5000/m", "host:5000/m:latest"),
+        ] {
+            assert_eq!(tagged(name), with_tag);
+        }
+    }
+}

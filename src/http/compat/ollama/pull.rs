@@ -1,0 +1,136 @@
+//! `/api/pull` and the routes that change Ollama's own store: nothing is changed over them here, and each says what to
+//! do instead.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::show::{Found, find};
+use super::tagged;
+use crate::auth::User;
+use crate::dialect::Taken;
+use crate::dialect::ollama::{STREAM_TYPE, name_of};
+use crate::error::Failure;
+use crate::inference::request::receiving;
+use crate::openapi::OllamaErrors;
+use crate::openapi::schemas::ollama::OllamaPullRequest;
+use crate::state::App;
+
+const REGISTER: &str = "an administrator registers a model with `admin-client register ORG/NAME --engine ENGINE`, or with a file in catalog.models_dir and `admin-client reload`; its weights are fetched when it is loaded for the first time";
+
+/// Check that a model is registered (Ollama)
+///
+/// Nothing is fetched: the weights of a registered model are fetched when it is loaded for the first time.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(
+    post, path = "/api/pull", tag = "ollama", operation_id = "ollama_pull", security(("user_key" = [])),
+    request_body(content = OllamaPullRequest, example = json!({"model": "tiny-chat", "stream": false})),
+    responses((status = 200, description = "An object with `status: success`, or lines of JSON"), OllamaErrors)
+)]
+pub(super) async fn pull(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Result<Response, Failure> {
+    let body = receiving::read(&app, request.into_body()).await;
+    let body = body.map_err(|(_, failure)| failure)?;
+    let bytes = body.len();
+    let read = move || {
+        let mut asked = Taken::body(&body)?;
+        let stream = asked.flag("stream")?.unwrap_or(true);
+        Ok((name_of(&mut asked)?, stream))
+    };
+    let (named, stream) = app.reading.run(bytes, read).await?;
+    let found = find(&app, &user, &named).map_err(|mut failure| {
+        let message = &mut failure.body.error.message;
+        *message = format!("{message}; nothing is pulled over this API: {REGISTER}");
+        failure
+    })?;
+    let success = json!({"status": "success"});
+    if !stream {
+        return Ok(Json(success).into_response());
+    }
+    let status = json!({"status": status(&app, &found)});
+    let lines = [status, success].map(|line| format!("{line}\n")).concat();
+    let mut response = lines.into_response();
+    let kind = HeaderValue::from_static(STREAM_TYPE);
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+fn status(app: &App, found: &Found) -> String {
+    let snapshot = app.handle.snapshot();
+    let is_absent = snapshot
+        .model(&found.entry.name)
+        .is_some_and(|it| it.absent);
+    let weights = match (is_absent, found.entry.recipe.is_remote()) {
+        (true, _) => "its weights are fetched when it is loaded for the first time",
+        (false, true) => "another service runs it",
+        (false, false) => "its weights are on this machine",
+    };
+    format!("{} is registered here; {weights}", tagged(&found.name))
+}
+
+fn instead(message: String) -> Failure {
+    Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "invalid_request_error",
+        "not_implemented",
+        message,
+    )
+}
+
+/// Not available: push a model (Ollama)
+///
+/// Models are not uploaded from here. The 501 says what to do instead.
+///
+/// Every key may call this.
+#[utoipa::path(post, path = "/api/push", tag = "ollama", operation_id = "ollama_push", security(("user_key" = [])),
+    request_body(content = Object, description = "Is not read", example = json!({"name": "tiny-chat"})), responses(OllamaErrors))]
+pub(super) async fn push(_: User) -> Failure {
+    instead("nothing is pushed from here: copy the model's folder, or upload it to the hub with its own tools".to_owned())
+}
+
+/// Not available: create a model (Ollama)
+///
+/// Models are described by files. The 501 says what to do instead.
+///
+/// Every key may call this.
+#[utoipa::path(post, path = "/api/create", tag = "ollama", operation_id = "ollama_create", security(("user_key" = [])),
+    request_body(content = Object, description = "Is not read", example = json!({"name": "mario", "from": "tiny-chat"})), responses(OllamaErrors))]
+pub(super) async fn create(_: User) -> Failure {
+    instead(format!(
+        "there are no Modelfiles here: {REGISTER}; parameters and stops go into engine_config.generation, and a system prompt into the request"
+    ))
+}
+
+/// The parts of a model that would be made.
+pub(super) async fn blobs(_: User) -> Failure {
+    instead(format!("no files are uploaded to this service: {REGISTER}"))
+}
+
+/// Not available: copy a model (Ollama)
+///
+/// A model has its other names in its file. The 501 says what to do instead.
+///
+/// Every key may call this.
+#[utoipa::path(post, path = "/api/copy", tag = "ollama", operation_id = "ollama_copy", security(("user_key" = [])),
+    request_body(content = Object, description = "Is not read", example = json!({"source": "tiny-chat", "destination": "mine"})), responses(OllamaErrors))]
+pub(super) async fn copy(_: User) -> Failure {
+    instead("models are not copied here: an administrator gives a model another name with pool_config.aliases in its file and `admin-client reload`".to_owned())
+}
+
+/// Not available: delete a model (Ollama)
+///
+/// An administrator removes models. The 501 says what to do instead.
+///
+/// Every key may call this.
+#[utoipa::path(delete, path = "/api/delete", tag = "ollama", operation_id = "ollama_delete", security(("user_key" = [])),
+    request_body(content = Object, description = "Is not read", example = json!({"name": "tiny-chat"})), responses(OllamaErrors))]
+pub(super) async fn delete(_: User) -> Result<Json<Value>, Failure> {
+    Err(instead("nothing is deleted over this API: an administrator removes a registered model with `admin-client remove NAME`, and one of a file by removing the file and `admin-client reload`".to_owned()))
+}

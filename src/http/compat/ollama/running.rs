@@ -1,0 +1,107 @@
+//! `GET /api/ps`: what is loaded of the models that are for whoever asks, and until when. Asking keeps nothing loaded.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use serde_json::{Value, json};
+
+use super::cards::{Cards, details};
+use super::listing::digests;
+use super::show::context;
+use super::tagged;
+use crate::auth::User;
+use crate::dto;
+use crate::error::Failure;
+use crate::openapi::OllamaErrors;
+use crate::state::App;
+use catalog::Entry;
+use config::Provider;
+use pool::{ModelView, ReplicaState, Span, Time};
+
+/// What Ollama's clients show as for ever.
+const FOR_EVER: Span = Span::from_secs(100 * 365 * 24 * 3600);
+
+/// List the loaded models (Ollama)
+///
+/// `size` is the memory that is reserved for all replicas, `size_vram` the part of it on GPUs, and `expires_at` the end of
+/// keep-hot. Nothing is kept loaded by it.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/api/ps", tag = "ollama", operation_id = "ollama_ps", security(("user_key" = [])),
+    responses((status = 200, description = "The models that are loaded or loading", body = Object,
+        example = json!({"models": [{
+        "name": "tiny-chat:latest", "model": "tiny-chat:latest", "size": 20971520, "size_vram": 0,
+        "digest": "5bc0f5a7b1f6d0b3e0a1c2d3e4f5061728394a5b6c7d8e9f0011223344556677",
+        "details": {"parent_model": "", "format": "safetensors", "family": "llama", "families": ["llama"]},
+        "expires_at": "2026-01-01T00:10:00.000Z", "context_length": 512
+    }]})), OllamaErrors))]
+pub(super) async fn ps(
+    State(app): State<App>,
+    user: User,
+    Extension(cards): Extension<Arc<Cards>>,
+) -> Result<Json<Value>, Failure> {
+    let snapshot = app.handle.snapshot();
+    let now = app.handle.clock().now();
+    let on_gpus = snapshot.provider != Provider::Host;
+    let mut loaded: Vec<(Arc<Entry>, Loaded)> = Vec::new();
+    for model in &snapshot.pool.models {
+        let Some(facts) = snapshot.models.get(&model.model) else {
+            continue;
+        };
+        if let Some(it) = Loaded::of(model, now)
+            && user.sight.may_use_base(&facts.entry)
+        {
+            loaded.push((Arc::clone(&facts.entry), it));
+        }
+    }
+    loaded.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+    let entries: Vec<Arc<Entry>> = loaded.iter().map(|(entry, _)| Arc::clone(entry)).collect();
+    let digests = digests(&app, &entries);
+    let read = move |cards: &Cards| {
+        let rows = loaded.iter().zip(&digests).map(|((entry, it), digest)| {
+            let name = tagged(&entry.name);
+            let vram = if on_gpus { it.bytes } else { 0 };
+            let mut row = json!({"name": name, "model": name, "size": it.bytes, "digest": digest,
+                "details": details(&cards.of(entry), ""), "expires_at": dto::at(it.expires), "size_vram": vram});
+            if let Some(tokens) = context(&entry.recipe) {
+                row["context_length"] = json!(tokens);
+            }
+            row
+        });
+        json!({"models": rows.collect::<Vec<Value>>()})
+    };
+    Ok(Json(cards.read(read).await?))
+}
+
+/// What is loaded of one model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Loaded {
+    bytes: u64,
+    expires: Time,
+}
+
+impl Loaded {
+    fn of(model: &ModelView, now: Time) -> Option<Loaded> {
+        let is_there = |state: ReplicaState| {
+            matches!(
+                state,
+                ReplicaState::Launching | ReplicaState::Ready | ReplicaState::Draining
+            )
+        };
+        let replicas = model.replicas.iter().filter(|it| is_there(it.state));
+        let replicas: Vec<_> = replicas.collect();
+        if replicas.is_empty() {
+            return None;
+        }
+        let shares = replicas.iter().flat_map(|it| &it.shares);
+        // Nothing ends for one that is busy, loading or always hot.
+        let is_kept = model.protected || model.over.expires.is_some_and(|it| it > now);
+        let in_use = if is_kept { FOR_EVER } else { model.keep_hot };
+        let ends = replicas.iter().map(|it| it.expires.unwrap_or(now + in_use));
+        Some(Loaded {
+            bytes: shares.map(|share| share.bytes.0).sum(),
+            expires: ends.max().unwrap_or(now).min(now + FOR_EVER),
+        })
+    }
+}

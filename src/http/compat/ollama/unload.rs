@@ -1,0 +1,81 @@
+//! `keep_alive: 0` without a prompt: an administrator's order to unload, with all that belongs to it. Users without
+//! that right are told so.
+
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router, middleware};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::admin::load;
+use crate::auth::{User, audit};
+use crate::dialect::ollama::Answer;
+use crate::error::Failure;
+use crate::inference::admission;
+use crate::state::App;
+
+const ROUTE: &str = "/admin/unload";
+
+/// The answer is Ollama's once the model is gone.
+pub(super) async fn unload(
+    app: &App,
+    user: &User,
+    parts: Parts,
+    model: &str,
+    told: &Answer,
+) -> Result<Response, Failure> {
+    let route = app.handle.route(model);
+    let route = route.ok_or_else(|| admission::unknown(app, user, model))?;
+    admission::allowed(app, user, model, &route.entry)?;
+    let response = order(app, parts, &route.entry.name).await;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(Json(told.without_text("unload")).into_response());
+    }
+    let body = response.into_body().collect().await;
+    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let error = &answer["error"];
+    // It is as it is meant to be.
+    if status == StatusCode::CONFLICT && error["code"] == "not_loaded" {
+        return Ok(Json(told.without_text("unload")).into_response());
+    }
+    let message = error["message"].as_str().unwrap_or_default();
+    let message = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => format!(
+            "`keep_alive` 0 without a prompt unloads {model} for everybody, which only administrators may: {message}; without it the model leaves after its keep-hot time"
+        ),
+        _ => message.to_owned(),
+    };
+    Err(Failure::new(
+        status,
+        "permission_error",
+        "not_unloaded",
+        message,
+    ))
+}
+
+/// The same order as over the admin API: its rights, its row in the audit, its refusals.
+async fn order(app: &App, mut parts: Parts, model: &str) -> Response {
+    parts.method = Method::POST;
+    parts.uri = Uri::from_static(ROUTE);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.remove(header::TRANSFER_ENCODING);
+    let json = HeaderValue::from_static("application/json");
+    parts.headers.insert(header::CONTENT_TYPE, json);
+    let body = json!({"model": model}).to_string();
+    let audited = middleware::from_fn_with_state(app.clone(), audit::record);
+    let router = Router::new()
+        .route(ROUTE, post(load::unload))
+        .route_layer(audited)
+        .with_state(app.clone());
+    let request = Request::from_parts(parts, Body::from(body));
+    match router.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}

@@ -1,0 +1,226 @@
+//! What clients see of a message, whole and as it is made.
+
+use std::sync::Arc;
+
+use super::super::super::seal::Seal;
+use super::*;
+use pool::KeyId;
+
+fn message_that(shows_thinking: bool) -> Message {
+    let stops = vec!["END".to_owned()];
+    Message::of("m".to_owned(), stops, sealer(), shows_thinking)
+}
+
+fn message() -> Message {
+    message_that(true)
+}
+
+fn sealer() -> Sealer {
+    Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1))
+}
+
+fn chunk(delta: Value, finish: Option<&str>) -> Chunk {
+    Chunk::of_event(&json!({"choices": [{"delta": delta, "finish_reason": finish}]}))
+}
+
+/// The events' names and data.
+fn events(told: &str) -> Vec<Value> {
+    let data = told.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Value> = data
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    let names = told.lines().filter_map(|line| line.strip_prefix("event: "));
+    assert!(names.eq(events.iter().map(|event| event["type"].as_str().unwrap())));
+    events
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_text_is_one_block_between_the_start_and_the_stop() {
+    let mut message = message();
+    let mut told = String::new();
+    message.chunk(
+        chunk(json!({"role": "assistant", "content": ""}), None),
+        &mut told,
+    );
+    message.chunk(chunk(json!({"content": "Hel"}), None), &mut told);
+    message.chunk(chunk(json!({"content": "lo"}), Some("stop")), &mut told);
+    let usage = json!({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
+    message.chunk(Chunk::of_event(&usage), &mut told);
+    message.end(&mut told);
+    message.end(&mut told);
+    let events = events(&told);
+    let expected = [
+        "message_start",
+        "ping",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ];
+    assert_eq!(kinds(&events), expected);
+    assert_eq!(events[0]["message"]["model"], "m");
+    assert_eq!(
+        events[3]["delta"],
+        json!({"type": "text_delta", "text": "Hel"})
+    );
+    assert_eq!(events[6]["delta"]["stop_reason"], "end_turn");
+    assert_eq!(events[6]["usage"]["input_tokens"], 5);
+    assert_eq!(events[6]["usage"]["output_tokens"], 2);
+}
+
+#[test]
+fn calls_of_tools_are_blocks_whose_pieces_may_come_in_any_order() {
+    let mut message = message();
+    let mut told = String::new();
+    let begin = |index: u64, name: &str| json!({"index": index, "id": format!("t{index}"), "function": {"name": name, "arguments": ""}});
+    let piece = |index: u64, text: &str| json!({"index": index, "function": {"arguments": text}});
+    message.chunk(chunk(json!({"content": "I look."}), None), &mut told);
+    let both = json!({"tool_calls": [begin(0, "f"), begin(1, "g")]});
+    message.chunk(chunk(both, None), &mut told);
+    let pieces = json!({"tool_calls": [piece(1, "{\"b\""), piece(0, "{}"), piece(1, ":1}")]});
+    message.chunk(chunk(pieces, Some("stop")), &mut told);
+    message.end(&mut told);
+    let events = events(&told);
+    assert_eq!(events[4], json!({"type": "content_block_stop", "index": 0}));
+    let block = json!({"type": "tool_use", "id": "t1", "name": "g", "input": {}});
+    assert_eq!(events[6]["content_block"], block);
+    let input: String = events
+        .iter()
+        .filter(|event| event["index"] == 2)
+        .filter_map(|event| event["delta"]["partial_json"].as_str())
+        .collect();
+    assert_eq!(input, "{\"b\":1}");
+    assert_eq!(events[12]["delta"]["stop_reason"], "tool_use");
+    let stops = events
+        .iter()
+        .filter(|event| event["type"] == "content_block_stop");
+    assert_eq!(stops.count(), 3);
+}
+
+#[test]
+fn an_error_ends_the_stream_and_nothing_follows_it() {
+    let mut message = message();
+    let mut told = String::new();
+    message.chunk(chunk(json!({"content": "a"}), None), &mut told);
+    let error = json!({"message": "out of memory", "type": "server_error"});
+    message.failed(&error, &mut told);
+    message.end(&mut told);
+    let last = events(&told).pop().unwrap();
+    assert_eq!(
+        last["error"],
+        json!({"type": "api_error", "message": "out of memory"})
+    );
+}
+
+#[test]
+fn a_whole_answer_has_its_blocks_its_reason_and_its_usage() {
+    let answer = json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
+            {"id": "t", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}, "finish_reason": "tool_calls"}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}});
+    let told = message().whole(Chunk::of_answer(&answer)).unwrap();
+    let content = json!([{"type": "text", "text": "Hi"}, {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}]);
+    assert_eq!(told["content"], content);
+    assert_eq!(
+        (&told["stop_reason"], &told["stop_sequence"]),
+        (&json!("tool_use"), &Value::Null)
+    );
+    assert_eq!(told["usage"]["input_tokens"], 3);
+    assert_eq!(told["usage"]["cache_read_input_tokens"], 4);
+}
+
+#[test]
+fn the_reason_of_the_end_is_told_in_their_words() {
+    for (finish, stopped_by, reason) in [
+        ("stop", json!(null), "end_turn"),
+        ("stop", json!("END"), "stop_sequence"),
+        ("stop", json!("of the model's file"), "end_turn"),
+        ("length", json!(null), "max_tokens"),
+        ("content_filter", json!(null), "refusal"),
+    ] {
+        let answer = json!({"choices": [{"message": {"content": "x"}, "finish_reason": finish, "stop_reason": stopped_by}]});
+        let told = message().whole(Chunk::of_answer(&answer)).unwrap();
+        assert_eq!(told["stop_reason"], reason);
+        assert_eq!(told["stop_sequence"] == "END", reason == "stop_sequence");
+    }
+}
+
+#[test]
+fn a_call_that_is_no_json_is_left_out_where_it_was_cut_and_an_error_otherwise() {
+    let answer = |finish: &str| {
+        let calls = json!([{"id": "t", "function": {"name": "f", "arguments": "{\"a\""}}]);
+        let answer =
+            json!({"choices": [{"message": {"tool_calls": calls}, "finish_reason": finish}]});
+        message().whole(Chunk::of_answer(&answer))
+    };
+    assert_eq!(answer("length").unwrap()["content"], json!([]));
+    assert_eq!(answer("tool_calls").unwrap_err().status.as_u16(), 502);
+}
+
+#[test]
+fn a_reasoning_is_a_signed_block_before_the_text() {
+    let mut message = message();
+    let mut told = String::new();
+    for delta in [
+        json!({"reasoning_content": "Two "}),
+        json!({"reasoning_content": "and two."}),
+        json!({"content": "Four."}),
+    ] {
+        message.chunk(chunk(delta, None), &mut told);
+    }
+    message.end(&mut told);
+    let events = events(&told);
+    let expected = [
+        "content_block_start",
+        "content_block_delta",
+        "content_block_delta",
+        "content_block_delta",
+        "content_block_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+    ];
+    assert_eq!(kinds(&events)[2..10], expected);
+    assert_eq!(events[2]["content_block"]["type"], "thinking");
+    assert_eq!(
+        events[3]["delta"],
+        json!({"type": "thinking_delta", "thinking": "Two "})
+    );
+    let signature = events[5]["delta"]["signature"].as_str().unwrap();
+    assert!(sealer().has_signed("Two and two.", signature));
+}
+
+#[test]
+fn a_reasoning_that_is_not_shown_comes_sealed_and_may_be_all_there_is() {
+    let mut message = message_that(false);
+    let mut told = String::new();
+    message.chunk(
+        chunk(json!({"reasoning": "Hm."}), Some("length")),
+        &mut told,
+    );
+    message.end(&mut told);
+    assert!(!told.contains("Hm."));
+    let events = events(&told);
+    let signature = events[3]["delta"]["signature"].as_str().unwrap();
+    assert_eq!(sealer().open(signature).as_deref(), Some("Hm."));
+    assert_eq!(
+        kinds(&events)[4..],
+        ["content_block_stop", "message_delta", "message_stop"]
+    );
+    let answer = json!({"choices": [{"message": {"reasoning_content": "Hm.", "content": "Hi"}}]});
+    let whole = message_that(false)
+        .whole(Chunk::of_answer(&answer))
+        .unwrap();
+    assert_eq!(whole["content"][0]["thinking"], "");
+    let shown = message_that(true).whole(Chunk::of_answer(&answer)).unwrap();
+    assert_eq!(shown["content"][0]["thinking"], "Hm.");
+    assert_eq!(shown["content"][1], json!({"type": "text", "text": "Hi"}));
+}

@@ -1,0 +1,200 @@
+//! What the blocks of earlier turns become.
+
+use std::sync::Arc;
+
+use super::super::super::seal::Seal;
+use super::*;
+use pool::KeyId;
+
+fn sealer(holder: u64) -> Sealer {
+    Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(holder))
+}
+
+/// The messages, and the names of what has no effect.
+fn read(given: Value) -> Result<(Value, Vec<String>), Failure> {
+    let given = given.as_array().unwrap().clone();
+    let mut notes = Notes::new(sealer(1));
+    let all = messages(given, &mut notes)?;
+    Ok((json!(all), notes.ignored.names()))
+}
+
+fn told(given: Value) -> Result<Value, Failure> {
+    read(given).map(|it| it.0)
+}
+
+#[test]
+fn a_tool_that_was_used_and_its_result_are_a_call_and_a_message() {
+    let told = told(json!([
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": [{"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Ulm"}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "rain"}], "is_error": true},
+            {"type": "text", "text": "And?"}]},
+    ]))
+    .unwrap();
+    let expected = json!([
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": "I look.", "tool_calls": [
+            {"id": "t1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\":\"Ulm\"}"}}]},
+        {"role": "tool", "tool_call_id": "t1", "content": "Error: rain"},
+        {"role": "user", "content": "And?"},
+    ]);
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_result_alone_is_no_empty_turn_and_turns_of_one_role_are_one() {
+    let told = told(json!([
+        {"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]},
+    ]))
+    .unwrap();
+    assert_eq!(told[0], json!({"role": "user", "content": "a\nb"}));
+    assert_eq!(told[1]["content"], Value::Null);
+    assert_eq!(
+        told[2],
+        json!({"role": "tool", "tool_call_id": "t", "content": ""})
+    );
+    assert_eq!(told.as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_picture_becomes_a_data_url_and_none_is_fetched() {
+    let message =
+        |source: Value| json!([{"role": "user", "content": [{"type": "image", "source": source}]}]);
+    let source = json!({"type": "base64", "media_type": "image/png", "data": "AA=="});
+    let told_one = told(message(source)).unwrap();
+    assert_eq!(
+        told_one[0]["content"][0]["image_url"]["url"],
+        "data:image/png;base64,AA=="
+    );
+    for (source, named) in [
+        (
+            json!({"type": "url", "url": "http://127.0.0.1/"}),
+            "messages[0].content[0].source.type",
+        ),
+        (
+            json!({"type": "file", "file_id": "f"}),
+            "messages[0].content[0].source.type",
+        ),
+        (
+            json!({"type": "base64", "media_type": "text/html", "data": ""}),
+            "messages[0].content[0].source.media_type",
+        ),
+    ] {
+        let failure = told(message(source)).unwrap_err();
+        assert_eq!(failure.body.error.param.as_deref(), Some(named));
+    }
+}
+
+#[test]
+fn turns_that_no_model_can_take_are_named() {
+    for (given, named) in [
+        (json!([]), "messages"),
+        (
+            json!([{"role": "assistant", "content": "I am"}]),
+            "messages",
+        ),
+        (
+            json!([{"role": "wizard", "content": "x"}]),
+            "messages[0].role",
+        ),
+        (json!([{"role": "user"}]), "messages[0].content"),
+        (
+            json!([{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": ""}}]}]),
+            "messages[0].content[0].source.type",
+        ),
+        (
+            json!([{"role": "user", "content": [{"type": "search_result"}]}]),
+            "messages[0].content[0].type",
+        ),
+        (
+            json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "thinking"}]}]),
+            "messages[1].content[0].thinking",
+        ),
+        (
+            json!([{"role": "user", "content": "a", "name": "n"}]),
+            "messages[0].name",
+        ),
+    ] {
+        let failure = told(given.clone()).unwrap_err();
+        assert_eq!(failure.body.error.param.as_deref(), Some(named), "{given}");
+    }
+}
+
+#[test]
+fn thinking_that_this_pool_signed_goes_back_to_its_turn_and_other_is_named() {
+    let turn = |block: Value| {
+        json!([{"role": "user", "content": "a"},
+            {"role": "assistant", "content": [block, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]}])
+    };
+    let own = [
+        json!({"type": "thinking", "thinking": "Hm.", "signature": sealer(1).sign("Hm.")}),
+        json!({"type": "thinking", "thinking": "", "signature": sealer(1).seal("Hm.")}),
+        json!({"type": "redacted_thinking", "data": sealer(1).seal("Hm.")}),
+    ];
+    for block in own {
+        let (all, ignored) = read(turn(block)).unwrap();
+        assert_eq!(all[1]["reasoning_content"], "Hm.");
+        assert_eq!(ignored, [] as [&str; 0]);
+    }
+    let others = [
+        json!({"type": "thinking", "thinking": "Hm!", "signature": sealer(1).sign("Hm.")}),
+        json!({"type": "thinking", "thinking": "Hm.", "signature": sealer(2).sign("Hm.")}),
+        json!({"type": "thinking", "thinking": "Hm.", "signature": "EqQBCkYI"}),
+        json!({"type": "redacted_thinking", "data": "EqQBCkYI"}),
+    ];
+    for block in others {
+        let name = format!("messages.{}", block["type"].as_str().unwrap());
+        let (all, ignored) = read(turn(block)).unwrap();
+        assert_eq!(all[1].get("reasoning_content"), None);
+        assert_eq!(all[1]["tool_calls"][0]["id"], "t");
+        assert_eq!(ignored, [name]);
+    }
+}
+
+#[test]
+fn instructions_between_messages_stay_in_their_place_as_what_they_are() {
+    let (all, ignored) = read(json!([
+        {"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral", "scope": "global"}}]},
+        {"role": "system", "content": [{"type": "text", "text": "Be kind."}]},
+    ]))
+    .unwrap();
+    let expected = json!([{"role": "user", "content": "Hi\n<system>\nBe kind.\n</system>"}]);
+    assert_eq!((all, ignored), (expected, vec!["cache_control".to_owned()]));
+}
+
+#[test]
+fn a_result_may_have_pictures_and_words_before_it() {
+    let source = json!({"type": "base64", "media_type": "image/png", "data": "AA=="});
+    let (all, ignored) = read(json!([
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}, "cache_control": {"type": "ephemeral"}}]},
+        {"role": "user", "content": [
+            {"type": "text", "text": "Here."},
+            {"type": "tool_result", "tool_use_id": "t", "content": [
+                {"type": "text", "text": "A cat."}, {"type": "image", "source": source}]}]},
+    ]))
+    .unwrap();
+    assert_eq!(
+        all[2],
+        json!({"role": "tool", "tool_call_id": "t", "content": "A cat."})
+    );
+    assert_eq!(
+        all[3]["content"][1]["image_url"]["url"],
+        "data:image/png;base64,AA=="
+    );
+    assert_eq!(all[3]["content"][2]["text"], "Here.");
+    assert_eq!(ignored, ["cache_control"]);
+}
+
+#[test]
+fn a_document_of_plain_text_is_its_text() {
+    let source = json!({"type": "text", "media_type": "text/plain", "data": "Once."});
+    let block = json!({"type": "document", "source": source, "title": "A tale", "citations": {"enabled": false}});
+    let all = told(json!([{"role": "user", "content": [block]}])).unwrap();
+    assert_eq!(all[0]["content"], "A tale\nOnce.");
+}

@@ -1,0 +1,341 @@
+//! OpenAI's own chats where they have tools of type custom: each becomes a function for the engine, and a call of it is
+//! told as the client knows it. All other chats go on unread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::custom::{self, InputText};
+use super::taken::Taken;
+use super::translation::{Hints, Ignored, TranslatedRequest};
+use crate::error::Failure;
+use crate::inference::answer::events::data_of;
+use crate::inference::request::body::{Scanned, write_json};
+
+const MARK: &[u8] = b"\"custom\"";
+
+/// Whether there may be a custom tool: cheap, and almost always false.
+pub(super) fn may_be_custom(body: &[u8]) -> bool {
+    memchr::memmem::find(body, MARK).is_some()
+}
+
+/// The chat for the engine.
+pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>, Failure> {
+    let plain = |body: Bytes| TranslatedRequest {
+        body,
+        teller: None,
+        ignored: Vec::new(),
+        hints: Hints::default(),
+        keep: None,
+    };
+    if !may_be_custom(&body) {
+        return Ok(plain(body));
+    }
+    let fields = Scanned::fields(&body)?;
+    let has_mark = |value: &RawValue| may_be_custom(value.get().as_bytes());
+    let names = ["tools", "tool_choice", "messages"];
+    let names = names.map(|name| fields.get(name).is_some_and(has_mark).then_some(name));
+    let names: Vec<&str> = names.into_iter().flatten().collect();
+    let mut request = Taken::some(&fields, &names)?;
+    let mut ignored = Ignored::default();
+    let mut written = Written::default();
+    if let Some(Value::Array(tools)) = request.take("tools") {
+        let tools = written.tools(tools, &mut ignored)?;
+        written.fields.insert("tools", tools);
+    }
+    if let Some(choice) = request.take("tool_choice") {
+        let choice = chosen(choice)?;
+        written.fields.insert("tool_choice", choice);
+    }
+    if let Some(messages) = request.take("messages") {
+        written
+            .fields
+            .insert("messages", messages_with_functions(messages)?);
+    }
+    let mut text = Vec::with_capacity(body.len());
+    text.push(b'{');
+    for (name, raw) in fields.all() {
+        if text.len() > 1 {
+            text.push(b',');
+        }
+        write_json(&mut text, name);
+        text.push(b':');
+        match written.fields.get(name) {
+            Some(value) => text.extend_from_slice(value.to_string().as_bytes()),
+            None => text.extend_from_slice(raw.get().as_bytes()),
+        }
+    }
+    text.push(b'}');
+    let calls = CustomCalls {
+        tools: Arc::new(written.custom),
+        inputs: BTreeMap::new(),
+    };
+    Ok(TranslatedRequest {
+        ignored: ignored.names(),
+        teller: (!calls.tools.is_empty()).then_some(calls),
+        ..plain(text.into())
+    })
+}
+
+#[derive(Default)]
+struct Written {
+    fields: BTreeMap<&'static str, Value>,
+    custom: BTreeSet<String>,
+}
+
+impl Written {
+    fn tools(&mut self, tools: Vec<Value>, ignored: &mut Ignored) -> Result<Value, Failure> {
+        let mut all = Vec::with_capacity(tools.len());
+        for (nth, tool) in tools.into_iter().enumerate() {
+            if tool["type"] != "custom" {
+                all.push(tool);
+                continue;
+            }
+            let at = format!("tools[{nth}]");
+            let mut tool = Taken::of(&at, tool)?;
+            tool.take("type");
+            let place = tool.path("custom");
+            let mut custom = Taken::of(place, tool.need("custom")?)?;
+            tool.finish()?;
+            let name = custom.need_text("name")?;
+            let made = custom::function(&mut custom, &name)?;
+            custom.finish()?;
+            if made.is_unheld {
+                ignored.add("tools.format");
+            }
+            self.custom.insert(name);
+            all.push(json!({"type": "function", "function": made.function}));
+        }
+        Ok(Value::Array(all))
+    }
+}
+
+fn chosen(choice: Value) -> Result<Value, Failure> {
+    if choice["type"] != "custom" {
+        return Ok(choice);
+    }
+    let mut choice = Taken::of("tool_choice", choice)?;
+    choice.take("type");
+    let mut custom = Taken::of("tool_choice.custom", choice.need("custom")?)?;
+    choice.finish()?;
+    let name = custom.need_text("name")?;
+    custom.finish()?;
+    Ok(json!({"type": "function", "function": {"name": name}}))
+}
+
+/// Calls of custom tools in earlier turns as calls of their functions.
+fn messages_with_functions(mut messages: Value) -> Result<Value, Failure> {
+    for (nth, message) in messages.as_array_mut().into_iter().flatten().enumerate() {
+        let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+        for (at, call) in calls.into_iter().flatten().enumerate() {
+            if call["type"] != "custom" {
+                continue;
+            }
+            let mut given = Taken::of(format!("messages[{nth}].tool_calls[{at}]"), call.take())?;
+            given.take("type");
+            let id = given.text("id")?;
+            let place = given.path("custom");
+            let mut custom = Taken::of(place, given.need("custom")?)?;
+            given.finish()?;
+            let function = json!({"name": custom.need_text("name")?,
+                "arguments": custom::arguments(&custom.need_text("input")?)});
+            custom.finish()?;
+            *call = json!({"id": id, "type": "function", "function": function});
+        }
+    }
+    Ok(messages)
+}
+
+/// Tells calls of functions that stand for custom tools.
+#[derive(Clone, Debug)]
+pub(crate) struct CustomCalls {
+    tools: Arc<BTreeSet<String>>,
+    /// Inputs on their way, by the choice and the call in it.
+    inputs: BTreeMap<(u64, u64), InputText>,
+}
+
+impl CustomCalls {
+    fn is_custom(&self, function: &Value) -> bool {
+        let name = function.get("name").and_then(Value::as_str);
+        name.is_some_and(|name| self.tools.contains(name))
+    }
+
+    pub fn whole(&self, mut answer: Value) -> Value {
+        let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
+        for choice in choices.into_iter().flatten() {
+            let calls = choice.pointer_mut("/message/tool_calls");
+            for call in calls.and_then(Value::as_array_mut).into_iter().flatten() {
+                if !self.is_custom(&call["function"]) {
+                    continue;
+                }
+                let function = call["function"].take();
+                let arguments = function["arguments"].as_str().unwrap_or_default();
+                let custom =
+                    json!({"name": function["name"], "input": custom::input_of(arguments)});
+                *call = json!({"id": call["id"], "type": "custom", "custom": custom});
+            }
+        }
+        answer
+    }
+
+    pub fn event(&mut self, event: Vec<u8>) -> Vec<u8> {
+        let chunk = data_of(&event).and_then(|data| serde_json::from_slice::<Value>(data).ok());
+        let Some(mut chunk) = chunk else {
+            return event;
+        };
+        let choices = chunk.get_mut("choices").and_then(Value::as_array_mut);
+        for choice in choices.into_iter().flatten() {
+            self.choice(choice);
+        }
+        format!("data: {chunk}\n\n").into_bytes()
+    }
+
+    fn choice(&mut self, choice: &mut Value) {
+        let nth = choice["index"].as_u64().unwrap_or(0);
+        let calls = choice.pointer_mut("/delta/tool_calls");
+        for call in calls.and_then(Value::as_array_mut).into_iter().flatten() {
+            let place = (nth, call["index"].as_u64().unwrap_or(0));
+            let begins = self.is_custom(&call["function"]);
+            if begins {
+                self.inputs.entry(place).or_default();
+            }
+            let Some(input) = self.inputs.get_mut(&place) else {
+                continue;
+            };
+            let function = call["function"].take();
+            let more = input.push(function["arguments"].as_str().unwrap_or_default());
+            let mut custom = Map::new();
+            if begins {
+                custom.insert("name".to_owned(), function["name"].clone());
+                call["type"] = json!("custom");
+            }
+            custom.insert("input".to_owned(), json!(more));
+            if let Value::Object(call) = call {
+                call.shift_remove("function");
+                call.insert("custom".to_owned(), Value::Object(custom));
+            }
+        }
+        if choice["finish_reason"].is_string() {
+            self.finish(nth, choice);
+        }
+    }
+
+    /// What of the inputs came in another form, with the end of their choice.
+    fn finish(&mut self, nth: u64, choice: &mut Value) {
+        let mut rest = Vec::new();
+        for ((_, call), input) in self.inputs.range_mut((nth, 0)..=(nth, u64::MAX)) {
+            let text = input.finish();
+            if !text.is_empty() {
+                rest.push(json!({"index": call, "custom": {"input": text}}));
+            }
+        }
+        if rest.is_empty() {
+            return;
+        }
+        match choice.pointer_mut("/delta/tool_calls") {
+            Some(Value::Array(calls)) => calls.extend(rest),
+            _ => choice["delta"]["tool_calls"] = json!(rest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(body: &Value) -> Result<TranslatedRequest<Option<CustomCalls>>, Failure> {
+        read(body.to_string().into())
+    }
+
+    fn chat() -> Value {
+        json!({"model": "m", "messages": [{"role": "user", "content": "Go."}], "seed": 1, "tools": [
+            {"type": "custom", "custom": {"name": "edit", "description": "d"}},
+            {"type": "function", "function": {"name": "f"}}]})
+    }
+
+    #[test]
+    fn custom_tools_their_choice_and_their_calls_become_functions() {
+        let mut body = chat();
+        body["tool_choice"] = json!({"type": "custom", "custom": {"name": "edit"}});
+        body["messages"] = json!([{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [
+            {"id": "c", "type": "custom", "custom": {"name": "edit", "input": "x\n"}}]}]);
+        let request = translated(&body).unwrap();
+        let sent: Value = serde_json::from_slice(&request.body).unwrap();
+        assert_eq!(sent["tools"][0]["function"]["name"], "edit");
+        assert_eq!(sent["tools"][1], body["tools"][1]);
+        assert_eq!(sent["tool_choice"]["function"]["name"], "edit");
+        let call = &sent["messages"][1]["tool_calls"][0];
+        assert_eq!(call["function"]["arguments"], "{\"input\":\"x\\n\"}");
+        assert_eq!((&sent["seed"], &sent["model"]), (&json!(1), &json!("m")));
+        assert!(request.teller.is_some());
+    }
+
+    #[test]
+    fn other_chats_stay_the_bytes_that_they_were() {
+        for body in [
+            r#"{"model":"m","messages":[{"content":"{\"x\": \u00e9}"}]}"#,
+            r#"not json"#,
+        ] {
+            let request = read(Bytes::from_static(body.as_bytes())).unwrap();
+            assert_eq!(request.body, body);
+            assert!(request.teller.is_none());
+        }
+        let said = json!({"model": "m", "messages": [{"role": "user", "content": "custom", "name": "custom"}]});
+        let request = translated(&said).unwrap();
+        assert_eq!(
+            serde_json::from_slice::<Value>(&request.body).unwrap(),
+            said
+        );
+        assert!(request.teller.is_none());
+    }
+
+    #[test]
+    fn calls_are_told_as_custom_whole_and_in_pieces() {
+        let mut calls = translated(&chat()).unwrap().teller.unwrap();
+        let function = |name: &str, text: &str| json!({"name": name, "arguments": text});
+        let answer = json!({"choices": [{"message": {"tool_calls": [
+            {"id": "c", "type": "function", "function": function("edit", "{\"input\": \"a\\n\"}")},
+            {"id": "d", "type": "function", "function": function("f", "{}")}]}}]});
+        let whole = calls.clone().whole(answer.clone());
+        let told = &whole["choices"][0]["message"]["tool_calls"];
+        assert_eq!(
+            told[0],
+            json!({"id": "c", "type": "custom", "custom": {"name": "edit", "input": "a\n"}})
+        );
+        assert_eq!(told[1], answer["choices"][0]["message"]["tool_calls"][1]);
+        let mut event = |call: Value, finish: Value| {
+            let chunk = json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": finish}]});
+            let told = calls.event(format!("data: {chunk}\n\n").into_bytes());
+            let chunk: Value = serde_json::from_slice(data_of(&told).unwrap()).unwrap();
+            chunk["choices"][0]["delta"]["tool_calls"].clone()
+        };
+        let first = json!({"index": 0, "id": "c", "type": "function", "function": function("edit", "{\"input\"")});
+        let first = event(first, Value::Null);
+        assert_eq!(
+            first[0],
+            json!({"index": 0, "id": "c", "type": "custom", "custom": {"name": "edit", "input": ""}})
+        );
+        let more = json!({"index": 0, "function": {"arguments": ": \"a"}});
+        assert_eq!(event(more, Value::Null)[0]["custom"]["input"], "a");
+        let last = json!({"index": 0, "function": {"arguments": "b\"}"}});
+        assert_eq!(event(last, json!("tool_calls"))[0]["custom"]["input"], "b");
+        assert_eq!(
+            calls.event(b"data: [DONE]\n\n".to_vec()),
+            b"data: [DONE]\n\n"
+        );
+    }
+
+    #[test]
+    fn a_custom_tool_that_is_none_is_named() {
+        let mut body = chat();
+        body["tools"][0]["custom"]["name"] = json!(3);
+        let failure = translated(&body).unwrap_err();
+        assert_eq!(
+            failure.body.error.param.as_deref(),
+            Some("tools[0].custom.name")
+        );
+    }
+}

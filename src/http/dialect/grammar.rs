@@ -1,0 +1,455 @@
+//! Grammars of custom tools as regular expressions, which engines can hold one text in a JSON object to: Lark's form where no
+//! rule needs itself, and expressions that stand for themselves. What is more than that is told, and never approximated.
+
+use std::collections::BTreeMap;
+
+use regex_syntax::ast;
+
+use super::lark::{self, Item};
+
+/// Why there is no expression for a grammar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum GrammarError {
+    /// It says more than an expression can, or has words that are not read here.
+    NotRegular,
+    /// It is none.
+    Wrong(String),
+}
+
+/// Longer expressions take engines seconds.
+const EXPRESSION_BYTES_MAX: usize = 16 << 10;
+/// What is written for all rules together.
+const WRITTEN_BYTES_MAX: usize = 256 << 10;
+/// Rules that use rules that use rules.
+const DEPTH_MAX: usize = 128;
+
+/// Terminals that Lark's users import, as expressions.
+const COMMON: &[(&str, &str)] = &[
+    ("CNAME", "[_a-zA-Z][_a-zA-Z0-9]*"),
+    ("CR", r"\r"),
+    ("DECIMAL", r"([0-9]+\.[0-9]*|\.[0-9]+)"),
+    ("DIGIT", "[0-9]"),
+    ("ESCAPED_STRING", r#""([^"\\\n]|\\[^\n])*""#),
+    (
+        "FLOAT",
+        r"([0-9]+[eE][+\-]?[0-9]+|([0-9]+\.[0-9]*|\.[0-9]+)([eE][+\-]?[0-9]+)?)",
+    ),
+    ("HEXDIGIT", "[a-fA-F0-9]"),
+    ("INT", "[0-9]+"),
+    ("LCASE_LETTER", "[a-z]"),
+    ("LETTER", "[a-zA-Z]"),
+    ("LF", r"\n"),
+    ("NEWLINE", r"(\r?\n)+"),
+    ("NUMBER", r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+\-]?[0-9]+)?"),
+    ("SIGNED_INT", r"[+\-]?[0-9]+"),
+    (
+        "SIGNED_NUMBER",
+        r"[+\-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+\-]?[0-9]+)?",
+    ),
+    ("UCASE_LETTER", "[A-Z]"),
+    ("WORD", "[a-zA-Z]+"),
+    ("WS", r"[ \t\f\r\n]+"),
+    ("WS_INLINE", r"[ \t]+"),
+];
+
+/// The expression of a grammar in Lark's form.
+pub(super) fn expression(definition: &str) -> Result<String, GrammarError> {
+    let grammar = lark::read(definition)?;
+    let mut writer = Writer {
+        rules: &grammar.rules,
+        imports: &grammar.imports,
+        written: BTreeMap::new(),
+        open: Vec::new(),
+        bytes: 0,
+    };
+    writer.rule("start")
+}
+
+/// An expression as other engines read it, too: without groups that are not kept, and without its anchors.
+pub(super) fn checked(expression: &str) -> Result<String, GrammarError> {
+    if expression.len() > EXPRESSION_BYTES_MAX {
+        return Err(GrammarError::NotRegular);
+    }
+    let mut parser = ast::parse::ParserBuilder::new().nest_limit(64).build();
+    if let Err(error) = parser.parse(expression) {
+        return Err(match error.kind() {
+            ast::ErrorKind::UnsupportedBackreference
+            | ast::ErrorKind::UnsupportedLookAround
+            | ast::ErrorKind::NestLimitExceeded(_) => GrammarError::NotRegular,
+            kind => GrammarError::Wrong(kind.to_string()),
+        });
+    }
+    let mut plain = String::with_capacity(expression.len());
+    let mut letters = expression.chars().peekable();
+    let mut in_class = false;
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => {
+                let escaped = letters.next().unwrap_or('\\');
+                // Places between letters are nothing that a text is made of.
+                if "bBAzZ".contains(escaped) {
+                    return Err(GrammarError::NotRegular);
+                }
+                plain.extend(['\\', escaped]);
+                continue;
+            }
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '(' if !in_class && letters.peek() == Some(&'?') => {
+                letters.next();
+                if letters.next() != Some(':') {
+                    return Err(GrammarError::NotRegular);
+                }
+                plain.push('(');
+                continue;
+            }
+            '^' if !in_class && plain.is_empty() => continue,
+            '$' if !in_class && letters.peek().is_none() => continue,
+            '^' if !in_class => return Err(GrammarError::NotRegular),
+            '$' if !in_class => return Err(GrammarError::NotRegular),
+            _ => {}
+        }
+        plain.push(letter);
+    }
+    Ok(plain)
+}
+
+/// Writes the rules of one grammar.
+struct Writer<'a> {
+    rules: &'a BTreeMap<String, Item>,
+    /// What names that were imported mean.
+    imports: &'a BTreeMap<String, String>,
+    written: BTreeMap<&'a str, String>,
+    /// The rules that are being written.
+    open: Vec<&'a str>,
+    bytes: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn rule(&mut self, name: &str) -> Result<String, GrammarError> {
+        if let Some(known) = self.written.get(name) {
+            return Ok(known.clone());
+        }
+        let Some((name, item)) = self.rules.get_key_value(name) else {
+            let common = self.imports.get(name);
+            let known = common.and_then(|name| COMMON.iter().find(|(known, _)| known == name));
+            return match (known, common) {
+                (Some((_, expression)), _) => Ok((*expression).to_owned()),
+                (None, Some(_)) => Err(GrammarError::NotRegular),
+                (None, None) => Err(GrammarError::Wrong(format!(
+                    "it has no rule {}",
+                    name.chars().take(60).collect::<String>()
+                ))),
+            };
+        };
+        if self.open.contains(&name.as_str()) || self.open.len() >= DEPTH_MAX {
+            return Err(GrammarError::NotRegular);
+        }
+        self.open.push(name);
+        let text = self.item(item)?;
+        self.open.pop();
+        self.bytes += text.len();
+        if text.len() > EXPRESSION_BYTES_MAX || self.bytes > WRITTEN_BYTES_MAX {
+            return Err(GrammarError::NotRegular);
+        }
+        self.written.insert(name, text.clone());
+        Ok(text)
+    }
+
+    fn item(&mut self, item: &Item) -> Result<String, GrammarError> {
+        Ok(match item {
+            Item::Text { text, any_case } => literal(text, *any_case),
+            Item::Letters(first, last) => format!("[{}-{}]", in_class(*first), in_class(*last)),
+            Item::Expression(expression) => grouped(checked(expression)?),
+            Item::Rule(name) => {
+                let text = self.rule(name)?;
+                grouped(text)
+            }
+            Item::Row(items) => {
+                let mut text = String::new();
+                for item in items {
+                    text += &self.item(item)?;
+                    self.fits(&text)?;
+                }
+                text
+            }
+            Item::Choice(items) => {
+                let is_optional = items.iter().any(Item::is_empty);
+                let mut texts = Vec::new();
+                for item in items.iter().filter(|item| !item.is_empty()) {
+                    texts.push(self.item(item)?);
+                }
+                let text = match texts.as_slice() {
+                    [] => return Ok(String::new()),
+                    [one] if !is_optional => return Ok(one.clone()),
+                    all => format!("({})", all.join("|")),
+                };
+                self.fits(&text)?;
+                if is_optional { text + "?" } else { text }
+            }
+            Item::Repeated { item, least, most } => {
+                let text = self.item(item)?;
+                if text.is_empty() {
+                    return Ok(text);
+                }
+                let count = match (least, most) {
+                    (0, Some(1)) => "?".to_owned(),
+                    (0, None) => "*".to_owned(),
+                    (1, None) => "+".to_owned(),
+                    (least, None) => format!("{{{least},}}"),
+                    (least, Some(most)) if least == most => format!("{{{least}}}"),
+                    (least, Some(most)) => format!("{{{least},{most}}}"),
+                };
+                format!("{}{count}", grouped(text))
+            }
+        })
+    }
+
+    fn fits(&self, text: &str) -> Result<(), GrammarError> {
+        match text.len() <= EXPRESSION_BYTES_MAX {
+            true => Ok(()),
+            false => Err(GrammarError::NotRegular),
+        }
+    }
+}
+
+/// As one item of a row; what is one already stays as it is.
+fn grouped(text: String) -> String {
+    let is_one_letter = text.chars().count() == 1
+        || (text.starts_with('\\') && text.chars().count() == 2)
+        || (text.starts_with('[') && text.find(']') == Some(text.len() - 1));
+    match is_one_letter || text.is_empty() {
+        true => text,
+        false => format!("({text})"),
+    }
+}
+
+fn literal(text: &str, any_case: bool) -> String {
+    let mut written = String::new();
+    for letter in text.chars() {
+        match letter {
+            '\n' => written += r"\n",
+            '\r' => written += r"\r",
+            '\t' => written += r"\t",
+            _ if any_case && letter.is_ascii_alphabetic() => {
+                let (lower, upper) = (letter.to_ascii_lowercase(), letter.to_ascii_uppercase());
+                written.extend(['[', lower, upper, ']']);
+            }
+            _ => {
+                if r"\^$.|?*+()[]{}".contains(letter) {
+                    written.push('\\');
+                }
+                written.push(letter);
+            }
+        }
+    }
+    written
+}
+
+fn in_class(letter: char) -> String {
+    match r"\]^-[".contains(letter) {
+        true => format!("\\{letter}"),
+        false => letter.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The grammar of patches, as coding agents send one.
+    const PATCH: &str = r#"
+start: head change+ tail
+head: "*** Begin Patch" LF
+tail: "*** End Patch" LF?
+change: added | removed | edited
+added: "*** Add File: " path LF new_line+
+removed: "*** Delete File: " path LF
+edited: "*** Update File: " path LF moved? hunk?
+moved: "*** Move to: " path LF
+hunk: (place | line)+ last?
+place: ("@@" | "@@ " /(.+)/) LF
+line: ("+" | "-" | " ") /(.*)/ LF
+new_line: "+" /(.*)/ LF -> added_line
+last: "*** End of File" LF
+path: /(.+)/
+
+%import common.LF
+"#;
+
+    fn matches(expression: &str, text: &str) -> bool {
+        // The same syntax; the parser checks it, and the automaton of the standard syntax is small enough to walk.
+        let hir = regex_syntax::parse(&format!("^({expression})$")).expect("an expression");
+        walk(&hir, text.as_bytes(), 0).contains(&text.len())
+    }
+
+    /// All places where a match of `hir` from `at` may end.
+    fn walk(hir: &regex_syntax::hir::Hir, text: &[u8], at: usize) -> Vec<usize> {
+        use regex_syntax::hir::{Class, HirKind, Look};
+        let mut ends = match hir.kind() {
+            HirKind::Empty => vec![at],
+            HirKind::Literal(literal) => match text[at..].starts_with(&literal.0) {
+                true => vec![at + literal.0.len()],
+                false => Vec::new(),
+            },
+            HirKind::Class(class) => {
+                let rest = std::str::from_utf8(&text[at..]).expect("a text");
+                let next = rest.chars().next();
+                let is_in = |letter: char| match class {
+                    Class::Unicode(class) => class
+                        .iter()
+                        .any(|it| (it.start()..=it.end()).contains(&letter)),
+                    Class::Bytes(class) => class
+                        .iter()
+                        .any(|it| (it.start()..=it.end()).contains(&(letter as u8))),
+                };
+                next.filter(|it| is_in(*it))
+                    .map(|it| at + it.len_utf8())
+                    .into_iter()
+                    .collect()
+            }
+            HirKind::Look(Look::Start) => (at == 0).then_some(at).into_iter().collect(),
+            HirKind::Look(_) => (at == text.len()).then_some(at).into_iter().collect(),
+            HirKind::Capture(capture) => walk(&capture.sub, text, at),
+            HirKind::Concat(parts) => parts.iter().fold(vec![at], |places, part| {
+                places
+                    .into_iter()
+                    .flat_map(|at| walk(part, text, at))
+                    .collect()
+            }),
+            HirKind::Alternation(parts) => {
+                parts.iter().flat_map(|part| walk(part, text, at)).collect()
+            }
+            HirKind::Repetition(repetition) => {
+                let mut places = vec![at];
+                let mut ends = if repetition.min == 0 {
+                    vec![at]
+                } else {
+                    Vec::new()
+                };
+                for count in 1..=repetition.max.unwrap_or(u32::MAX) {
+                    places = places
+                        .into_iter()
+                        .flat_map(|at| walk(&repetition.sub, text, at))
+                        .collect();
+                    places.sort_unstable();
+                    places.dedup();
+                    if count >= repetition.min {
+                        places.retain(|place| !ends.contains(place));
+                        ends.extend(&places);
+                    }
+                    if places.is_empty() {
+                        break;
+                    }
+                }
+                ends
+            }
+        };
+        ends.sort_unstable();
+        ends.dedup();
+        ends
+    }
+
+    #[test]
+    fn the_grammar_of_patches_holds_patches_and_nothing_else() {
+        let expression = expression(PATCH).unwrap();
+        assert!(!expression.contains("(?"), "{expression}");
+        let patch = "*** Begin Patch\n*** Update File: a.txt\n@@ fn\n-old\n+new\n*** End Patch\n";
+        assert!(matches(&expression, patch));
+        assert!(matches(
+            &expression,
+            "*** Begin Patch\n*** Add File: b\n+x\n*** End Patch"
+        ));
+        for wrong in [
+            "",
+            "apply this",
+            "*** Begin Patch\n*** End Patch\n",
+            "*** Begin Patch\n*** Add File: b\nx\n*** End Patch\n",
+        ] {
+            assert!(!matches(&expression, wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn every_form_of_an_item_is_written() {
+        for (grammar, right, wrong) in [
+            ("start: \"a\" \"b\"?", "ab", "abb"),
+            ("start: (\"a\" | \"bc\")~2..3", "abcbc", "a"),
+            ("start: \"a\"~2", "aa", "a"),
+            ("start: \"yes\"i", "yEs", "ye"),
+            ("start: \"0\"..\"9\"", "7", "x"),
+            ("start: [\"a\"] B\nB: /x+/", "xx", "aa"),
+            (
+                "start: NUMBER \" \" WORD\n%import common.NUMBER\n%import common (WORD, INT)",
+                "1.5 km",
+                "km",
+            ),
+            ("start: A\n%import common.INT -> A", "12", "a"),
+            ("?start: a | \n!a.2: \"(\" \"\\n\" // a comment", "(\n", "("),
+            ("start: a*\na: \"x\" -> name\n  | \"y\"", "xyx", "z"),
+        ] {
+            let expression = expression(grammar).unwrap();
+            assert!(
+                matches(&expression, right),
+                "{grammar}: {expression} {right:?}"
+            );
+            assert!(
+                !matches(&expression, wrong),
+                "{grammar}: {expression} {wrong:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_an_expression_cannot_say_is_told_apart_from_what_is_wrong() {
+        for grammar in [
+            "start: \"(\" start? \")\"",
+            "start: \"a\" \"b\"\n%ignore \" \"",
+            "start: a{\"x\"}\na{p}: p",
+            "start: /(?=a)b/",
+            "start: /a/i",
+            "start: A\n%import other.A",
+        ] {
+            assert_eq!(
+                expression(grammar),
+                Err(GrammarError::NotRegular),
+                "{grammar}"
+            );
+        }
+        for grammar in [
+            "",
+            "a: \"x\"",
+            "start: b",
+            "start: \"a",
+            "start: (\"a\"",
+            "start: /(/",
+            "start \"a\"",
+        ] {
+            let error = expression(grammar).unwrap_err();
+            assert!(
+                matches!(error, GrammarError::Wrong(_)),
+                "{grammar}: {error:?}"
+            );
+        }
+        assert_eq!(checked("^(?:a|b)$"), Ok("(a|b)".to_owned()));
+        assert_eq!(checked(r"a\b"), Err(GrammarError::NotRegular));
+    }
+
+    #[test]
+    fn a_grammar_that_grows_without_end_is_left_alone() {
+        let mut doubling = "start: r40\nr0: \"xxxxxxxx\"\n".to_owned();
+        for nth in 1..=40 {
+            doubling += &format!("r{nth}: r{} r{}\n", nth - 1, nth - 1);
+        }
+        assert_eq!(expression(&doubling), Err(GrammarError::NotRegular));
+        let mut deep = "start: r999\nr0: \"x\"\n".to_owned();
+        for nth in 1..1000 {
+            deep += &format!("r{nth}: r{}\n", nth - 1);
+        }
+        assert_eq!(expression(&deep), Err(GrammarError::NotRegular));
+        let nested = format!("start: {}\"a\"{}", "(".repeat(500), ")".repeat(500));
+        assert_eq!(expression(&nested), Err(GrammarError::NotRegular));
+        let long = format!("start: \"{}\"", "x".repeat(1 << 20));
+        assert_eq!(expression(&long), Err(GrammarError::NotRegular));
+    }
+}

@@ -1,0 +1,138 @@
+//! When a request came, had its seat and began to be answered: the times that its answer tells, in nanoseconds.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+
+use super::super::chunk::{Timings, Tokens};
+use crate::dto;
+use controller::Clock;
+
+/// Shared by all who handle the request.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    clock: Clock,
+    began: Instant,
+    seated: OnceLock<Instant>,
+    first: OnceLock<Instant>,
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "lengths of time that are told to the client, and by which nothing is decided"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn nanoseconds(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Marks {
+    pub fn begin(clock: Clock) -> Marks {
+        Marks {
+            clock,
+            began: now(),
+            seated: OnceLock::new(),
+            first: OnceLock::new(),
+        }
+    }
+
+    pub fn seated(&self) {
+        self.seated.get_or_init(now);
+    }
+
+    /// The first piece of the answer is there.
+    pub fn begun(&self) {
+        self.first.get_or_init(now);
+    }
+
+    pub fn created_at(&self) -> String {
+        dto::at(self.clock.now())
+    }
+
+    /// `total_duration`, and `load_duration` where there was a seat: the time until then.
+    pub fn until_now(&self, told: &mut Map<String, Value>) {
+        self.until(now(), told);
+    }
+
+    fn until(&self, end: Instant, told: &mut Map<String, Value>) {
+        let total = nanoseconds(self.began, end);
+        told.insert("total_duration".to_owned(), json!(total));
+        if let Some(seated) = self.seated.get() {
+            let load = nanoseconds(self.began, *seated);
+            told.insert("load_duration".to_owned(), json!(load));
+        }
+    }
+
+    /// All that is known of an answer at its end. What the engine measured goes before what was seen from here.
+    pub fn of_answer(
+        &self,
+        told: &mut Map<String, Value>,
+        tokens: Option<Tokens>,
+        measured: Option<Timings>,
+    ) {
+        let end = now();
+        self.until(end, told);
+        let first = self.first.get();
+        let from_here =
+            |from: Option<&Instant>, to: Option<Instant>| Some(nanoseconds(*from?, to?));
+        let by_engine = |ms: f64| (ms * 1e6) as u64;
+        let prompt = match measured {
+            Some(measured) => Some(by_engine(measured.prompt_ms)),
+            None => from_here(self.seated.get(), first.copied()),
+        };
+        let answer = match measured {
+            Some(measured) => Some(by_engine(measured.predicted_ms)),
+            None => from_here(first, Some(end)),
+        };
+        for (name, value) in [
+            ("prompt_eval_count", tokens.map(|it| it.prompt)),
+            ("prompt_eval_duration", prompt),
+            ("eval_count", tokens.map(|it| it.completion)),
+            ("eval_duration", answer),
+        ] {
+            if let Some(value) = value {
+                told.insert(name.to_owned(), json!(value));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_is_told_and_the_parts_are_within_the_whole() {
+        let marks = Marks::begin(Clock::start());
+        let mut told = Map::new();
+        marks.of_answer(&mut told, None, None);
+        assert_eq!(told.keys().collect::<Vec<_>>(), ["total_duration"]);
+        marks.seated();
+        marks.begun();
+        let tokens = Tokens {
+            prompt: 7,
+            completion: 3,
+            ..Tokens::default()
+        };
+        let mut told = Map::new();
+        marks.of_answer(&mut told, Some(tokens), None);
+        let number = |name: &str| told[name].as_u64().unwrap();
+        let parts = ["load_duration", "prompt_eval_duration", "eval_duration"];
+        let sum: u64 = parts.map(number).iter().sum();
+        assert!(sum <= number("total_duration"), "{told:?}");
+        assert_eq!((number("prompt_eval_count"), number("eval_count")), (7, 3));
+        let measured = Timings {
+            prompt_ms: 1.5,
+            predicted_ms: 2.0,
+        };
+        let mut told = Map::new();
+        marks.of_answer(&mut told, None, Some(measured));
+        assert_eq!(told["prompt_eval_duration"], 1_500_000);
+        assert_eq!(told["eval_duration"], 2_000_000);
+        assert_eq!(told.get("eval_count"), None);
+    }
+}

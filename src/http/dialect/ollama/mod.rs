@@ -1,0 +1,16 @@
+//! Ollama's API: its requests, answers and errors, from and to OpenAI's.
+
+mod answer;
+mod errors;
+mod keep_alive;
+mod marks;
+mod messages;
+mod options;
+mod request;
+
+pub(crate) use answer::{Answer, Ask, PAUSE, STREAM_TYPE};
+pub(crate) use errors::{is_route, retold, words_of};
+pub(crate) use keep_alive::{KeepAlive, read as keep_alive};
+pub(crate) use marks::Marks;
+pub(crate) use options::for_embeddings;
+pub(crate) use request::{Asked, Work, bare_name, name_of, read};

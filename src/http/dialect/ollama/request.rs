@@ -1,0 +1,461 @@
+//! A request of `/api/generate` or `/api/chat`: what is to be done, and its body in OpenAI's form. What cannot be
+//! honoured is refused with its name; what has no effect is named too.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::super::reasoning::ReasoningRequest;
+use super::super::taken::Taken;
+use super::answer::Ask;
+use super::keep_alive::{self, KeepAlive};
+use super::messages::{content, messages, pictures};
+use super::options;
+use crate::error::Failure;
+use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
+use catalog::{Entry, Recipe};
+
+const LATEST: &str = ":latest";
+
+/// A request, read.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// The name as the client wrote it, which its answer repeats.
+    pub named: String,
+    /// The name as it is looked for.
+    pub model: String,
+    pub keep_alive: Option<KeepAlive>,
+    pub work: Work,
+    /// Fields without effect.
+    pub ignored: Vec<String>,
+    pub reasoning: ReasoningRequest,
+}
+
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// There is nothing to answer: the model is loaded.
+    Load,
+    /// The same with `keep_alive: 0`.
+    Unload,
+    /// OpenAI's body, and the route of the engine.
+    Answer { path: &'static str, body: Bytes },
+}
+
+/// The model of a request, under either of its names.
+pub(crate) fn name_of(asked: &mut Taken) -> Result<String, Failure> {
+    let (model, name) = (asked.text("model")?, asked.text("name")?);
+    let named = model.or(name).filter(|it| !it.is_empty());
+    named.ok_or_else(|| asked.missing("model"))
+}
+
+/// A name without the tag that Ollama writes where there is none. Other tags belong to the name.
+pub(crate) fn bare_name(name: &str) -> &str {
+    let bare = name.strip_suffix(LATEST);
+    bare.filter(|it| !it.is_empty()).unwrap_or(name)
+}
+
+/// `entry_of`: the catalogue's entry of a name, if there is one.
+pub(crate) fn read(
+    body: &Bytes,
+    ask: Ask,
+    entry_of: &dyn Fn(&str) -> Option<Arc<Entry>>,
+) -> Result<Asked, Failure> {
+    let mut asked = Taken::body(body)?;
+    let named = name_of(&mut asked)?;
+    let own = entry_of(&named).map(|entry| (named.as_str(), entry));
+    let known = own.or_else(|| Some((bare_name(&named), entry_of(bare_name(&named))?)));
+    let (model, entry) = match known {
+        Some((model, entry)) => (model.to_owned(), Some(entry)),
+        // It may be a name of the hub, where there are no tags.
+        None if bare_name(&named).contains('/') => (bare_name(&named).to_owned(), None),
+        None => (named.clone(), None),
+    };
+    let keep_alive = keep_alive::read(&mut asked)?;
+    let mut request = Request {
+        entry: entry.as_deref(),
+        chat: Map::from_iter([("model".to_owned(), json!(model))]),
+        ignored: Vec::new(),
+        reasoning: ReasoningRequest::default(),
+    };
+    let path = match ask {
+        Ask::Chat => request.chat(&mut asked)?,
+        Ask::Generate => request.generate(&mut asked)?,
+    };
+    let has_options = options::read(
+        &mut asked,
+        request.recipe(),
+        &mut request.chat,
+        &mut request.ignored,
+    );
+    has_options?;
+    request.common(&mut asked, path)?;
+    let Request {
+        chat,
+        mut ignored,
+        reasoning,
+        ..
+    } = request;
+    ignored.extend(asked.left());
+    let work = match path {
+        None if keep_alive == Some(KeepAlive::For(std::time::Duration::ZERO)) => Work::Unload,
+        None => Work::Load,
+        Some(path) => Work::Answer {
+            path,
+            body: Value::Object(chat).to_string().into(),
+        },
+    };
+    Ok(Asked {
+        named,
+        model,
+        keep_alive,
+        work,
+        ignored,
+        reasoning,
+    })
+}
+
+/// What is being written.
+struct Request<'a> {
+    entry: Option<&'a Entry>,
+    chat: Map<String, Value>,
+    ignored: Vec<String>,
+    reasoning: ReasoningRequest,
+}
+
+impl<'a> Request<'a> {
+    fn recipe(&self) -> Option<&'a Recipe> {
+        self.entry.map(|entry| &entry.recipe)
+    }
+
+    fn set(&mut self, name: &str, value: Value) {
+        self.chat.insert(name.to_owned(), value);
+    }
+
+    /// The engine's route; none where there is nothing to answer.
+    fn chat(&mut self, asked: &mut Taken) -> Result<Option<&'static str>, Failure> {
+        let given = asked.list("messages")?.unwrap_or_default();
+        for name in ["prompt", "system", "suffix", "template"] {
+            let why = "it belongs to /api/generate; /api/chat takes `messages`";
+            asked.refuse(name, &[json!("")], why)?;
+        }
+        let is_empty = given.is_empty();
+        let given = messages(given, &mut self.ignored)?;
+        self.set("messages", json!(given));
+        let tools = asked.list("tools")?.unwrap_or_default();
+        let tools = tools.into_iter().enumerate().map(|(nth, tool)| {
+            let mut tool = Taken::of(format!("tools[{nth}]"), tool)?;
+            let function = tool.need("function")?;
+            match function["name"].is_string() {
+                true => Ok(json!({"type": "function", "function": function})),
+                false => Err(tool.missing("function.name")),
+            }
+        });
+        let tools = tools.collect::<Result<Vec<Value>, Failure>>()?;
+        if !tools.is_empty() {
+            self.set("tools", json!(tools));
+        }
+        Ok((!is_empty).then_some(CHAT))
+    }
+
+    /// The same for a prompt: a chat of one turn, or the text as it is.
+    fn generate(&mut self, asked: &mut Taken) -> Result<Option<&'static str>, Failure> {
+        let why = "it belongs to /api/chat; /api/generate takes `prompt`";
+        asked.refuse("messages", &[json!([])], why)?;
+        let why = "templates come with the model alone; send the whole prompt with `raw`, or change the model's file";
+        asked.refuse("template", &[json!("")], why)?;
+        let why = "nothing is kept here; send the conversation as `messages` to /api/chat";
+        asked.refuse("context", &[json!([])], why)?;
+        let prompt = asked.text("prompt")?.unwrap_or_default();
+        let suffix = asked.text("suffix")?.filter(|it| !it.is_empty());
+        let system = asked.text("system")?.filter(|it| !it.is_empty());
+        let is_raw = asked.flag("raw")?.unwrap_or(false);
+        let pictures = pictures(asked)?;
+        let is_text = is_raw || suffix.is_some();
+        if is_text {
+            let beside = if is_raw { "`raw`" } else { "`suffix`" };
+            let why = format!("{beside} sends the prompt as it is, without a place for it");
+            if system.is_some() {
+                return Err(asked.not_here("system", &why));
+            }
+            if !pictures.is_empty() {
+                return Err(asked.not_here("images", &why));
+            }
+        }
+        if prompt.is_empty() && suffix.is_none() {
+            return Ok(None);
+        }
+        if is_text {
+            self.set("prompt", json!(prompt));
+            if let Some(suffix) = suffix {
+                self.set("suffix", json!(suffix));
+            }
+            // OpenAI's route stops after a few tokens, and Ollama's does not.
+            if let Some(room) = self.entry.and_then(Entry::room_for_answers) {
+                self.set("max_tokens", room);
+            }
+            return Ok(Some(COMPLETIONS));
+        }
+        let system = system.map(|text| json!({"role": "system", "content": text}));
+        let user = json!({"role": "user", "content": content(prompt, pictures)});
+        let turns: Vec<Value> = system.into_iter().chain([user]).collect();
+        self.set("messages", json!(turns));
+        Ok(Some(CHAT))
+    }
+
+    fn common(&mut self, asked: &mut Taken, path: Option<&'static str>) -> Result<(), Failure> {
+        let is_chat = path != Some(COMPLETIONS);
+        if asked.flag("stream")?.unwrap_or(true) {
+            self.set("stream", json!(true));
+            self.set("stream_options", json!({"include_usage": true}));
+        }
+        match asked.take("format") {
+            None => {}
+            Some(Value::String(text)) if text.is_empty() => {}
+            Some(Value::String(text)) if text == "json" => {
+                self.set("response_format", json!({"type": "json_object"}));
+            }
+            Some(Value::Object(schema)) => {
+                let schema = json!({"name": "format", "schema": schema});
+                let format = json!({"type": "json_schema", "json_schema": schema});
+                self.set("response_format", format);
+            }
+            Some(_) => return Err(asked.wrong("format", "\"json\" or a JSON schema, an object")),
+        }
+        self.think(asked, is_chat)?;
+        let top = asked.count_from_0("top_logprobs", 20)?;
+        if asked.flag("logprobs")?.unwrap_or(false) {
+            if !is_chat {
+                let why = "`raw` and `suffix` ask for a completed text, whose tokens are not told";
+                return Err(asked.not_here("logprobs", why));
+            }
+            self.set("logprobs", json!(true));
+            if let Some(top) = top {
+                self.set("top_logprobs", json!(top));
+            }
+        }
+        let why = "the engine writes the prompt; POST /v1/tokenize counts its tokens";
+        asked.refuse("_debug_render_only", &[json!(false)], why)?;
+        // They ask for another answer than an error where the prompt is too long.
+        for name in ["truncate", "shift"] {
+            if asked.flag(name)? == Some(true) {
+                self.ignored.push(name.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// What it says of reasoning; the engine's own fields for it are found with the model.
+    fn think(&mut self, asked: &mut Taken, is_chat: bool) -> Result<(), Failure> {
+        let Some(value) = asked.take("think") else {
+            return Ok(());
+        };
+        match &value {
+            Value::Bool(thinks) => self.reasoning.set_thinks("think", *thinks),
+            Value::String(_) => self.reasoning.set_effort("think", &value)?,
+            _ => return Err(asked.wrong("think", "true, false, \"low\", \"medium\" or \"high\"")),
+        }
+        // A text is completed as it is.
+        if !is_chat {
+            self.reasoning = ReasoningRequest::default();
+            self.ignored.push("think".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catalog::{Effort, Reference, Source};
+    use config::Config;
+
+    fn entry(engine: &str) -> Arc<Entry> {
+        let document =
+            json!({"engine_config": {"model_id": "m", "type": engine, "model_path": "/m.gguf"}});
+        let (config, reference) = (Config::default(), Reference::default());
+        let read = Entry::from_document(&document, Source::Registered, &config, &reference);
+        Arc::new(read.unwrap().0)
+    }
+
+    fn asked(ask: Ask, body: Value) -> Result<Asked, Failure> {
+        with_engine("VLLMEngine", ask, body)
+    }
+
+    fn with_engine(engine: &str, ask: Ask, body: Value) -> Result<Asked, Failure> {
+        let entry = entry(engine);
+        let entry_of = |name: &str| (name == "m" || name == "m:7b").then(|| Arc::clone(&entry));
+        read(&body.to_string().into(), ask, &entry_of)
+    }
+
+    fn sent(asked: &Asked) -> (&'static str, Value) {
+        match &asked.work {
+            Work::Answer { path, body } => (path, serde_json::from_slice(body).unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn param(ask: Ask, more: Value) -> String {
+        let mut body = json!({"model": "m"});
+        for (name, value) in more.as_object().unwrap() {
+            body[name.as_str()] = value.clone();
+        }
+        let failure = asked(ask, body).unwrap_err();
+        failure.body.error.param.unwrap_or_default()
+    }
+
+    #[test]
+    fn a_chat_becomes_openais_and_streams_unless_it_says_otherwise() {
+        let tool = json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}});
+        let body = json!({"model": "m:latest", "messages": [{"role": "user", "content": "Hi"}], "tools": [tool],
+            "format": "json", "think": "low", "logprobs": true, "top_logprobs": 2, "options": {"num_predict": 3}});
+        let asked = asked(Ask::Chat, body).unwrap();
+        let (path, sent) = sent(&asked);
+        let wanted = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": [tool],
+            "max_tokens": 3, "stream": true, "stream_options": {"include_usage": true},
+            "response_format": {"type": "json_object"},
+            "logprobs": true, "top_logprobs": 2});
+        assert_eq!((path, sent), (CHAT, wanted));
+        assert_eq!(
+            (asked.named.as_str(), asked.model.as_str()),
+            ("m:latest", "m")
+        );
+        assert_eq!(asked.ignored, Vec::<String>::new());
+        assert_eq!(asked.reasoning.wish.effort, Some(Effort::Low));
+    }
+
+    #[test]
+    fn a_prompt_is_a_chat_of_one_turn_and_a_raw_one_goes_as_it_is() {
+        let body = json!({"model": "m:7b", "prompt": "Hi", "system": "Be brief.", "stream": false,
+            "images": ["iVBORw0KGgo="], "template": "", "context": []});
+        let asked_chat = asked(Ask::Generate, body).unwrap();
+        let (path, chat) = sent(&asked_chat);
+        assert_eq!((path, chat["model"].as_str()), (CHAT, Some("m:7b")));
+        assert_eq!(
+            chat["messages"][0],
+            json!({"role": "system", "content": "Be brief."})
+        );
+        assert_eq!(chat["messages"][1]["content"][1]["type"], "image_url");
+        assert_eq!(chat.get("stream"), None);
+        let schema = json!({"type": "object"});
+        let body =
+            json!({"model": "m", "prompt": "A", "raw": true, "format": schema, "stream": false});
+        let raw = with_engine("CandleEngine", Ask::Generate, body).unwrap();
+        let (path, text) = sent(&raw);
+        assert_eq!((path, &text["prompt"]), (COMPLETIONS, &json!("A")));
+        assert_eq!(text["max_tokens"], 1_000_000);
+        assert_eq!(text["response_format"]["json_schema"]["schema"], schema);
+        let body =
+            json!({"model": "m", "prompt": "A", "suffix": "B", "options": {"num_predict": 5}});
+        let filled = asked(Ask::Generate, body).unwrap();
+        let (path, text) = sent(&filled);
+        assert_eq!(
+            (path, &text["suffix"], &text["max_tokens"]),
+            (COMPLETIONS, &json!("B"), &json!(5))
+        );
+    }
+
+    #[test]
+    fn without_anything_to_answer_the_model_is_loaded_or_unloaded() {
+        for (ask, more) in [
+            (Ask::Generate, json!({})),
+            (Ask::Generate, json!({"prompt": "", "system": "x"})),
+            (Ask::Chat, json!({"messages": []})),
+            (Ask::Chat, json!({"messages": null})),
+        ] {
+            for (keep_alive, unloads) in
+                [(json!(null), false), (json!(0), true), (json!("5m"), false)]
+            {
+                let mut body = more.clone();
+                body["model"] = json!("m");
+                body["keep_alive"] = keep_alive;
+                let work = asked(ask, body).unwrap().work;
+                assert_eq!(matches!(work, Work::Unload), unloads, "{work:?}");
+                assert_eq!(matches!(work, Work::Load), !unloads, "{work:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_effect_is_named() {
+        let body = json!({"model": "m", "prompt": "x", "truncate": true, "shift": false, "width": 64, "shiny": "",
+            "options": {"num_ctx": 4096}, "think": false});
+        let ignored = with_engine("CandleEngine", Ask::Generate, body)
+            .unwrap()
+            .ignored;
+        assert_eq!(ignored, ["options.num_ctx", "truncate", "width"]);
+        let body = json!({"model": "m", "prompt": "x", "raw": true, "think": true});
+        assert_eq!(asked(Ask::Generate, body).unwrap().ignored, ["think"]);
+        let body = json!({"model": "m", "prompt": "x", "think": false});
+        let wish = asked(Ask::Generate, body).unwrap().reasoning.wish;
+        assert_eq!(wish.thinks, Some(false));
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused_with_its_name() {
+        for (more, named) in [
+            (json!({"model": null}), "model"),
+            (json!({"model": 3}), "model"),
+            (json!({"prompt": 3}), "prompt"),
+            (json!({"prompt": "x", "messages": [{}]}), "messages"),
+            (
+                json!({"prompt": "x", "template": "{{ .Prompt }}"}),
+                "template",
+            ),
+            (json!({"prompt": "x", "context": [1, 2]}), "context"),
+            (json!({"prompt": "x", "raw": true, "system": "y"}), "system"),
+            (
+                json!({"prompt": "x", "raw": true, "images": ["iVBOR"]}),
+                "images",
+            ),
+            (
+                json!({"prompt": "x", "raw": true, "logprobs": true}),
+                "logprobs",
+            ),
+            (json!({"prompt": "x", "raw": "yes"}), "raw"),
+            (json!({"prompt": "x", "stream": "no"}), "stream"),
+            (json!({"prompt": "x", "format": "xml"}), "format"),
+            (json!({"prompt": "x", "format": ["json"]}), "format"),
+            (json!({"prompt": "x", "think": "deeply"}), "think"),
+            (json!({"prompt": "x", "top_logprobs": 21}), "top_logprobs"),
+            (json!({"prompt": "x", "keep_alive": "abc"}), "keep_alive"),
+            (
+                json!({"prompt": "x", "options": {"top_p": "x"}}),
+                "options.top_p",
+            ),
+            (
+                json!({"prompt": "x", "images": ["no picture"]}),
+                "images[0]",
+            ),
+            (
+                json!({"prompt": "x", "_debug_render_only": true}),
+                "_debug_render_only",
+            ),
+        ] {
+            assert_eq!(param(Ask::Generate, more.clone()), named, "{more}");
+        }
+        for (more, named) in [
+            (json!({"messages": [], "prompt": "x"}), "prompt"),
+            (json!({"messages": "x"}), "messages"),
+            (
+                json!({"messages": [{"role": "user", "content": "x"}], "tools": [{}]}),
+                "tools[0].function",
+            ),
+            (
+                json!({"messages": [], "tools": [{"function": {}}]}),
+                "tools[0].function.name",
+            ),
+        ] {
+            assert_eq!(param(Ask::Chat, more.clone()), named, "{more}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_exists_as_it_stands_keeps_its_tag() {
+        assert_eq!(bare_name("org/m:latest"), "org/m");
+        assert_eq!(bare_name("m:7b"), "m:7b");
+        assert_eq!(bare_name(":latest"), ":latest");
+        let unknown = asked(Ask::Chat, json!({"name": "other:latest"})).unwrap();
+        assert_eq!(unknown.model, "other:latest");
+    }
+}

@@ -1,0 +1,223 @@
+//! What a request says of reasoning, in the fields of whichever API: the wish, and what the client calls each part of it, so
+//! that a part without effect is named as the client knows it.
+
+use catalog::{Effort, ReasoningWish, WishPart};
+use serde_json::Value;
+
+use super::taken::Taken;
+use crate::error::Failure;
+
+/// A wish and the names of its parts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ReasoningRequest {
+    pub wish: ReasoningWish,
+    thinks: &'static str,
+    effort: &'static str,
+    budget: &'static str,
+}
+
+const CHAT_EFFORT: &str = "reasoning_effort";
+/// Fields of chats that say something of reasoning: OpenAI's, and those that other services have made common.
+const OF_CHATS: [&str; 5] = [
+    CHAT_EFFORT,
+    "enable_thinking",
+    "reasoning",
+    "thinking",
+    "thinking_budget",
+];
+
+impl ReasoningRequest {
+    pub fn set_effort(&mut self, field: &'static str, value: &Value) -> Result<(), Failure> {
+        let effort = value.as_str().and_then(Effort::of).ok_or_else(|| {
+            let words = Effort::ALL.map(Effort::word).join(", ");
+            wrong(field, &format!("one of {words}"))
+        })?;
+        self.wish.effort = Some(effort);
+        self.effort = field;
+        Ok(())
+    }
+
+    pub fn set_thinks(&mut self, field: &'static str, thinks: bool) {
+        self.wish.thinks = Some(thinks);
+        self.thinks = field;
+    }
+
+    pub fn set_budget(&mut self, field: &'static str, value: &Value) -> Result<(), Failure> {
+        let tokens = value.as_u64().filter(|tokens| *tokens > 0);
+        let tokens = tokens.ok_or_else(|| wrong(field, "a whole number of tokens from 1"))?;
+        self.wish.budget_tokens = Some(tokens);
+        self.budget = field;
+        Ok(())
+    }
+
+    /// Anthropic's `thinking`, which others have taken over: whether it wants the text, too.
+    pub fn set_thinking(&mut self, mut thinking: Taken) -> Result<bool, Failure> {
+        let kinds = ["enabled", "adaptive", "auto", "disabled"];
+        let kind = thinking.one_of("type", &kinds)?;
+        let kind = kind.ok_or_else(|| thinking.missing("type"))?;
+        self.set_thinks("thinking", kind != "disabled");
+        if let Some(tokens) = thinking.take("budget_tokens") {
+            self.set_budget("thinking.budget_tokens", &tokens)?;
+        }
+        let display = thinking.one_of("display", &["summarized", "omitted"])?;
+        thinking.finish()?;
+        Ok(display != Some("omitted"))
+    }
+
+    /// A field of a chat, if it is one of these.
+    pub fn is_of_chats(name: &str) -> bool {
+        OF_CHATS.contains(&name)
+    }
+
+    /// A field of a chat that says something of reasoning.
+    pub fn set_chat(&mut self, name: &str, value: Value) -> Result<(), Failure> {
+        match name {
+            _ if value.is_null() => Ok(()),
+            CHAT_EFFORT => self.set_effort(CHAT_EFFORT, &value),
+            "enable_thinking" => match value.as_bool() {
+                Some(thinks) => {
+                    self.set_thinks("enable_thinking", thinks);
+                    Ok(())
+                }
+                None => Err(wrong("enable_thinking", "true or false")),
+            },
+            "thinking_budget" => self.set_budget("thinking_budget", &value),
+            "thinking" => self.set_thinking(Taken::of("thinking", value)?).map(drop),
+            _ => {
+                let mut reasoning = Taken::of("reasoning", value)?;
+                if let Some(effort) = reasoning.take("effort") {
+                    self.set_effort("reasoning.effort", &effort)?;
+                }
+                if let Some(tokens) = reasoning.take("max_tokens") {
+                    self.set_budget("reasoning.max_tokens", &tokens)?;
+                }
+                if let Some(thinks) = reasoning.flag("enabled")? {
+                    self.set_thinks("reasoning.enabled", thinks);
+                }
+                // Whether it is shown: here it always is, in a field of its own.
+                reasoning.flag("exclude")?;
+                reasoning.text("summary")?;
+                reasoning.finish()
+            }
+        }
+    }
+
+    /// What the client calls a part.
+    pub fn name(&self, part: WishPart) -> &'static str {
+        match part {
+            WishPart::Thinks => self.thinks,
+            WishPart::Effort => self.effort,
+            WishPart::Budget => self.budget,
+        }
+    }
+
+    /// The client's name for a field that an engine was sent for this wish, and says has no effect.
+    pub fn name_of_sent(&self, field: &str) -> Option<&'static str> {
+        match field {
+            CHAT_EFFORT if self.wish.effort.is_some() => Some(self.effort),
+            "chat_template_kwargs" if self.wish.thinks.is_some() => Some(self.thinks),
+            "chat_template_kwargs" if self.wish.effort.is_some() => Some(self.effort),
+            _ => None,
+        }
+    }
+}
+
+fn wrong(field: &str, wanted: &str) -> Failure {
+    Failure::invalid(field.to_owned(), format!("`{field}` must be {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(name: &str, value: Value) -> Result<ReasoningRequest, Failure> {
+        let mut request = ReasoningRequest::default();
+        request.set_chat(name, value)?;
+        Ok(request)
+    }
+
+    #[test]
+    fn the_fields_of_all_services_say_the_same_wish() {
+        let wish = |name: &str, value: Value| of(name, value).unwrap().wish;
+        assert_eq!(
+            wish("reasoning_effort", json!("low")).effort,
+            Some(Effort::Low)
+        );
+        assert_eq!(
+            wish("reasoning", json!({"effort": "low"})).effort,
+            Some(Effort::Low)
+        );
+        assert_eq!(wish("enable_thinking", json!(false)).thinks, Some(false));
+        assert_eq!(
+            wish("thinking", json!({"type": "disabled"})).thinks,
+            Some(false)
+        );
+        let both = wish("thinking", json!({"type": "enabled", "budget_tokens": 9}));
+        assert_eq!((both.thinks, both.budget_tokens), (Some(true), Some(9)));
+        assert_eq!(wish("reasoning", Value::Null), ReasoningWish::default());
+    }
+
+    #[test]
+    fn absurd_wishes_are_refused_with_the_field_and_what_is_allowed() {
+        for (name, value, field, allowed) in [
+            (
+                "reasoning_effort",
+                json!("x"),
+                "reasoning_effort",
+                "none, minimal, low",
+            ),
+            (
+                "reasoning_effort",
+                json!(3),
+                "reasoning_effort",
+                "none, minimal, low",
+            ),
+            (
+                "reasoning",
+                json!({"effort": "x"}),
+                "reasoning.effort",
+                "xhigh",
+            ),
+            ("reasoning", json!("high"), "reasoning", "an object"),
+            (
+                "thinking",
+                json!({"type": "enabled", "budget_tokens": -1}),
+                "thinking.budget_tokens",
+                "from 1",
+            ),
+            (
+                "thinking",
+                json!({"type": "much"}),
+                "thinking.type",
+                "enabled, adaptive",
+            ),
+            ("thinking", json!({}), "thinking.type", "required"),
+            (
+                "enable_thinking",
+                json!("yes"),
+                "enable_thinking",
+                "true or false",
+            ),
+        ] {
+            let error = of(name, value).unwrap_err().body.error;
+            assert_eq!(error.param.as_deref(), Some(field));
+            assert!(error.message.contains(allowed), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn what_an_engine_does_not_read_is_named_as_the_client_knows_it() {
+        let request = of("thinking", json!({"type": "enabled"})).unwrap();
+        assert_eq!(
+            request.name_of_sent("chat_template_kwargs"),
+            Some("thinking")
+        );
+        assert_eq!(request.name_of_sent("reasoning_effort"), None);
+        let request = of("reasoning", json!({"effort": "high"})).unwrap();
+        assert_eq!(
+            request.name_of_sent("reasoning_effort"),
+            Some("reasoning.effort")
+        );
+    }
+}

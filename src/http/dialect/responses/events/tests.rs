@@ -1,0 +1,235 @@
+//! What clients see of a response as it is made.
+
+use super::super::answer::Shows;
+use super::super::answer::tests::{response as with, sealer};
+use super::*;
+
+fn response() -> Response {
+    with(&Map::new(), Shows::default())
+}
+
+fn chunk(delta: Value, finish: Option<&str>) -> Chunk {
+    Chunk::of_event(&json!({"choices": [{"delta": delta, "finish_reason": finish}]}))
+}
+
+/// The events' data; their numbers have no gap.
+fn events(told: &str) -> Vec<Value> {
+    let data = told.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Value> = data
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    for (nth, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], nth);
+    }
+    events
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    let kinds = events.iter().map(|event| event["type"].as_str().unwrap());
+    kinds
+        .map(|kind| kind.strip_prefix("response.").unwrap())
+        .collect()
+}
+
+#[test]
+fn a_text_begins_grows_and_ends() {
+    let mut response = response();
+    let mut told = String::new();
+    response.chunk(
+        chunk(json!({"role": "assistant", "content": ""}), None),
+        &mut told,
+    );
+    response.chunk(chunk(json!({"content": "Hel"}), None), &mut told);
+    response.chunk(chunk(json!({"content": "lo"}), Some("stop")), &mut told);
+    let usage = json!({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
+    response.chunk(Chunk::of_event(&usage), &mut told);
+    response.end(&mut told);
+    let events = events(&told);
+    let expected = [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "completed",
+    ];
+    assert_eq!(kinds(&events), expected);
+    assert_eq!(events[0]["response"]["status"], "in_progress");
+    assert_eq!(events[6]["text"], "Hello");
+    let last = &events[9]["response"];
+    assert_eq!(last["output"][0]["content"][0]["text"], "Hello");
+    assert_eq!(last["output"][0]["id"], events[2]["item"]["id"]);
+    assert_eq!(last["usage"]["total_tokens"], 7);
+}
+
+#[test]
+fn functions_are_called_after_the_text_and_their_arguments_grow() {
+    let mut response = response();
+    let mut told = String::new();
+    response.chunk(chunk(json!({"content": "I look."}), None), &mut told);
+    let begin = json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]});
+    response.chunk(chunk(begin, None), &mut told);
+    let piece = |text: &str| json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]});
+    response.chunk(chunk(piece("{\"a\""), None), &mut told);
+    response.chunk(chunk(piece(":1}"), Some("tool_calls")), &mut told);
+    response.end(&mut told);
+    let events = events(&told);
+    let expected = [
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+        "completed",
+    ];
+    assert_eq!(kinds(&events)[5..], expected);
+    let item = &events[12]["item"];
+    assert_eq!(
+        (&item["arguments"], &item["call_id"]),
+        (&json!("{\"a\":1}"), &json!("c"))
+    );
+    assert_eq!(events[13]["response"]["output"][1], *item);
+    assert_eq!(events[13]["response"]["output"][0]["status"], "completed");
+}
+
+#[test]
+fn an_answer_that_was_cut_short_ends_incomplete_and_an_empty_one_has_an_empty_message() {
+    let mut response = response();
+    let mut told = String::new();
+    response.chunk(chunk(json!({}), Some("length")), &mut told);
+    response.end(&mut told);
+    let last = events(&told).pop().unwrap();
+    assert_eq!(last["type"], "response.incomplete");
+    assert_eq!(
+        last["response"]["incomplete_details"]["reason"],
+        "max_output_tokens"
+    );
+    assert_eq!(last["response"]["output"][0]["content"][0]["text"], "");
+}
+
+#[test]
+fn an_error_is_a_failed_response_also_before_anything_was_said() {
+    let mut response = response();
+    let mut told = String::new();
+    let error = json!({"message": "the queue is full", "type": "rate_limit_error"});
+    response.failed(&error, &mut told);
+    response.end(&mut told);
+    let events = events(&told);
+    assert_eq!(kinds(&events), ["created", "in_progress", "failed"]);
+    let error = json!({"code": "rate_limit_exceeded", "message": "the queue is full"});
+    assert_eq!(events[2]["response"]["error"], error);
+    assert_eq!(events[2]["response"]["status"], "failed");
+}
+
+#[test]
+fn a_reasoning_grows_and_ends_before_the_text() {
+    for (shows, expected) in [
+        (
+            Shows::default(),
+            [
+                "content_part.added",
+                "reasoning_text.delta",
+                "reasoning_text.delta",
+                "reasoning_text.done",
+                "content_part.done",
+            ],
+        ),
+        (
+            Shows {
+                encrypted: true,
+                summary: true,
+            },
+            [
+                "reasoning_summary_part.added",
+                "reasoning_summary_text.delta",
+                "reasoning_summary_text.delta",
+                "reasoning_summary_text.done",
+                "reasoning_summary_part.done",
+            ],
+        ),
+    ] {
+        let mut response = with(&Map::new(), shows);
+        let mut told = String::new();
+        for delta in [
+            json!({"reasoning_content": "Two "}),
+            json!({"reasoning_content": "and two."}),
+            json!({"content": "Four."}),
+        ] {
+            response.chunk(chunk(delta, None), &mut told);
+        }
+        response.end(&mut told);
+        let events = events(&told);
+        assert_eq!(kinds(&events)[3..8], expected);
+        assert_eq!(
+            kinds(&events)[8..10],
+            ["output_item.done", "output_item.added"]
+        );
+        assert_eq!(events[6]["text"], "Two and two.");
+        let output = &events.last().unwrap()["response"]["output"];
+        assert_eq!(output[0], events[8]["item"], "sealed once");
+        let sealed = output[0]["encrypted_content"].as_str();
+        let opened = sealed.and_then(|sealed| sealer().open(sealed));
+        assert_eq!(opened.is_some(), shows.encrypted);
+        assert_eq!(output[1]["content"][0]["text"], "Four.");
+    }
+}
+
+#[test]
+fn the_input_of_a_custom_tool_is_told_as_text_while_it_comes() {
+    let mut response = response();
+    let mut told = String::new();
+    let piece = |name: Option<&str>, text: &str| json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": name, "arguments": text}}]});
+    for (name, text) in [
+        (Some("edit"), ""),
+        (None, "{\"inp"),
+        (None, "ut\": \"a\\"),
+        (None, "nb\""),
+        (None, "}"),
+    ] {
+        response.chunk(chunk(piece(name, text), None), &mut told);
+    }
+    response.end(&mut told);
+    let events = events(&told);
+    let expected = [
+        "output_item.added",
+        "custom_tool_call_input.delta",
+        "custom_tool_call_input.delta",
+        "custom_tool_call_input.done",
+        "output_item.done",
+        "completed",
+    ];
+    assert_eq!(kinds(&events)[2..], expected);
+    assert_eq!(
+        (&events[3]["delta"], &events[4]["delta"]),
+        (&json!("a"), &json!("\nb"))
+    );
+    assert_eq!(events[5]["input"], "a\nb");
+    assert_eq!(events[6]["item"]["input"], "a\nb");
+}
+
+#[test]
+fn an_error_that_is_the_requests_own_is_told_by_its_code() {
+    for (error, code) in [
+        (
+            json!({"type": "invalid_request_error", "code": "context_length_exceeded"}),
+            "context_length_exceeded",
+        ),
+        (json!({"type": "invalid_request_error"}), "invalid_prompt"),
+        (
+            json!({"type": "server_error", "code": "engine_error"}),
+            "server_error",
+        ),
+    ] {
+        let mut told = String::new();
+        response().failed(&error, &mut told);
+        let last = events(&told).pop().unwrap();
+        assert_eq!(last["response"]["error"]["code"], code);
+    }
+}

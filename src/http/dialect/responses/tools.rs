@@ -1,0 +1,410 @@
+//! The tools of a response: functions as they are, custom tools and those in namespaces as functions, and those that a server
+//! would run left out. Which function of the model is which tool of the client is kept for the answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::super::custom;
+use super::super::taken::Taken;
+use super::super::translation::Ignored;
+use crate::error::Failure;
+
+/// Types of tools that run where the model's server runs, or in OpenAI's own programs. Some have a date behind.
+const OF_A_SERVER: [&str; 12] = [
+    "apply_patch",
+    "code_interpreter",
+    "computer",
+    "computer_use",
+    "computer_use_preview",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "shell",
+    "tool_search",
+    "web_search",
+];
+
+/// The type of a tool that a server would run, without its date.
+fn of_a_server(kind: &str) -> Option<&'static str> {
+    let dated = |known: &str| {
+        let rest = kind.strip_prefix(known);
+        rest.is_some_and(|rest| {
+            rest.is_empty() || rest.starts_with("_preview") || rest.starts_with("_20")
+        })
+    };
+    OF_A_SERVER.into_iter().find(|known| dated(known))
+}
+
+/// A tool as the client knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClientTool {
+    pub name: String,
+    pub namespace: Option<String>,
+    pub is_custom: bool,
+}
+
+/// The tools that the client knows otherwise than the model.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToolNames(Arc<Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    of_client: BTreeMap<String, ClientTool>,
+    of_model: BTreeMap<(Option<String>, String), String>,
+}
+
+impl ToolNames {
+    /// The client's tool for a function of the model; `None`: a function of the same name.
+    pub fn of_client(&self, function: &str) -> Option<&ClientTool> {
+        self.0.of_client.get(function)
+    }
+
+    /// The model's function for a tool of the client.
+    pub fn of_model(&self, namespace: Option<String>, name: &str) -> String {
+        let known = self.0.of_model.get(&(namespace, name.to_owned()));
+        known.map_or_else(|| name.to_owned(), String::clone)
+    }
+}
+
+/// The tools of one request.
+#[derive(Debug, Default)]
+pub(super) struct Tools {
+    /// Functions in a chat's form.
+    pub functions: Vec<Value>,
+    /// What the answer repeats.
+    pub echo: Vec<Value>,
+    pub names: ToolNames,
+}
+
+impl Tools {
+    pub fn read(list: Vec<Value>, ignored: &mut Ignored) -> Result<Tools, Failure> {
+        let mut reader = Reader::default();
+        // A tool in no namespace keeps its name.
+        for tool in &list {
+            let in_namespace = tool["type"] == "namespace";
+            if let Some(name) = tool["name"].as_str().filter(|_| !in_namespace) {
+                reader.taken.insert(name.to_owned());
+            }
+        }
+        for (nth, tool) in list.into_iter().enumerate() {
+            let repeated = tool.clone();
+            if reader.tool(Taken::of(format!("tools[{nth}]"), tool)?, None, ignored)? {
+                reader.tools.echo.push(repeated);
+            }
+        }
+        reader.tools.names = ToolNames(Arc::new(reader.names));
+        Ok(reader.tools)
+    }
+
+    /// Reads the choice between them, and writes both into the chat. What the answer repeats of the choice.
+    pub fn choose(
+        &mut self,
+        request: &mut Taken,
+        chat: &mut Map<String, Value>,
+    ) -> Result<Value, Failure> {
+        let given = request.take("tool_choice");
+        let choice = match &given {
+            None => None,
+            Some(Value::String(word)) if ["auto", "none", "required"].contains(&word.as_str()) => {
+                Some(json!(word))
+            }
+            Some(given) => self.chosen(Taken::of("tool_choice", given.clone())?)?,
+        };
+        let repeated = given.unwrap_or_else(|| json!("auto"));
+        if self.functions.is_empty() {
+            let is_idle = choice.is_none_or(|choice| choice == "auto" || choice == "none");
+            return match is_idle {
+                true => Ok(repeated),
+                false => Err(request.not_here(
+                    "tool_choice",
+                    "there are no `tools` to choose from that the model can call",
+                )),
+            };
+        }
+        chat.insert("tools".to_owned(), json!(self.functions));
+        chat.extend(choice.map(|choice| ("tool_choice".to_owned(), choice)));
+        Ok(repeated)
+    }
+
+    fn chosen(&mut self, mut choice: Taken) -> Result<Option<Value>, Failure> {
+        let kind = choice.need_text("type")?;
+        match kind.as_str() {
+            "function" | "custom" => {
+                let name = choice.need_text("name")?;
+                let namespace = choice.text("namespace")?;
+                choice.finish()?;
+                let name = self.names.of_model(namespace, &name);
+                Ok(Some(json!({"type": "function", "function": {"name": name}})))
+            }
+            "allowed_tools" => {
+                let mode = choice.one_of("mode", &["auto", "required"])?;
+                let list = choice.list("tools")?;
+                let list = list.ok_or_else(|| choice.missing("tools"))?;
+                choice.finish()?;
+                let mut allowed = BTreeSet::new();
+                for (nth, tool) in list.into_iter().enumerate() {
+                    let mut tool = Taken::of(format!("tool_choice.tools[{nth}]"), tool)?;
+                    // A tool of a server is not among the functions anyway.
+                    if let Some(name) = tool.text("name")? {
+                        let namespace = tool.text("namespace")?;
+                        allowed.insert(self.names.of_model(namespace, &name));
+                    }
+                }
+                let is_allowed = |function: &Value| {
+                    let name = function.pointer("/function/name").and_then(Value::as_str);
+                    name.is_some_and(|name| allowed.contains(name))
+                };
+                self.functions.retain(is_allowed);
+                Ok(mode.map(|mode| json!(mode)))
+            }
+            _ if of_a_server(&kind).is_some() => Err(choice.not_here(
+                "type",
+                "a server would run that tool, and this one runs none: choose a function, or leave the choice to the model",
+            )),
+            _ => Err(choice.wrong(
+                "type",
+                "function, custom or allowed_tools; or `tool_choice` itself auto, none or required",
+            )),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    tools: Tools,
+    names: Names,
+    /// Names of functions.
+    taken: BTreeSet<String>,
+}
+
+impl Reader {
+    /// Whether the model is told of it.
+    fn tool(
+        &mut self,
+        mut tool: Taken,
+        namespace: Option<&str>,
+        ignored: &mut Ignored,
+    ) -> Result<bool, Failure> {
+        let kind = tool.need_text("type")?;
+        match kind.as_str() {
+            "function" => {
+                let name = tool.need_text("name")?;
+                let function = self.function(&mut tool, name, namespace, ignored)?;
+                self.tools.functions.push(function);
+            }
+            "custom" => {
+                let name = tool.need_text("name")?;
+                let known = self.name(name, namespace, true);
+                let made = custom::function(&mut tool, &known)?;
+                if made.is_unheld {
+                    ignored.add("tools.format");
+                }
+                defer(&mut tool, ignored)?;
+                let function = json!({"type": "function", "function": made.function});
+                self.tools.functions.push(function);
+            }
+            "namespace" if namespace.is_none() => {
+                let name = tool.need_text("name")?;
+                tool.text("description")?;
+                let at = tool.path("tools");
+                let inner = tool.list("tools")?;
+                for (nth, inner) in inner.unwrap_or_default().into_iter().enumerate() {
+                    let inner = Taken::of(format!("{at}[{nth}]"), inner)?;
+                    self.tool(inner, Some(&name), ignored)?;
+                }
+            }
+            other => {
+                let Some(known) = of_a_server(other) else {
+                    return Err(tool.wrong(
+                        "type",
+                        "function, custom or namespace, or a tool that a server runs, which is left out",
+                    ));
+                };
+                ignored.add(format!("tools.{known}"));
+                // Its settings are for whoever runs it.
+                return Ok(false);
+            }
+        }
+        tool.finish()?;
+        Ok(true)
+    }
+
+    fn function(
+        &mut self,
+        tool: &mut Taken,
+        name: String,
+        namespace: Option<&str>,
+        ignored: &mut Ignored,
+    ) -> Result<Value, Failure> {
+        let description = tool.text("description")?;
+        let strict = tool.flag("strict")?;
+        let parameters = tool.take("parameters");
+        if parameters.as_ref().is_some_and(|it| !it.is_object()) {
+            return Err(tool.wrong("parameters", "an object, a JSON schema"));
+        }
+        defer(tool, ignored)?;
+        let mut function = Map::new();
+        function.insert("name".to_owned(), json!(self.name(name, namespace, false)));
+        for (name, value) in [
+            ("description", description.map(Value::String)),
+            ("parameters", parameters),
+            ("strict", strict.map(Value::Bool)),
+        ] {
+            function.extend(value.map(|value| (name.to_owned(), value)));
+        }
+        Ok(json!({"type": "function", "function": function}))
+    }
+
+    /// The name of the model's function for a tool.
+    fn name(&mut self, name: String, namespace: Option<&str>, is_custom: bool) -> String {
+        let mut function = name.clone();
+        if let Some(namespace) = namespace {
+            if self.taken.contains(&function) {
+                function = format!("{namespace}__{name}");
+            }
+            self.taken.insert(function.clone());
+        }
+        if namespace.is_some() || is_custom {
+            let namespace = namespace.map(str::to_owned);
+            self.names
+                .of_model
+                .insert((namespace.clone(), name.clone()), function.clone());
+            let tool = ClientTool {
+                name,
+                namespace,
+                is_custom,
+            };
+            self.names.of_client.insert(function.clone(), tool);
+        }
+        function
+    }
+}
+
+/// A tool that is found by a search alone: without one the model is told of it from the beginning.
+fn defer(tool: &mut Taken, ignored: &mut Ignored) -> Result<(), Failure> {
+    if tool.flag("defer_loading")? == Some(true) {
+        ignored.add("tools.defer_loading");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(tools: Value) -> Result<(Tools, Vec<String>), Failure> {
+        let mut ignored = Ignored::default();
+        let tools = Tools::read(tools.as_array().unwrap().clone(), &mut ignored)?;
+        Ok((tools, ignored.names()))
+    }
+
+    fn function_names(tools: &Tools) -> Vec<&str> {
+        let names = tools.functions.iter();
+        names
+            .map(|it| it["function"]["name"].as_str().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn tools_of_a_server_are_left_out_by_name_and_the_others_become_functions() {
+        let (tools, ignored) = read(json!([
+            {"type": "function", "name": "f", "parameters": {"type": "object"}},
+            {"type": "custom", "name": "edit", "description": "d"},
+            {"type": "web_search_preview_2025_03_11", "search_context_size": "low"},
+            {"type": "web_search", "external_web_access": true},
+            {"type": "tool_search", "execution": "client", "parameters": {}},
+            {"type": "mcp", "server_url": "http://x"},
+        ]))
+        .unwrap();
+        assert_eq!(function_names(&tools), ["f", "edit"]);
+        assert_eq!(
+            ignored,
+            ["tools.web_search", "tools.tool_search", "tools.mcp"]
+        );
+        assert_eq!(tools.echo.len(), 2);
+        assert!(tools.names.of_client("edit").unwrap().is_custom);
+        assert_eq!(tools.names.of_client("f"), None);
+    }
+
+    #[test]
+    fn tools_of_a_namespace_keep_their_names_where_those_are_free() {
+        let inner = |name: &str| json!({"type": "function", "name": name});
+        let (tools, _) = read(json!([
+            {"type": "namespace", "name": "agents", "tools": [inner("wait"), inner("list")]},
+            {"type": "namespace", "name": "jobs", "tools": [inner("wait")]},
+            inner("list"),
+        ]))
+        .unwrap();
+        assert_eq!(
+            function_names(&tools),
+            ["wait", "agents__list", "jobs__wait", "list"]
+        );
+        let tool = tools.names.of_client("agents__list").unwrap();
+        assert_eq!(
+            (tool.name.as_str(), tool.namespace.as_deref()),
+            ("list", Some("agents"))
+        );
+        let name =
+            |namespace: Option<&str>| tools.names.of_model(namespace.map(str::to_owned), "wait");
+        assert_eq!(name(Some("jobs")), "jobs__wait");
+        assert_eq!(name(Some("agents")), "wait");
+    }
+
+    #[test]
+    fn a_choice_among_some_leaves_the_others_out() {
+        let (mut tools, _) = read(json!([
+            {"type": "function", "name": "a"}, {"type": "custom", "name": "b"},
+            {"type": "function", "name": "c"}, {"type": "web_search"},
+        ]))
+        .unwrap();
+        let choice = json!({"type": "allowed_tools", "mode": "required", "tools": [
+            {"type": "custom", "name": "b"}, {"type": "web_search"}]});
+        let mut request = Taken::of("", json!({"tool_choice": choice})).unwrap();
+        let mut chat = Map::new();
+        assert_eq!(tools.choose(&mut request, &mut chat).unwrap(), choice);
+        assert_eq!(function_names(&tools), ["b"]);
+        assert_eq!(chat["tool_choice"], "required");
+    }
+
+    #[test]
+    fn a_choice_of_what_is_not_run_here_is_refused() {
+        for (tools, choice, field) in [
+            (json!([]), json!("required"), "tool_choice"),
+            (
+                json!([{"type": "web_search"}]),
+                json!("required"),
+                "tool_choice",
+            ),
+            (
+                json!([{"type": "web_search"}]),
+                json!({"type": "web_search"}),
+                "tool_choice.type",
+            ),
+            (json!([]), json!({"type": "some"}), "tool_choice.type"),
+            (
+                json!([]),
+                json!({"type": "allowed_tools"}),
+                "tool_choice.tools",
+            ),
+        ] {
+            let (mut tools, _) = read(tools).unwrap();
+            let mut request = Taken::of("", json!({"tool_choice": choice})).unwrap();
+            let failure = tools.choose(&mut request, &mut Map::new()).unwrap_err();
+            assert_eq!(failure.body.error.param.as_deref(), Some(field));
+        }
+        for (tool, field) in [
+            (json!({"type": "function"}), "tools[0].name"),
+            (json!({"type": "retrieval"}), "tools[0].type"),
+            (
+                json!({"type": "namespace", "name": "a", "tools": [{"type": "namespace"}]}),
+                "tools[0].tools[0].type",
+            ),
+        ] {
+            let failure = read(json!([tool])).unwrap_err();
+            assert_eq!(failure.body.error.param.as_deref(), Some(field));
+        }
+    }
+}

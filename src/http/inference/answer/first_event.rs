@@ -1,0 +1,172 @@
+//! What an engine says first of a stream: where that is an error, the client can still be told by a status.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+use crate::error::Failure;
+use crate::inference::answer::events::{data_of, event_end};
+use crate::inference::upstream::in_flight::{InFlightRequest, why};
+use crate::inference::upstream::overflow;
+use crate::inference::upstream::proxy::Incoming;
+use crate::inference::upstream::remote;
+
+/// A first event that is longer is no error.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// How a stream begins.
+pub(crate) enum Beginning {
+    /// What has come of it.
+    Stream(Bytes),
+    Refused(Refusal),
+}
+
+/// An engine's error in place of an answer.
+pub(crate) struct Refusal {
+    pub status: StatusCode,
+    /// OpenAI's object.
+    pub error: Value,
+}
+
+impl Refusal {
+    pub fn of(error: Value) -> Refusal {
+        let error = overflow::retold(&error).unwrap_or(error);
+        Refusal {
+            status: overflow::status_of(&error),
+            error,
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.status, Json(json!({ "error": self.error }))).into_response()
+    }
+}
+
+/// Waits for the first event, for a while: then a stream has begun, whatever it will say.
+pub(crate) async fn wait(
+    upstream: &mut Incoming,
+    served: &InFlightRequest,
+    within: Duration,
+) -> Result<Beginning, Failure> {
+    let cut = served.lease.cut();
+    let mut text = Vec::new();
+    let read = async {
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = upstream.frame(), if served.lease.why().is_none() => frame,
+                () = cut.cancelled() => return Err(why(served).await),
+                () = served.ending.cancelled() => return Err(Failure::ending(&served.model)),
+            };
+            match frame {
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else {
+                        continue;
+                    };
+                    text.extend_from_slice(&data);
+                    match first(&text) {
+                        First::Error(error) => return Ok(Some(error)),
+                        First::Answer => return Ok(None),
+                        First::Nothing if text.len() > ERROR_BYTES_MAX => return Ok(None),
+                        First::Nothing => {}
+                    }
+                }
+                // Whoever forwards the stream says what its end means.
+                None => return Ok(None),
+                Some(Err(_)) => {
+                    served.lease.worked(false);
+                    return Err(why(served).await);
+                }
+            }
+        }
+    };
+    let error = match tokio::time::timeout(within, read).await {
+        Ok(read) => read?,
+        Err(_) => None,
+    };
+    Ok(match error {
+        Some(error) => Beginning::Refused(refused(served, error)),
+        None => Beginning::Stream(text.into()),
+    })
+}
+
+fn refused(served: &InFlightRequest, error: Value) -> Refusal {
+    let masked = remote::masked(&served.lease, error.to_string().into());
+    let refusal = Refusal::of(serde_json::from_slice(&masked).unwrap_or(error));
+    served.lease.worked(!refusal.status.is_server_error());
+    refusal
+}
+
+enum First {
+    /// No whole event with data yet.
+    Nothing,
+    Answer,
+    Error(Value),
+}
+
+fn first(text: &[u8]) -> First {
+    let mut rest = text;
+    while let Some(length) = event_end(rest) {
+        let (event, later) = rest.split_at(length);
+        rest = later;
+        let Some(data) = data_of(event) else {
+            continue;
+        };
+        // Cheap enough to look for, and rare enough to parse.
+        if memchr::memmem::find(data, b"\"error\"").is_none() {
+            return First::Answer;
+        }
+        let value: Value = serde_json::from_slice(data).unwrap_or_default();
+        return match value.get("error") {
+            Some(Value::String(message)) => First::Error(json!({"message": message})),
+            Some(error) if error.is_object() => First::Error(error.clone()),
+            _ => First::Answer,
+        };
+    }
+    First::Nothing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_event_with_data_says_whether_there_is_an_answer() {
+        for (text, is_error, is_answer) in [
+            ("", false, false),
+            (": waiting\n\n", false, false),
+            ("data: {\"error\":{\"message\":\"x\"}}", false, false),
+            (
+                ": waiting\n\ndata: {\"error\":{\"message\":\"x\"}}\n\n",
+                true,
+                false,
+            ),
+            ("data: {\"error\":\"x\"}\n\n", true, false),
+            ("data: {\"error\":null,\"choices\":[]}\n\n", false, true),
+            (
+                "data: {\"choices\":[]}\n\ndata: {\"error\":{}}\n\n",
+                false,
+                true,
+            ),
+        ] {
+            let first = first(text.as_bytes());
+            assert_eq!(matches!(first, First::Error(_)), is_error, "{text}");
+            assert_eq!(matches!(first, First::Answer), is_answer, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_engines_refusal_has_the_status_and_the_words_that_clients_know() {
+        let error = json!({"message": "This model's maximum context length is 8 tokens. However, your messages resulted in 9 tokens.", "type": "BadRequestError", "code": 400});
+        let refusal = Refusal::of(error);
+        assert_eq!(refusal.status, StatusCode::BAD_REQUEST);
+        assert_eq!(refusal.error["code"], overflow::CODE);
+    }
+}

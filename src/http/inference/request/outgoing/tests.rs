@@ -1,0 +1,184 @@
+//! What an engine is sent for a request.
+
+use super::*;
+
+fn sent(
+    generation: &Generation,
+    path: &'static str,
+    body: &str,
+) -> Result<(Value, Outgoing), Failure> {
+    let body = Bytes::copy_from_slice(body.as_bytes());
+    let fate = |name: &str, _: &RawValue| match name {
+        "store" | "best_of" => Ok(Fate::Ignored),
+        "reasoning_effort" | "thinking" => Ok(Fate::Reasoning),
+        _ => Ok(Fate::Goes),
+    };
+    let room = Some(json!(512));
+    let outgoing = outgoing(&body, path, "served", generation, room, fate, wishes())?;
+    Ok((serde_json::from_slice(&outgoing.body).unwrap(), outgoing))
+}
+
+/// An engine with a level and switches, and without a budget.
+fn wishes() -> Wishes<'static> {
+    Wishes {
+        reasoning: ReasoningRequest::default(),
+        fields_of: &|wish| {
+            let mut told = unmet(wish);
+            told.unmet.retain(|part| *part == WishPart::Budget);
+            if let Some(effort) = wish.effort {
+                told.fields.push(("reasoning_effort", json!(effort.word())));
+            }
+            if let Some(thinks) = wish.thinks {
+                told.switches.push(("enable_thinking", json!(thinks)));
+            }
+            told
+        },
+        continuous_usage: true,
+    }
+}
+
+#[test]
+fn what_is_said_of_reasoning_goes_on_in_the_engines_fields() {
+    let none = Generation::default();
+    let text = r#"{"messages":[],"thinking":{"type":"enabled","budget_tokens":9},"reasoning_effort":"low",
+        "chat_template_kwargs":{"enable_thinking":false}}"#;
+    let (body, outgoing) = sent(&none, CHAT, text).unwrap();
+    assert_eq!(body["reasoning_effort"], "low");
+    assert_eq!(
+        body["chat_template_kwargs"],
+        json!({"enable_thinking": false})
+    );
+    assert_eq!(
+        (body.get("thinking"), outgoing.ignored),
+        (None, vec!["thinking.budget_tokens".to_owned()])
+    );
+    let text = r#"{"messages":[],"thinking":{"type":"disabled"}}"#;
+    let (body, _) = sent(&none, CHAT, text).unwrap();
+    assert_eq!(
+        body["chat_template_kwargs"],
+        json!({"enable_thinking": false})
+    );
+    let (body, _) = sent(&none, CHAT, r#"{"messages":[]}"#).unwrap();
+    assert_eq!(body.get("chat_template_kwargs"), None);
+    let wrong = r#"{"messages":[],"thinking":{"type":"enabled","budget_tokens":-1}}"#;
+    let failure = sent(&none, CHAT, wrong).unwrap_err();
+    assert_eq!(
+        failure.body.error.param.as_deref(),
+        Some("thinking.budget_tokens")
+    );
+}
+
+#[test]
+fn the_usage_comes_with_every_chunk_where_it_is_wanted_so() {
+    let none = Generation::default();
+    for (options, wanted) in [
+        ("null", json!({"include_usage": true})),
+        (
+            "{\"continuous_usage_stats\":true}",
+            json!({"include_usage": true, "continuous_usage_stats": true}),
+        ),
+        (
+            "{\"continuous_usage_stats\":false}",
+            json!({"include_usage": true}),
+        ),
+    ] {
+        let text = format!("{{\"messages\":[],\"stream_options\":{options}}}");
+        let (body, _) = sent(&none, CHAT, &text).unwrap();
+        assert_eq!(body["stream_options"], wanted);
+    }
+}
+
+fn with_defaults() -> Generation {
+    Generation {
+        defaults: json!({"temperature": 0.4, "max_tokens": 100})
+            .as_object()
+            .unwrap()
+            .clone(),
+        stops: vec!["</s>".to_owned(), "USER:".to_owned()],
+        stop_tokens: vec![json!(2)],
+        ..Generation::default()
+    }
+}
+
+#[test]
+fn only_the_fields_that_must_change_do() {
+    let body =
+        r#"{"model":"a","messages":[{"content":"{\"x\": \u00e9}"}],"seed": 1e3,"stream":false}"#;
+    let body = Bytes::copy_from_slice(body.as_bytes());
+    let none = Generation::default();
+    let goes = |_: &str, _: &RawValue| Ok(Fate::Goes);
+    let outgoing = outgoing(&body, CHAT, "served", &none, None, goes, wishes()).unwrap();
+    assert_eq!(
+        outgoing.body,
+        r#"{"messages":[{"content":"{\"x\": \u00e9}"}],"seed":1e3,"model":"served","stream":true,"stream_options":{"include_usage":true}}"#
+    );
+    assert_eq!((outgoing.path, outgoing.answers_chat), (CHAT, false));
+}
+
+#[test]
+fn the_file_speaks_where_the_request_is_silent_or_null() {
+    let (body, _) = sent(
+        &with_defaults(),
+        CHAT,
+        r#"{"messages":[],"temperature":null}"#,
+    )
+    .unwrap();
+    assert_eq!(body["temperature"], 0.4);
+    assert_eq!(body["max_tokens"], 100);
+    let (body, _) = sent(
+        &with_defaults(),
+        CHAT,
+        r#"{"messages":[],"temperature":0,"max_completion_tokens":7}"#,
+    )
+    .unwrap();
+    assert_eq!(body["temperature"], 0);
+    assert_eq!(
+        (&body["max_completion_tokens"], body.get("max_tokens")),
+        (&json!(7), None)
+    );
+}
+
+#[test]
+fn stops_of_both_are_joined_each_once_and_eight_at_most() {
+    let generation = with_defaults();
+    let (body, _) = sent(&generation, COMPLETIONS, r#"{"stop":["x","</s>"]}"#).unwrap();
+    assert_eq!(body["stop"], json!(["x", "</s>", "USER:"]));
+    assert_eq!(body["stop_token_ids"], json!([2]));
+    let (body, _) = sent(&generation, COMPLETIONS, r#"{"stop":"one"}"#).unwrap();
+    assert_eq!(body["stop"], json!(["one", "</s>", "USER:"]));
+    let failure = sent(
+        &generation,
+        COMPLETIONS,
+        r#"{"stop":["1","2","3","4","5","6"]}"#,
+    )
+    .unwrap_err();
+    assert!(failure.body.error.message.contains("9 stops together"));
+    let (again, _) = sent(&generation, COMPLETIONS, "{}").unwrap();
+    assert_eq!(
+        again["stop"],
+        json!(["</s>", "USER:"]),
+        "nobody's stops stay"
+    );
+}
+
+#[test]
+fn what_an_engine_does_nothing_with_is_left_out_and_told_where_it_asks_for_something() {
+    let none = Generation::default();
+    let text = r#"{"messages":[],"store":true,"best_of":1,"seed":3}"#;
+    let (body, outgoing) = sent(&none, CHAT, text).unwrap();
+    assert_eq!(outgoing.ignored, ["store"]);
+    assert_eq!((body.get("store"), body.get("best_of")), (None, None));
+    assert_eq!(body["seed"], 3);
+}
+
+#[test]
+fn a_model_that_only_completes_says_so_to_a_conversation() {
+    let generation = Generation {
+        prompt: Prompt::Disabled,
+        ..Generation::default()
+    };
+    let failure = sent(&generation, CHAT, r#"{"messages":[]}"#).unwrap_err();
+    assert_eq!(failure.status.as_u16(), 400);
+    assert!(failure.body.error.message.contains("/v1/completions"));
+    assert!(sent(&generation, COMPLETIONS, r#"{"prompt":"x"}"#).is_ok());
+}

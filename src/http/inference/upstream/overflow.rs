@@ -1,0 +1,289 @@
+//! A prompt that is too long for its model, in whatever words its engine says so: told in the words and with the code that
+//! clients know, so that they shorten the conversation instead of giving up. It changes no other error.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+pub(crate) const CODE: &str = "context_length_exceeded";
+
+/// What does not fit, as far as the engine tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overflow {
+    /// The model's context.
+    pub limit: u64,
+    pub prompt: Option<u64>,
+    /// The most that the answer was to have, where the prompt alone would fit.
+    pub answer: Option<u64>,
+}
+
+impl Overflow {
+    /// What an engine's error says of it, if it is one of these.
+    pub fn of(error: &Value) -> Option<Overflow> {
+        let message = error.get("message").and_then(Value::as_str)?;
+        let message = message.to_lowercase();
+        let number = |name: &str| error.get(name).and_then(Value::as_u64);
+        // llama-server has the numbers beside the words.
+        if let (Some(limit), Some(prompt)) = (number("n_ctx"), number("n_prompt_tokens")) {
+            return Some(Overflow {
+                limit,
+                prompt: Some(prompt),
+                answer: None,
+            });
+        }
+        let limit = LIMITS.iter().find_map(|words| after(&message, words))?;
+        let answer = ANSWERS.iter().find_map(|words| around(&message, words));
+        let prompt = PROMPTS.iter().find_map(|words| around(&message, words));
+        Some(Overflow {
+            limit,
+            prompt,
+            // What is too long by itself cannot be mended by a shorter answer.
+            answer: answer.filter(|_| prompt.is_none_or(|prompt| prompt < limit)),
+        })
+    }
+
+    /// In OpenAI's words.
+    pub fn message(&self) -> String {
+        let Overflow {
+            limit,
+            prompt,
+            answer,
+        } = *self;
+        let limit = format!("this model's maximum context length is {limit} tokens");
+        match (prompt, answer) {
+            (Some(prompt), Some(answer)) => format!(
+                "{limit}, and the prompt has {prompt} tokens beside {answer} for the answer: shorten the prompt, or allow a shorter answer"
+            ),
+            (Some(prompt), None) => {
+                format!("{limit}, and the prompt has {prompt} tokens: shorten the prompt")
+            }
+            (None, _) => format!("{limit}, and the prompt has more: shorten the prompt"),
+        }
+    }
+
+    /// In Anthropic's words, by which its clients know what to shorten and by how much.
+    pub fn message_of_anthropic(&self) -> String {
+        let Overflow {
+            limit,
+            prompt,
+            answer,
+        } = *self;
+        match (prompt, answer) {
+            (Some(prompt), Some(answer)) => format!(
+                "input length and `max_tokens` exceed context limit: {prompt} + {answer} > {limit}, decrease input length or `max_tokens` and try again"
+            ),
+            (Some(prompt), None) => {
+                format!("prompt is too long: {prompt} tokens > {limit} maximum")
+            }
+            (None, _) => format!(
+                "prompt is too long: at least {} tokens > {limit} maximum",
+                limit.saturating_add(1)
+            ),
+        }
+    }
+}
+
+/// The error as clients know it; `None` for every other one.
+pub(crate) fn retold(error: &Value) -> Option<Value> {
+    // The pool's own, and the embedded engine's, are said so already.
+    let is_said = error.get("code").is_some_and(|code| code == CODE);
+    let overflow = Overflow::of(error).filter(|_| !is_said)?;
+    Some(json!({
+        "message": overflow.message(), "type": "invalid_request_error", "param": "messages", "code": CODE,
+    }))
+}
+
+/// The status that an error in a stream would have had before the stream began.
+pub(crate) fn status_of(error: &Value) -> StatusCode {
+    let engines = StatusCode::BAD_GATEWAY;
+    let number = error.get("code").and_then(Value::as_u64);
+    let number = number.and_then(|code| u16::try_from(code).ok());
+    if let Some(status) = number.and_then(|code| StatusCode::from_u16(code).ok())
+        && (status.is_client_error() || status.is_server_error())
+    {
+        return match status {
+            // The engine's key is the pool's, and not the client's.
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => engines,
+            status => status,
+        };
+    }
+    let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+    match (text("type"), text("code")) {
+        (_, CODE) => StatusCode::BAD_REQUEST,
+        ("rate_limit_error" | "RateLimitError", _) => StatusCode::TOO_MANY_REQUESTS,
+        ("not_found_error" | "NotFoundError", _) => StatusCode::NOT_FOUND,
+        (
+            "invalid_request_error"
+            | "BadRequestError"
+            | "UnprocessableEntityError"
+            | "exceed_context_size_error"
+            | "validation",
+            _,
+        ) => StatusCode::BAD_REQUEST,
+        _ => engines,
+    }
+}
+
+/// Words before the model's context, in lower case.
+const LIMITS: [&str; 7] = [
+    "maximum context length is ",
+    "maximum context length of ",
+    "model's context length (",
+    "available context size (",
+    "`inputs` tokens + `max_new_tokens` must be <= ",
+    "`inputs` must have less than ",
+    "max_seq_len (",
+];
+
+/// Words on either side of the prompt's length: `#` stands for it.
+const PROMPTS: [&str; 9] = [
+    "has # input tokens",
+    "(# in the messages",
+    "messages resulted in # tokens",
+    "the prompt has # tokens",
+    "given: # `inputs` tokens",
+    "the input (# tokens)",
+    "request (# tokens)",
+    "prompt contains at least # input tokens",
+    "given: #",
+];
+
+/// The same of the answer's.
+const ANSWERS: [&str; 4] = [
+    "is too large: #",
+    ", # in the completion",
+    "and # `max_new_tokens`",
+    "beside # for the answer",
+];
+
+fn after(message: &str, words: &str) -> Option<u64> {
+    let place = message.find(words)? + words.len();
+    leading(&message[place..])
+}
+
+/// The number at the `#` of words that stand somewhere in a message.
+fn around(message: &str, words: &str) -> Option<u64> {
+    let (before, behind) = words.split_once('#')?;
+    message.match_indices(before).find_map(|(place, _)| {
+        let rest = &message[place + before.len()..];
+        let digits = rest.len()
+            - rest
+                .trim_start_matches(|it: char| it.is_ascii_digit())
+                .len();
+        let number = leading(rest)?;
+        rest[digits..].starts_with(behind).then_some(number)
+    })
+}
+
+fn leading(text: &str) -> Option<u64> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit());
+    text[..end.unwrap_or(text.len())].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overflow(limit: u64, prompt: Option<u64>, answer: Option<u64>) -> Option<Overflow> {
+        Some(Overflow {
+            limit,
+            prompt,
+            answer,
+        })
+    }
+
+    #[test]
+    fn each_engine_says_it_in_words_of_its_own() {
+        for (message, wanted) in [
+            (
+                "This model's maximum context length is 4096 tokens. However, you requested 5100 tokens (5000 in the messages, 100 in the completion). Please reduce the length of the messages or completion.",
+                overflow(4096, Some(5000), None),
+            ),
+            (
+                "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 32768 tokens and your request has 2500 input tokens (32000 > 32768 - 2500).",
+                overflow(32768, Some(2500), Some(32000)),
+            ),
+            (
+                "This model's maximum context length is 512 tokens. However, your messages resulted in 600 tokens.",
+                overflow(512, Some(600), None),
+            ),
+            (
+                "The input (600 tokens) is longer than the model's context length (512 tokens).",
+                overflow(512, Some(600), None),
+            ),
+            (
+                "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 512. Given: 600 `inputs` tokens and 20 `max_new_tokens`",
+                overflow(512, Some(600), None),
+            ),
+            (
+                "request (600 tokens) exceeds the available context size (512 tokens), try increasing it",
+                overflow(512, Some(600), None),
+            ),
+            (
+                "the prompt has 600 tokens; this model's maximum context length is 512 tokens, for prompt and answer together: shorten the prompt",
+                overflow(512, Some(600), None),
+            ),
+            (
+                "the prompt has more than 600 tokens; this model's maximum context length is 512 tokens, for prompt and answer together: shorten the prompt",
+                overflow(512, None, None),
+            ),
+            ("temperature must be at most 2", None),
+            ("the maximum context length is long", None),
+        ] {
+            assert_eq!(
+                Overflow::of(&json!({"message": message})),
+                wanted,
+                "{message}"
+            );
+        }
+        let beside = json!({"message": "the request exceeds the available context size", "n_ctx": 512, "n_prompt_tokens": 600});
+        assert_eq!(Overflow::of(&beside), overflow(512, Some(600), None));
+    }
+
+    #[test]
+    fn what_is_said_to_clients_can_be_read_again() {
+        for known in [
+            overflow(512, Some(600), None).unwrap(),
+            overflow(512, Some(500), Some(100)).unwrap(),
+            overflow(512, None, None).unwrap(),
+        ] {
+            let told = retold(&json!({"message": known.message()})).unwrap();
+            assert_eq!(told["code"], CODE);
+            assert_eq!(Overflow::of(&told), Some(known), "{told}");
+            assert_eq!(retold(&told), None);
+            let words = format!("maximum context length is {} tokens", known.limit);
+            assert!(known.message().contains(&words));
+        }
+        let long = overflow(512, Some(600), None).unwrap();
+        assert_eq!(
+            long.message_of_anthropic(),
+            "prompt is too long: 600 tokens > 512 maximum"
+        );
+        let unknown = overflow(512, None, None).unwrap();
+        assert!(
+            unknown
+                .message_of_anthropic()
+                .contains("at least 513 tokens > 512")
+        );
+    }
+
+    #[test]
+    fn an_error_in_a_stream_has_the_status_that_it_says() {
+        for (error, status) in [
+            (json!({"code": 400, "type": "BadRequestError"}), 400),
+            (json!({"type": "invalid_request_error"}), 400),
+            (json!({"code": 422}), 422),
+            (json!({"code": 503}), 503),
+            (json!({"type": "rate_limit_error"}), 429),
+            (json!({"type": "NotFoundError"}), 404),
+            (json!({"code": 401}), 502),
+            (
+                json!({"type": "server_error", "code": "internal_error"}),
+                502,
+            ),
+            (json!({"code": 200}), 502),
+            (json!("odd"), 502),
+        ] {
+            assert_eq!(status_of(&error).as_u16(), status, "{error}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Finds what is damaged or missing of a model's files, as far as their headers and sizes tell. Everything is found, not
+//! only the first; whether an engine needs it is not decided here.
+
+use std::path::Path;
+
+use crate::config_json::Keys;
+use crate::error::FileError;
+use crate::folder::{gguf_of, is_gguf};
+use crate::gguf::Gguf;
+use crate::safetensors;
+
+/// Limit of entries of a folder that are looked at.
+const ENTRIES_MAX: usize = 10_000;
+/// A description of some kilobytes that engines read.
+const DESCRIPTIONS: [&str; 3] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+];
+
+/// What is wrong with a model's folder or file. A form that is not known is no damage.
+pub fn damage(path: &Path) -> Vec<FileError> {
+    let mut found = match path.is_file() {
+        true => of_file(path),
+        false => of_folder(path),
+    };
+    found.retain(|error| !matches!(error, FileError::Unknown { .. }));
+    found
+}
+
+fn of_file(path: &Path) -> Vec<FileError> {
+    let is_safetensors = path.extension().is_some_and(|it| it == "safetensors");
+    let read = match is_safetensors {
+        true => safetensors::weights_of(path).err(),
+        false if is_gguf(path) => Gguf::read(path).err(),
+        false => empty(path),
+    };
+    read.into_iter().collect()
+}
+
+fn of_folder(folder: &Path) -> Vec<FileError> {
+    let mut found = safetensors::problems(folder);
+    match gguf_of(folder) {
+        Ok(Some(file)) => found.extend(Gguf::read(&file).err()),
+        Ok(None) => {}
+        // Which of several is meant is the engine's business.
+        Err(FileError::Broken { .. } | FileError::Unknown { .. }) => {}
+        Err(error @ FileError::Read { .. }) => found.push(error),
+    }
+    let descriptions = DESCRIPTIONS.iter().map(|name| folder.join(name));
+    let descriptions = descriptions.filter(|file| file.exists());
+    found.extend(descriptions.filter_map(|file| Keys::read(&file).err()));
+    let listing = std::fs::read_dir(folder).into_iter().flatten();
+    let files = listing
+        .take(ENTRIES_MAX)
+        .filter_map(|file| Some(file.ok()?.path()));
+    let is_other = |path: &Path| {
+        let other = ["bin", "pt", "pth"];
+        path.extension()
+            .is_some_and(|it| other.iter().any(|known| it == *known))
+    };
+    found.extend(
+        files
+            .filter(|path| is_other(path))
+            .filter_map(|path| empty(&path)),
+    );
+    found
+}
+
+/// Weights without a readable header are at least not empty.
+fn empty(path: &Path) -> Option<FileError> {
+    let length = std::fs::metadata(path).ok()?.len();
+    (length == 0).then(|| FileError::Broken {
+        path: path.to_owned(),
+        problem: "it is empty (0 bytes); download it again".to_owned(),
+    })
+}

@@ -1,0 +1,96 @@
+//! What `pull` fetches for a name: what the catalogue's model needs, or what the pool would fetch for a model of the
+//! hub that has no file.
+
+use serde_json::json;
+
+use catalog::{Catalog, Entry, Fetch, Origin, Source};
+use config::Config;
+
+/// # Errors
+/// If there is no such model, or its weights are not fetched by the pool.
+pub(super) fn find(name: &str, config: &Config) -> Result<Fetch, String> {
+    let catalog = match Catalog::load(config) {
+        Ok((catalog, _)) => Some(catalog),
+        // A model of the hub needs none of the files.
+        Err(error) if is_of_the_hub(name) => {
+            eprintln!("model-pool: {error}; the model files are left out");
+            None
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    if let Some(catalog) = &catalog {
+        if let Some(entry) = catalog.get(name) {
+            return of_entry(name, entry, config, catalog);
+        }
+        // A model with another name that takes its weights from there.
+        let fetches = catalog
+            .entries()
+            .values()
+            .filter_map(|it| it.fetch.as_ref());
+        let is_it = |it: &&Fetch| it.id == name && matches!(it.origin, Origin::Hub { .. });
+        if let Some(fetch) = fetches.clone().find(is_it) {
+            return Ok(fetch.clone());
+        }
+    }
+    if !is_of_the_hub(name) {
+        let closest = catalog.map(|it| it.closest(name)).unwrap_or_default();
+        let closest = match closest.is_empty() {
+            true => String::new(),
+            false => format!("; the closest are: {}", closest.join(", ")),
+        };
+        return Err(format!(
+            "no model is called {name}{closest}; a model of the hub is written ORG/NAME, or ORG/NAME:Q4_K_M for one quantization"
+        ));
+    }
+    of_hub(name, config, catalog.as_ref())
+}
+
+fn is_of_the_hub(name: &str) -> bool {
+    name.split('/').count() == 2
+}
+
+fn of_entry(
+    name: &str,
+    entry: &Entry,
+    config: &Config,
+    catalog: &Catalog,
+) -> Result<Fetch, String> {
+    if let Some(fetch) = &entry.fetch {
+        return Ok(fetch.clone());
+    }
+    let mut document = entry.to_document();
+    let engine = entry.recipe.engine();
+    let section = &mut document["engine_config"];
+    if let Some(path) = section["model_path"].as_str() {
+        return Err(format!(
+            "the weights of {name} are {path} on this machine; there is nothing to fetch"
+        ));
+    }
+    // Its engine would fetch them into the same cache when it starts.
+    section["fetch"] = json!("pool");
+    let read = Entry::from_document(&document, Source::Registered, config, catalog.reference());
+    let fetch = read.ok().and_then(|(entry, _)| entry.fetch);
+    fetch.ok_or_else(|| {
+        format!(
+            "the {engine} engine of {name} fetches its weights by itself when it starts; `model-pool run {name}` starts it"
+        )
+    })
+}
+
+/// As the pool registers a model of the hub.
+fn of_hub(name: &str, config: &Config, catalog: Option<&Catalog>) -> Result<Fetch, String> {
+    let none = catalog::Reference::default();
+    let reference = catalog.map_or(&none, Catalog::reference);
+    let named = reference.get(name).and_then(|it| it.engine.clone());
+    let engine = named.unwrap_or_else(|| config.catalog.unknown_engine.clone());
+    let read = |engine: &str| {
+        let document = json!({
+            "engine_config": {"model_id": name, "hf_model_id": name, "type": engine, "fetch": "pool"},
+        });
+        Entry::from_document(&document, Source::Registered, config, reference)
+    };
+    let (entry, _) = read(&engine).map_err(|error| error.to_string())?;
+    entry.fetch.ok_or_else(|| {
+        format!("{engine} fetches by itself; set catalog.unknown_engine to another engine")
+    })
+}

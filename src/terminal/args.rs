@@ -1,0 +1,162 @@
+//! The command lines of `chat` and `run`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Shown below the options of `chat --help`.
+pub const CHAT_EXAMPLES: &str = "\
+Examples:
+  model-pool chat tiny-guide
+  model-pool chat tiny-guide --system \"Answer in one sentence.\"
+  MODEL_POOL_KEY=mp-… model-pool chat org/big --server https://gpu.example
+
+In the conversation, /help lists the commands. Ctrl-C stops an answer, Ctrl-D ends the conversation.
+Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 cannot reach the server.";
+
+/// Shown below the options of `run --help`.
+pub const RUN_EXAMPLES: &str = "\
+Examples:
+  model-pool run tiny-guide \"What is keep-hot?\"
+  cat report.txt | model-pool run tiny-guide \"Summarize this:\"
+  model-pool run tiny-guide --json \"Hello\" | jq .usage
+  model-pool run org/small-GGUF:Q4_K_M \"Hello\"     # a model of the hub, by its quantization
+
+Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 cannot reach the server, 130 stopped by Ctrl-C.";
+
+#[derive(Args, Clone, Debug)]
+pub struct ServerArgs {
+    /// The server's URL; the default is the listen address in the configuration, or http://127.0.0.1:8080
+    #[arg(long, env = "MODEL_POOL_SERVER", value_name = "URL")]
+    pub server: Option<String>,
+    /// Your API key; a pool on this machine usually needs none. Prefer MODEL_POOL_KEY: other users can read
+    /// the command line
+    #[arg(
+        long,
+        env = "MODEL_POOL_KEY",
+        value_name = "KEY",
+        hide_env_values = true
+    )]
+    pub key: Option<Key>,
+    /// The file with your API key
+    #[arg(long, env = "MODEL_POOL_KEY_FILE", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// The configuration file whose listen address is used without --server
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct AskArgs {
+    /// Instructions that come before the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// How much chance there is in the answer; 0 is least
+    #[arg(long, value_name = "N", value_parser = temperature)]
+    pub temperature: Option<f64>,
+    /// The longest answer, in tokens
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_tokens: Option<u32>,
+    /// After each answer, show the time to its first token and its tokens per second
+    #[arg(long)]
+    pub verbose: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ChatArgs {
+    /// A model of the pool, or ORG/NAME[:QUANTIZATION] of the hub
+    pub model: String,
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Do not read or write the file of earlier prompts
+    #[arg(long)]
+    pub no_history: bool,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// A model of the pool, or ORG/NAME[:QUANTIZATION] of the hub
+    pub model: String,
+    /// The prompt. Text on standard input comes before it
+    pub prompt: Vec<String>,
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Print the server's whole answer as one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Print the answer when it is complete
+    #[arg(long)]
+    pub no_stream: bool,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+impl RunArgs {
+    /// The conversation that `run` without a prompt is.
+    pub fn as_chat(&self) -> ChatArgs {
+        ChatArgs {
+            model: self.model.clone(),
+            ask: self.ask.clone(),
+            no_history: false,
+            server: self.server.clone(),
+        }
+    }
+}
+
+/// A secret that never shows in `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(pub String);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(hidden)")
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Key {
+        Key(text.trim().to_owned())
+    }
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        _ => Err("write a number from 0, such as 0.7".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    #[test]
+    fn options_may_follow_the_prompt_and_a_key_does_not_show() {
+        let words = ["p", "m", "two", "words", "--json", "--key", "mp-secret"];
+        let run = Program::try_parse_from(words).expect("parses").run;
+        assert_eq!(run.prompt, ["two", "words"]);
+        assert!(run.json && !format!("{run:?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_temperature_is_a_number_from_zero() {
+        for wrong in ["hot", "NaN", "-1", "inf"] {
+            let words = [
+                "p".to_owned(),
+                "m".to_owned(),
+                format!("--temperature={wrong}"),
+            ];
+            assert!(Program::try_parse_from(words).is_err(), "{wrong}");
+        }
+    }
+}

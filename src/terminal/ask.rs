@@ -1,0 +1,166 @@
+//! One request and its answer on the screen: the wait on the status line, the text as it comes, and its end.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::answer::{Answer, Data};
+use super::client::Client;
+use super::events::Event;
+use super::failure::Failure;
+use super::quantity::seconds;
+use super::screen::Screen;
+use super::waiting::{Notice, Waiting, read};
+
+/// How often the status line changes.
+const TICK: Duration = Duration::from_millis(500);
+
+/// How an answer is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// As it comes, and not when it is complete.
+    pub is_streamed: bool,
+    pub is_verbose: bool,
+}
+
+/// Asks and shows the answer. `stop` ends it early; what has arrived is in the answer.
+pub async fn ask(
+    client: &Client,
+    body: &Value,
+    screen: &mut Screen,
+    manner: Manner,
+    stop: impl Future<Output = ()>,
+) -> Result<Answer, Failure> {
+    let mut answer = Answer::default();
+    let outcome = receive(client, body, screen, manner, stop, &mut answer).await;
+    if !manner.is_streamed && outcome.is_ok() {
+        screen.reasoning(&answer.reasoning)?;
+        screen.text(&answer.text)?;
+    }
+    screen.end_answer()?;
+    outcome?;
+    if let Some(ending) = answer.ending() {
+        screen.aside(ending);
+    }
+    if manner.is_verbose {
+        screen.aside(&answer.figures());
+    }
+    Ok(answer)
+}
+
+async fn receive(
+    client: &Client,
+    body: &Value,
+    screen: &mut Screen,
+    manner: Manner,
+    stop: impl Future<Output = ()>,
+    answer: &mut Answer,
+) -> Result<(), Failure> {
+    let clock = Clock::start();
+    let mut stop = pin!(stop);
+    let mut waiting: Option<Waiting> = None;
+    let mut opening = pin!(client.stream(body));
+    let mut stream = loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => {
+                answer.is_interrupted = true;
+                return Ok(());
+            }
+            opened = &mut opening => break opened?,
+            () = sleep(TICK) => screen.status(&status(waiting.as_ref(), clock.passed())),
+        }
+    };
+    loop {
+        let event = tokio::select! {
+            biased;
+            () = &mut stop => {
+                answer.is_interrupted = true;
+                return Ok(());
+            }
+            event = stream.next() => event?,
+            () = sleep(TICK) => {
+                if answer.pieces == 0 || !manner.is_streamed {
+                    screen.status(&status(waiting.as_ref(), clock.passed()));
+                }
+                continue;
+            }
+        };
+        let data = match event {
+            Some(Event::Comment(comment)) => {
+                match read(&comment) {
+                    Some(Notice::Waiting(now)) => {
+                        screen.status(&now.line(clock.passed()));
+                        waiting = Some(now);
+                    }
+                    Some(Notice::Seated { waited }) => {
+                        answer.waited = Some(waited);
+                        waiting = None;
+                    }
+                    None => {}
+                }
+                continue;
+            }
+            Some(Event::Data(data)) => data,
+            // Some servers leave `[DONE]` out.
+            None if answer.finish.is_some() => return Ok(()),
+            None => {
+                return Err(Failure::Cut {
+                    message: "the server closed the connection before the answer was complete"
+                        .to_owned(),
+                });
+            }
+        };
+        match answer.take(&data, clock.passed()) {
+            Data::Piece(piece) if manner.is_streamed => {
+                screen.reasoning(&piece.reasoning)?;
+                screen.text(&piece.text)?;
+            }
+            Data::Piece(_) => {}
+            Data::End => return Ok(()),
+            Data::Error(message) => return Err(Failure::Cut { message }),
+        }
+    }
+}
+
+/// Shows the time that a request takes while it is awaited.
+pub async fn with_status<T>(screen: &mut Screen, work: impl Future<Output = T>) -> T {
+    let clock = Clock::start();
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => {
+                screen.erase_status();
+                return done;
+            }
+            () = sleep(TICK) => screen.status(&status(None, clock.passed())),
+        }
+    }
+}
+
+fn status(waiting: Option<&Waiting>, passed: Duration) -> String {
+    match waiting {
+        Some(waiting) => waiting.line(passed),
+        None => format!("waiting for the answer, {} so far", seconds(passed)),
+    }
+}
+
+/// The time since a request was sent.
+struct Clock(std::time::Instant);
+
+impl Clock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the edge: what a person waits is measured here alone"
+    )]
+    fn start() -> Clock {
+        Clock(std::time::Instant::now())
+    }
+
+    fn passed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}

@@ -1,0 +1,164 @@
+//! A conversation: its model, instructions, parameters and messages, and the request that continues it. Pure.
+
+use serde_json::{Map, Value, json};
+
+use super::parameters::Parameters;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    User,
+    Assistant,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::User => "user",
+            Role::Assistant => "assistant",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub role: Role,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Conversation {
+    pub model: String,
+    pub system: Option<String>,
+    pub parameters: Parameters,
+    messages: Vec<Message>,
+    /// A prompt that has no answer yet.
+    pending: Option<String>,
+}
+
+impl Conversation {
+    pub fn new(model: &str, system: Option<String>) -> Conversation {
+        Conversation {
+            model: model.to_owned(),
+            system: system.filter(|it| !it.is_empty()),
+            ..Conversation::default()
+        }
+    }
+
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The next prompt. It is part of the conversation when it has an answer.
+    pub fn prompt(&mut self, text: String) {
+        self.pending = Some(text);
+    }
+
+    /// The answer to the prompt; an empty one leaves the prompt without an answer.
+    pub fn answered(&mut self, answer: &str) {
+        if answer.is_empty() {
+            return;
+        }
+        if let Some(text) = self.pending.take() {
+            let message = |role, text| Message { role, text };
+            self.messages.push(message(Role::User, text));
+            self.messages
+                .push(message(Role::Assistant, answer.to_owned()));
+        }
+    }
+
+    /// Makes the last prompt the next one again, without its answer. `false`: there is none.
+    pub fn retry(&mut self) -> bool {
+        if self.pending.is_none() && self.messages.len() >= 2 {
+            self.messages.pop();
+            self.pending = self.messages.pop().map(|message| message.text);
+        }
+        self.pending.is_some()
+    }
+
+    /// Forgets the messages; instructions and parameters stay.
+    pub fn clear(&mut self) {
+        self.messages.clear();
+        self.pending = None;
+    }
+
+    /// The request for the next answer.
+    pub fn request(&self, is_stream: bool) -> Value {
+        let message = |role: &str, text: &str| json!({"role": role, "content": text});
+        let mut messages = Vec::new();
+        messages.extend(self.system.iter().map(|text| message("system", text)));
+        messages.extend(
+            self.messages
+                .iter()
+                .map(|it| message(it.role.name(), &it.text)),
+        );
+        messages.extend(self.pending.iter().map(|text| message("user", text)));
+        let mut body = Map::new();
+        body.insert("model".to_owned(), json!(self.model));
+        body.insert("messages".to_owned(), Value::Array(messages));
+        if is_stream {
+            body.insert("stream".to_owned(), json!(true));
+            body.insert("stream_options".to_owned(), json!({"include_usage": true}));
+        }
+        body.extend(self.parameters.as_map().clone());
+        Value::Object(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(conversation: &Conversation) -> Vec<String> {
+        let request = conversation.request(false);
+        let messages = request["messages"].as_array().expect("messages");
+        let text = |it: &Value| it["content"].as_str().unwrap_or_default().to_owned();
+        messages.iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_prompt_without_an_answer_is_replaced_by_the_next() {
+        let mut it = Conversation::new("m", Some("be short".to_owned()));
+        it.prompt("one".to_owned());
+        it.answered("1");
+        it.prompt("two".to_owned());
+        assert_eq!(texts(&it), ["be short", "one", "1", "two"]);
+        it.answered("");
+        it.prompt("three".to_owned());
+        assert_eq!(texts(&it), ["be short", "one", "1", "three"]);
+    }
+
+    #[test]
+    fn a_retry_asks_the_last_prompt_again_whether_it_was_answered_or_not() {
+        let mut it = Conversation::new("m", None);
+        assert!(!it.retry());
+        it.prompt("one".to_owned());
+        it.answered("1");
+        assert!(it.retry());
+        assert_eq!(texts(&it), ["one"]);
+        assert!(it.retry(), "it has no answer yet");
+        it.answered("uno");
+        assert_eq!(texts(&it), ["one", "uno"]);
+        it.clear();
+        assert!(!it.retry() && texts(&it).is_empty());
+    }
+
+    #[test]
+    fn the_request_has_the_parameters_and_asks_for_counts_in_a_stream() {
+        let mut it = Conversation::new("m", Some(String::new()));
+        it.parameters.set("temperature", "0").expect("a number");
+        it.prompt("hi".to_owned());
+        let message = json!([{"role": "user", "content": "hi"}]);
+        assert_eq!(
+            it.request(false),
+            json!({"model": "m", "messages": message, "temperature": 0.0})
+        );
+        let stream = it.request(true);
+        assert_eq!(
+            (
+                &stream["stream"],
+                &stream["stream_options"]["include_usage"]
+            ),
+            (&json!(true), &json!(true))
+        );
+    }
+}

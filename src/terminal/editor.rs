@@ -1,0 +1,78 @@
+//! The line editor at a terminal: editing, a history in a file, texts of several lines, and commands by the key Tab.
+
+use std::path::PathBuf;
+
+use rustyline::completion::Completer;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{CompletionType, Config, Context, Helper};
+
+use super::command::NAMES;
+use super::quotes::is_open;
+
+pub use rustyline::error::ReadlineError;
+
+pub type Editor = rustyline::Editor<Assistant, DefaultHistory>;
+
+const HISTORY_MAX: usize = 1000;
+
+/// An editor with the lines of this file, if it is there.
+pub fn open(history: Option<&PathBuf>) -> rustyline::Result<Editor> {
+    let config = Config::builder()
+        .max_history_size(HISTORY_MAX)?
+        .history_ignore_dups(true)?
+        .history_ignore_space(true)
+        .completion_type(CompletionType::List)
+        .build();
+    let mut editor = Editor::with_config(config)?;
+    editor.set_helper(Some(Assistant));
+    if let Some(file) = history {
+        // There is none at first.
+        let _missing = editor.load_history(file);
+    }
+    Ok(editor)
+}
+
+/// What the editor asks while a line is edited.
+pub struct Assistant;
+
+impl Validator for Assistant {
+    fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
+        Ok(match is_open(context.input()) {
+            true => ValidationResult::Incomplete,
+            false => ValidationResult::Valid(None),
+        })
+    }
+}
+
+impl Completer for Assistant {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let word = line.get(..position).unwrap_or_default();
+        let names = NAMES.iter().filter(|name| name.starts_with(word));
+        let names = names.map(|name| (*name).to_owned());
+        Ok((
+            0,
+            match word.starts_with('/') {
+                true => names.collect(),
+                false => Vec::new(),
+            },
+        ))
+    }
+}
+
+impl Hinter for Assistant {
+    type Hint = String;
+}
+
+impl Highlighter for Assistant {}
+
+impl Helper for Assistant {}

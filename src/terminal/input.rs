@@ -1,0 +1,242 @@
+//! What a person or a script writes: lines with editing and a history at a terminal, plain lines otherwise, and texts
+//! of several lines between `"""`.
+
+use std::io::{self, BufRead, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use super::command::is_command;
+use super::editor::{self, Editor, ReadlineError};
+use super::failure::Failure;
+use super::quotes::{QUOTES, closes, opens};
+
+const PROMPT: &str = ">>> ";
+const PROMPT_WITHIN: &str = "... ";
+/// A longer line is no prompt; servers refuse it anyway.
+const LINE_MAX: u64 = 64 << 20;
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    Prompt(String),
+    Command(String),
+    Nothing,
+    /// Ctrl-C.
+    Interrupted,
+    End,
+}
+
+enum Line {
+    Text(String),
+    Interrupted,
+    End,
+}
+
+pub struct Input {
+    source: Source,
+}
+
+enum Source {
+    Editor {
+        editor: Box<Editor>,
+        history: Option<PathBuf>,
+    },
+    Plain {
+        shows_prompt: bool,
+        lines: u64,
+    },
+}
+
+impl Input {
+    /// With a line editor if there is a terminal on both sides.
+    pub fn open(keeps_history: bool) -> Input {
+        let is_typed = io::stdin().is_terminal();
+        let plain = Source::Plain {
+            shows_prompt: is_typed,
+            lines: 0,
+        };
+        if !is_typed || !io::stdout().is_terminal() {
+            return Input { source: plain };
+        }
+        let history = keeps_history.then(history_file).flatten();
+        let source = match editor::open(history.as_ref()) {
+            Ok(editor) => Source::Editor {
+                editor: Box::new(editor),
+                history,
+            },
+            Err(_) => plain,
+        };
+        Input { source }
+    }
+
+    pub fn is_interactive(&self) -> bool {
+        matches!(self.source, Source::Editor { .. })
+    }
+
+    /// The next prompt or command.
+    pub fn message(&mut self) -> Result<Message, Failure> {
+        let first = match self.line(PROMPT)? {
+            Line::Text(text) => text,
+            Line::Interrupted => return Ok(Message::Interrupted),
+            Line::End => return Ok(Message::End),
+        };
+        if first.trim().is_empty() {
+            return Ok(Message::Nothing);
+        }
+        let is_command = is_command(&first);
+        let Some((before, opened)) = opens(&first) else {
+            self.remember(&first);
+            return Ok(match is_command {
+                true => Message::Command(first),
+                false => Message::Prompt(first),
+            });
+        };
+        let (before, mut text) = (before.to_owned(), opened.to_owned());
+        while !closes(&mut text) {
+            match self.line(PROMPT_WITHIN)? {
+                Line::Text(line) => {
+                    text.push('\n');
+                    text.push_str(&line);
+                }
+                Line::Interrupted => return Ok(Message::Interrupted),
+                Line::End if self.is_interactive() => return Ok(Message::End),
+                Line::End => {
+                    return Err(Failure::Usage(format!(
+                        "standard input ends within a text that {QUOTES} began; end it with {QUOTES}"
+                    )));
+                }
+            }
+            if text.len() as u64 > LINE_MAX {
+                return Err(too_long());
+            }
+        }
+        let text = text.trim_matches('\n');
+        self.remember(&format!("{before}{QUOTES}{text}{QUOTES}"));
+        Ok(match (is_command, text.trim().is_empty()) {
+            (true, _) => Message::Command(format!("{before}{text}")),
+            (false, true) => Message::Nothing,
+            (false, false) => Message::Prompt(text.to_owned()),
+        })
+    }
+
+    fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
+        match &mut self.source {
+            Source::Editor { editor, .. } => match editor.readline(prompt) {
+                Ok(line) => Ok(Line::Text(line)),
+                Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
+                Err(ReadlineError::Eof) => Ok(Line::End),
+                // The terminal is gone.
+                Err(ReadlineError::Io(error)) => Err(Failure::Output(error)),
+                Err(error) => Err(Failure::Output(io::Error::other(error.to_string()))),
+            },
+            Source::Plain {
+                shows_prompt,
+                lines,
+            } => {
+                if *shows_prompt {
+                    eprint!("{prompt}");
+                }
+                *lines += 1;
+                plain_line(&mut io::stdin().lock(), *lines)
+            }
+        }
+    }
+
+    fn remember(&mut self, text: &str) {
+        let Source::Editor { editor, history } = &mut self.source else {
+            return;
+        };
+        let _same_as_before = editor.add_history_entry(text);
+        if let Some(file) = history
+            && editor.append_history(file).is_err()
+        {
+            let _unwritable = editor.save_history(file);
+        }
+    }
+}
+
+fn plain_line(input: &mut impl BufRead, number: u64) -> Result<Line, Failure> {
+    let mut bytes = Vec::new();
+    let mut limited = input.take(LINE_MAX + 1);
+    let read = limited.read_until(b'\n', &mut bytes);
+    let read =
+        read.map_err(|error| Failure::Usage(format!("cannot read standard input: {error}")))?;
+    if read == 0 {
+        return Ok(Line::End);
+    }
+    if bytes.len() as u64 > LINE_MAX {
+        return Err(too_long());
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to() + 1;
+        Failure::Usage(format!(
+            "line {number} of standard input is not UTF-8 text, from its byte {at} on; convert it, for example with iconv"
+        ))
+    })?;
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(Line::Text(
+        text.strip_suffix('\r').unwrap_or(text).to_owned(),
+    ))
+}
+
+fn too_long() -> Failure {
+    Failure::Usage(format!("a prompt is longer than {} MiB", LINE_MAX >> 20))
+}
+
+/// Everything on standard input.
+pub fn all(input: &mut impl Read) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let read = input.take(LINE_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::Usage(format!("cannot read standard input: {error}")))?;
+    if bytes.len() as u64 > LINE_MAX {
+        return Err(too_long());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+        Failure::Usage(format!(
+            "standard input is not UTF-8 text: byte {} (line {line}) is part of no character; convert it, for example with iconv",
+            good.len() + 1
+        ))
+    })
+}
+
+/// `$XDG_STATE_HOME/model-pool/chat_history`, in a folder for its owner alone.
+fn history_file() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
+    let state = variable("XDG_STATE_HOME").map(PathBuf::from);
+    let state = state.or_else(|| Some(Path::new(&variable("HOME")?).join(".local/state")))?;
+    let folder = state.join("model-pool");
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(&folder).ok()?;
+    Some(folder.join("chat_history"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_lines_may_end_in_any_way_and_must_be_text() {
+        let mut input: &[u8] = b"one\r\ntwo\n\nlast";
+        let mut lines = Vec::new();
+        while let Line::Text(line) = plain_line(&mut input, 1).expect("text") {
+            lines.push(line);
+        }
+        assert_eq!(lines, ["one", "two", "", "last"]);
+        let mut broken: &[u8] = b"ab\xff\n";
+        let failure = plain_line(&mut broken, 3).err().expect("no text");
+        assert!(failure.to_string().contains("line 3"), "{failure}");
+        assert!(failure.to_string().contains("byte 3"), "{failure}");
+    }
+
+    #[test]
+    fn broken_text_on_standard_input_is_refused_with_its_place() {
+        let failure = all(&mut &b"a\nb\xc3"[..]).expect_err("cut in a character");
+        let text = failure.to_string();
+        assert!(text.contains("byte 4 (line 2)"), "{text}");
+        assert_eq!(failure.exit_status(), 2);
+        assert_eq!(all(&mut "ä\n".as_bytes()).expect("text"), "ä\n");
+    }
+}

@@ -1,0 +1,91 @@
+//! `model-pool chat` and `model-pool run`: a client of a running pool for the terminal. It knows the HTTP API alone,
+//! so that it works with a pool on any machine.
+//!
+//! ```text
+//! chat ─▶ session: input ─▶ command, or a prompt ─▶ ask ─▶ screen
+//! run  ─▶ once:    arguments and standard input  ─▶ ask ─▶ screen
+//!                                        ask: client ─▶ events ─▶ answer
+//! ```
+
+mod answer;
+mod args;
+mod ask;
+mod clean;
+mod client;
+mod command;
+mod conversation;
+mod editor;
+mod events;
+mod failure;
+mod input;
+mod interrupt;
+mod models;
+mod once;
+mod parameters;
+mod quantity;
+mod quotes;
+mod save;
+mod screen;
+mod session;
+mod settings;
+mod status;
+mod waiting;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+pub use args::{AskArgs, CHAT_EXAMPLES, ChatArgs, RUN_EXAMPLES, RunArgs, ServerArgs};
+pub use clean::clean;
+pub use models::hub_name;
+pub use quantity::{bytes, seconds};
+pub use settings::Defaults;
+pub use status::StatusLine;
+
+use client::Client;
+use failure::Failure;
+use settings::Settings;
+
+/// `model-pool chat MODEL`.
+pub fn chat(args: &ChatArgs, defaults: &Defaults) -> ExitCode {
+    end(&with_client(&args.server, defaults, |runtime, client| {
+        session::run(runtime, client, args)
+    }))
+}
+
+/// `model-pool run MODEL [PROMPT]`. Without a prompt it is a conversation, if there is a terminal for one.
+pub fn run(args: &RunArgs, defaults: &Defaults) -> ExitCode {
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if args.prompt.is_empty() && is_terminal && !args.json {
+        return chat(&args.as_chat(), defaults);
+    }
+    end(&with_client(&args.server, defaults, |runtime, client| {
+        once::run(runtime, client, args)
+    }))
+}
+
+fn with_client(
+    args: &ServerArgs,
+    defaults: &Defaults,
+    work: impl FnOnce(&tokio::runtime::Runtime, &Client) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    // An error means that another part of this program has installed it already.
+    let _installed = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::Runtime)?;
+    let client = Client::new(Settings::find(args, defaults)?)?;
+    work(&runtime, &client)
+}
+
+fn end(outcome: &Result<(), Failure>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(text) = failure.explain() {
+                eprintln!("{text}");
+            }
+            ExitCode::from(failure.exit_status())
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The names of models: those of the hub in the forms that other programs write them, and how a model of the hub
+//! becomes one of the pool.
+
+use serde_json::Value;
+
+use super::ask::with_status;
+use super::client::Client;
+use super::failure::Failure;
+use super::screen::Screen;
+
+/// A model's name without the address of the hub before it: `hf.co/org/name:Q4_K_M` is `org/name:Q4_K_M`.
+pub fn hub_name(text: &str) -> String {
+    let text = text.trim();
+    let plain = text.strip_prefix("https://").unwrap_or(text);
+    let hubs = ["hf.co/", "huggingface.co/", "hf://"];
+    let plain = hubs.iter().find_map(|hub| plain.strip_prefix(hub));
+    plain.unwrap_or(text).trim_end_matches('/').to_owned()
+}
+
+fn may_be_of_the_hub(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('/').collect();
+    parts.len() == 2 && parts.iter().all(|part| !part.is_empty())
+}
+
+/// Sees that the pool has the model before anybody writes to it. A model of the hub is registered if there is an
+/// admin key for that; without one the pool decides when it is asked.
+pub async fn ensure(client: &Client, screen: &mut Screen, name: &str) -> Result<(), Failure> {
+    match with_status(screen, client.find(name)).await {
+        Err(failure) if failure.is_unknown_model() && may_be_of_the_hub(name) => {
+            match client.has_admin_key() {
+                true => register(client, screen, name, failure).await,
+                false => Ok(()),
+            }
+        }
+        found => found,
+    }
+}
+
+/// Registers a model of the hub that the pool does not know. Gives `unknown` if nobody here may do that.
+pub async fn register(
+    client: &Client,
+    screen: &mut Screen,
+    name: &str,
+    unknown: Failure,
+) -> Result<(), Failure> {
+    if !may_be_of_the_hub(name) || !client.has_admin_key() {
+        return Err(advised(unknown, name));
+    }
+    match with_status(screen, client.register(name)).await {
+        Ok(view) => {
+            screen.aside(&registered(name, &view));
+            Ok(())
+        }
+        // The key is not an administrator's.
+        Err(Failure::Refused(refusal)) if matches!(refusal.status, 401 | 403) => {
+            let is_off = refusal.code == "registration_off";
+            Err(match is_off {
+                true => Failure::Refused(refusal),
+                false => advised(unknown, name),
+            })
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What to do about an unknown model that the hub may have.
+pub fn advised(unknown: Failure, name: &str) -> Failure {
+    if !unknown.is_unknown_model() || !may_be_of_the_hub(name) {
+        return unknown;
+    }
+    unknown.advise(format!(
+        "If {name} is a model of the hub, an administrator registers it: `admin-client register {name}`, or run this with MODEL_POOL_ADMIN_KEY."
+    ))
+}
+
+fn registered(name: &str, view: &Value) -> String {
+    let engine = view["engine"].as_str().unwrap_or("the default");
+    let weights = &view["weights"];
+    let next = match (weights["from"].as_str(), weights["here"].as_bool()) {
+        (_, Some(true)) => "its weights are on the server already".to_owned(),
+        (Some(from), _) => {
+            format!("the server fetches its weights from {from} on the first request")
+        }
+        (None, _) => "it is loaded on the first request".to_owned(),
+    };
+    format!("Registered {name} (engine {engine}); {next}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_the_hub_before_a_name_is_left_out() {
+        for text in [
+            "org/name:Q4_K_M",
+            "hf.co/org/name:Q4_K_M",
+            "https://huggingface.co/org/name:Q4_K_M/",
+            "hf://org/name:Q4_K_M",
+        ] {
+            assert_eq!(hub_name(text), "org/name:Q4_K_M", "{text}");
+        }
+        assert_eq!(hub_name("tiny-chat"), "tiny-chat");
+        assert!(may_be_of_the_hub("org/name") && !may_be_of_the_hub("tiny-chat"));
+        assert!(!may_be_of_the_hub("a/b/c") && !may_be_of_the_hub("/b"));
+    }
+}

@@ -1,0 +1,99 @@
+//! `run` with a prompt: one answer on standard output.
+
+use std::io::{self, IsTerminal};
+
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::args::{AskArgs, RunArgs};
+use super::ask::{Manner, ask, with_status};
+use super::client::Client;
+use super::conversation::Conversation;
+use super::failure::Failure;
+use super::input;
+use super::interrupt::interrupted;
+use super::models::{advised, hub_name, register};
+use super::screen::Screen;
+
+pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), Failure> {
+    let name = hub_name(&args.model);
+    let mut conversation = Conversation::new(&name, args.ask.system.clone());
+    set(&mut conversation, &args.ask);
+    conversation.prompt(prompt(&args.prompt)?);
+    let mut screen = Screen::new();
+    let work = async {
+        match answer(client, args, &conversation, &mut screen).await {
+            Err(failure) if failure.is_unknown_model() => {
+                register(client, &mut screen, &name, failure).await?;
+                let again = answer(client, args, &conversation, &mut screen).await;
+                again.map_err(|failure| advised(failure, &name))
+            }
+            answered => answered,
+        }
+    };
+    let outcome = runtime.block_on(work);
+    if let (true, Err(Failure::Refused(refusal))) = (args.json, &outcome) {
+        screen.print(&format!("{}\n", refusal.body.trim_end()))?;
+    }
+    outcome
+}
+
+/// The parameters that options set.
+pub fn set(conversation: &mut Conversation, args: &AskArgs) {
+    if let Some(temperature) = args.temperature {
+        conversation.parameters.put("temperature", temperature);
+    }
+    if let Some(most) = args.max_tokens {
+        conversation.parameters.put("max_tokens", most);
+    }
+}
+
+/// Standard input, unless it is a terminal, then the words of the command line.
+fn prompt(words: &[String]) -> Result<String, Failure> {
+    let mut parts = Vec::new();
+    if !io::stdin().is_terminal() {
+        parts.push(input::all(&mut io::stdin().lock())?);
+    }
+    parts.extend(words.iter().cloned());
+    parts.retain(|part| !part.trim().is_empty());
+    match parts.is_empty() {
+        true => Err(Failure::Usage(
+            "there is no prompt; write it after the model's name, or on standard input".to_owned(),
+        )),
+        false => Ok(parts.join(" ")),
+    }
+}
+
+async fn answer(
+    client: &Client,
+    args: &RunArgs,
+    conversation: &Conversation,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
+    if args.json {
+        let body = conversation.request(false);
+        let work = with_status(screen, client.whole(&body));
+        let text = tokio::select! {
+            text = work => text?,
+            () = interrupted() => return Err(Failure::Interrupted),
+        };
+        if serde_json::from_str::<Value>(&text).is_err() {
+            return Err(Failure::NotThePool {
+                server: client.server().to_owned(),
+                status: 200,
+                excerpt: json!(text.chars().take(80).collect::<String>()).to_string(),
+            });
+        }
+        return screen.print(&format!("{}\n", text.trim_end()));
+    }
+    let manner = Manner {
+        is_streamed: !args.no_stream,
+        is_verbose: args.ask.verbose,
+    };
+    let body = conversation.request(true);
+    let answer = ask(client, &body, screen, manner, interrupted()).await?;
+    match answer.is_interrupted {
+        true => Err(Failure::Interrupted),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,224 @@
+//! The parameters of a request that `/set` changes: their names, the names that other programs give them, and their
+//! form. Their ranges are checked by the server.
+
+use serde_json::{Map, Value, json};
+
+/// What a value has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Number,
+    Whole,
+    Texts,
+    Word,
+}
+
+struct Known {
+    name: &'static str,
+    /// Names in other programs.
+    others: &'static [&'static str],
+    form: Form,
+    about: &'static str,
+}
+
+const fn known(
+    name: &'static str,
+    others: &'static [&'static str],
+    form: Form,
+    about: &'static str,
+) -> Known {
+    Known {
+        name,
+        others,
+        form,
+        about,
+    }
+}
+
+const KNOWN: &[Known] = &[
+    known(
+        "temperature",
+        &["temp"],
+        Form::Number,
+        "how much chance there is in the answer; 0 is least",
+    ),
+    known(
+        "top_p",
+        &[],
+        Form::Number,
+        "only tokens that together have this probability",
+    ),
+    known(
+        "top_k",
+        &[],
+        Form::Whole,
+        "only so many of the most probable tokens",
+    ),
+    known(
+        "min_p",
+        &[],
+        Form::Number,
+        "only tokens with this share of the best one's probability",
+    ),
+    known(
+        "max_tokens",
+        &["num_predict", "max_completion_tokens"],
+        Form::Whole,
+        "the longest answer",
+    ),
+    known(
+        "seed",
+        &[],
+        Form::Whole,
+        "the same seed gives the same chance",
+    ),
+    known("stop", &[], Form::Texts, "texts that end the answer"),
+    known(
+        "frequency_penalty",
+        &[],
+        Form::Number,
+        "against frequent tokens",
+    ),
+    known(
+        "presence_penalty",
+        &[],
+        Form::Number,
+        "against tokens that are there already",
+    ),
+    known(
+        "repetition_penalty",
+        &["repeat_penalty"],
+        Form::Number,
+        "against repetition; 1 is none",
+    ),
+    known(
+        "reasoning_effort",
+        &[],
+        Form::Word,
+        "how long a model reasons: low, medium, high",
+    ),
+];
+
+/// The parameters that were set, as they are in a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parameters(Map<String, Value>);
+
+impl Parameters {
+    /// Sets a parameter from its text; `none` removes it. Gives the name that requests use.
+    ///
+    /// # Errors
+    /// For an unknown name, with the nearest one, and for a value of another form.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<&'static str, String> {
+        let lower = name.to_lowercase();
+        let is_it = |it: &&Known| it.name == lower || it.others.contains(&lower.as_str());
+        let Some(known) = KNOWN.iter().find(is_it) else {
+            return Err(unknown(&lower));
+        };
+        let value = value.trim();
+        if value == "none" {
+            self.0.remove(known.name);
+            return Ok(known.name);
+        }
+        let wrong = |wanted: &str| Err(format!("{} is {wanted}, or none", known.name));
+        let value = match known.form {
+            Form::Number => match value.parse::<f64>() {
+                Ok(number) if number.is_finite() => json!(number),
+                _ => return wrong("a number such as 0.7"),
+            },
+            Form::Whole => match value.parse::<i64>() {
+                Ok(number) => json!(number),
+                Err(_) => return wrong("a whole number such as 200"),
+            },
+            Form::Texts if value.is_empty() => return wrong("a text"),
+            // A list in JSON, or one text.
+            Form::Texts => match serde_json::from_str::<Vec<String>>(value) {
+                Ok(texts) => json!(texts),
+                Err(_) => json!([value.trim_matches('"')]),
+            },
+            Form::Word if value.is_empty() => return wrong("a word"),
+            Form::Word => json!(value),
+        };
+        self.0.insert(known.name.to_owned(), value);
+        Ok(known.name)
+    }
+
+    pub fn put(&mut self, name: &str, value: impl Into<Value>) {
+        self.0.insert(name.to_owned(), value.into());
+    }
+
+    pub fn as_map(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// All names, with what is set.
+    pub fn describe(&self) -> String {
+        let widest = KNOWN.iter().map(|it| it.name.len()).max().unwrap_or(0);
+        let line = |it: &Known| {
+            let now = self.0.get(it.name).map_or("-".to_owned(), Value::to_string);
+            format!("  {:widest$}  {now:<6}  {}", it.name, it.about)
+        };
+        let lines: Vec<String> = KNOWN.iter().map(line).collect();
+        lines.join("\n")
+    }
+}
+
+fn unknown(name: &str) -> String {
+    if name == "num_ctx" {
+        return "the context of a model is not set for one request; it is max_total_tokens in the model's file".to_owned();
+    }
+    let names: Vec<&str> = KNOWN.iter().map(|it| it.name).collect();
+    match nearest(name, names.iter().copied()) {
+        Some(near) => format!("there is no parameter {name}; did you mean {near}?"),
+        None => format!(
+            "there is no parameter {name}; there are {}",
+            names.join(", ")
+        ),
+    }
+}
+
+/// The name that was probably meant.
+pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = |known: &'a str| (strsim::normalized_damerau_levenshtein(name, known), known);
+    let best = names
+        .map(alike)
+        .max_by(|one, other| one.0.total_cmp(&other.0));
+    best.filter(|(score, _)| *score >= 0.6)
+        .map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_the_form_of_the_request() {
+        let mut parameters = Parameters::default();
+        for (name, value) in [
+            ("temperature", "0.2"),
+            ("num_predict", "200"),
+            ("stop", "END"),
+            ("reasoning_effort", "low"),
+        ] {
+            parameters.set(name, value).expect(name);
+        }
+        let expected = json!({"temperature": 0.2, "max_tokens": 200, "stop": ["END"], "reasoning_effort": "low"});
+        assert_eq!(Value::Object(parameters.as_map().clone()), expected);
+        parameters.set("stop", r#"["a", "b"]"#).expect("a list");
+        assert_eq!(parameters.as_map()["stop"], json!(["a", "b"]));
+        parameters.set("Temperature", "none").expect("removed");
+        assert!(!parameters.as_map().contains_key("temperature"));
+    }
+
+    #[test]
+    fn a_wrong_name_has_a_nearest_one_and_a_wrong_value_an_example() {
+        let mut parameters = Parameters::default();
+        let mut refused = |name: &str, value: &str| parameters.set(name, value).expect_err(name);
+        assert!(refused("temprature", "1").contains("did you mean temperature?"));
+        assert!(refused("mood", "1").contains("top_p"));
+        assert!(refused("num_ctx", "4096").contains("max_total_tokens"));
+        for value in ["hot", "", "NaN", "inf"] {
+            assert!(refused("temperature", value).contains("0.7"), "{value}");
+        }
+        assert!(refused("seed", "1.5").contains("whole"));
+        assert_eq!(parameters, Parameters::default());
+    }
+}

@@ -1,0 +1,66 @@
+//! Texts of several lines between `"""`. Pure.
+
+use super::command::is_command;
+
+pub const QUOTES: &str = "\"\"\"";
+
+/// The text before `"""` and the text after it, if the line begins a text of several lines: at its beginning, or
+/// anywhere in a command.
+pub fn opens(line: &str) -> Option<(&str, &str)> {
+    match is_command(line) {
+        true => line.split_once(QUOTES),
+        false => Some(("", line.trim_start().strip_prefix(QUOTES)?)),
+    }
+}
+
+/// Removes the `"""` at the end, if it is there.
+pub fn closes(text: &mut String) -> bool {
+    let Some(inner) = text.trim_end().strip_suffix(QUOTES) else {
+        return false;
+    };
+    let length = inner.len();
+    text.truncate(length);
+    true
+}
+
+/// Whether more lines belong to the text.
+pub fn is_open(text: &str) -> bool {
+    opens(text).is_some_and(|(_, inner)| !closes(&mut inner.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_quotes_open_and_close_a_text() {
+        assert_eq!(opens("  \"\"\"a"), Some(("", "a")));
+        assert_eq!(opens("say \"\"\"a"), None);
+        assert_eq!(opens("/system \"\"\"a"), Some(("/system ", "a")));
+        for (text, inner) in [
+            ("a\"\"\" ", Some("a")),
+            ("\"\"\"", Some("")),
+            ("a", None),
+            ("a\"\"\"b", None),
+        ] {
+            let mut text = text.to_owned();
+            assert_eq!(closes(&mut text).then_some(text.as_str()), inner);
+        }
+    }
+
+    #[test]
+    fn a_text_is_open_until_its_end() {
+        for open in ["\"\"\"", "\"\"\"a\nb", "/system \"\"\"a"] {
+            assert!(is_open(open), "{open}");
+        }
+        for whole in [
+            "a",
+            "\"\"\"\"\"\"",
+            "\"\"\"a\nb\"\"\"",
+            "/system a",
+            "/etc/x \"\"\"",
+        ] {
+            assert!(!is_open(whole), "{whole}");
+        }
+    }
+}

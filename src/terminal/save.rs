@@ -1,0 +1,102 @@
+//! Writes a conversation to a file: as the JSON of a request, or as Markdown.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::conversation::Conversation;
+
+/// Writes the file. One that is there already is replaced only if `replaces`.
+///
+/// # Errors
+/// Why the file cannot be written, and what to do.
+pub fn save(conversation: &Conversation, path: &Path, replaces: bool) -> Result<PathBuf, String> {
+    let path = with_home(path);
+    let is_json = path.extension().is_some_and(|it| it == "json");
+    let text = match is_json {
+        true => {
+            let request = conversation.request(false);
+            serde_json::to_string_pretty(&request).map_err(|error| error.to_string())? + "\n"
+        }
+        false => markdown(conversation),
+    };
+    let mut options = OpenOptions::new();
+    match replaces {
+        true => options.write(true).create(true).truncate(true),
+        false => options.write(true).create_new(true),
+    };
+    let written = options
+        .open(&path)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    match written {
+        Ok(()) => Ok(path),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(format!(
+            "{} is there already; choose another name, or remove it",
+            path.display()
+        )),
+        Err(error) => Err(format!("cannot write {}: {error}", path.display())),
+    }
+}
+
+/// `~/` is the home folder, as in a shell.
+fn with_home(path: &Path) -> PathBuf {
+    match (path.strip_prefix("~"), std::env::var_os("HOME")) {
+        (Ok(rest), Some(home)) => Path::new(&home).join(rest),
+        _ => path.to_owned(),
+    }
+}
+
+fn markdown(conversation: &Conversation) -> String {
+    let mut text = format!("# Conversation with {}\n", conversation.model);
+    if let Some(system) = &conversation.system {
+        text.push_str(&format!("\n## system\n\n{system}\n"));
+    }
+    for message in conversation.messages() {
+        let body = message.text.trim_end();
+        text.push_str(&format!("\n## {}\n\n{body}\n", message.role.name()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conversation() -> Conversation {
+        let mut it = Conversation::new("tiny", Some("Be short.".to_owned()));
+        it.prompt("Hello".to_owned());
+        it.answered("Hi\x1b[0m");
+        it
+    }
+
+    #[test]
+    fn json_is_a_request_and_everything_else_is_markdown() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("c.json");
+        save(&conversation(), &path, false).expect("written");
+        let text = std::fs::read_to_string(&path).expect("read");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(json, conversation().request(false));
+        let path = folder.path().join("c.md");
+        save(&conversation(), &path, false).expect("written");
+        let text = std::fs::read_to_string(&path).expect("read");
+        assert_eq!(
+            text,
+            "# Conversation with tiny\n\n## system\n\nBe short.\n\n## user\n\nHello\n\n## assistant\n\nHi\x1b[0m\n"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_kept_unless_it_is_our_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kept.md");
+        std::fs::write(&path, "mine").expect("written");
+        let refused = save(&conversation(), &path, false).expect_err("it is there");
+        assert!(refused.contains("kept.md is there already"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), "mine");
+        save(&conversation(), &path, true).expect("replaced");
+        let missing = folder.path().join("no/such/c.md");
+        let refused = save(&conversation(), &missing, false).expect_err("no folder");
+        assert!(refused.contains("no/such/c.md"), "{refused}");
+    }
+}

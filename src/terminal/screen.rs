@@ -1,0 +1,150 @@
+//! Where a conversation is shown: answers on standard output, everything else on standard error. Control characters of
+//! a model or a server reach neither.
+
+use std::io::{self, IsTerminal, Write};
+
+use super::clean::clean;
+use super::failure::Failure;
+use super::status::{StatusLine, is_dumb};
+
+const FAINT: &str = "\x1b[2m";
+const PLAIN: &str = "\x1b[0m";
+
+#[derive(Debug)]
+pub struct Screen {
+    status: StatusLine,
+    /// Standard output is a terminal.
+    is_terminal: bool,
+    /// It may be dimmed.
+    is_coloured: bool,
+    /// Notes may be dimmed.
+    has_coloured_notes: bool,
+    is_reasoning: bool,
+    /// Reasoning was shown and no text yet.
+    is_after_reasoning: bool,
+    is_line_open: bool,
+}
+
+impl Screen {
+    pub fn new() -> Screen {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty()) || is_dumb();
+        let is_terminal = io::stdout().is_terminal();
+        Screen {
+            status: StatusLine::of_stderr(),
+            is_terminal,
+            is_coloured: is_terminal && !plain,
+            has_coloured_notes: io::stderr().is_terminal() && !plain,
+            is_reasoning: false,
+            is_after_reasoning: false,
+            is_line_open: false,
+        }
+    }
+
+    /// A part of the answer.
+    pub fn text(&mut self, text: &str) -> Result<(), Failure> {
+        if self.is_reasoning && !text.is_empty() {
+            self.end_reasoning()?;
+        }
+        let text = match self.is_after_reasoning {
+            true => text.trim_start_matches(['\n', '\r']),
+            false => text,
+        };
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.is_after_reasoning = false;
+        self.write(&clean(text))
+    }
+
+    /// A part of the reasoning before the answer; it is for people at a terminal alone.
+    pub fn reasoning(&mut self, text: &str) -> Result<(), Failure> {
+        if !self.is_terminal || text.is_empty() {
+            return Ok(());
+        }
+        if !self.is_reasoning {
+            self.is_reasoning = true;
+            let begin = if self.is_coloured {
+                FAINT
+            } else {
+                "Thinking…\n"
+            };
+            self.write(begin)?;
+        }
+        self.write(&clean(text))
+    }
+
+    fn end_reasoning(&mut self) -> Result<(), Failure> {
+        self.is_reasoning = false;
+        self.is_after_reasoning = true;
+        match self.is_coloured {
+            true => self.write(&format!("{PLAIN}\n\n")),
+            false => self.write("\n…done thinking.\n\n"),
+        }
+    }
+
+    /// Ends the line and all dimming, whatever was shown last.
+    pub fn end_answer(&mut self) -> Result<(), Failure> {
+        self.status.erase();
+        if std::mem::take(&mut self.is_reasoning) && self.is_coloured {
+            self.write(PLAIN)?;
+        }
+        self.is_after_reasoning = false;
+        match self.is_line_open {
+            true => self.write("\n"),
+            false => Ok(()),
+        }
+    }
+
+    /// Text that is no part of a conversation, as it is.
+    pub fn print(&mut self, text: &str) -> Result<(), Failure> {
+        self.status.erase();
+        self.write(text)
+    }
+
+    /// A message beside the answers.
+    pub fn note(&mut self, text: &str) {
+        self.status.erase();
+        let mut err = io::stderr().lock();
+        let _closed = writeln!(err, "{}", clean(text));
+    }
+
+    /// A message of less weight.
+    pub fn aside(&mut self, text: &str) {
+        self.status.erase();
+        let mut err = io::stderr().lock();
+        let _closed = match self.has_coloured_notes {
+            true => writeln!(err, "{FAINT}{}{PLAIN}", clean(text)),
+            false => writeln!(err, "{}", clean(text)),
+        };
+    }
+
+    pub fn status(&mut self, text: &str) {
+        // It would be in the middle of the answer.
+        if !(self.is_line_open && self.is_terminal) {
+            self.status.show(text);
+        }
+    }
+
+    pub fn erase_status(&mut self) {
+        self.status.erase();
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
+        self.status.erase();
+        let mut out = io::stdout().lock();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        written.map_err(Failure::Output)?;
+        if let Some(last) = text.trim_end_matches(PLAIN).chars().last() {
+            self.is_line_open = last != '\n';
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.is_reasoning && self.is_coloured {
+            let _closed = self.write(PLAIN);
+        }
+    }
+}

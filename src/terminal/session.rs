@@ -1,0 +1,225 @@
+//! `chat`: reads prompts and commands until the end, and keeps the conversation. At a terminal a failure is shown and
+//! the conversation goes on; in a script it ends with it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use tokio::runtime::Runtime;
+
+use super::args::ChatArgs;
+use super::ask::{Manner, ask, with_status};
+use super::client::Client;
+use super::command::{self, Command, HELP};
+use super::conversation::Conversation;
+use super::failure::Failure;
+use super::input::{Input, Message};
+use super::interrupt::interrupted;
+use super::models;
+use super::once::set;
+use super::save::save;
+use super::screen::Screen;
+
+struct Session<'a> {
+    runtime: &'a Runtime,
+    client: &'a Client,
+    screen: Screen,
+    conversation: Conversation,
+    is_verbose: bool,
+    is_interactive: bool,
+    /// Files of this conversation; it may write them again.
+    saved: BTreeSet<PathBuf>,
+}
+
+pub fn run(runtime: &Runtime, client: &Client, args: &ChatArgs) -> Result<(), Failure> {
+    let name = models::hub_name(&args.model);
+    let mut input = Input::open(!args.no_history);
+    let mut conversation = Conversation::new(&name, args.ask.system.clone());
+    set(&mut conversation, &args.ask);
+    let mut session = Session {
+        runtime,
+        client,
+        screen: Screen::new(),
+        conversation,
+        is_verbose: args.ask.verbose,
+        is_interactive: input.is_interactive(),
+        saved: BTreeSet::new(),
+    };
+    session.ensure(&name)?;
+    if session.is_interactive {
+        session.screen.aside(&format!(
+            "{name} at {}. /help lists the commands; Ctrl-D ends.",
+            client.server()
+        ));
+    }
+    loop {
+        let done = match input.message()? {
+            Message::End => return Ok(()),
+            Message::Interrupted => {
+                session
+                    .screen
+                    .aside("Ctrl-D or /exit ends the conversation.");
+                Ok(false)
+            }
+            Message::Nothing => Ok(false),
+            Message::Prompt(text) => {
+                session.conversation.prompt(text);
+                session.ask().map(|()| false)
+            }
+            Message::Command(line) => session.command(&line),
+        };
+        match done {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            // Without an output or a terminal there is nothing to go on with.
+            Err(failure @ Failure::Output(_)) => return Err(failure),
+            Err(failure) if !session.is_interactive => return Err(failure),
+            Err(failure) => {
+                if let Some(text) = failure.explain() {
+                    session.screen.note(&text);
+                }
+            }
+        }
+    }
+}
+
+impl Session<'_> {
+    /// Sees that the pool has the model. Ctrl-C ends the look-up.
+    fn ensure(&mut self, name: &str) -> Result<(), Failure> {
+        let work = models::ensure(self.client, &mut self.screen, name);
+        let stop = stop(self.is_interactive);
+        self.runtime.block_on(async {
+            tokio::select! {
+                found = work => found,
+                () = stop => Err(Failure::Interrupted),
+            }
+        })
+    }
+
+    /// Asks for the answer to the prompt that has none.
+    fn ask(&mut self) -> Result<(), Failure> {
+        let body = self.conversation.request(true);
+        let manner = Manner {
+            is_streamed: true,
+            is_verbose: self.is_verbose,
+        };
+        let stop = stop(self.is_interactive);
+        let asking = ask(self.client, &body, &mut self.screen, manner, stop);
+        let answer = self.runtime.block_on(asking);
+        let answer =
+            answer.map_err(|failure| models::advised(failure, &self.conversation.model))?;
+        self.conversation.answered(&answer.text);
+        if answer.is_interrupted {
+            self.screen.aside("Stopped. /retry asks again.");
+        } else if answer.text.is_empty() {
+            self.screen.aside("The answer is empty. /retry asks again.");
+        }
+        Ok(())
+    }
+
+    /// Carries a command out. `true`: it ends the conversation.
+    fn command(&mut self, line: &str) -> Result<bool, Failure> {
+        let command = command::parse(line).map_err(Failure::Usage)?;
+        match command {
+            Command::Exit => return Ok(true),
+            Command::Help => self.screen.note(HELP),
+            Command::System(None) => {
+                let text = self.conversation.system.clone();
+                let text = text.unwrap_or_else(|| "There are no instructions.".to_owned());
+                self.screen.note(&text);
+            }
+            Command::System(Some(text)) => {
+                let is_none = text.is_empty();
+                self.conversation.system = (!is_none).then_some(text);
+                self.screen.aside(match is_none {
+                    true => "The instructions are removed.",
+                    false => "The instructions are set.",
+                });
+            }
+            Command::Model(None) => self.list()?,
+            Command::Model(Some(name)) => {
+                let name = models::hub_name(&name);
+                self.ensure(&name)?;
+                self.screen.aside(&format!("Going on with {name}."));
+                self.conversation.model = name;
+            }
+            Command::Settings => {
+                let text = self.conversation.parameters.describe();
+                self.screen.note(&text);
+            }
+            Command::Set { name, value } => {
+                let set = self.conversation.parameters.set(&name, &value);
+                let name = set.map_err(Failure::Usage)?;
+                let now = self.conversation.parameters.as_map().get(name);
+                let now = now.map_or("the server's default".to_owned(), ToString::to_string);
+                self.screen.aside(&format!("{name} is {now}."));
+            }
+            Command::Verbose(is_verbose) => {
+                self.is_verbose = is_verbose;
+                self.screen.aside(match is_verbose {
+                    true => "Times are shown after each answer.",
+                    false => "Times are not shown.",
+                });
+            }
+            Command::Retry if self.conversation.retry() => self.ask()?,
+            Command::Retry => {
+                return Err(Failure::Usage("there is no prompt to ask again".to_owned()));
+            }
+            Command::Clear => {
+                self.conversation.clear();
+                self.screen.aside("The messages are forgotten.");
+            }
+            Command::Save(path) => {
+                let replaces = self.saved.contains(&path);
+                let written = save(&self.conversation, &path, replaces).map_err(Failure::Usage)?;
+                self.screen
+                    .aside(&format!("Saved to {}.", written.display()));
+                self.saved.insert(path);
+            }
+            Command::Show => self.show(),
+        }
+        Ok(false)
+    }
+
+    fn list(&mut self) -> Result<(), Failure> {
+        let work = with_status(&mut self.screen, self.client.models());
+        let stop = stop(self.is_interactive);
+        let names = self.runtime.block_on(async {
+            tokio::select! {
+                names = work => names,
+                () = stop => Err(Failure::Interrupted),
+            }
+        })?;
+        let current = &self.conversation.model;
+        let mark = |name: &String| if name == current { "*" } else { " " };
+        let lines: Vec<String> = names
+            .iter()
+            .map(|name| format!("{} {name}", mark(name)))
+            .collect();
+        self.screen.note(&match lines.is_empty() {
+            true => "The pool has no model that you may use.".to_owned(),
+            false => lines.join("\n"),
+        });
+        Ok(())
+    }
+
+    fn show(&mut self) {
+        let it = &self.conversation;
+        let system = it.system.as_deref().unwrap_or("none");
+        let prompts = it.messages().len() / 2;
+        let text = format!(
+            "model         {}\nserver        {}\nprompts       {prompts}\ninstructions  {system}\n{}",
+            it.model,
+            self.client.server(),
+            it.parameters.describe()
+        );
+        self.screen.note(&text);
+    }
+}
+
+/// Ends with Ctrl-C at a terminal. In a script the signal ends the program, as it does everywhere.
+async fn stop(is_interactive: bool) {
+    match is_interactive {
+        true => interrupted().await,
+        false => std::future::pending().await,
+    }
+}

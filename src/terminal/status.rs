@@ -1,0 +1,82 @@
+//! One line on standard error that changes in place and is erased: what a wait or a download is doing. Without a
+//! terminal there is no such line.
+
+use std::io::{self, IsTerminal, Write};
+
+#[derive(Debug)]
+pub struct StatusLine {
+    is_enabled: bool,
+    is_shown: bool,
+}
+
+impl StatusLine {
+    pub fn of_stderr() -> StatusLine {
+        StatusLine {
+            is_enabled: io::stderr().is_terminal() && !is_dumb(),
+            is_shown: false,
+        }
+    }
+
+    pub fn is_enabled(&self) -> bool {
+        self.is_enabled
+    }
+
+    /// Replaces the line. What is wider than the terminal is cut, because a second line could not be erased.
+    pub fn show(&mut self, text: &str) {
+        if !self.is_enabled {
+            return;
+        }
+        let text = cut(text, columns().saturating_sub(1));
+        let mut err = io::stderr().lock();
+        let _closed = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
+        self.is_shown = true;
+    }
+
+    pub fn erase(&mut self) {
+        if !std::mem::take(&mut self.is_shown) {
+            return;
+        }
+        let mut err = io::stderr().lock();
+        let _closed = write!(err, "\r\x1b[K").and_then(|()| err.flush());
+    }
+}
+
+impl Drop for StatusLine {
+    fn drop(&mut self) {
+        self.erase();
+    }
+}
+
+/// A terminal that carries out no escape sequences.
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.chars().count() <= most {
+        true => text.to_owned(),
+        false => {
+            let kept = text.chars().take(most.saturating_sub(1));
+            kept.chain(['…']).collect()
+        }
+    }
+}
+
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());
+    let columns = size.ok().map(|size| usize::from(size.ws_col));
+    columns.filter(|columns| *columns > 0).unwrap_or(80)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_cut_to_the_width_with_a_mark() {
+        assert_eq!(cut("loading 40 %", 12), "loading 40 %");
+        assert_eq!(cut("loading 40 %", 8), "loading…");
+        assert_eq!(cut("ä中🙂", 2), "ä…");
+        assert_eq!(cut("x", 0), "…");
+    }
+}

@@ -1,0 +1,268 @@
+//! Hints that a server may disregard: none is refused, each is carried out or named; nonsense is refused with what is allowed.
+//! The table in docs/clients.md is held to what happens here.
+
+use serde_json::{Value, json};
+use support::whole::Pool;
+
+use super::{CHAT, MESSAGES, RESPONSES, ask, chat, message, named, pool, response};
+
+/// A hint, and what becomes of it with an engine of which nothing is known: named so, or carried out.
+const CASES: &[(&str, &str, &str, &str)] = &[
+    (CHAT, "store", "true", ""),
+    (CHAT, "metadata", r#"{"a":"b"}"#, ""),
+    (CHAT, "reasoning_effort", r#""high""#, ""),
+    (CHAT, "verbosity", r#""low""#, ""),
+    (CHAT, "prompt_cache_key", r#""k""#, ""),
+    (CHAT, "service_tier", r#""flex""#, ""),
+    (CHAT, "safety_identifier", r#""s""#, ""),
+    (CHAT, "parallel_tool_calls", "true", ""),
+    (
+        CHAT,
+        "thinking",
+        r#"{"type":"enabled","budget_tokens":1024}"#,
+        "thinking, thinking.budget_tokens",
+    ),
+    (CHAT, "reasoning", r#"{"effort":"low"}"#, ""),
+    (CHAT, "enable_thinking", "false", "enable_thinking"),
+    (
+        RESPONSES,
+        "include",
+        r#"["reasoning.encrypted_content"]"#,
+        "",
+    ),
+    (
+        RESPONSES,
+        "include",
+        r#"["web_search_call.action.sources"]"#,
+        "include.web_search_call.action.sources",
+    ),
+    (
+        RESPONSES,
+        "reasoning",
+        r#"{"effort":"high","summary":"auto"}"#,
+        "",
+    ),
+    (
+        RESPONSES,
+        "client_metadata",
+        r#"{"a":"b"}"#,
+        "client_metadata",
+    ),
+    (RESPONSES, "text", r#"{"verbosity":"low"}"#, ""),
+    (RESPONSES, "prompt_cache_key", r#""k""#, ""),
+    (RESPONSES, "truncation", r#""auto""#, "truncation"),
+    (RESPONSES, "service_tier", r#""flex""#, ""),
+    (RESPONSES, "safety_identifier", r#""s""#, ""),
+    (RESPONSES, "store", "true", "store"),
+    (RESPONSES, "metadata", r#"{"a":"b"}"#, ""),
+    (RESPONSES, "parallel_tool_calls", "true", ""),
+    (RESPONSES, "max_tool_calls", "3", "max_tool_calls"),
+    (
+        RESPONSES,
+        "context_management",
+        r#"[{"type":"compaction"}]"#,
+        "context_management",
+    ),
+    (
+        RESPONSES,
+        "tools",
+        r#"[{"type":"web_search"}]"#,
+        "tools.web_search",
+    ),
+    (
+        MESSAGES,
+        "thinking",
+        r#"{"type":"enabled","budget_tokens":1024}"#,
+        "thinking.budget_tokens, thinking",
+    ),
+    (MESSAGES, "thinking", r#"{"type":"adaptive"}"#, "thinking"),
+    (MESSAGES, "thinking", r#"{"type":"disabled"}"#, "thinking"),
+    (
+        MESSAGES,
+        "context_management",
+        r#"{"edits":[]}"#,
+        "context_management",
+    ),
+    (MESSAGES, "output_config", r#"{"effort":"high"}"#, ""),
+    (MESSAGES, "metadata", r#"{"user_id":"u"}"#, ""),
+    (MESSAGES, "service_tier", r#""auto""#, ""),
+    (
+        MESSAGES,
+        "cache_control",
+        r#"{"type":"ephemeral"}"#,
+        "cache_control",
+    ),
+    (
+        MESSAGES,
+        "tools",
+        r#"[{"type":"web_search_20250305","name":"web_search"}]"#,
+        "tools.web_search",
+    ),
+    (
+        MESSAGES,
+        "mcp_servers",
+        r#"[{"type":"url","url":"http://x"}]"#,
+        "mcp_servers",
+    ),
+];
+
+fn body(path: &str, more: &Value) -> Value {
+    match path {
+        CHAT => chat(more),
+        MESSAGES => message(more),
+        _ => response(more),
+    }
+}
+
+fn sorted(names: &str) -> Vec<&str> {
+    let mut names: Vec<&str> = names.split(", ").filter(|it| !it.is_empty()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn every_hint_is_carried_out_or_named_and_none_is_refused() {
+    let pool = pool(&[]);
+    for (path, field, value, names) in CASES {
+        let value: Value = serde_json::from_str(value).unwrap();
+        // A stub takes whatever it is sent, as an engine of which nothing is known.
+        let (status, answer, ignored) = ask(&pool, path, &body(path, &json!({*field: value})));
+        assert_eq!(status, 200, "{path} {field}: {answer}");
+        assert_eq!(sorted(&ignored), sorted(names), "{path} {field}");
+    }
+}
+
+#[test]
+fn the_documents_table_names_every_hint() {
+    let page = std::fs::read_to_string(support::root().join("docs/clients.md")).unwrap();
+    for (path, field, _, _) in CASES {
+        let row = page.lines().find(|line| {
+            line.starts_with('|') && line.contains(&format!("`{field}`")) && line.contains(path)
+        });
+        assert!(
+            row.is_some(),
+            "docs/clients.md has no row for {field} of {path}"
+        );
+    }
+}
+
+#[test]
+fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
+    let pool = pool(&[]);
+    for (path, more, field, allowed) in [
+        (CHAT, json!({"store": "yes"}), "store", "true or false"),
+        (CHAT, json!({"metadata": []}), "metadata", "an object"),
+        (
+            CHAT,
+            json!({"verbosity": "x"}),
+            "verbosity",
+            "low, medium, high",
+        ),
+        (
+            CHAT,
+            json!({"prompt_cache_key": 3}),
+            "prompt_cache_key",
+            "a string",
+        ),
+        (
+            CHAT,
+            json!({"thinking": {"type": "enabled", "budget_tokens": -1}}),
+            "thinking.budget_tokens",
+            "from 1",
+        ),
+        (
+            RESPONSES,
+            json!({"reasoning": {"effort": "x"}}),
+            "reasoning.effort",
+            "minimal",
+        ),
+        (
+            RESPONSES,
+            json!({"include": ["all"]}),
+            "include",
+            "reasoning.encrypted_content",
+        ),
+        (
+            RESPONSES,
+            json!({"truncation": 3}),
+            "truncation",
+            "auto, disabled",
+        ),
+        (
+            RESPONSES,
+            json!({"text": {"verbosity": "x"}}),
+            "text.verbosity",
+            "low",
+        ),
+        (
+            MESSAGES,
+            json!({"thinking": {"type": "enabled", "budget_tokens": -1}}),
+            "thinking.budget_tokens",
+            "from 1",
+        ),
+        (
+            MESSAGES,
+            json!({"output_config": {"effort": "x"}}),
+            "output_config.effort",
+            "high",
+        ),
+        (
+            MESSAGES,
+            json!({"service_tier": "x"}),
+            "service_tier",
+            "standard_only",
+        ),
+        (
+            CHAT,
+            json!({"stream_options": {"include_usage": true}}),
+            "stream_options",
+            "`stream`",
+        ),
+        (
+            RESPONSES,
+            json!({"previous_response_id": "resp_1"}),
+            "previous_response_id",
+            "whole conversation",
+        ),
+        (
+            RESPONSES,
+            json!({"input": [{"type": "item_reference", "id": "x"}]}),
+            "input[0].type",
+            "the item itself",
+        ),
+        (
+            RESPONSES,
+            json!({"background": true}),
+            "background",
+            "stream",
+        ),
+        (RESPONSES, json!({"stop": ["x"]}), "stop", "unknown field"),
+        (
+            MESSAGES,
+            json!({"frequency_penalty": 1}),
+            "frequency_penalty",
+            "unknown field",
+        ),
+    ] {
+        let (status, answer, _) = ask(&pool, path, &body(path, &more));
+        assert_eq!(status, 400, "{path} {more}: {answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(
+            message.contains(field) && message.contains(allowed),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_model_whose_file_says_so_drops_unknown_fields_of_every_api() {
+    let pool = Pool::with_models(&[named("writer", &[], ", unknown_fields: drop")], "");
+    for (path, field) in [
+        (CHAT, "colour"),
+        (RESPONSES, "stop"),
+        (MESSAGES, "frequency_penalty"),
+    ] {
+        let (status, answer, ignored) = ask(&pool, path, &body(path, &json!({field: "red"})));
+        assert_eq!((status, ignored.as_str()), (200, field), "{answer}");
+    }
+}

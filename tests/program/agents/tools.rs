@@ -1,0 +1,135 @@
+//! Tools that are no functions: custom ones by their own form in each API, and those of namespaces by their own names.
+
+use serde_json::{Value, json};
+
+use super::{CHAT, RESPONSES, ask, chat, echoed, pool, response, stream};
+
+const PATCH: &str = r#"{"input": "*** Begin Patch\n+é\n*** End Patch\n"}"#;
+const TEXT: &str = "*** Begin Patch\n+é\n*** End Patch\n";
+
+fn custom() -> Value {
+    let grammar = "start: \"*** Begin Patch\" LF line+ \"*** End Patch\" LF\nline: \"+\" /.*/ LF\n%import common.LF";
+    json!([{"type": "custom", "name": "apply_patch", "description": "Edits files.",
+        "format": {"type": "grammar", "syntax": "lark", "definition": grammar}}])
+}
+
+#[test]
+fn a_response_calls_a_custom_tool_and_goes_on_with_its_output() {
+    let one = pool(&["--arguments", PATCH]);
+    let tools = json!({"tools": custom()});
+    let (status, answer, ignored) = ask(&one, RESPONSES, &response(&tools));
+    assert_eq!((status, ignored.as_str()), (200, ""), "{answer}");
+    let call = &answer["output"][0];
+    assert_eq!(
+        (&call["type"], &call["name"], &call["input"]),
+        (
+            &json!("custom_tool_call"),
+            &json!("apply_patch"),
+            &json!(TEXT)
+        )
+    );
+    assert_eq!(answer["tools"], custom());
+    let (_, events, _) = stream(&one, RESPONSES, &response(&tools));
+    let deltas = events
+        .iter()
+        .filter(|it| it["type"] == "response.custom_tool_call_input.delta");
+    let input: String = deltas.filter_map(|it| it["delta"].as_str()).collect();
+    assert_eq!(input, TEXT);
+    let done = events
+        .iter()
+        .find(|it| it["type"] == "response.custom_tool_call_input.done");
+    assert_eq!(done.unwrap()["input"], TEXT);
+    let input = json!([{"role": "user", "content": "Edit."}, call,
+        {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "Done!"}]);
+    let body = response(&json!({"tools": custom(), "input": input}));
+    let (status, answer, _) = ask(&one, RESPONSES, &body);
+    assert_eq!(
+        (status, &answer["output"][0]["type"]),
+        (200, &json!("message")),
+        "{answer}"
+    );
+    let echo = pool(&["--echo"]);
+    let (_, answer, _) = ask(&echo, RESPONSES, &body);
+    let got = echoed(&answer);
+    let sent: Value = serde_json::from_str(
+        got["messages"][1]["tool_calls"][0]["function"]["arguments"]
+            .as_str()
+            .unwrap(),
+    )
+    .unwrap();
+    assert_eq!(sent, json!({"input": TEXT}));
+    assert_eq!(got["messages"][2]["content"], "Done!");
+    let function = &got["tools"][0]["function"];
+    let input = &function["parameters"]["properties"]["input"];
+    assert!(
+        input["pattern"].as_str().unwrap().starts_with("^("),
+        "{function}"
+    );
+    assert_eq!(function["strict"], true);
+}
+
+#[test]
+fn a_chat_calls_a_custom_tool_in_its_own_form() {
+    let pool = pool(&["--arguments", PATCH]);
+    let tools = json!({"tools": [{"type": "custom", "custom": {"name": "apply_patch"}}]});
+    let (status, answer, _) = ask(&pool, CHAT, &chat(&tools));
+    assert_eq!(status, 200, "{answer}");
+    let call = &answer["choices"][0]["message"]["tool_calls"][0];
+    let wanted = json!({"id": "call_stub", "type": "custom", "custom": {"name": "apply_patch", "input": TEXT}});
+    assert_eq!(*call, wanted);
+    let (_, chunks, _) = stream(&pool, CHAT, &chat(&tools));
+    let calls = chunks
+        .iter()
+        .filter_map(|it| it["choices"][0]["delta"]["tool_calls"][0]["custom"]["input"].as_str());
+    assert_eq!(calls.collect::<String>(), TEXT);
+    let messages = json!([{"role": "user", "content": "Edit."}, {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_stub", "content": "Done!"}]);
+    let body = chat(&json!({"tools": tools["tools"], "messages": messages}));
+    let (status, answer, _) = ask(&pool, CHAT, &body);
+    assert_eq!(status, 200, "{answer}");
+    assert!(answer["choices"][0]["message"]["content"].is_string());
+}
+
+#[test]
+fn a_function_of_a_namespace_is_called_with_it() {
+    let pool = pool(&["--arguments", "{}"]);
+    let inner = json!([{"type": "function", "name": "wait", "parameters": {"type": "object"}}]);
+    let tools = json!([{"type": "namespace", "name": "agents", "tools": inner},
+        {"type": "function", "name": "wait", "parameters": {"type": "object"}}]);
+    let (status, answer, _) = ask(&pool, RESPONSES, &response(&json!({"tools": tools})));
+    assert_eq!(status, 200, "{answer}");
+    let call = &answer["output"][0];
+    assert_eq!(
+        (&call["name"], &call["namespace"]),
+        (&json!("wait"), &json!("agents"))
+    );
+    let input = json!([{"role": "user", "content": "a"}, call,
+        {"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}]);
+    let (status, answer, _) = ask(
+        &pool,
+        RESPONSES,
+        &response(&json!({"tools": tools, "input": input})),
+    );
+    assert_eq!(status, 200, "{answer}");
+}
+
+#[test]
+fn a_grammar_that_cannot_be_held_is_named_and_one_that_is_none_is_refused() {
+    let pool = pool(&[]);
+    let tool = |definition: &str| {
+        json!({"tools": [{"type": "custom", "name": "t",
+            "format": {"type": "grammar", "syntax": "lark", "definition": definition}}]})
+    };
+    let nested = tool("start: \"(\" start? \")\"");
+    let (status, answer, ignored) = ask(&pool, RESPONSES, &response(&nested));
+    assert_eq!(
+        (status, ignored.as_str()),
+        (200, "tools.format"),
+        "{answer}"
+    );
+    let (status, answer, _) = ask(&pool, RESPONSES, &response(&tool("start: nothing")));
+    assert_eq!(
+        (status, &answer["error"]["param"]),
+        (400, &json!("tools[0].format.definition"))
+    );
+}

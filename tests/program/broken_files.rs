@@ -1,0 +1,325 @@
+//! Model files that cannot be used: the service starts and serves everything else, administrators are told what is wrong,
+//! users are told whom to ask, and a mended file takes effect with a reload.
+
+use serde_json::{Value, json};
+use support::whole::Pool;
+
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
+
+fn model(file: &str, name: &str, more: &str) -> (String, String) {
+    let text = format!(
+        "engine_config:\n  model_id: {name}\n  type: CandleEngine\n  model_path: {TINY:?}\n  max_total_tokens: 64\n{more}"
+    );
+    (file.to_owned(), text)
+}
+
+fn file(name: &str, text: &str) -> (String, String) {
+    (name.to_owned(), text.to_owned())
+}
+
+/// One of each kind.
+fn broken() -> Vec<(String, String)> {
+    vec![
+        file(
+            "syntax.yaml",
+            "engine_config: {model_id: lab/syntax, type: [\n",
+        ),
+        file(
+            "engine.yaml",
+            "engine_config:\n  model_id: lab/engine\n  type: Foo\n",
+        ),
+        file(
+            "contradiction.yaml",
+            "engine_config:\n  model_id: lab/contradiction\n  type: VLLMEngine\n  command: [serve]\n",
+        ),
+        model("second.yaml", "good", ""),
+        file("nameless.yaml", "engine_config: [\n"),
+    ]
+}
+
+fn admin(pool: &Pool, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let key = pool.admin_key();
+    let (status, text, _) = pool.request(method, path, body, Some(&key));
+    let answer = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    (status, answer)
+}
+
+fn reload(pool: &Pool) -> Value {
+    let (status, answer) = admin(pool, "POST", "/llm/admin/reload", "");
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+/// State and error of each model, by name.
+fn states(pool: &Pool) -> Vec<(String, String, Option<String>)> {
+    let (status, answer) = admin(pool, "GET", "/llm/admin/models", "");
+    assert_eq!(status, 200, "{answer}");
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let models = answer["models"].as_array().unwrap().iter();
+    models
+        .map(|it| {
+            let state = text(&it["state"]).unwrap();
+            (text(&it["model"]).unwrap(), state, text(&it["file_error"]))
+        })
+        .collect()
+}
+
+fn ask(pool: &Pool, model: &str) -> (u16, Value) {
+    let body = json!({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]});
+    let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
+    (status, serde_json::from_str(&text).unwrap())
+}
+
+#[test]
+fn one_broken_file_of_each_kind_stops_nothing_and_is_told_to_administrators() {
+    let mut files = broken();
+    files.push(model("good.yaml", "good", ""));
+    let pool = Pool::with_models(&files, "");
+    assert_eq!(ask(&pool, "good").0, 200);
+
+    let states = states(&pool);
+    let seen: Vec<(&str, &str)> = states
+        .iter()
+        .map(|(name, state, _)| (name.as_str(), state.as_str()))
+        .collect();
+    let expected = [
+        ("good", "ready"),
+        ("lab/contradiction", "broken"),
+        ("lab/engine", "broken"),
+        ("lab/syntax", "broken"),
+        ("nameless.yaml", "broken"),
+        ("second.yaml", "broken"),
+    ];
+    assert_eq!(seen, expected);
+    let error = |name: &str| {
+        let found = states.iter().find(|it| it.0 == name).unwrap();
+        found.2.clone().unwrap_or_default()
+    };
+    for (name, parts) in [
+        ("lab/syntax", ["syntax.yaml: line", "not closed"]),
+        (
+            "lab/engine",
+            ["engine.yaml: line 3: engine_config.type", "`Foo`"],
+        ),
+        (
+            "lab/contradiction",
+            ["contradiction.yaml: line 4", "command"],
+        ),
+        ("second.yaml", ["good.yaml", "second.yaml"]),
+    ] {
+        for part in parts {
+            assert!(error(name).contains(part), "{name}: {}", error(name));
+        }
+        let log = pool.log();
+        assert!(log.contains(parts[0]), "`{}` is not in {log}", parts[0]);
+    }
+    let (status, one) = admin(&pool, "GET", "/llm/admin/models?model=lab/engine", "");
+    assert_eq!(
+        (status, &one["models"][0]["state"]),
+        (200, &json!("broken"))
+    );
+
+    let (status, ready, _) = pool.request("GET", "/llm/ready", "", None);
+    assert_eq!(status, 200, "{ready}");
+    let ready: Value = serde_json::from_str(&ready).unwrap();
+    let details = ready["details"][0].as_str().unwrap();
+    assert!(details.starts_with("5 model files are broken"), "{ready}");
+    assert!(
+        !ready.to_string().contains("lab/"),
+        "anybody may ask: {ready}"
+    );
+}
+
+#[test]
+fn a_request_for_a_broken_model_says_whom_to_ask_and_an_administrator_what_is_wrong() {
+    let mut files = broken();
+    files.push(model("good.yaml", "good", ""));
+    let pool = Pool::with_models(&files, "");
+    for name in ["lab/engine", "lab/syntax", "nameless", "nameless.yaml"] {
+        let (status, answer) = ask(&pool, name);
+        assert_eq!(status, 503, "{answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert_eq!(answer["error"]["code"], "model_file_broken", "{answer}");
+        assert!(
+            message.contains(name) && message.contains("administrator"),
+            "{message}"
+        );
+        for detail in ["models/", ".yaml:", "line", "Foo"] {
+            assert!(
+                !message.contains(detail),
+                "`{detail}` is for administrators: {message}"
+            );
+        }
+    }
+    let (status, _, _) = pool.request("GET", "/v1/models/lab/engine", "", None);
+    assert_eq!(status, 503);
+    let (_, list, _) = pool.request("GET", "/v1/models", "", None);
+    assert!(!list.contains("lab/"), "{list}");
+    assert_eq!(ask(&pool, "lab/engin").0, 404);
+
+    for (method, path, body) in [
+        ("POST", "/llm/admin/load", r#"{"model": "lab/engine"}"#),
+        ("POST", "/llm/admin/plan", r#"{"model": "lab/engine"}"#),
+        (
+            "PATCH",
+            "/llm/admin/models?model=lab/engine",
+            r#"{"priority": 1}"#,
+        ),
+    ] {
+        let (status, answer) = admin(&pool, method, path, body);
+        assert_eq!(status, 409, "{method} {path}: {answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains("engine.yaml: line 3"), "{message}");
+        assert!(message.contains("mend the file and reload"), "{message}");
+    }
+    let register = json!({"engine_config": {"model_id": "lab/engine", "type": "CandleEngine", "model_path": TINY}});
+    let (status, answer) = admin(&pool, "PUT", "/llm/admin/models", &register.to_string());
+    assert_eq!(status, 409, "the file would have the name again: {answer}");
+}
+
+#[test]
+fn with_strict_one_broken_file_refuses_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("engine.yaml"), &broken()[1].1).unwrap();
+    let config = folder.path().join("pool.yml.config");
+    let text = format!(
+        "server: {{listen: \"127.0.0.1:0\"}}\nstate: {{dir: {:?}}}\ncatalog: {{models_dir: {:?}}}\n",
+        folder.path().join("data"),
+        folder.path()
+    );
+    std::fs::write(&config, text).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .args(["serve", "--strict", "--config"])
+        .arg(&config)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("engine.yaml: line 3: engine_config.type"),
+        "{said}"
+    );
+    assert!(
+        said.contains("without --strict everything else is served"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_mended_file_takes_effect_and_a_removed_one_is_gone() {
+    let (name, text) = broken().remove(1);
+    let pool = Pool::with_models(&[(name.clone(), text)], "");
+    assert_eq!(ask(&pool, "lab/engine").0, 503);
+    let (_, mended) = model(&name, "lab/engine", "");
+    std::fs::write(pool.models().join(&name), mended).unwrap();
+    let answer = reload(&pool);
+    assert_eq!(answer["added"], json!(["lab/engine"]), "{answer}");
+    assert_eq!(answer["broken"], json!([]), "{answer}");
+    assert_eq!(ask(&pool, "lab/engine").0, 200);
+    std::fs::write(pool.models().join("late.yaml"), "engine_config: [\n").unwrap();
+    let answer = reload(&pool);
+    assert_eq!(answer["broken"][0]["model"], "late.yaml", "{answer}");
+    assert_eq!(ask(&pool, "late").0, 503);
+    std::fs::remove_file(pool.models().join("late.yaml")).unwrap();
+    assert_eq!(reload(&pool)["broken"], json!([]));
+    assert_eq!(ask(&pool, "late").0, 404);
+}
+
+#[test]
+fn the_last_good_version_is_served_while_its_file_is_broken() {
+    let pool = Pool::with_models(
+        &[
+            model("a.yaml", "a", "pool_config: {aliases: [gpt-4]}\n"),
+            model("b.yaml", "b", ""),
+        ],
+        "",
+    );
+    assert_eq!((ask(&pool, "a").0, ask(&pool, "b").0), (200, 200));
+    let engines = pool.engine_pids();
+    // Each in another way; the second says another name, too.
+    std::fs::write(pool.models().join("a.yaml"), "engine_config: [\n").unwrap();
+    let text = "engine_config: {model_id: c, type: Foo}\n";
+    std::fs::write(pool.models().join("b.yaml"), text).unwrap();
+    let answer = reload(&pool);
+    assert_eq!(answer["removed"], json!([]), "{answer}");
+    assert_eq!(answer["changed"], json!([]), "{answer}");
+    for (nth, name) in ["a", "b"].into_iter().enumerate() {
+        let told = &answer["broken"][nth];
+        assert_eq!(told["model"], name, "{answer}");
+        assert_eq!(told["serves_last_good"], true, "{answer}");
+    }
+    assert_eq!((ask(&pool, "gpt-4").0, ask(&pool, "b").0), (200, 200));
+    assert_eq!(pool.engine_pids(), engines, "nothing was started anew");
+    let states = states(&pool);
+    assert!(
+        states.iter().all(|it| it.1 == "ready" && it.2.is_some()),
+        "{states:?}"
+    );
+    assert!(
+        pool.log().contains("its last good version is served"),
+        "{}",
+        pool.log()
+    );
+
+    // A second reload changes nothing either, and a mended file is read.
+    assert_eq!(reload(&pool)["broken"].as_array().unwrap().len(), 2);
+    let (_, text) = model("a.yaml", "a", "pool_config: {aliases: [gpt-5]}\n");
+    std::fs::write(pool.models().join("a.yaml"), text).unwrap();
+    let answer = reload(&pool);
+    assert_eq!(answer["changed"], json!(["a"]), "{answer}");
+    assert_eq!((ask(&pool, "gpt-5").0, ask(&pool, "gpt-4").0), (200, 404));
+}
+
+#[test]
+fn of_two_files_with_one_model_the_one_that_is_served_stays() {
+    let pool = Pool::with_models(&[model("second.yaml", "a", "")], "");
+    assert_eq!(ask(&pool, "a").0, 200);
+    let engines = pool.engine_pids();
+    let (name, text) = model("first.yaml", "a", "");
+    std::fs::write(pool.models().join(&name), text).unwrap();
+    let answer = reload(&pool);
+    assert_eq!(answer["broken"][0]["model"], "first.yaml", "{answer}");
+    assert_eq!(answer["changed"], json!([]), "{answer}");
+    assert_eq!(ask(&pool, "a").0, 200);
+    assert_eq!(pool.engine_pids(), engines);
+
+    // Nor does the other one step in when the file of the model that is served breaks.
+    std::fs::write(pool.models().join("second.yaml"), "engine_config: [\n").unwrap();
+    let answer = reload(&pool);
+    assert_eq!(answer["broken"][0]["model"], "a", "{answer}");
+    assert_eq!(answer["broken"][0]["serves_last_good"], true, "{answer}");
+    assert_eq!(answer["broken"][1]["model"], "first.yaml", "{answer}");
+    assert_eq!(answer["changed"], json!([]), "{answer}");
+    assert_eq!(pool.engine_pids(), engines);
+}
+
+#[test]
+fn an_adapter_stays_while_its_file_or_that_of_its_base_is_broken() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = "engine_config: {model_id: base, type: VLLMEngine, model_path: /nowhere/base}\npool_config: {memory_gib: 4}\n";
+    let adapter = format!(
+        "base_model_id: base\nmodel_id: base-fine\nlora_path: {:?}\n",
+        folder.path()
+    );
+    let files = [file("base.yaml", base), file("fine.yaml", &adapter)];
+    let pool = Pool::with_models(&files, "");
+    let names = || {
+        let (_, list, _) = pool.request("GET", "/v1/models", "", None);
+        let list: Value = serde_json::from_str(&list).unwrap();
+        let ids = list["data"].as_array().unwrap().iter();
+        ids.map(|it| it["id"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(), ["base", "base-fine"]);
+    for (broken, whole) in [("base.yaml", base), ("fine.yaml", &adapter)] {
+        std::fs::write(pool.models().join(broken), "a: [\n").unwrap();
+        let answer = reload(&pool);
+        assert_eq!(answer["changed"], json!([]), "{broken}: {answer}");
+        let told = answer["broken"].as_array().unwrap();
+        assert_eq!(told.len(), 1, "{answer}");
+        assert_eq!(told[0]["serves_last_good"], true, "{answer}");
+        assert_eq!(names(), ["base", "base-fine"], "{broken}");
+        std::fs::write(pool.models().join(broken), whole).unwrap();
+        assert_eq!(reload(&pool)["broken"], json!([]));
+    }
+}

@@ -1,0 +1,365 @@
+//! `model-pool check` on files as they break: it names the file, the numbers and what to do, ends with 1 if anything could
+//! not work, and neither starts nor writes anything.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder with a configuration, a copy of a tiny model, and a file for it.
+struct World {
+    folder: tempfile::TempDir,
+}
+
+/// What a check said, and how it ended.
+struct Said {
+    status: Option<i32>,
+    out: String,
+    errors: String,
+}
+
+impl Said {
+    fn all(&self) -> String {
+        format!("{}{}", self.out, self.errors)
+    }
+
+    #[track_caller]
+    fn has(&self, parts: &[&str]) {
+        let all = self.all();
+        for part in parts {
+            assert!(all.contains(part), "`{part}` is missing in:\n{all}");
+        }
+    }
+
+    #[track_caller]
+    fn fails_with(&self, parts: &[&str]) {
+        self.has(parts);
+        assert_eq!(self.status, Some(1), "{}", self.all());
+        assert!(!self.out.contains("would run"), "{}", self.out);
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn check(folder: &Path, words: &[&str]) -> Said {
+    let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .arg("check")
+        .args(words)
+        .current_dir(folder)
+        .env_remove("HF_HOME")
+        .output()
+        .unwrap();
+    Said {
+        status: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        errors: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl World {
+    fn new() -> World {
+        let world = World {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        std::fs::create_dir_all(world.path("models")).unwrap();
+        std::fs::create_dir_all(world.path("weights/tiny")).unwrap();
+        let files = std::fs::read_dir(root().join("demo/models/tiny-chat")).unwrap();
+        for file in files.map(Result::unwrap) {
+            let copy = world.path("weights/tiny").join(file.file_name());
+            std::fs::copy(file.path(), copy).unwrap();
+        }
+        world.write("model_reference.json", "{}");
+        world.config("inventory: {provider: fixed, devices: [{name: gpu0, memory: 1GiB}]}\n");
+        world.model("engine_kwargs: {concurrency: 2}");
+        world
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        std::fs::write(self.path(path), text).unwrap();
+    }
+
+    fn config(&self, more: &str) {
+        let paths = "state: {dir: data}\ncatalog: {models_dir: models, model_reference: model_reference.json}\n";
+        self.write("pool.yaml", &format!("{paths}{more}"));
+    }
+
+    /// The model's file, with this line in `engine_config`.
+    fn model(&self, more: &str) {
+        self.write(
+            "models/tiny.yaml",
+            &format!(
+                "engine_config:\n  model_id: lab/tiny\n  type: CandleEngine\n  model_path: ../weights/tiny\n  {more}\n"
+            ),
+        );
+    }
+
+    fn weights(&self, file: &str) -> PathBuf {
+        self.path("weights/tiny").join(file)
+    }
+
+    fn cut(&self, file: &str, bytes: u64) {
+        let file = std::fs::File::options()
+            .write(true)
+            .open(self.weights(file));
+        file.unwrap().set_len(bytes).unwrap();
+    }
+
+    fn check(&self) -> Said {
+        check(self.folder.path(), &["--config", "pool.yaml"])
+    }
+}
+
+#[test]
+fn a_whole_model_is_told_with_its_engine_memory_place_and_command() {
+    let world = World::new();
+    let said = world.check();
+    assert_eq!(said.status, Some(0), "{}", said.all());
+    said.has(&[
+        "devices: gpu0 1.0 GiB; by inventory.provider fixed",
+        "model lab/tiny: candle engine, 1 device with ",
+        "model lab/tiny: fits on gpu0 of an empty pool",
+        "model lab/tiny: would run: model-pool engine --model-dir ",
+    ]);
+    assert!(!world.path("data").exists(), "nothing is written");
+    assert_eq!(said.errors, "");
+}
+
+#[test]
+fn damaged_and_missing_files_are_told_with_their_numbers() {
+    let length = |world: &World| world.weights("model.safetensors").metadata().unwrap().len();
+    let whole = length(&World::new());
+    type Damage = fn(&World);
+    let cases: [(Damage, Vec<String>); 9] = [
+        (
+            |world| world.cut("model.safetensors", 5000),
+            vec![
+                "model.safetensors".into(),
+                "5000".into(),
+                "download it again".into(),
+            ],
+        ),
+        (
+            |world| {
+                let length = world.weights("model.safetensors").metadata().unwrap().len();
+                world.cut("model.safetensors", length - 100);
+            },
+            vec![
+                format!(
+                    "it is {} bytes long, and its header describes {whole}",
+                    whole - 100
+                ),
+                "100 bytes are missing".into(),
+            ],
+        ),
+        (
+            |world| world.cut("model.safetensors", 0),
+            vec![
+                "model.safetensors: it is 0 bytes long".into(),
+                "download it again".into(),
+            ],
+        ),
+        (
+            |world| std::fs::remove_file(world.weights("model.safetensors")).unwrap(),
+            vec!["holds no weights".into(), "model.safetensors".into()],
+        ),
+        (
+            |world| world.cut("config.json", 40),
+            vec![
+                "config.json".into(),
+                "line".into(),
+                "download it again".into(),
+            ],
+        ),
+        (
+            |world| std::fs::write(world.weights("config.json"), "{}").unwrap(),
+            vec!["config.json".into(), "is missing or 0".into()],
+        ),
+        (
+            |world| std::fs::remove_file(world.weights("tokenizer.json")).unwrap(),
+            vec!["has no tokenizer.json".into(), "download".into()],
+        ),
+        (
+            |world| world.cut("tokenizer.json", 100),
+            vec!["tokenizer.json (100 bytes) is not JSON".into()],
+        ),
+        (
+            |world| std::fs::remove_dir_all(world.path("weights")).unwrap(),
+            vec![
+                "there is no ".into(),
+                "weights/tiny; bring the model there".into(),
+            ],
+        ),
+    ];
+    for (damage, parts) in cases {
+        let world = World::new();
+        damage(&world);
+        let said = world.check();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        said.fails_with(&parts);
+        said.has(&[
+            "models/tiny.yaml: line 4: engine_config.model_path",
+            "model lab/tiny: cannot be started: ",
+            "1 model cannot be started",
+        ]);
+    }
+}
+
+#[test]
+fn a_model_that_is_larger_than_every_device_cannot_be_started() {
+    let world = World::new();
+    world.config("inventory: {provider: fixed, devices: [{name: gpu0, memory: 2MiB}, {name: gpu1, memory: 3MiB}]}\n");
+    world.check().fails_with(&[
+        "cannot be started: does not fit: it needs ",
+        "the largest device can give 2.9 MiB",
+        "use a smaller or quantised model",
+    ]);
+}
+
+#[test]
+fn an_engine_that_cannot_run_here_is_told_with_what_to_install() {
+    let world = World::new();
+    world.config("inventory: {provider: fixed, devices: [{name: gpu0, memory: 4GiB}]}\n");
+    world.write(
+        "models/tiny.yaml",
+        "engine_config: {model_id: lab/tiny, type: VLLMEngine, program: vllm-of-nobody, model_path: ../weights/tiny}\npool_config: {memory_gib: 3}\n",
+    );
+    let said = world.check();
+    assert_eq!(said.status, Some(0), "{}", said.all());
+    said.has(&[
+        "warning: models/tiny.yaml: line 1: engine_config.program: there is no program `vllm-of-nobody` on the PATH, so a load fails; install vLLM",
+        "model lab/tiny: would run: ",
+        " vllm-of-nobody serve ",
+    ]);
+    world.config("inventory: {host_memory: 4GiB}\n");
+    world
+        .check()
+        .fails_with(&["cannot be started: VLLMEngine computes on GPUs"]);
+}
+
+#[test]
+fn devices_that_do_not_exist_are_told_with_those_that_do() {
+    let world = World::new();
+    world.model("engine_kwargs: {concurrency: 2}\npool_config: {devices: {names: [gpu9, gpu0]}}");
+    let said = world.check();
+    assert_eq!(said.status, Some(0), "{}", said.all());
+    said.has(&[
+        "warning: models/tiny.yaml: line 6: pool_config.devices.names[0]: no device is called `gpu9`; did you mean `gpu0`?",
+    ]);
+    world.model("engine_kwargs: {concurrency: 2}\npool_config: {devices: {names: [gpu9]}}");
+    world
+        .check()
+        .fails_with(&["pool_config.devices allows none of the devices, which are gpu0"]);
+}
+
+#[test]
+fn certificate_files_that_are_missing_or_of_another_key_are_told() {
+    let world = World::new();
+    let tls = "server: {tls: {cert: cert.pem, key: key.pem}}\n";
+    world.config(tls);
+    let said = world.check();
+    assert_eq!(said.status, Some(1), "{}", said.all());
+    said.has(&["server.tls.cert cert.pem cannot be used", "No such file"]);
+    let fresh = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (one, other) = (fresh(), fresh());
+    world.write("cert.pem", &one.cert.pem());
+    world.write("key.pem", &other.signing_key.serialize_pem());
+    let said = world.check();
+    assert_eq!(said.status, Some(1), "{}", said.all());
+    said.has(&["server.tls.key key.pem", "is not the key of cert.pem"]);
+    world.write("key.pem", &one.signing_key.serialize_pem());
+    assert_eq!(world.check().status, Some(0));
+}
+
+#[test]
+fn a_broken_file_does_not_keep_the_others_from_being_checked() {
+    let world = World::new();
+    world.write(
+        "models/broken.yaml",
+        "engine_config: {model_id: lab/broken, type: Foo}\n",
+    );
+    let said = world.check();
+    assert_eq!(said.status, Some(1), "{}", said.all());
+    said.has(&[
+        "error: models/broken.yaml: line 1: engine_config.type: `Foo` is not an engine",
+        "model lab/tiny: would run: ",
+        "1 error",
+    ]);
+    assert!(!world.path("data").exists(), "nothing is written");
+}
+
+#[test]
+fn relative_paths_count_from_their_file_and_from_the_start_folder_with_a_warning() {
+    let world = World::new();
+    world.write(
+        "models/tiny.yaml",
+        "engine_config: {model_id: lab/tiny, type: CandleEngine, model_path: weights/tiny}\n",
+    );
+    let said = world.check();
+    assert_eq!(said.status, Some(0), "{}", said.all());
+    said.has(&[
+        "warning: models/tiny.yaml: line 1: engine_config.model_path",
+        "write ../weights/tiny",
+        "would run: ",
+    ]);
+}
+
+#[test]
+fn the_models_of_the_repository_and_their_configuration_are_in_order() {
+    let said = check(root(), &[]);
+    assert_eq!(said.status, Some(0), "{}", said.all());
+    for model in ["tiny-chat", "tiny-guide", "tiny-helper"] {
+        said.has(&[&format!("model {model}: would run: ")]);
+    }
+    assert!(!said.out.contains("warning"), "{}", said.out);
+    // From any other folder, too.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let models = root().join("config/models");
+    let said = check(elsewhere.path(), &[models.to_str().unwrap()]);
+    assert_eq!(said.status, Some(0), "{}", said.all());
+    said.has(&["model tiny-chat: would run: "]);
+}
+
+#[test]
+fn an_installed_service_is_in_order_as_it_is_delivered() {
+    let system = tempfile::tempdir().unwrap();
+    let etc = system.path().join("etc/model-pool");
+    std::fs::create_dir_all(etc.join("models")).unwrap();
+    let deploy = root().join("deploy");
+    for file in std::fs::read_dir(deploy.join("models")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), etc.join("models").join(file.file_name())).unwrap();
+    }
+    std::fs::copy(
+        root().join("model_reference.json"),
+        etc.join("model_reference.json"),
+    )
+    .unwrap();
+    let text = std::fs::read_to_string(deploy.join("model-pool.yaml")).unwrap();
+    // The same paths, below a folder of this test.
+    let below = |path: &str| system.path().join(path).display().to_string();
+    let text = text
+        .replace("/etc/model-pool", &below("etc/model-pool"))
+        .replace("/var/lib/model-pool", &below("var/lib/model-pool"));
+    std::fs::write(etc.join("model-pool.yaml"), text).unwrap();
+    let config = etc.join("model-pool.yaml");
+    let said = check(system.path(), &["--config", config.to_str().unwrap()]);
+    assert_eq!(said.status, Some(0), "{}", said.all());
+    assert!(!said.all().contains("warning"), "{}", said.all());
+    assert!(!system.path().join("var").exists(), "nothing is written");
+    // The example of the README there, once it is a file.
+    let readme = std::fs::read_to_string(deploy.join("models/README")).unwrap();
+    let example: String = readme
+        .lines()
+        .skip_while(|line| line.trim() != "engine_config:")
+        .take_while(|line| !line.is_empty())
+        .map(|line| format!("{}\n", line.strip_prefix("    ").unwrap()))
+        .collect();
+    std::fs::write(etc.join("models/first.yaml"), example).unwrap();
+    let said = check(system.path(), &["--config", config.to_str().unwrap()]);
+    assert_eq!(said.status, Some(0), "{}", said.all());
+    said.has(&["model HuggingFaceTB/SmolLM2-135M-Instruct: weights from the hub's"]);
+}

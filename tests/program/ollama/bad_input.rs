@@ -1,0 +1,266 @@
+//! What is wrong with a request is said in Ollama's form, with the field and what is allowed.
+
+use serde_json::{Value, json};
+use support::whole::Pool;
+
+use super::{ON, ask, demo, pool, stub};
+
+fn words(answer: &Value) -> &str {
+    assert_eq!(answer.as_object().map(|it| it.len()), Some(1), "{answer}");
+    answer["error"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn wrong_requests_are_refused_by_the_name_of_the_field_and_load_nothing() {
+    let pool = pool("writer", &[]);
+    let turn = json!([{"role": "user", "content": "x"}]);
+    for (path, body, named) in [
+        ("/api/chat", json!({}), "`model`"),
+        ("/api/chat", json!({"model": ""}), "`model`"),
+        ("/api/chat", json!({"model": 7}), "`model`"),
+        (
+            "/api/chat",
+            json!({"model": "writer", "messages": turn, "prompt": "x"}),
+            "`prompt`",
+        ),
+        (
+            "/api/generate",
+            json!({"model": "writer", "messages": turn, "prompt": "x"}),
+            "`messages`",
+        ),
+        (
+            "/api/chat",
+            json!({"model": "writer", "messages": "x"}),
+            "`messages`",
+        ),
+        (
+            "/api/chat",
+            json!({"model": "writer", "messages": [{"role": "robot"}]}),
+            "`messages[0].role`",
+        ),
+        (
+            "/api/chat",
+            json!({"model": "writer", "messages": turn, "keep_alive": "abc"}),
+            "`keep_alive`",
+        ),
+        (
+            "/api/chat",
+            json!({"model": "writer", "messages": turn, "format": "yaml"}),
+            "`format`",
+        ),
+        (
+            "/api/chat",
+            json!({"model": "writer", "messages": turn, "stream": "yes"}),
+            "`stream`",
+        ),
+        (
+            "/api/chat",
+            json!({"model": "writer", "messages": turn, "think": "much"}),
+            "`think`",
+        ),
+        (
+            "/api/chat",
+            json!({"model": "writer", "messages": turn, "options": {"temperature": "hot"}}),
+            "`options.temperature`",
+        ),
+        (
+            "/api/chat",
+            json!({"model": "writer", "messages": turn, "options": {"num_ctx": []}}),
+            "`options.num_ctx`",
+        ),
+        (
+            "/api/chat",
+            json!({"model": "writer", "messages": turn, "options": 3}),
+            "`options`",
+        ),
+        (
+            "/api/generate",
+            json!({"model": "writer", "prompt": ["x"]}),
+            "`prompt`",
+        ),
+        (
+            "/api/generate",
+            json!({"model": "writer", "prompt": "x", "template": "{{ .Prompt }}"}),
+            "`template`",
+        ),
+        (
+            "/api/generate",
+            json!({"model": "writer", "prompt": "x", "context": [1]}),
+            "`context`",
+        ),
+        (
+            "/api/generate",
+            json!({"model": "writer", "prompt": "x", "images": ["/etc/passwd"]}),
+            "`images[0]`",
+        ),
+        (
+            "/api/embed",
+            json!({"model": "writer", "input": [1, 2]}),
+            "`input`",
+        ),
+        (
+            "/api/embed",
+            json!({"model": "writer", "input": ["x", ""]}),
+            "`input`",
+        ),
+        (
+            "/api/embed",
+            json!({"model": "writer", "input": "x", "dimensions": 0}),
+            "`dimensions`",
+        ),
+        (
+            "/api/embeddings",
+            json!({"model": "writer", "prompt": 3}),
+            "`prompt`",
+        ),
+        ("/api/show", json!({}), "`model`"),
+        (
+            "/api/pull",
+            json!({"model": "writer", "stream": 1}),
+            "`stream`",
+        ),
+    ] {
+        let (status, answer, head) = ask(&pool, path, &body, None);
+        assert_eq!(status, 400, "{path} {body}: {answer}");
+        assert!(words(&answer).contains(named), "{path} {body}: {answer}");
+        assert!(head.contains("content-type: application/json"), "{head}");
+    }
+    assert!(pool.engine_pids().is_empty(), "nothing was loaded for them");
+}
+
+#[test]
+fn names_bodies_and_routes_that_are_none_are_told_in_ollamas_form() {
+    let pool = pool("writer", &[]);
+    for path in ["/api/chat", "/api/generate", "/api/embed", "/api/show"] {
+        let body = json!({"model": "writre", "messages": [{"role": "user", "content": "x"}], "prompt": "",
+            "input": "x"});
+        let mut body = body;
+        if path == "/api/generate" {
+            body["messages"] = json!([]);
+        }
+        let (status, answer, _) = ask(&pool, path, &body, None);
+        assert_eq!(
+            (status, words(&answer)),
+            (404, "model 'writre' not found; the closest are: writer"),
+            "{path}"
+        );
+    }
+    let long = json!({"model": "x".repeat(1 << 20), "prompt": "x"});
+    let (status, answer, _) = ask(&pool, "/api/generate", &long, None);
+    assert!(
+        status == 400 && words(&answer).contains("longer than 256 bytes"),
+        "{status}"
+    );
+    for (body, status) in [
+        ("", 400),
+        ("not json", 400),
+        ("[]", 400),
+        ("null", 400),
+        ("{\"model\": \"\u{0}\"}", 400),
+    ] {
+        let (refused, text) = pool.post("/api/chat", body);
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(refused, status, "{body}: {text}");
+        assert!(!words(&answer).is_empty());
+    }
+    let deep = format!(
+        "{{\"model\": \"writer\", \"messages\": {}{}}}",
+        "[".repeat(100),
+        "]".repeat(100)
+    );
+    assert_eq!(pool.post("/api/chat", &deep).0, 400);
+    let large = json!({"model": "writer", "prompt": "x".repeat(11 << 20)}).to_string();
+    let (status, text) = pool.post("/api/generate", &large);
+    assert_eq!(status, 413, "{text}");
+    for (method, path, status) in [
+        ("GET", "/api/nothing", 404),
+        ("GET", "/llm/api/nothing", 404),
+        ("GET", "/api/chat", 405),
+        ("POST", "/api/tags", 405),
+    ] {
+        let (refused, text, _) = pool.request(method, path, "", None);
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(refused, status, "{method} {path}: {text}");
+        assert!(!words(&answer).is_empty());
+    }
+}
+
+#[test]
+fn pages_of_strangers_and_wrong_keys_get_nothing() {
+    let pool = pool("writer", &[]);
+    let body = json!({"model": "writer"}).to_string();
+    for path in ["/api/generate", "/llm/api/chat"] {
+        let (status, text, _) = pool.request_as("text/plain", path, &body);
+        assert!(
+            status == 415 && text.contains("Content-Type: application/json"),
+            "{text}"
+        );
+        let page = [
+            ("Origin", "https://evil.example"),
+            ("Sec-Fetch-Site", "cross-site"),
+        ];
+        let (status, text, _) = pool.request_with("POST", path, &body, &page);
+        assert!(status == 403 && text.starts_with("{\"error\":\""), "{text}");
+        let (status, text, _) = pool.request("POST", path, &body, Some("mp-no-such-key"));
+        assert!(status == 401 && !text.contains("mp-no-such-key"), "{text}");
+    }
+    assert!(pool.engine_pids().is_empty());
+}
+
+#[test]
+fn a_schema_that_no_answer_can_follow_is_refused_by_the_engine_and_the_next_request_is_answered() {
+    let pool = demo();
+    for format in [
+        json!({"type": "nonsense"}),
+        json!({"$ref": "#/definitions/nowhere"}),
+        json!({"type": "object", "properties": {"a": 3}}),
+    ] {
+        let body = json!({"model": "tiny-guide", "prompt": "x", "stream": false, "format": format});
+        let (status, answer, _) = ask(&pool, "/api/generate", &body, None);
+        assert_eq!(status, 400, "{format}: {answer}");
+        assert!(words(&answer).contains("`format`"), "{answer}");
+    }
+    let body = json!({"model": "tiny-guide", "prompt": "x", "stream": false, "options": {"num_predict": 1}});
+    assert_eq!(ask(&pool, "/api/generate", &body, None).0, 200);
+}
+
+#[test]
+fn without_a_word_in_the_configuration_none_of_it_is_there_and_the_answer_says_how_to_switch_it_on()
+{
+    let pool = Pool::with_models(&[stub("writer", &[], "")], "");
+    for (method, path) in [
+        ("GET", "/api/tags"),
+        ("POST", "/llm/api/chat"),
+        ("GET", "/api/version"),
+    ] {
+        let (status, text, _) = pool.request(method, path, r#"{"model":"writer"}"#, None);
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (status, &answer["error"]["code"]),
+            (404, &json!("not_found")),
+            "{path}"
+        );
+        assert!(text.contains("compat.ollama"), "{text}");
+    }
+    assert_eq!(pool.request("GET", "/", "", None).0, 404);
+    let (_, text, _) = pool.request("GET", "/llm/openapi.json", "", None);
+    assert!(
+        !text.contains("/api/chat"),
+        "the document has them where they are"
+    );
+    drop(pool);
+    let pool = Pool::with_models(&[stub("writer", &[], "")], ON);
+    let (_, text, _) = pool.request("GET", "/llm/openapi.json", "", None);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    for path in [
+        "/api/chat",
+        "/api/generate",
+        "/api/embed",
+        "/api/tags",
+        "/api/show",
+        "/api/ps",
+        "/api/version",
+    ] {
+        assert!(document["paths"][path].is_object(), "{path}");
+    }
+}

@@ -1,0 +1,210 @@
+//! What Ollama's clients learn of the service and of its models.
+
+use serde_json::{Value, json};
+
+use super::{ON, answered, ask, demo, get, loaded, stub, user_key};
+use support::whole::{Pool, wait_for};
+
+fn names(list: &Value) -> Vec<&str> {
+    let models = list["models"].as_array().unwrap().iter();
+    models.map(|it| it["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn models_are_listed_with_what_their_files_say() {
+    let pool = demo();
+    let list = get(&pool, "/api/tags");
+    assert_eq!(
+        names(&list),
+        [
+            "tiny-chat:latest",
+            "tiny-guide:latest",
+            "tiny-helper:latest"
+        ]
+    );
+    for model in list["models"].as_array().unwrap() {
+        let name = model["model"].as_str().unwrap();
+        let digest = model["digest"].as_str().unwrap();
+        assert!(
+            digest.len() == 64 && digest.bytes().all(|it| it.is_ascii_hexdigit()),
+            "{digest}"
+        );
+        assert!(model["size"].as_u64().unwrap() > 100_000, "{model}");
+        assert_eq!(model["details"]["format"], "safetensors");
+        let shown = answered(&pool, "/api/show", &json!({"model": name}));
+        assert_eq!(shown["details"], model["details"]);
+        assert_eq!(shown["capabilities"], json!(["completion"]));
+        let family = model["details"]["family"].as_str().unwrap();
+        assert_eq!(shown["model_info"]["general.architecture"], family);
+        assert!(
+            shown["model_info"][format!("{family}.context_length")].is_u64(),
+            "{shown}"
+        );
+        assert!(
+            shown["modelfile"]
+                .as_str()
+                .unwrap()
+                .starts_with(&format!("FROM {name}\n"))
+        );
+    }
+    // The same without its tag, and by the older name of the field.
+    let shown = answered(&pool, "/api/show", &json!({"name": "tiny-chat"}));
+    assert_eq!(shown["details"], list["models"][0]["details"]);
+    assert_eq!(
+        get(&pool, "/api/tags"),
+        list,
+        "the second time from what is known"
+    );
+}
+
+#[test]
+fn what_is_loaded_is_listed_until_when_and_asking_loads_nothing() {
+    let pool = Pool::with_models(
+        &[stub("one", &[], ", keep_hot: 1h"), stub("two:7b", &[], "")],
+        ON,
+    );
+    assert_eq!(get(&pool, "/api/ps"), json!({"models": []}));
+    get(&pool, "/api/tags");
+    answered(&pool, "/api/show", &json!({"model": "one"}));
+    assert_eq!(get(&pool, "/api/ps"), json!({"models": []}));
+    answered(
+        &pool,
+        "/api/generate",
+        &json!({"model": "one", "prompt": "x", "stream": false}),
+    );
+    answered(
+        &pool,
+        "/api/generate",
+        &json!({"model": "two:7b", "prompt": "x", "stream": false}),
+    );
+    wait_for("both to be listed", || {
+        loaded(&pool) == ["one:latest", "two:7b"]
+    });
+    let running = get(&pool, "/api/ps");
+    let [one, two] = [0, 1].map(|nth| running["models"][nth].clone());
+    assert_eq!(
+        (&one["size"], &one["size_vram"]),
+        (&json!(1 << 30), &json!(1 << 30))
+    );
+    let ends = [&one, &two].map(|it| it["expires_at"].as_str().unwrap().to_owned());
+    assert!(
+        ends[0] > ends[1],
+        "an hour is longer than ten minutes: {ends:?}"
+    );
+    // No such tag, though there is such a name.
+    let (status, answer, _) = ask(&pool, "/api/show", &json!({"model": "two"}), None);
+    assert_eq!(status, 404, "{answer}");
+}
+
+#[test]
+fn programs_that_look_for_ollama_find_it_and_browsers_find_the_page() {
+    let pool = demo();
+    for (method, text) in [("GET", "Ollama is running"), ("HEAD", "")] {
+        let (status, body, _) = pool.request(method, "/", "", None);
+        assert_eq!((status, body.as_str()), (200, text));
+    }
+    let page = [("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
+    let (status, body, head) = pool.request_with("GET", "/", "", &page);
+    assert_eq!(status, 200);
+    assert!(
+        head.contains("text/html") && body.contains("<html"),
+        "{head}"
+    );
+    let version = get(&pool, "/api/version");
+    let parts = version["version"].as_str().unwrap().split('.');
+    assert_eq!(
+        parts.filter(|it| it.parse::<u32>().is_ok()).count(),
+        3,
+        "{version}"
+    );
+    assert_eq!(pool.request("HEAD", "/api/version", "", None).0, 200);
+    assert_eq!(pool.request("HEAD", "/api/tags", "", None).0, 200);
+}
+
+#[test]
+fn a_pull_of_a_registered_model_succeeds_and_every_other_says_what_to_do() {
+    let pool = demo();
+    let pulled = answered(
+        &pool,
+        "/api/pull",
+        &json!({"model": "tiny-chat", "stream": false}),
+    );
+    assert_eq!(pulled, json!({"status": "success"}));
+    let (status, text, head) =
+        pool.request("POST", "/api/pull", r#"{"name":"tiny-chat:latest"}"#, None);
+    assert_eq!(status, 200, "{text}");
+    assert!(head.contains("application/x-ndjson"), "{head}");
+    let lines = super::lines(&text);
+    assert!(
+        lines[0]["status"]
+            .as_str()
+            .unwrap()
+            .contains("on this machine"),
+        "{text}"
+    );
+    assert_eq!(lines[1], json!({"status": "success"}));
+    let (status, answer, _) = ask(&pool, "/api/pull", &json!({"model": "llama3.2"}), None);
+    let words = answer["error"].as_str().unwrap();
+    assert_eq!(status, 404, "{words}");
+    assert!(words.starts_with("model 'llama3.2' not found"), "{words}");
+    assert!(words.contains("admin-client register ORG/NAME"), "{words}");
+    for (method, path, advice) in [
+        ("POST", "/api/create", "engine_config.generation"),
+        ("POST", "/api/copy", "pool_config.aliases"),
+        ("POST", "/api/push", "hub"),
+        ("DELETE", "/api/delete", "admin-client remove"),
+        ("HEAD", "/api/blobs/sha256:00", ""),
+        ("POST", "/api/blobs/sha256:00", "admin-client register"),
+    ] {
+        let body = json!({"model": "tiny-chat", "source": "a", "destination": "b"}).to_string();
+        let (status, text, _) = pool.request(method, path, &body, None);
+        assert!(
+            status == 501 && text.contains(advice),
+            "{method} {path}: {status} {text}"
+        );
+    }
+    assert_eq!(
+        names(&get(&pool, "/api/tags")).len(),
+        3,
+        "nothing was deleted"
+    );
+}
+
+#[test]
+fn a_key_sees_and_asks_the_models_that_it_is_for_and_no_other() {
+    let pool = Pool::with_models(
+        &[stub("one", &[], ""), stub("two", &[], "")],
+        &format!("{ON}auth: {{inference: key}}\n"),
+    );
+    let admin = pool.admin_key();
+    let wish = json!({"name": "for one", "role": "user", "models": ["one"]});
+    let (_, made, _) = ask(&pool, "/llm/admin/keys", &wish, Some(&admin));
+    let key = made["key"].as_str().unwrap();
+    let list = |key: &str| {
+        let (status, text, _) = pool.request("GET", "/api/tags", "", Some(key));
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    assert_eq!(names(&list(key)), ["one:latest"]);
+    assert_eq!(names(&list(&user_key(&pool))), ["one:latest", "two:latest"]);
+    for path in [
+        "/api/chat",
+        "/api/generate",
+        "/api/embed",
+        "/api/show",
+        "/api/pull",
+    ] {
+        let body = |model: &str| json!({"model": model, "stream": false});
+        assert_eq!(ask(&pool, path, &body("one"), Some(key)).0, 200, "{path}");
+        let (status, answer, _) = ask(&pool, path, &body("two"), Some(key));
+        let words = answer["error"].as_str().unwrap();
+        assert!(
+            status == 404 && words.starts_with("model 'two' not found"),
+            "{path}: {words}"
+        );
+        let (status, answer, _) = ask(&pool, path, &body("one"), None);
+        assert_eq!((status, answer["error"].is_string()), (401, true), "{path}");
+    }
+    assert_eq!(pool.request("GET", "/api/tags", "", None).0, 401);
+    assert_eq!(pool.request("GET", "/api/version", "", None).0, 200);
+}

@@ -1,0 +1,52 @@
+//! `model-pool chat`, `run` and `pull` as people and scripts use them: at a pseudo-terminal, and with pipes.
+
+mod chat;
+mod hub_names;
+mod pull;
+mod run;
+mod screen;
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+use support::servers::{Written, http};
+
+/// A server that answers every request for a model with this body of a stream, and knows every model.
+fn streaming(events: &[Value]) -> Written {
+    let data: String = events.iter().map(|it| format!("data: {it}\n\n")).collect();
+    raw_stream(data + "data: [DONE]\n\n")
+}
+
+fn raw_stream(body: String) -> Written {
+    Written::server(move |request| match request.starts_with("GET") {
+        true => http(
+            "200 OK",
+            "content-type: application/json\r\n",
+            r#"{"id": "m"}"#,
+        ),
+        false => http("200 OK", "content-type: text/event-stream\r\n", &body),
+    })
+}
+
+/// A piece of an answer.
+fn piece(text: &str) -> Value {
+    json!({"choices": [{"index": 0, "delta": {"content": text}}]})
+}
+
+fn reasoning(text: &str) -> Value {
+    json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]})
+}
+
+/// The body of a recorded request.
+fn body_of(request: &str) -> Value {
+    let (_, body) = request.split_once("\r\n\r\n").expect("a body");
+    serde_json::from_str(body).expect("JSON")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}

@@ -1,0 +1,342 @@
+//! `model-pool run` in scripts: what is printed where, what is sent, and the exit statuses.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use support::net::stub;
+use support::servers::{Written, dead_url, http};
+use support::terminal::piped;
+use support::whole::Pool;
+
+use super::{body_of, err, out, piece, raw_stream, reasoning, streaming};
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+#[test]
+fn the_answer_goes_to_standard_output_and_nothing_else_does() {
+    let pool = Pool::with_models(&[stub("m", &[])], "");
+    let folder = folder();
+    let env = [("MODEL_POOL_SERVER", pool.address())];
+    let output = piped(folder.path(), &["run", "m", "Hello"], &env, b"");
+    assert_eq!(out(&output), "Hello from m and goodbye\n");
+    assert_eq!(err(&output), "");
+    assert_eq!(output.status.code(), Some(0));
+    let words = ["run", "m", "Hello", "--no-stream", "--verbose"];
+    let output = piped(folder.path(), &words, &env, b"");
+    assert_eq!(out(&output), "Hello from m and goodbye\n");
+    let figures = err(&output);
+    for part in ["first token after", "5 tokens", "prompt of 3 tokens"] {
+        assert!(figures.contains(part), "{figures}");
+    }
+}
+
+#[test]
+fn standard_input_comes_before_the_prompt_and_options_reach_the_request() {
+    let server = streaming(&[piece("ok")]);
+    let folder = folder();
+    let words = [
+        "run",
+        "m",
+        "Summarize",
+        "this",
+        "--system",
+        "Be short.",
+        "--temperature",
+        "0.2",
+        "--max-tokens",
+        "9",
+        "--server",
+        &server.url(""),
+        "--key",
+        "mp-mine",
+    ];
+    let output = piped(folder.path(), &words, &[], "Ä text\n".as_bytes());
+    assert_eq!(
+        (out(&output).as_str(), output.status.code()),
+        ("ok\n", Some(0))
+    );
+    let asked = server.asked();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    assert!(
+        asked[0].starts_with("POST /llm/v1/chat/completions "),
+        "{asked:?}"
+    );
+    assert!(
+        asked[0]
+            .to_lowercase()
+            .contains("authorization: bearer mp-mine"),
+        "{asked:?}"
+    );
+    let body = body_of(&asked[0]);
+    assert_eq!(
+        body["messages"],
+        json!([{"role": "system", "content": "Be short."}, {"role": "user", "content": "Ä text\n Summarize this"}])
+    );
+    assert_eq!(
+        (&body["temperature"], &body["max_tokens"]),
+        (&json!(0.2), &json!(9))
+    );
+}
+
+#[test]
+fn json_is_the_whole_answer_and_a_refusal_is_the_servers_own() {
+    let pool = Pool::with_models(&[stub("m", &[])], "");
+    let folder = folder();
+    let env = [("MODEL_POOL_SERVER", pool.address())];
+    let output = piped(folder.path(), &["run", "m", "Hello", "--json"], &env, b"");
+    let answer: Value = serde_json::from_str(&out(&output)).expect("one object");
+    assert_eq!(
+        answer["choices"][0]["message"]["content"],
+        "Hello from m and goodbye"
+    );
+    assert_eq!(answer["usage"]["completion_tokens"], 5);
+    let output = piped(folder.path(), &["run", "n", "Hello", "--json"], &env, b"");
+    let refusal: Value = serde_json::from_str(&out(&output)).expect("one object");
+    assert_eq!(refusal["error"]["code"], "model_not_found");
+    assert!(
+        err(&output).contains("no model is called n"),
+        "{}",
+        err(&output)
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn an_unknown_model_is_refused_with_the_nearest_names() {
+    let pool = Pool::with_models(&[stub("tiny-chat", &[])], "");
+    let folder = folder();
+    let env = [("MODEL_POOL_SERVER", pool.address())];
+    let output = piped(folder.path(), &["run", "tiny-chta", "Hello"], &env, b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("the closest are: tiny-chat"),
+        "{}",
+        err(&output)
+    );
+    let output = piped(folder.path(), &["run", "org/nowhere", "Hello"], &env, b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("MODEL_POOL_ADMIN_KEY"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn a_server_that_is_not_there_is_status_3_and_says_what_to_do() {
+    let folder = folder();
+    let url = dead_url();
+    let output = piped(
+        folder.path(),
+        &["run", "m", "Hello", "--server", &url],
+        &[],
+        b"",
+    );
+    assert_eq!(output.status.code(), Some(3));
+    let text = err(&output);
+    assert!(
+        text.contains("cannot reach the server") && text.contains("model-pool serve"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_wrong_key_says_which_key_was_sent() {
+    let pool = Pool::with_models(&[stub("m", &[])], "auth: {inference: key}\n");
+    let folder = folder();
+    let run = |env: &[(&str, &str)]| {
+        let mut all = vec![("MODEL_POOL_SERVER", pool.address())];
+        all.extend(env);
+        piped(folder.path(), &["run", "m", "Hello"], &all, b"")
+    };
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("No key was sent. Set MODEL_POOL_KEY"),
+        "{}",
+        err(&output)
+    );
+    let output = run(&[("MODEL_POOL_KEY", "mp-wrong")]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = err(&output);
+    assert!(text.contains("--key or MODEL_POOL_KEY was sent"), "{text}");
+    assert!(!text.contains("mp-wrong"), "{text}");
+    let output = run(&[("MODEL_POOL_KEY", &pool.admin_key())]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+}
+
+#[test]
+fn a_model_that_never_fits_is_refused_with_its_numbers() {
+    let (name, text) = stub("huge", &[]);
+    let text = text.replace("memory_gib: 0.5", "memory_gib: 400");
+    let pool = Pool::with_models(&[(name, text)], "");
+    let folder = folder();
+    let env = [("MODEL_POOL_SERVER", pool.address())];
+    let output = piped(folder.path(), &["run", "huge", "Hello"], &env, b"");
+    assert_eq!(output.status.code(), Some(1));
+    let text = err(&output);
+    assert!(
+        text.contains("400") && text.contains("smaller model"),
+        "{text}"
+    );
+    assert_eq!(out(&output), "");
+}
+
+#[test]
+fn a_stream_that_is_cut_keeps_what_came_and_fails() {
+    let folder = folder();
+    let error = json!({"error": {"message": "preempted by big", "code": "preempted"}});
+    let cases = [
+        (
+            format!("data: {}\n\ndata: {error}\n\n", piece("Half an")),
+            "preempted by big",
+        ),
+        (
+            format!("data: {}\n\n", piece("Half an")),
+            "closed the connection",
+        ),
+    ];
+    for (body, expected) in cases {
+        let server = raw_stream(body);
+        let words = ["run", "m", "Hello", "--server", &server.url("")];
+        let output = piped(folder.path(), &words, &[], b"");
+        assert_eq!(out(&output), "Half an\n");
+        assert!(err(&output).contains(expected), "{}", err(&output));
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn no_escape_sequence_of_a_model_or_a_server_is_printed() {
+    let folder = folder();
+    let server = streaming(&[
+        reasoning("secret thoughts"),
+        piece("red \x1b[31mtext\x1b"),
+        piece("]0;title\x07 \u{9b}2J end\r\n"),
+    ]);
+    let words = ["run", "m", "Hello", "--server", &server.url("")];
+    let output = piped(folder.path(), &words, &[], b"");
+    assert_eq!(out(&output), "red ␛[31mtext␛]0;title␇ \u{fffd}2J end\n");
+    let refusal = json!({"error": {"message": "no \x1b[2Jway", "code": "x"}});
+    let server = Written::server(move |_| http("400 Bad Request", "", &refusal.to_string()));
+    let words = ["run", "m", "Hello", "--server", &server.url("")];
+    let output = piped(folder.path(), &words, &[], b"");
+    assert!(err(&output).contains("no ␛[2Jway"), "{}", err(&output));
+}
+
+#[test]
+fn what_is_no_pool_is_named_as_such() {
+    let folder = folder();
+    let server = Written::server(|_| http("200 OK", "content-type: text/html\r\n", "<html>"));
+    let words = ["run", "m", "Hello", "--server", &server.url("")];
+    let output = piped(folder.path(), &words, &[], b"");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("is no model pool"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn wrong_usage_is_status_2_before_any_request() {
+    let folder = folder();
+    let server = streaming(&[piece("never")]);
+    let url = server.url("");
+    let run = |words: &[&str], input: &[u8]| {
+        let mut all = vec!["run", "m", "--server", &url];
+        all.extend(words);
+        piped(folder.path(), &all, &[], input)
+    };
+    let cases: [(&[&str], &[u8], &str); 4] = [
+        (&[], b" \n", "there is no prompt"),
+        (&["Hello"], b"caf\xe9", "byte 4 (line 1)"),
+        (&["Hello", "--temperature", "hot"], b"", "such as 0.7"),
+        (&["Hello", "--max-tokens", "0"], b"", "max-tokens"),
+    ];
+    for (words, input, expected) in cases {
+        let output = run(words, input);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", err(&output));
+        assert!(err(&output).contains(expected), "{}", err(&output));
+    }
+    let output = piped(
+        folder.path(),
+        &["run", "m", "Hello", "--server", "ftp://h"],
+        &[],
+        b"",
+    );
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    assert!(server.asked().is_empty());
+}
+
+#[test]
+fn a_prompt_of_a_megabyte_arrives_whole() {
+    let folder = folder();
+    let server = streaming(&[piece("ok")]);
+    let text = "0123456789abcde\n".repeat(1 << 16);
+    let words = ["run", "m", "--server", &server.url("")];
+    let output = piped(folder.path(), &words, &[], text.as_bytes());
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let body = body_of(&server.asked()[0]);
+    assert_eq!(body["messages"][0]["content"], json!(text));
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_failure() {
+    let folder = folder();
+    let events: Vec<Value> = (0..20_000).map(|_| piece("many words ")).collect();
+    let server = streaming(&events);
+    let mut child = Command::new(support::program())
+        .args(["run", "m", "Hello", "--server", &server.url("")])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program");
+    let mut first = [0; 4];
+    let mut stdout = child.stdout.take().expect("a pipe");
+    stdout.read_exact(&mut first).expect("the beginning");
+    drop(stdout);
+    let output = child.wait_with_output().expect("its end");
+    assert_eq!(
+        (&first, output.status.code()),
+        (b"many", Some(0)),
+        "{}",
+        err(&output)
+    );
+    assert_eq!(err(&output), "");
+}
+
+#[test]
+fn the_configuration_of_this_machine_names_the_server() {
+    let pool = Pool::with_models(&[stub("m", &[])], "");
+    let folder = folder();
+    let config = folder.path().join("own.yaml");
+    let text = format!("server: {{listen: \"{}\"}}\n", pool.address());
+    std::fs::write(&config, text).expect("written");
+    let file = config.to_str().expect("a path");
+    let output = piped(
+        folder.path(),
+        &["run", "m", "Hello", "--config", file],
+        &[],
+        b"",
+    );
+    assert_eq!(
+        out(&output),
+        "Hello from m and goodbye\n",
+        "{}",
+        err(&output)
+    );
+    let output = piped(
+        folder.path(),
+        &["run", "m", "Hello", "--config", "none.yaml"],
+        &[],
+        b"",
+    );
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    assert!(err(&output).contains("none.yaml"), "{}", err(&output));
+}

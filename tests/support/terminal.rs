@@ -1,0 +1,166 @@
+//! The program at a pseudo-terminal, as a person runs it: keys go in, what the screen shows comes out. Also the program
+//! with pipes, as a script runs it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::pty::{Winsize, openpty};
+
+use crate::whole::wait_for;
+
+/// Variables that would change what the program does.
+const REMOVED: [&str; 16] = [
+    "HF_ENDPOINT",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_HUB_OFFLINE",
+    "HF_TOKEN",
+    "HUGGINGFACE_HUB_CACHE",
+    "HUGGING_FACE_HUB_TOKEN",
+    "MODEL_POOL_ADMIN_KEY",
+    "MODEL_POOL_ADMIN_KEY_FILE",
+    "MODEL_POOL_KEY",
+    "MODEL_POOL_KEY_FILE",
+    "MODEL_POOL_SERVER",
+    "NO_COLOR",
+    "TRANSFORMERS_OFFLINE",
+    "XDG_CACHE_HOME",
+    "XDG_STATE_HOME",
+];
+
+/// The program in this folder, which is its home too, so that it finds nothing of the tester's.
+fn prepare(command: &mut Command, folder: &Path, env: &[(&str, &str)]) {
+    command.current_dir(folder).env("HOME", folder);
+    for name in REMOVED {
+        command.env_remove(name);
+    }
+    command.envs(env.iter().copied());
+}
+
+/// Runs the program to its end, with these bytes on standard input.
+pub fn piped(folder: &Path, words: &[&str], env: &[(&str, &str)], input: &[u8]) -> Output {
+    let mut command = Command::new(crate::program());
+    prepare(command.args(words), folder, env);
+    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = pipes.stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let bytes = input.to_vec();
+    let writer = thread::spawn(move || {
+        // It may refuse before it has read everything.
+        let _ = stdin.write_all(&bytes);
+    });
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
+/// The program at a terminal.
+pub struct Terminal {
+    keys: File,
+    child: Child,
+    shown: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Terminal {
+    /// At a terminal with this many columns, which is the one that Ctrl-C comes from.
+    pub fn start(folder: &Path, words: &[&str], env: &[(&str, &str)], columns: u16) -> Terminal {
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let pair = openpty(&size, None).unwrap();
+        for end in [&pair.master, &pair.slave] {
+            fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+        }
+        // It makes the terminal the session's own, and then becomes the program.
+        let mut command = Command::new("setsid");
+        command.arg("--ctty").arg(crate::program()).args(words);
+        prepare(&mut command, folder, &[("TERM", "xterm")]);
+        command.envs(env.iter().copied());
+        let of_slave = || Stdio::from(copy(&pair.slave));
+        command.stdin(of_slave()).stdout(of_slave());
+        let child = command.stderr(of_slave()).spawn().unwrap();
+        drop(command);
+        drop(pair.slave);
+        let keys = File::from(pair.master);
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (into, mut from) = (Arc::clone(&shown), keys.try_clone().unwrap());
+        let reader = thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            // The end of a terminal is an error.
+            while let Ok(count @ 1..) = from.read(&mut chunk) {
+                into.lock().unwrap().extend_from_slice(&chunk[..count]);
+            }
+        });
+        Terminal {
+            keys,
+            child,
+            shown,
+            reader: Some(reader),
+        }
+    }
+
+    /// Types these keys. `\r` is the return key, `\x03` Ctrl-C, `\x04` Ctrl-D.
+    pub fn keys(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Everything that was shown so far, with its escape sequences.
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until the text was shown.
+    pub fn wait_for(&self, text: &str) {
+        self.wait_for_times(text, 1);
+    }
+
+    /// Waits until the text was shown this many times.
+    pub fn wait_for_times(&self, text: &str, times: usize) {
+        let mut last = String::new();
+        let is_there = || {
+            last = self.shown();
+            last.matches(text).count() >= times
+        };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_for(&format!("the terminal to show {text:?}"), is_there);
+        }));
+        if let Err(panic) = result {
+            eprintln!("--- the terminal ---\n{last:?}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// Waits for the program to end: its exit status, and everything it has shown.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        let mut status = None;
+        wait_for("the program to end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        (status.and_then(|it| it.code()), self.shown())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn copy(end: &OwnedFd) -> OwnedFd {
+    end.as_fd().try_clone_to_owned().unwrap()
+}
