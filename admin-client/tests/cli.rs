@@ -184,6 +184,29 @@ fn a_model_is_registered_by_its_name_and_engine_without_a_file() {
 }
 
 #[test]
+fn a_model_of_the_hub_is_registered_by_its_name_alone() {
+    let line = "PUT /llm/admin/models?model=org%2Fm-GGUF%3AQ4_K_M";
+    let server = one(
+        line,
+        200,
+        json!({"model": "org/m-GGUF:Q4_K_M", "state": "cold", "source": "registered"}),
+    );
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = run(
+        &server.address,
+        "register org/m-GGUF:Q4_K_M",
+        dir.path(),
+        &[],
+    );
+    assert_eq!(run.status, 0, "{run:?}");
+    assert_eq!(
+        server.request(line).body,
+        "",
+        "the server chooses the engine"
+    );
+}
+
+#[test]
 fn a_model_file_in_yaml_is_sent_as_json() {
     let line = "PUT /llm/admin/models";
     let server = one(
@@ -395,12 +418,10 @@ fn every_other_command_asks_its_route_and_succeeds() {
 #[test]
 fn ones_own_key_is_revoked_only_with_yes() {
     let message = "k1: it is the key of this request; k2 (ops) is the only other valid admin key";
-    let body = json!({"error": {"message": message, "type": "invalid_request_error", "code": "own_key"}});
+    let body =
+        json!({"error": {"message": message, "type": "invalid_request_error", "code": "own_key"}});
     let server = Server::start(vec![
-        (
-            "DELETE /llm/admin/keys?id=k1",
-            vec![Reply::json(409, body)],
-        ),
+        ("DELETE /llm/admin/keys?id=k1", vec![Reply::json(409, body)]),
         (
             "DELETE /llm/admin/keys?id=k1&confirm=true",
             vec![Reply::json(200, json!({"id": "k1", "revoked": true}))],
@@ -410,7 +431,10 @@ fn ones_own_key_is_revoked_only_with_yes() {
     assert_eq!(run.status, 2, "a script does not answer questions: {run:?}");
     in_order(&run.stderr, &["k2 (ops)", "Nothing changed", "--yes"]);
     let run = server.client("keys revoke k1 --yes");
-    assert_eq!((run.status, run.stdout.as_str()), (0, "key k1 is revoked\n"));
+    assert_eq!(
+        (run.status, run.stdout.as_str()),
+        (0, "key k1 is revoked\n")
+    );
     assert_eq!(server.requests().len(), 2);
 }
 

@@ -59,3 +59,42 @@ async fn of_gguf_files_the_one_that_is_named_is_fetched_with_all_its_parts() {
         "{message}"
     );
 }
+
+#[tokio::test]
+async fn a_quantization_behind_the_name_chooses_the_file_wherever_it_lies() {
+    let lab = Lab::new();
+    let files = [
+        ("config.json", b"{}".to_vec()),
+        ("model.safetensors", weights(9)),
+        ("m-Q4_K_M.gguf", weights(1)),
+        ("UD-Q8_0/m-UD-Q8_0-00001-of-00002.gguf", weights(2)),
+        ("UD-Q8_0/m-UD-Q8_0-00002-of-00002.gguf", weights(3)),
+        ("a-F16.gguf", weights(4)),
+        ("b-fp16.gguf", weights(5)),
+    ];
+    lab.hub.add("lab/many", &files);
+    let wanted = |name: &str| lab.wanted_with(json!({"hf_model_id": format!("lab/many:{name}")}));
+    let there = |fetch: &model_pool::catalog::Fetch| -> Vec<String> {
+        let folder = fetch.folder().canonicalize().unwrap();
+        let paths = below(&folder).into_iter();
+        paths.map(|path| path.display().to_string()).collect()
+    };
+    let plain = wanted("q4_k_m");
+    lab.fetch(&plain).await.expect("fetched");
+    assert_eq!(there(&plain), ["config.json", "m-Q4_K_M.gguf"]);
+    let parts = wanted("Q8_0");
+    lab.fetch(&parts).await.expect("fetched");
+    assert!(parts.is_here() && plain.is_here());
+    let names = [
+        "m-UD-Q8_0-00001-of-00002.gguf",
+        "m-UD-Q8_0-00002-of-00002.gguf",
+    ];
+    assert_eq!(there(&parts), ["config.json", names[0], names[1]]);
+    for (name, words) in [
+        ("F16", ["a-F16.gguf, b-fp16.gguf", "gguf_file"]),
+        ("Q2_K", ["F16, Q4_K_M, UD-Q8_0", "Q2_K"]),
+    ] {
+        let message = lab.fetch(&wanted(name)).await.expect_err(name).to_string();
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+}
