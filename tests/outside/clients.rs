@@ -53,7 +53,8 @@ fn pool() -> Pool {
         .map(|name| {
             let file = format!("{name}.yaml");
             let text = fs::read_to_string(root().join("config/models").join(&file)).unwrap();
-            (file, text)
+            let demo = root().join("demo").display().to_string();
+            (file, text.replace("../../demo", &demo))
         })
         .into();
     let slashed = files[1]

@@ -9,14 +9,17 @@ use axum::{Extension, Json};
 use serde_json::{Value, json};
 
 use super::cards::{Cards, details};
-use super::{VERSION, tagged};
 use crate::auth::User;
+use crate::dialect::ollama::tagged;
 use crate::dto;
 use crate::error::Failure;
 use crate::openapi::OllamaErrors;
 use crate::state::App;
 use catalog::{Entry, ModelCard};
 use pool::Time;
+
+/// The version of Ollama whose API these routes have: clients ask for it before they use newer parts.
+const VERSION: &str = "0.12.11";
 
 /// List the models (Ollama)
 ///

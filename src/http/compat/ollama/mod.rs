@@ -23,14 +23,8 @@ use utoipa_axum::routes;
 use crate::state::App;
 use cards::Cards;
 
-/// The version of Ollama whose API these routes have: clients ask for it before they use newer parts.
-const VERSION: &str = "0.12.11";
-
 /// What Ollama says of itself at `/`, by which programs know it.
 const RUNNING: &str = "Ollama is running";
-
-/// Ollama names no model without a tag.
-const LATEST: &str = ":latest";
 
 /// Below the base path and beside it.
 pub(crate) fn routes() -> OpenApiRouter<App> {
@@ -58,30 +52,4 @@ pub(crate) fn root() -> Response {
     let accept = HeaderValue::from_static("accept");
     response.headers_mut().insert(header::VARY, accept);
     response
-}
-
-/// The name with a tag.
-fn tagged(name: &str) -> String {
-    let last = name.rsplit('/').next().unwrap_or(name);
-    match last.contains(':') {
-        true => name.to_owned(),
-        false => format!("{name}{LATEST}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_without_a_tag_gets_one() {
-        for (name, with_tag) in [
-            ("tiny-chat", "tiny-chat:latest"),
-            ("org/m", "org/m:latest"),
-            ("llama3:70b", "llama3:70b"),
-            ("host:5000/m", "host:5000/m:latest"),
-        ] {
-            assert_eq!(tagged(name), with_tag);
-        }
-    }
 }

@@ -9,10 +9,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::show::{Found, find};
-use super::tagged;
 use crate::auth::User;
 use crate::dialect::Taken;
-use crate::dialect::ollama::{STREAM_TYPE, name_of};
+use crate::dialect::ollama::{STREAM_TYPE, name_of, tagged};
 use crate::error::Failure;
 use crate::inference::request::receiving;
 use crate::openapi::OllamaErrors;

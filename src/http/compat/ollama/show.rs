@@ -11,10 +11,9 @@ use serde_json::{Map, Value, json};
 
 use super::cards::{Cards, details};
 use super::listing::modified_at;
-use super::tagged;
 use crate::auth::User;
 use crate::dialect::Taken;
-use crate::dialect::ollama::{bare_name, name_of};
+use crate::dialect::ollama::{bare_name, name_of, tagged};
 use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::request::receiving;

@@ -5,6 +5,7 @@ mod errors;
 mod keep_alive;
 mod marks;
 mod messages;
+mod names;
 mod options;
 mod request;
 
@@ -12,5 +13,6 @@ pub(crate) use answer::{Answer, Ask, PAUSE, STREAM_TYPE};
 pub(crate) use errors::{is_route, retold, words_of};
 pub(crate) use keep_alive::{KeepAlive, read as keep_alive};
 pub(crate) use marks::Marks;
+pub(crate) use names::{bare_name, tagged};
 pub(crate) use options::for_embeddings;
-pub(crate) use request::{Asked, Work, bare_name, name_of, read};
+pub(crate) use request::{Asked, Work, name_of, read};

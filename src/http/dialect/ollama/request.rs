@@ -11,12 +11,11 @@ use super::super::taken::Taken;
 use super::answer::Ask;
 use super::keep_alive::{self, KeepAlive};
 use super::messages::{content, messages, pictures};
+use super::names::bare_name;
 use super::options;
 use crate::error::Failure;
 use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
 use catalog::{Entry, Recipe};
-
-const LATEST: &str = ":latest";
 
 /// A request, read.
 #[derive(Debug)]
@@ -47,12 +46,6 @@ pub(crate) fn name_of(asked: &mut Taken) -> Result<String, Failure> {
     let (model, name) = (asked.text("model")?, asked.text("name")?);
     let named = model.or(name).filter(|it| !it.is_empty());
     named.ok_or_else(|| asked.missing("model"))
-}
-
-/// A name without the tag that Ollama writes where there is none. Other tags belong to the name.
-pub(crate) fn bare_name(name: &str) -> &str {
-    let bare = name.strip_suffix(LATEST);
-    bare.filter(|it| !it.is_empty()).unwrap_or(name)
 }
 
 /// `entry_of`: the catalogue's entry of a name, if there is one.
@@ -451,10 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_exists_as_it_stands_keeps_its_tag() {
-        assert_eq!(bare_name("org/m:latest"), "org/m");
-        assert_eq!(bare_name("m:7b"), "m:7b");
-        assert_eq!(bare_name(":latest"), ":latest");
+    fn a_name_that_nothing_has_keeps_its_tag() {
         let unknown = asked(Ask::Chat, json!({"name": "other:latest"})).unwrap();
         assert_eq!(unknown.model, "other:latest");
     }

@@ -1,0 +1,42 @@
+//! Names with and without the tag that Ollama writes behind every name.
+
+const LATEST: &str = ":latest";
+
+/// A name without the tag that Ollama writes where there is none. Other tags belong to the name.
+pub(crate) fn bare_name(name: &str) -> &str {
+    let bare = name.strip_suffix(LATEST);
+    bare.filter(|it| !it.is_empty()).unwrap_or(name)
+}
+
+/// A name with a tag.
+pub(crate) fn tagged(name: &str) -> String {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    match last.contains(':') {
+        true => name.to_owned(),
+        false => format!("{name}{LATEST}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_a_tag_gets_one() {
+        for (name, with_tag) in [
+            ("tiny-chat", "tiny-chat:latest"),
+            ("org/m", "org/m:latest"),
+            ("llama3:70b", "llama3:70b"),
+            ("host:5000/m", "host:5000/m:latest"),
+        ] {
+            assert_eq!(tagged(name), with_tag);
+        }
+    }
+
+    #[test]
+    fn only_the_tag_that_stands_for_none_is_left_out() {
+        assert_eq!(bare_name("org/m:latest"), "org/m");
+        assert_eq!(bare_name("m:7b"), "m:7b");
+        assert_eq!(bare_name(":latest"), ":latest");
+    }
+}
