@@ -25,6 +25,7 @@ use reading::UniqueEntries;
 #[into_params(parameter_in = Query)]
 pub struct ListQuery {
     /// Only this model, by its name or an alias.
+    #[param(min_length = 1)]
     model: Option<String>,
 }
 
@@ -40,7 +41,7 @@ impl Strict for ListQuery {
 #[into_params(parameter_in = Query)]
 pub struct OneQuery {
     /// The model's name or an alias.
-    #[param(example = "tiny-chat")]
+    #[param(min_length = 1, example = "tiny-chat")]
     pub model: String,
 }
 
@@ -174,18 +175,18 @@ pub async fn register(
 ) -> Result<Json<ModelView>, Failure> {
     hub_registration::may_register(&app)?;
     let body = whole(request, &app).await?;
-    if let Some(name) = query.model {
-        if !body.trim_ascii().is_empty() {
-            let message = "give a document in the body, or the name of a model of the hub in `model`, and not both";
-            return Err(Failure::invalid("model".to_owned(), message));
-        }
-        let route = match app.handle.route(&name) {
+    if let Some(name) = query
+        .model
+        .as_ref()
+        .filter(|_| body.trim_ascii().is_empty())
+    {
+        let route = match app.handle.route(name) {
             Some(route) => route,
-            None => hub_registration::of_administrator(&app, &name).await?,
+            None => hub_registration::of_administrator(&app, name).await?,
         };
         tracing::info!(
             admin = admin.name,
-            model = name,
+            model = name.as_str(),
             "model of the hub registered"
         );
         return view(&app, &route.entry.name).map(Json);
@@ -196,6 +197,12 @@ pub async fn register(
         .and_then(Value::as_str)
         .unwrap_or_default()
         .to_owned();
+    if let Some(other) = query.model.filter(|other| *other != name) {
+        let message = format!(
+            "the document in the body is of `{name}`, and `model` says `{other}`: write the same name, or leave `model` out"
+        );
+        return Err(Failure::invalid("model".to_owned(), &message));
+    }
     let warnings = app
         .handle
         .register(document)
@@ -261,7 +268,7 @@ pub async fn change(
 /// Administrators only.
 #[utoipa::path(
     delete, path = "/admin/models", tag = "admin: models", operation_id = "remove_model", security(("admin_key" = [])),
-    params(("model" = String, Query, description = "The model's name or an alias.", example = "org/my-model")),
+    params(("model" = String, Query, min_length = 1, description = "The model's name or an alias.", example = "org/my-model")),
     responses(
         (status = 200, description = "The model is removed", body = RemoveAnswer,
             example = json!({"model": "org/my-model", "removed": true})),
