@@ -54,6 +54,12 @@ pub fn check(pool: &Pool, path: &str, body: &str, (status, answer, head): (u16, 
     let Some(schema) = document.answer("post", route, status, kind) else {
         return;
     };
+    // The data of an event is text with a schema of its own.
+    let data = ["/properties/data", "/properties/data/anyOf/0"];
+    let of_data = data
+        .iter()
+        .find_map(|at| schema.pointer(at)?.get("contentSchema"));
+    let schema = of_data.filter(|_| events).unwrap_or(schema);
     let texts: Vec<&str> = match events {
         true => answer
             .lines()

@@ -13,6 +13,7 @@ pub mod net;
 pub mod required;
 pub mod schema;
 pub mod servers;
+pub mod streamed;
 pub mod stub;
 pub mod terminal;
 pub mod tiny_gguf;

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// Keywords that allow or refuse nothing.
-const NOTES: [&str; 15] = [
+const NOTES: [&str; 16] = [
     "title",
     "description",
     "default",
@@ -17,6 +17,7 @@ const NOTES: [&str; 15] = [
     "discriminator",
     "contentEncoding",
     "contentMediaType",
+    "contentSchema",
     "pattern",
     "propertyNames",
     "xml",
