@@ -223,3 +223,67 @@ fn the_embedded_engine_says_the_same_to_ollamas_clients_as_to_openais() {
         }
     }
 }
+
+#[test]
+fn what_a_request_says_reaches_the_engine_in_its_own_words() {
+    let pool = pool("writer", &["--echo"]);
+    let picture = "iVBORw0KGgo=";
+    let body = hello(
+        json!({"stream": false, "think": "high", "format": "json", "messages": [
+            {"role": "system", "content": "Be kind."},
+            {"role": "user", "content": "What is this?", "images": [picture]},
+        ],
+        "options": {"temperature": 0.5, "top_p": 0.9, "num_predict": 9, "seed": 7, "stop": ["."], "num_ctx": 64}}),
+    );
+    let told = answered(&pool, "/api/chat", &body);
+    let seen: Value = serde_json::from_str(told["message"]["content"].as_str().unwrap()).unwrap();
+    let url = format!("data:image/png;base64,{picture}");
+    assert_eq!(
+        seen["messages"],
+        json!([
+            {"role": "system", "content": "Be kind."},
+            {"role": "user", "content": [
+                {"type": "text", "text": "What is this?"},
+                {"type": "image_url", "image_url": {"url": url}},
+            ]},
+        ])
+    );
+    for (field, value) in [
+        ("model", json!("writer")),
+        ("temperature", json!(0.5)),
+        ("top_p", json!(0.9)),
+        ("max_tokens", json!(9)),
+        ("seed", json!(7)),
+        ("stop", json!(["."])),
+        ("reasoning_effort", json!("high")),
+        ("response_format", json!({"type": "json_object"})),
+    ] {
+        assert_eq!(seen[field], value, "{field}: {seen}");
+    }
+    for field in ["options", "think", "format", "num_ctx", "keep_alive"] {
+        assert_eq!(seen.get(field), None, "{seen}");
+    }
+}
+
+#[test]
+fn reasoning_is_told_apart_from_the_answer() {
+    let pool = pool("writer", &["--reasoning", "First I greet"]);
+    let whole = answered(&pool, "/api/chat", &hello(json!({"stream": false})));
+    assert_eq!(
+        whole["message"],
+        json!({"role": "assistant", "content": "Hello from writer and goodbye", "thinking": "First I greet"})
+    );
+    let (_, text, _) = pool.request("POST", "/api/chat", &hello(json!({})).to_string(), None);
+    let streamed = lines(&text);
+    let of = |field: &str| -> String {
+        let pieces = streamed.iter().map(|line| &line["message"][field]);
+        pieces.filter_map(Value::as_str).collect()
+    };
+    assert_eq!(
+        (of("thinking").as_str(), of("content").as_str()),
+        ("First I greet", "Hello from writer and goodbye")
+    );
+    let body = json!({"model": "writer", "prompt": "Hello", "stream": false});
+    let told = answered(&pool, "/api/generate", &body);
+    assert_eq!(told["thinking"], "First I greet", "{told}");
+}
