@@ -158,7 +158,13 @@ fn place(
             let missing = shown.missing.map(|(key, why)| at(entry, key, why));
             checked.warnings.extend(missing);
         }
-        Err(why) => checked.problems.push(at(entry, "engine_config.type", why)),
+        Err(why) => {
+            let key = match why.contains("memory_gib") {
+                true => "pool_config.memory_gib",
+                false => "engine_config.type",
+            };
+            checked.problems.push(at(entry, key, why));
+        }
     }
 }
 

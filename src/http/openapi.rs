@@ -1,6 +1,7 @@
 //! The OpenAPI document: what surrounds the routes. The routes describe themselves.
 
 mod errors;
+mod event_streams;
 mod headers;
 #[expect(
     dead_code,

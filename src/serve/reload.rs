@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::evening;
@@ -101,7 +102,11 @@ impl Reload for Reloader {
 
 fn log_changes(by: &str, reloaded: &Reloaded) {
     let listed = |changes: &[KeyChange]| -> String {
-        let shown = |it: &KeyChange| format!("{} {} -> {}", it.key, it.from, it.to);
+        let value = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let shown = |it: &KeyChange| format!("{} {} -> {}", it.key, value(&it.from), value(&it.to));
         changes.iter().map(shown).collect::<Vec<_>>().join(", ")
     };
     let settings = &reloaded.settings;

@@ -235,9 +235,13 @@ fn an_engine_that_cannot_run_here_is_told_with_what_to_install() {
         " vllm-of-nobody serve ",
     ]);
     world.config("inventory: {host_memory: 4GiB}\n");
+    world.write(
+        "models/tiny.yaml",
+        "engine_config: {model_id: lab/tiny, type: TRTLLMEngine, model_path: ../weights/tiny}\npool_config: {memory_gib: 3}\n",
+    );
     world
         .check()
-        .fails_with(&["cannot be started: VLLMEngine computes on GPUs"]);
+        .fails_with(&["cannot be started: TRTLLMEngine computes on GPUs"]);
 }
 
 #[test]

@@ -142,3 +142,41 @@ fn on_a_new_data_folder_nothing_was_missed() {
     assert_eq!(reasons(&pool, "cleanup"), Vec::<String>::new());
     is_as_wished(&pool, "a");
 }
+
+#[test]
+fn a_cleanup_that_was_missed_because_the_service_was_down_runs_at_the_next_start_once() {
+    let ahead = TimeDelta::seconds(12);
+    let due = Utc::now() + ahead;
+    let mut pool = pool_with(&[stub("a", &[])], ahead);
+    loads(&pool, "a");
+    pool.kill();
+    wait_for("its time to pass", || {
+        Utc::now() > due + TimeDelta::seconds(1)
+    });
+    pool.restart();
+    assert_eq!(told(&pool, "cleanup", 1).len(), 1);
+    wait_for("what was loaded before to be gone", || {
+        state(&pool, "a") == "cold"
+    });
+    loads(&pool, "a");
+    pool.kill_and_restart();
+    is_as_wished(&pool, "a");
+    assert_eq!(reasons(&pool, "cleanup").len(), 1, "once");
+}
+
+#[test]
+fn a_time_at_which_the_service_was_up_with_another_schedule_is_not_caught_up() {
+    let mut pool = pool_with(&[stub("a", &[])], TimeDelta::hours(2));
+    loads(&pool, "a");
+    let passed = Utc::now().format("%S %M %H * * *").to_string();
+    wait_for("a second to pass", || {
+        Utc::now().format("%S %M %H * * *").to_string() != passed
+    });
+    pool.terminate();
+    assert!(pool.wait(Duration::from_secs(20)), "it ends");
+    pool.set_env("MODEL_POOL__EVENING__CLEANUP", &passed);
+    pool.restart();
+    is_as_wished(&pool, "a");
+    loads(&pool, "a");
+    assert_eq!(reasons(&pool, "cleanup"), Vec::<String>::new());
+}

@@ -455,7 +455,10 @@ mod tests {
         );
         let broken = view(json!({"model": "m", "state": "broken", "file_error": error}));
         let text = model(&broken, noon(), Style::PLAIN);
-        assert!(text.contains("what is wrong") && text.contains("line 3"), "{text}");
+        assert!(
+            text.contains("what is wrong") && text.contains("line 3"),
+            "{text}"
+        );
         assert!(text.contains("admin-client reload"), "{text}");
         assert!(!text.contains("requests waiting"), "{text}");
     }

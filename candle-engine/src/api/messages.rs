@@ -97,6 +97,12 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
         ));
     }
     take_openais_own(&place(""), &role, &mut object)?;
+    for name in ["name", REASONING] {
+        let found = object.get(name).cloned().unwrap_or_default();
+        if !found.is_null() && !found.is_string() {
+            return Err(expected(&place(name), "a string", &found));
+        }
+    }
     match object.get("tool_calls") {
         // Templates ask whether there are calls, and some take an empty list for them.
         None | Some(Value::Null) => drop(object.shift_remove("tool_calls")),

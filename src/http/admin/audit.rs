@@ -26,8 +26,10 @@ pub struct ListQuery {
     #[param(minimum = 1)]
     before: Option<i64>,
     /// Only entries of this key's id, such as `k3`, or of this subject of a token.
+    #[param(min_length = 1)]
     of: Option<String>,
     /// Only entries whose path begins like this, such as `/admin/keys`.
+    #[param(min_length = 1)]
     path: Option<String>,
 }
 

@@ -60,6 +60,7 @@ pub struct EventsQuery {
     #[param(minimum = 1, maximum = 1000, example = 100)]
     limit: Option<u32>,
     /// Only records of this model.
+    #[param(min_length = 1)]
     model: Option<String>,
     /// Only records of this kind, such as `load`, `ready`, `evict` or `refuse`.
     #[param(schema_with = kinds)]

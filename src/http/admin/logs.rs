@@ -31,7 +31,7 @@ const TAIL_MAX: u32 = 10_000;
 #[into_params(parameter_in = Query)]
 pub struct LogsQuery {
     /// The model's name or an alias.
-    #[param(example = "tiny-chat")]
+    #[param(min_length = 1, example = "tiny-chat")]
     model: String,
     /// Only this replica, such as `r3`. The default is the running replicas, or else the last one.
     #[param(value_type = Option<String>, pattern = "^r[0-9]{1,18}$")]

@@ -12,7 +12,7 @@ use pool::{Cordon, DeviceId, ReplicaId, ReplicaState, Span, Time};
 #[schema(example = json!({"device": "gpu3", "reason": "new fan", "until": "2h"}))]
 pub struct CordonRequest {
     /// Its name, index or UUID.
-    #[schema(example = "gpu3")]
+    #[schema(min_length = 1, example = "gpu3")]
     pub device: String,
     /// For people; without it: who asked.
     pub reason: Option<String>,
@@ -40,7 +40,7 @@ pub enum Until {
 #[schema(example = json!({"device": "gpu3"}))]
 pub struct UncordonRequest {
     /// Its name, index or UUID.
-    #[schema(example = "gpu3")]
+    #[schema(min_length = 1, example = "gpu3")]
     pub device: String,
 }
 

@@ -12,7 +12,7 @@ use pool::{Evicted, LoadResult, OrderId, Priority, ReplicaId, Span};
 #[schema(example = json!({"model": "tiny-chat", "priority": 1, "keep_hot": "30m"}))]
 pub struct LoadRequest {
     /// The model's name or an alias.
-    #[schema(example = "tiny-chat")]
+    #[schema(min_length = 1, example = "tiny-chat")]
     pub model: String,
     /// Sets the model's priority, as an override that stays (P1).
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]
@@ -24,10 +24,10 @@ pub struct LoadRequest {
     #[schema(minimum = 1, maximum = 1024)]
     pub gpus: Option<u32>,
     /// How long a replica stays after its last request ended (L2), `1s` to `365d`; an override that stays.
-    #[schema(value_type = Option<String>, example = "30m")]
+    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "30m")]
     pub keep_hot: Option<Span>,
     /// When the overrides end, `1s` to `365d` from now; until then keep-hot does not unload the model.
-    #[schema(value_type = Option<String>, example = "2h")]
+    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "2h")]
     pub lease: Option<Span>,
     /// May evict equal and always-hot models too (P4).
     #[schema(value_type = Option<bool>, default = false)]
@@ -79,10 +79,10 @@ pub struct EvictedView {
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"model": "tiny-chat"}))]
 pub struct UnloadRequest {
-    #[schema(example = "tiny-chat")]
+    #[schema(min_length = 1, example = "tiny-chat")]
     pub model: String,
     /// One replica of it, like `r3`; without it all of them.
-    #[schema(value_type = Option<String>, example = "r3")]
+    #[schema(value_type = Option<String>, pattern = "^r[0-9]{1,18}$", example = "r3")]
     pub replica: Option<ReplicaId>,
     /// Cuts the requests in flight instead of waiting for them.
     #[schema(value_type = Option<bool>, default = false)]

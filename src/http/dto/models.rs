@@ -153,10 +153,10 @@ pub struct ModelPatch {
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]
     pub priority: Option<Option<Priority>>,
     /// `1s` to `365d`; null: as the catalogue says.
-    #[schema(value_type = Option<String>, example = "10m")]
+    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "10m")]
     pub keep_hot: Option<Option<Span>>,
     /// When the override ends, `1s` to `365d` from now; null: never by itself.
-    #[schema(value_type = Option<String>, example = "2h")]
+    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "2h")]
     pub lease: Option<Option<Span>>,
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaType, Type};
 
 use super::values::{at, total};
 use crate::reload::Reloaded;
@@ -167,23 +168,52 @@ pub struct LimitView {
 #[schema(example = json!({}))]
 pub struct EmptyRequest {}
 
+fn model_patterns() -> Array {
+    // Neither white space nor control characters.
+    let pattern = "^[^\\s\\u0000-\\u001f\\u007f-\\u009f]+$";
+    some(
+        ObjectBuilder::new()
+            .max_length(Some(200))
+            .pattern(Some(pattern)),
+    )
+}
+
+fn route_patterns() -> Array {
+    some(ObjectBuilder::new().pattern(Some(
+        "^/(v1/[a-z/*]*|admin/[a-z/*]*|hot-models|metrics|run|pending)$",
+    )))
+}
+
+/// Up to 100 texts of this form, or null.
+fn some(text: ObjectBuilder) -> Array {
+    ArrayBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::Array, Type::Null]))
+        .items(text.schema_type(Type::String))
+        .max_items(Some(100))
+        .build()
+}
+
 /// What making a key takes.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"name": "course 4711", "role": "user", "expires": "180d"}))]
 pub struct NewKeyRequest {
     /// For people: who or what uses it. 1 to 100 characters.
-    #[schema(min_length = 1, max_length = 100)]
+    #[schema(
+        min_length = 1,
+        max_length = 100,
+        pattern = "^[^\\s\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$"
+    )]
     pub name: String,
     pub role: KeyRole,
     /// `1s` to `365d` from now; without it the key stays until it is revoked.
-    #[schema(value_type = Option<String>, example = "180d")]
+    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "180d")]
     pub expires: Option<Span>,
     /// Models that it may use: names, or patterns with `*`. Without them all.
-    #[schema(value_type = Option<Vec<String>>, max_items = 100)]
+    #[schema(schema_with = model_patterns, required = false)]
     pub models: Vec<String>,
     /// Routes that it may ask, without the base path: `/v1/embeddings`, `/admin/*`. Without them all of its
     /// role.
-    #[schema(value_type = Option<Vec<String>>, max_items = 100)]
+    #[schema(schema_with = route_patterns, required = false)]
     pub routes: Vec<String>,
     /// How much it may ask; without it the configured default.
     #[schema(value_type = Option<LimitView>)]
@@ -211,14 +241,18 @@ impl LimitChange {
 /// What changing a key takes: what is absent stays, null takes away.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 pub struct ChangeKeyRequest {
-    #[schema(min_length = 1, max_length = 100)]
+    #[schema(
+        min_length = 1,
+        max_length = 100,
+        pattern = "^[^\\s\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$"
+    )]
     pub name: Option<String>,
     /// From now; null: until it is revoked.
-    #[schema(value_type = Option<String>, example = "180d")]
+    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "180d")]
     pub expires: Option<Option<Span>>,
-    #[schema(max_items = 100)]
+    #[schema(schema_with = model_patterns)]
     pub models: Option<Vec<String>>,
-    #[schema(max_items = 100)]
+    #[schema(schema_with = route_patterns)]
     pub routes: Option<Vec<String>>,
     /// null: the configured default.
     #[schema(value_type = Option<LimitView>)]

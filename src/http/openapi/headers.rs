@@ -23,7 +23,7 @@ pub struct WaitHeaders {
     /// that: 504, and the engine stops.
     #[param(
         rename = "x-request-timeout", value_type = String, required = false,
-        pattern = "^([1-9][0-9]{0,3}|[1-9][0-9]{0,3}(s|m))$"
+        pattern = "^([1-9][0-9]{0,3}(\\.[0-9]{1,3})?|0\\.[0-9]{0,2}[1-9]|[1-9][0-9]{0,3}(ms|s)|[1-9][0-9]{0,2}m)$"
     )]
     timeout: Option<String>,
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use super::document;
+use super::{document, event_streams};
 use crate::auth::User;
 use crate::auth::sight::Sight;
 use crate::error::Failure;
@@ -133,6 +133,7 @@ impl Document {
 
     fn of(api: &OpenApi) -> Document {
         let mut value = serde_json::to_value(api).unwrap_or_default();
+        event_streams::describe(&mut value);
         let mut purposes = Vec::new();
         for (path, methods) in value["paths"].as_object_mut().into_iter().flatten() {
             let Some((field, purpose)) = Purpose::of_path(path) else {

@@ -9,6 +9,7 @@ pub struct TranscriptionRequest {
     #[schema(value_type = String, format = Binary)]
     pub file: Vec<u8>,
     /// The name of a speech model or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     /// The language of the recording, such as `en`.
     pub language: Option<String>,
@@ -30,6 +31,7 @@ pub struct TranslationRequest {
     #[schema(value_type = String, format = Binary)]
     pub file: Vec<u8>,
     /// The name of a speech model or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     /// An English text that shows the style, or that the recording continues.
     pub prompt: Option<String>,
@@ -60,6 +62,7 @@ pub struct Transcription {
 #[derive(ToSchema)]
 pub struct SpeechRequest {
     /// The name of a voice model or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     /// The text.
     #[schema(min_length = 1)]

@@ -17,13 +17,14 @@ use super::messages::Thinking;
 #[derive(ToSchema)]
 pub struct ChatCompletionRequest {
     /// The model's name or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     /// The conversation so far, oldest message first.
     #[schema(min_items = 1)]
     pub messages: Vec<ChatMessage>,
     /// The most tokens that the answer may have. Without it, the answer may fill the model's context.
     #[schema(minimum = 1)]
-    pub max_completion_tokens: Option<u32>,
+    pub max_completion_tokens: Option<u64>,
     /// The functions that the model may call. The client runs them and sends the results in `tool` messages.
     #[schema(max_items = 128)]
     pub tools: Option<Vec<ChatTool>>,
@@ -34,7 +35,7 @@ pub struct ChatCompletionRequest {
     pub logprobs: Option<bool>,
     /// Return the log probabilities of this many likeliest tokens at each position. Needs `logprobs: true`.
     #[schema(minimum = 0, maximum = 20)]
-    pub top_logprobs: Option<u32>,
+    pub top_logprobs: Option<u64>,
     /// How the model reasons before it answers, in the form that some services have.
     pub reasoning: Option<ChatReasoning>,
     /// How the model reasons before it answers, in the form of Anthropic's Messages.
@@ -43,7 +44,7 @@ pub struct ChatCompletionRequest {
     pub enable_thinking: Option<bool>,
     /// The most tokens of reasoning.
     #[schema(minimum = 1)]
-    pub thinking_budget: Option<u32>,
+    pub thinking_budget: Option<u64>,
     /// How long the answer should be, for models that have levels: `low`, `medium` or `high`.
     #[schema(examples("medium"))]
     pub verbosity: Option<String>,
@@ -79,7 +80,7 @@ pub struct ChatReasoning {
     pub effort: Option<String>,
     /// The most tokens of reasoning.
     #[schema(minimum = 1)]
-    pub max_tokens: Option<u32>,
+    pub max_tokens: Option<u64>,
     pub enabled: Option<bool>,
     /// Reasoning is always returned, in a field of its own.
     pub exclude: Option<bool>,

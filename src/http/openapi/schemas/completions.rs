@@ -15,6 +15,7 @@ use super::generation::GenerationFields;
 #[derive(ToSchema)]
 pub struct CompletionRequest {
     /// The model's name or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     pub prompt: Prompt,
     /// Return the log probabilities of each token and of this many likeliest ones.

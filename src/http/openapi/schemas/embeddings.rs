@@ -12,13 +12,14 @@ use super::completions::PromptElement;
 #[derive(ToSchema)]
 pub struct EmbeddingRequest {
     /// The name of an embedding model or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     pub input: EmbeddingInput,
     /// `float`: lists of numbers. `base64`: little-endian 32-bit floats.
     pub encoding_format: Option<EncodingFormat>,
     /// Shorten the vectors to this many numbers. Not every engine can.
     #[schema(minimum = 1)]
-    pub dimensions: Option<u32>,
+    pub dimensions: Option<u64>,
     /// Your own user, for your own records. Engines do nothing with it.
     pub user: Option<String>,
     /// Make the length of each vector one. The default is the model's own.

@@ -30,7 +30,7 @@ pub struct EngineFields {
     pub repeat_last_n: Option<i64>,
     /// The answer has at least this many tokens.
     #[schema(minimum = 0)]
-    pub min_tokens: Option<u32>,
+    pub min_tokens: Option<u64>,
     /// llama.cpp's name of `max_tokens`.
     pub n_predict: Option<i64>,
     /// The answer ends with any of these token ids. The embedded engine also accepts lists of ids.

@@ -11,7 +11,7 @@ use super::chat_tools::ResponseFormat;
 pub struct GenerationFields {
     /// The older name of `max_completion_tokens`. Completions have this name alone; their default is 16.
     #[schema(minimum = 0)]
-    pub max_tokens: Option<u32>,
+    pub max_tokens: Option<u64>,
     /// 0 takes the likeliest token always; higher values make answers more random. The default is the model's own.
     #[schema(minimum = 0, maximum = 2)]
     pub temperature: Option<f64>,
@@ -20,7 +20,7 @@ pub struct GenerationFields {
     pub top_p: Option<f64>,
     /// The number of answers. `server.sequences_max` (256) limits the number of all answers of a request.
     #[schema(minimum = 1, maximum = 128)]
-    pub n: Option<u32>,
+    pub n: Option<u64>,
     /// The answer ends before any of these texts.
     pub stop: Option<Stop>,
     /// Send the answer in pieces, as server-sent events.

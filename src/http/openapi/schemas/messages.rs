@@ -15,7 +15,7 @@ use super::messages_blocks::{InputMessage, SystemPrompt};
 pub struct MessageRequest {
     /// The most tokens that the answer may have.
     #[schema(minimum = 1)]
-    pub max_tokens: u32,
+    pub max_tokens: u64,
     /// 0 takes the likeliest token always; higher values make answers more random.
     #[schema(minimum = 0, maximum = 2)]
     pub temperature: Option<f64>,
@@ -24,7 +24,7 @@ pub struct MessageRequest {
     pub top_p: Option<f64>,
     /// Sample from this many likeliest tokens.
     #[schema(minimum = 1)]
-    pub top_k: Option<u32>,
+    pub top_k: Option<u64>,
     /// The answer ends before any of these texts.
     pub stop_sequences: Option<Vec<String>>,
     /// Send the answer as server-sent events.
@@ -50,6 +50,7 @@ pub struct CountTokensRequest {
 #[derive(ToSchema)]
 pub struct MessageConversation {
     /// The model's name or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     /// The conversation so far, oldest message first. The last message is the user's.
     #[schema(min_items = 1)]
@@ -138,7 +139,7 @@ pub struct Thinking {
     pub r#type: String,
     /// The most tokens of thinking.
     #[schema(minimum = 1)]
-    pub budget_tokens: Option<u32>,
+    pub budget_tokens: Option<u64>,
     /// `summarized`, or `omitted`: the answer has the signature alone.
     pub display: Option<String>,
 }

@@ -12,17 +12,18 @@ use super::embeddings::TruncationDirection;
 #[derive(ToSchema)]
 pub struct RerankRequest {
     /// The name of a ranking model or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     pub query: TextOrDocument,
     /// The documents. TEI's name of this field is `texts`.
     pub documents: Option<Vec<TextOrDocument>>,
     /// Return only this many best documents. 0: all.
     #[schema(minimum = 0)]
-    pub top_n: Option<u32>,
+    pub top_n: Option<u64>,
     /// Return the documents too.
     pub return_documents: Option<bool>,
     /// Cut documents to this many tokens.
-    pub max_tokens_per_doc: Option<u32>,
+    pub max_tokens_per_doc: Option<u64>,
     /// The fields of a document that are read, where documents are objects.
     pub rank_fields: Option<Vec<String>>,
     #[serde(flatten)]
@@ -35,6 +36,7 @@ pub struct RerankRequest {
 #[derive(ToSchema)]
 pub struct ScoreRequest {
     /// The name of a ranking or embedding model or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     /// One text, or as many as `text_2` has.
     pub text_1: Option<ScoreTexts>,

@@ -14,13 +14,14 @@ use super::responses_items::ResponseInput;
 #[derive(ToSchema)]
 pub struct ResponseRequest {
     /// The model's name or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     pub input: ResponseInput,
     /// Instructions that go before the conversation.
     pub instructions: Option<String>,
     /// The most tokens that the answer may have.
     #[schema(minimum = 1)]
-    pub max_output_tokens: Option<u32>,
+    pub max_output_tokens: Option<u64>,
     /// 0 takes the likeliest token always; higher values make answers more random.
     #[schema(minimum = 0, maximum = 2)]
     pub temperature: Option<f64>,
@@ -59,10 +60,10 @@ pub struct ResponseRequest {
     pub service_tier: Option<String>,
     /// The number of likeliest tokens whose log probabilities are returned. Only 0; chat completions have them.
     #[schema(minimum = 0, maximum = 20)]
-    pub top_logprobs: Option<u32>,
+    pub top_logprobs: Option<u64>,
     /// The most calls of tools that a server runs. It has no effect here.
     #[schema(minimum = 1)]
-    pub max_tool_calls: Option<u32>,
+    pub max_tool_calls: Option<u64>,
     /// vLLM: do not end the answer at the model's end token.
     pub ignore_eos: Option<bool>,
     /// Your own user, for your own records.

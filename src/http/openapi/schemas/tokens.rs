@@ -10,6 +10,7 @@ use super::chat_tools::ChatTool;
 #[derive(ToSchema)]
 pub struct TokenizeRequest {
     /// The model's name or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     /// A text.
     pub prompt: Option<String>,
@@ -42,6 +43,7 @@ pub struct Tokens {
 #[derive(ToSchema)]
 pub struct DetokenizeRequest {
     /// The model's name or an alias. `GET /v1/models` lists the names.
+    #[schema(min_length = 1)]
     pub model: String,
     /// Token ids of the model.
     pub tokens: Vec<u32>,

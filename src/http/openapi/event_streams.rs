@@ -1,0 +1,71 @@
+//! How the document describes streams of events. The routes name the type of the events' data; OpenAPI describes an event by
+//! its fields, of which `data` is a text that has a schema of its own.
+
+use serde_json::{Value, json};
+
+const EVENTS: &str = "text/event-stream";
+
+/// Wraps the schema of each stream's data into that of an event.
+pub(super) fn describe(document: &mut Value) {
+    for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
+        // OpenAI's older streams end with a mark, or with an error in place of a piece.
+        let has_mark = path.ends_with("/completions");
+        for (_, operation) in item.as_object_mut().into_iter().flatten() {
+            let answers = operation["responses"].as_object_mut();
+            for (_, answer) in answers.into_iter().flatten() {
+                let content = answer.get_mut("content").and_then(|it| it.get_mut(EVENTS));
+                if let Some(schema) = content.and_then(|it| it.get_mut("schema")) {
+                    *schema = event(schema.take(), has_mark);
+                }
+            }
+        }
+    }
+}
+
+fn event(data: Value, has_mark: bool) -> Value {
+    let json = |schema: Value| json!({"type": "string", "contentMediaType": "application/json", "contentSchema": schema});
+    let mut text = match has_mark {
+        true => {
+            let error = json!({"$ref": "#/components/schemas/ErrorBody"});
+            let mark = json!({"type": "string", "const": "[DONE]"});
+            json!({"anyOf": [json(json!({"anyOf": [data, error]})), mark]})
+        }
+        false => json(data),
+    };
+    text["description"] = json!("JSON as text.");
+    json!({
+        "type": "object",
+        "required": ["data"],
+        "properties": {
+            "event": {"type": "string", "description": "The name of the event."},
+            "id": {"type": "string", "description": "The id of the event."},
+            "data": text,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_of_a_stream_is_text_with_a_schema_and_other_bodies_stay() {
+        let piece = json!({"$ref": "#/components/schemas/Piece"});
+        let answers = json!({"post": {"responses": {
+            "200": {"content": {EVENTS: {"schema": piece}, "application/json": {"schema": piece}}},
+            "400": {"$ref": "#/components/responses/BadRequest"},
+        }}});
+        let mut document = json!({"paths": {"/v1/messages": answers, "/v1/completions": answers}});
+        describe(&mut document);
+        let content =
+            |path: &str| document["paths"][path]["post"]["responses"]["200"]["content"].clone();
+        let messages = content("/v1/messages");
+        assert_eq!(messages["application/json"]["schema"], piece);
+        let data = &messages[EVENTS]["schema"]["properties"]["data"];
+        assert_eq!(data["contentSchema"], piece);
+        let completions = content("/v1/completions");
+        let data = &completions[EVENTS]["schema"]["properties"]["data"]["anyOf"];
+        assert_eq!(data[0]["contentSchema"]["anyOf"][0], piece);
+        assert_eq!(data[1]["const"], "[DONE]");
+    }
+}
