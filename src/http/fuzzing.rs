@@ -113,7 +113,10 @@ pub fn in_other_words(bytes: &[u8]) {
         let Ok(asked) = dialect.read(Bytes::copy_from_slice(request), &reading) else {
             continue;
         };
-        Fields::read(&asked.body).expect("what the pool writes is JSON");
+        // What needs no translation passes as it came, and the gateway reads it next.
+        if asked.body != request {
+            Fields::read(&asked.body).expect("what the pool writes is JSON");
+        }
         retold(asked.teller, stream);
     }
     let request = Bytes::copy_from_slice(request);

@@ -323,3 +323,33 @@ fn an_adapter_stays_while_its_file_or_that_of_its_base_is_broken() {
         assert_eq!(reload(&pool)["broken"], json!([]));
     }
 }
+
+#[test]
+fn a_takeover_is_refused_if_it_would_lose_a_model_that_is_loaded() {
+    let mut pool = Pool::that_adopts(&[model("a.yaml", "a", "")], "", "30s");
+    assert_eq!(ask(&pool, "a").0, 200);
+    let engines = pool.engine_pids();
+    std::fs::write(pool.models().join("a.yaml"), "engine_config: [\n").unwrap();
+    // The file's name alone says which model it is about.
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .args(["serve", "--takeover", "--config"])
+        .arg(pool.folder().join("config.yaml"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("a.yaml: line 1"), "{said}");
+    assert!(
+        said.contains("a is loaded, and a takeover would stop it"),
+        "{said}"
+    );
+    assert_eq!(ask(&pool, "a").0, 200, "the old one goes on");
+
+    // A broken file of a model that is not loaded is no reason.
+    std::fs::write(pool.models().join("a.yaml"), model("a.yaml", "a", "").1).unwrap();
+    std::fs::write(pool.models().join("other.yaml"), "engine_config: [\n").unwrap();
+    let mut old = pool.take_over();
+    old.wait().unwrap();
+    assert_eq!((ask(&pool, "a").0, ask(&pool, "other").0), (200, 503));
+    assert_eq!(pool.engine_pids(), engines);
+}

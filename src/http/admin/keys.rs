@@ -167,7 +167,7 @@ impl Strict for ChangeKeyRequest {
 #[into_params(parameter_in = Query)]
 pub struct KeyQuery {
     /// The key's id, as the list shows it.
-    #[param(value_type = String, example = "k2")]
+    #[param(value_type = String, pattern = "^k[0-9]{1,9}$", example = "k2")]
     id: KeyId,
 }
 
@@ -195,7 +195,7 @@ fn key_id(fields: &mut Fields) -> Result<KeyId, Failure> {
 #[into_params(parameter_in = Query)]
 pub struct RevokeQuery {
     /// The key's id, as the list shows it.
-    #[param(value_type = String, example = "k2")]
+    #[param(value_type = String, pattern = "^k[0-9]{1,9}$", example = "k2")]
     id: KeyId,
     /// Revoke the key of this request itself; without it, that is a 409 `own_key`.
     confirm: Option<bool>,

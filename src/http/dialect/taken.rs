@@ -7,6 +7,8 @@ use crate::error::Failure;
 use crate::inference::request::body::Fields;
 use crate::inference::request::shape::may_be_a_tree;
 
+/// Larger numbers are no integers in other languages.
+const COUNT_MAX: u64 = i64::MAX as u64;
 /// So many unknown fields are named; the others are counted.
 const NAMED_MAX: usize = 8;
 
@@ -109,7 +111,7 @@ impl Taken {
     pub fn count(&mut self, name: &str) -> Result<Option<u64>, Failure> {
         match self.take(name) {
             None => Ok(None),
-            Some(value) => match value.as_u64().filter(|count| *count > 0) {
+            Some(value) => match value.as_u64().filter(|it| (1..=COUNT_MAX).contains(it)) {
                 Some(count) => Ok(Some(count)),
                 None => Err(self.wrong(name, "a whole number from 1")),
             },

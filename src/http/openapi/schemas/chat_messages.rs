@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use utoipa::ToSchema;
 
-use super::generation::CacheControl;
-
 /// One message of a conversation.
 #[derive(ToSchema)]
 #[serde(tag = "role", rename_all = "snake_case")]
@@ -90,7 +88,8 @@ pub enum ChatContentPart {
     Text {
         text: String,
         /// A hint for caches, which has no effect here.
-        cache_control: Option<CacheControl>,
+        #[schema(value_type = Option<Object>)]
+        cache_control: Option<BTreeMap<String, String>>,
     },
     #[schema(title = "ImagePart")]
     ImageUrl { image_url: DataUrl },

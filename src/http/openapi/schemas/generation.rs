@@ -82,9 +82,11 @@ pub struct StreamOptions {
 /// A hint for caches, which has no effect here.
 #[derive(ToSchema)]
 pub struct CacheControl {
-    /// `ephemeral`.
-    #[schema(value_type = String, examples("ephemeral"))]
-    pub r#type: String,
-    /// How long it should be kept, such as `5m` or `1h`.
-    pub ttl: Option<String>,
+    pub r#type: Option<CacheKind>,
+}
+
+#[derive(ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheKind {
+    Ephemeral,
 }

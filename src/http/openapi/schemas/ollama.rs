@@ -1,7 +1,12 @@
 //! The requests of Ollama's API (`compat.ollama`); docs/ollama.md says what becomes of each field.
 
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::openapi::schema::{AnyOf, ObjectBuilder, Schema, Type};
+use utoipa::openapi::{RefOr, schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::chat_tools::FunctionDefinition;
+use super::generation::Stop;
 
 /// A conversation, in Ollama's form. `null` is the same as a missing field.
 #[derive(ToSchema)]
@@ -11,8 +16,7 @@ pub struct OllamaChatRequest {
     /// The conversation so far. Without messages the model is loaded.
     pub messages: Option<Vec<OllamaMessage>>,
     /// Functions that the model may call.
-    #[schema(value_type = Option<Vec<Object>>)]
-    pub tools: Option<Vec<Value>>,
+    pub tools: Option<Vec<OllamaTool>>,
     #[serde(flatten)]
     pub common: OllamaCommonFields,
 }
@@ -27,8 +31,7 @@ pub struct OllamaGenerateRequest {
     /// The text after the one that is wanted.
     pub suffix: Option<String>,
     pub system: Option<String>,
-    /// Pictures in base64.
-    pub images: Option<Vec<String>>,
+    pub images: Option<Vec<OllamaImage>>,
     /// Send the prompt to the model as it is.
     pub raw: Option<bool>,
     #[serde(flatten)]
@@ -41,59 +44,158 @@ pub struct OllamaCommonFields {
     /// Lines of JSON, or one object. The default is true.
     pub stream: Option<bool>,
     /// `"json"` or a JSON schema.
-    #[schema(value_type = Option<OllamaFormat>)]
-    pub format: Option<Value>,
-    /// `temperature`, `top_p`, `num_predict` and so on. What the engine does not have is named in
-    /// `x-model-pool-ignored`.
-    #[schema(value_type = Option<Object>)]
-    pub options: Option<Value>,
-    /// Seconds, or a time such as `5m`; a negative one means always. 0 without a prompt unloads the model.
-    #[schema(value_type = Option<OllamaDuration>)]
-    pub keep_alive: Option<Value>,
-    /// Whether the model thinks, or how much: `low`, `medium` or `high`.
-    #[schema(value_type = Option<OllamaThink>)]
-    pub think: Option<Value>,
+    pub format: Option<OllamaFormat>,
+    pub options: Option<OllamaOptions>,
+    pub keep_alive: Option<OllamaDuration>,
+    /// Whether the model thinks, or how much.
+    pub think: Option<OllamaThink>,
     pub logprobs: Option<bool>,
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u32>,
 }
 
+/// How an answer is written. What the engine does not have, and what concerns the load, such as `num_ctx`, has no effect
+/// and is named in the header `x-model-pool-ignored`.
+#[derive(ToSchema)]
+pub struct OllamaOptions {
+    #[schema(minimum = 0, maximum = 2)]
+    pub temperature: Option<f64>,
+    #[schema(minimum = 0, maximum = 1)]
+    pub top_p: Option<f64>,
+    pub top_k: Option<i64>,
+    pub min_p: Option<f64>,
+    pub typical_p: Option<f64>,
+    pub repeat_penalty: Option<f64>,
+    #[schema(minimum = -2, maximum = 2)]
+    pub presence_penalty: Option<f64>,
+    #[schema(minimum = -2, maximum = 2)]
+    pub frequency_penalty: Option<f64>,
+    /// Negative: another one each time.
+    pub seed: Option<i64>,
+    /// The most tokens of the answer; 0 and less mean as many as there is room for.
+    pub num_predict: Option<i64>,
+    /// The answer ends before any of these texts.
+    pub stop: Option<Stop>,
+    /// The context belongs to the load of a model: this has no effect.
+    pub num_ctx: Option<i64>,
+}
+
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum OllamaFormat {
-    Name(String),
+    Word(OllamaFormatWord),
     #[schema(value_type = Object)]
     Schema(Value),
 }
 
 #[derive(ToSchema)]
-#[serde(untagged)]
-pub enum OllamaDuration {
-    Seconds(f64),
-    Text(String),
+#[serde(rename_all = "snake_case")]
+pub enum OllamaFormatWord {
+    Json,
 }
 
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum OllamaThink {
     Switch(bool),
-    Level(String),
+    Level(OllamaThinkLevel),
+}
+
+#[derive(ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OllamaThinkLevel {
+    None,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    Xhigh,
+    Max,
+}
+
+/// Seconds, or a time such as `5m`.
+pub struct OllamaDuration;
+
+impl PartialSchema for OllamaDuration {
+    fn schema() -> RefOr<Schema> {
+        let number = ObjectBuilder::new().schema_type(Type::Number);
+        let text = r"^[-+]?[0-9]+(\.[0-9]+)?((ns|us|µs|ms|s|m|h)([0-9]+(ns|us|µs|ms|s|m|h))*)?$";
+        let text = text_of(text).max_length(Some(64));
+        let either = AnyOf::builder().item(number).item(text);
+        let words = "Seconds, or a time such as `5m`; a negative one means always. 0 without a prompt unloads the model.";
+        RefOr::T(either.description(Some(words)).into())
+    }
+}
+
+impl ToSchema for OllamaDuration {}
+
+/// A picture of the request.
+pub struct OllamaImage;
+
+impl PartialSchema for OllamaImage {
+    fn schema() -> RefOr<Schema> {
+        let text = text_of("^(data:image/|(iVBOR|/9j/|R0lG|UklGR)[A-Za-z0-9+/=]*$)");
+        let words = "A PNG, JPEG, GIF or WebP picture in base64.";
+        text.description(Some(words)).into()
+    }
+}
+
+impl ToSchema for OllamaImage {}
+
+fn text_of(pattern: &str) -> ObjectBuilder {
+    schema::Object::builder()
+        .schema_type(Type::String)
+        .pattern(Some(pattern))
 }
 
 /// One turn.
 #[derive(ToSchema)]
 pub struct OllamaMessage {
-    /// `system`, `user`, `assistant` or `tool`.
-    pub role: String,
+    pub role: OllamaRole,
     pub content: Option<String>,
-    /// Pictures in base64.
-    pub images: Option<Vec<String>>,
-    /// Calls of tools, with objects for arguments.
-    #[schema(value_type = Option<Vec<Object>>)]
-    pub tool_calls: Option<Vec<Value>>,
+    pub images: Option<Vec<OllamaImage>>,
+    /// What the model thought before this answer.
+    pub thinking: Option<String>,
+    /// Calls of tools.
+    pub tool_calls: Option<Vec<OllamaCall>>,
     /// The tool whose result this is.
     pub tool_name: Option<String>,
+    /// The call whose result this is.
     pub tool_call_id: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OllamaRole {
+    System,
+    Developer,
+    User,
+    Assistant,
+    Tool,
+}
+
+/// What the model may call.
+#[derive(ToSchema)]
+pub struct OllamaTool {
+    /// `function`.
+    #[schema(examples("function"))]
+    pub r#type: Option<String>,
+    pub function: FunctionDefinition,
+}
+
+/// What the model called.
+#[derive(ToSchema)]
+pub struct OllamaCall {
+    pub id: Option<String>,
+    pub function: OllamaCalledFunction,
+}
+
+#[derive(ToSchema)]
+pub struct OllamaCalledFunction {
+    pub name: String,
+    /// An object, which OpenAI's API writes as a text.
+    #[schema(value_type = Option<Object>)]
+    pub arguments: Option<Value>,
 }
 
 /// Texts that become vectors of the length 1.
@@ -101,12 +203,10 @@ pub struct OllamaMessage {
 pub struct OllamaEmbedRequest {
     pub model: String,
     /// Without an input the model is loaded.
-    #[schema(value_type = Option<OllamaInput>)]
-    pub input: Option<Value>,
+    pub input: Option<OllamaInput>,
     #[schema(minimum = 1)]
     pub dimensions: Option<u32>,
-    #[schema(value_type = Option<OllamaDuration>)]
-    pub keep_alive: Option<Value>,
+    pub keep_alive: Option<OllamaDuration>,
 }
 
 #[derive(ToSchema)]
@@ -121,8 +221,7 @@ pub enum OllamaInput {
 pub struct OllamaEmbeddingsRequest {
     pub model: String,
     pub prompt: Option<String>,
-    #[schema(value_type = Option<OllamaDuration>)]
-    pub keep_alive: Option<Value>,
+    pub keep_alive: Option<OllamaDuration>,
 }
 
 /// One model.
