@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use pool::{Bytes, Span};
 
+use super::cron::CronExpression;
 use super::oidc;
 use super::problem::Problem;
 use super::sections::{AutoscalerKind, AutoscalerSection, PoolSection, Provider};
@@ -203,8 +204,13 @@ fn evening_problems(config: &Config) -> Vec<Problem> {
     if let (Some(cleanup), Some(reopen)) = (&evening.cleanup, &evening.reopen)
         && cleanup.is_the_same_as(reopen)
     {
+        let seven = CronExpression::daily(7);
+        let later = match reopen.is_the_same_as(&seven) {
+            true => CronExpression::daily(9),
+            false => seven,
+        };
         let message = format!(
-            "is `{reopen}`, the same times as evening.cleanup, so the pool would open again at once; write a later time such as \"0 0 7 * * *\""
+            "is `{reopen}`, the same times as evening.cleanup, so the pool would open again at once; write another time such as \"{later}\""
         );
         problems.push(Problem::new("evening.reopen", message));
     }

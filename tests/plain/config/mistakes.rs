@@ -52,7 +52,7 @@ const FILES: [(&str, &[&str]); 40] = [
         "evening:\n  cleanup: 0 0 7 * * *\n",
         &[
             "evening.reopen is `0 0 7 * * *`, the same times as evening.cleanup",
-            "a later time",
+            "another time such as \"0 0 9 * * *\"",
         ],
     ),
     (
