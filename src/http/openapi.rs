@@ -12,8 +12,11 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
+use serde::Serialize;
 use utoipa::openapi::path::Operation;
-use utoipa::openapi::schema::{AdditionalProperties, ComponentsBuilder, Schema};
+use utoipa::openapi::schema::{AdditionalProperties, ComponentsBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{InfoBuilder, OpenApi, PathItem, Ref, RefOr, Server};
@@ -189,30 +192,41 @@ fn describe_headers(operation: &mut Operation) {
     }
 }
 
-/// What administrators send is read strictly: an unknown field is refused.
+/// What administrators send is read strictly: an unknown field is refused, wherever it is.
 fn close_orders(api: &mut OpenApi) {
-    let mut names = Vec::new();
+    let mut names = BTreeSet::new();
     for (path, item) in &mut api.paths.paths {
-        if !path.starts_with("/admin/") {
-            continue;
-        }
-        for operation in operations_of(item) {
-            let Some(RefOr::T(body)) = &operation.request_body else {
-                continue;
-            };
-            let text = serde_json::to_string(body).unwrap_or_default();
-            let references = text.split("\"#/components/schemas/").skip(1);
-            names.extend(references.filter_map(|it| Some(it.split_once('"')?.0.to_owned())));
+        if path.starts_with("/admin/") {
+            let bodies = operations_of(item).filter_map(|it| it.request_body.as_ref());
+            names.extend(bodies.flat_map(references));
         }
     }
     let Some(components) = &mut api.components else {
         return;
     };
-    for name in names {
-        if let Some(RefOr::T(Schema::Object(object))) = components.schemas.get_mut(&name) {
+    let mut closed = BTreeSet::new();
+    while let Some(name) = names.pop_first() {
+        if !closed.insert(name.clone()) {
+            continue;
+        }
+        let Some(schema) = components.schemas.get_mut(&name) else {
+            continue;
+        };
+        names.extend(references(schema));
+        if let RefOr::T(Schema::Object(object)) = schema
+            && object.schema_type == SchemaType::Type(Type::Object)
+        {
             object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
         }
     }
+}
+
+/// The schemas that a part of the document refers to.
+fn references(part: &impl Serialize) -> Vec<String> {
+    let text = serde_json::to_string(part).unwrap_or_default();
+    let rests = text.split("\"#/components/schemas/").skip(1);
+    let names = rests.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
+    names.collect()
 }
 
 fn components(api: &mut OpenApi) {

@@ -62,14 +62,18 @@ pub(super) async fn due(evening: Evening, store: &Store) -> Result<Due, String> 
 }
 
 /// Notes that the service runs, until it is dropped, so that the next start knows what was missed.
-pub(super) async fn stay_noted(store: Arc<Store>) {
+pub(super) async fn stay_noted(config: LiveConfig, store: Arc<Store>) {
     loop {
-        note_up(&store).await;
+        note_up(&config, &store).await;
         tokio::time::sleep(UP_EVERY).await;
     }
 }
 
-pub(super) async fn note_up(store: &Store) {
+/// Without a cleanup nothing can be missed, and nothing is written: a start on a full disk is ready at once.
+pub(super) async fn note_up(config: &LiveConfig, store: &Store) {
+    if config.get().evening.cleanup.is_none() {
+        return;
+    }
     let text = written(Utc::now());
     if let Err(fault) = store.save_meta(LAST_UP, &text).await
         && !fault.is_told_by_the_store()

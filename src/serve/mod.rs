@@ -177,7 +177,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     );
     let upkeep =
         AbortOnDropHandle::new(start(limits::keep(Arc::clone(&limits), Arc::clone(&store))));
-    let noted = AbortOnDropHandle::new(start(evening::stay_noted(Arc::clone(&store))));
+    let noted = AbortOnDropHandle::new(start(evening::stay_noted(live.clone(), Arc::clone(&store))));
     let follow = AbortOnDropHandle::new(start(keys.follow_commands()));
     let stop = CancellationToken::new();
     let address = listener.local_addr().map_err(|error| error.to_string())?;
@@ -231,7 +231,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         }
         drop((upkeep, noted, follow));
         limits::save(&limits, &store).await;
-        evening::note_up(&store).await;
+        evening::note_up(&live, &store).await;
         store.close().await;
         // Before the new process may start, because it has to know which streams continue here.
         let reports = seats::tell(&runtime_dir, handle.clone());
@@ -287,7 +287,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
     limits::save(&limits, &store).await;
     drop(noted);
-    evening::note_up(&store).await;
+    evening::note_up(&live, &store).await;
     store.close().await;
     drop((takeover_socket, lock));
     Ok(())

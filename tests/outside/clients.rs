@@ -210,21 +210,37 @@ fn the_openapi_document_tells_the_truth() {
     };
     // Whether an unknown model exists is a question to the hub, and tests use no network.
     let pool = Pool::demo_with(
-        "evening: {cleanup: null, reopen: null}\nsources: {offline: true}\nauth: {inference: key}\n",
+        "evening: {cleanup: null, reopen: null}\nsources: {offline: true}\nauth: {inference: key}\npool: {queue_timeout: 3s}\n",
     );
+    // Revoking keys would revoke the one in use, so that comes last.
+    let text = tried(&pool, &program, ["--exclude-operation-id", "revoke_key"]);
+    assert!(text.contains(" generated, "), "nothing was tried: {text}");
+    tried(&pool, &program, ["--include-operation-id", "revoke_key"]);
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
+}
+
+/// The same for the routes that are there with `compat.ollama` alone.
+#[test]
+fn the_openapi_document_of_ollamas_api_tells_the_truth() {
+    let Some(program) = brought("venv/bin/schemathesis") else {
+        return;
+    };
+    let pool = Pool::demo_with(
+        "evening: {cleanup: null, reopen: null}\nsources: {offline: true}\nauth: {inference: key}\ncompat: {ollama: true}\n",
+    );
+    let text = tried(&pool, &program, ["--include-path-regex", "^/api/"]);
+    assert!(text.contains(" generated, "), "nothing was tried: {text}");
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
+}
+
+/// What schemathesis says of the operations that these words choose.
+fn tried(pool: &Pool, program: &Path, chosen: [&str; 2]) -> String {
     let options = root().join("tests/clients/schemathesis.toml");
     let document = format!("http://{}/llm/openapi.json", pool.address());
-    let run = |more: [&str; 2]| {
-        let first = ["--config-file", options.to_str().unwrap(), "run", &document];
-        let words = [&first[..], &more[..]].concat();
-        let key = pool.admin_key();
-        let text = run(&program, &words, &[("MODEL_POOL_ADMIN_KEY", &key)]);
-        println!("{text}");
-        text
-    };
-    // Revoking keys would revoke the one in use, so that comes last.
-    let text = run(["--exclude-operation-id", "revoke_key"]);
-    assert!(text.contains(" generated, "), "nothing was tried: {text}");
-    run(["--include-operation-id", "revoke_key"]);
-    assert!(!pool.log().contains("panicked"), "{}", pool.log());
+    let first = ["--config-file", options.to_str().unwrap(), "run", &document];
+    let words = [&first[..], &chosen[..]].concat();
+    let key = pool.admin_key();
+    let text = run(program, &words, &[("MODEL_POOL_ADMIN_KEY", &key)]);
+    println!("{text}");
+    text
 }

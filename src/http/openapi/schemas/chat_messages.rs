@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use utoipa::ToSchema;
 
 /// One message of a conversation.
@@ -47,8 +48,8 @@ pub enum ChatMessage {
         #[schema(value_type = Option<Object>)]
         audio: Option<BTreeMap<String, String>>,
         /// Notes on the text, such as the pages that it cites.
-        #[schema(value_type = Option<Vec<Object>>)]
-        annotations: Option<Vec<BTreeMap<String, String>>>,
+        #[schema(value_type = Option<Vec<Value>>)]
+        annotations: Option<Vec<Value>>,
         /// The older form of `tool_calls`.
         #[deprecated]
         function_call: Option<CalledFunction>,

@@ -66,7 +66,7 @@ pub struct MessageConversation {
     #[schema(value_type = Option<Object>)]
     pub context_management: Option<Value>,
     /// Servers that the provider calls. They have no effect here.
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Value>>)]
     pub mcp_servers: Option<Vec<Value>>,
 }
 
@@ -98,7 +98,7 @@ pub struct MessageTool {
     /// Tools are always described to the model: `true` has no effect.
     pub defer_loading: Option<bool>,
     /// Examples of inputs. They have no effect here.
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Value>>)]
     pub input_examples: Option<Vec<Value>>,
     /// Who calls the tool: only `["direct"]`, the model, is accepted.
     pub allowed_callers: Option<Vec<String>>,

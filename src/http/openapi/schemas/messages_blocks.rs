@@ -46,7 +46,7 @@ pub enum InputBlock {
         text: String,
         cache_control: Option<CacheControl>,
         /// What an earlier answer had. There are no documents to cite.
-        #[schema(value_type = Option<Vec<Object>>)]
+        #[schema(value_type = Option<Vec<Value>>)]
         citations: Option<Vec<Value>>,
     },
     /// A picture, in a message of the user.
@@ -149,7 +149,7 @@ pub struct TextBlock {
     pub text: String,
     pub cache_control: Option<CacheControl>,
     /// What an earlier answer had. There are no documents to cite.
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Value>>)]
     pub citations: Option<Vec<Value>>,
 }
 
@@ -171,7 +171,7 @@ pub enum ToolResultBlock {
     Text {
         text: String,
         cache_control: Option<CacheControl>,
-        #[schema(value_type = Option<Vec<Object>>)]
+        #[schema(value_type = Option<Vec<Value>>)]
         citations: Option<Vec<Value>>,
     },
     #[schema(title = "ToolResultImageBlock")]

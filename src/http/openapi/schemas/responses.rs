@@ -48,7 +48,7 @@ pub struct ResponseRequest {
     /// Answers are not stored; `true` has no effect.
     pub store: Option<bool>,
     /// How a server shortens the conversation. It has no effect here.
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Value>>)]
     pub context_management: Option<Vec<Value>>,
     /// What happens to a conversation that is too long. It is always refused, as with `disabled`.
     #[schema(examples("disabled"))]

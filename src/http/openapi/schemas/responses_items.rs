@@ -42,7 +42,7 @@ pub struct InputItem {
     /// Of a result: a text or a list of parts.
     pub output: Option<InputContent>,
     /// Of reasoning: its summary, as the answer had it.
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Value>>)]
     pub summary: Option<Vec<Value>>,
     /// Of reasoning: as the answer had it.
     pub encrypted_content: Option<String>,
@@ -76,9 +76,9 @@ pub enum InputPart {
     #[schema(title = "OutputTextPart")]
     OutputText {
         text: String,
-        #[schema(value_type = Option<Vec<Object>>)]
+        #[schema(value_type = Option<Vec<Value>>)]
         annotations: Option<Vec<Value>>,
-        #[schema(value_type = Option<Vec<Object>>)]
+        #[schema(value_type = Option<Vec<Value>>)]
         logprobs: Option<Vec<Value>>,
     },
     /// A refusal of an earlier answer.
