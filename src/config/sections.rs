@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use pool::Bytes;
 
 use super::cron::CronExpression;
-use super::oidc::OidcSection;
 use super::idle_yields::IdleYields;
+use super::oidc::OidcSection;
 use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
 use super::values::{DatabaseUrl, TimeZone};
 

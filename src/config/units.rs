@@ -304,9 +304,11 @@ impl FromStr for MinResident {
         if text.trim() == "auto" {
             return Ok(MinResident::Auto);
         }
-        text.parse()
-            .map(MinResident::For)
-            .map_err(|error| Unreadable(format!("{error}; auto derives it from the model's own requests")))
+        text.parse().map(MinResident::For).map_err(|error| {
+            Unreadable(format!(
+                "{error}; auto derives it from the model's own requests"
+            ))
+        })
     }
 }
 

@@ -129,8 +129,7 @@ impl Answer for Front {
         if is_anthropic {
             response = anthropic::retold(response, &id).await;
         }
-        if app.config().compat.ollama && ollama::is_route(&path, app.base())
-        {
+        if app.config().compat.ollama && ollama::is_route(&path, app.base()) {
             response = ollama::retold(response).await;
         }
         response.headers_mut().insert("x-request-id", id);

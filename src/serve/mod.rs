@@ -177,7 +177,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     );
     let upkeep =
         AbortOnDropHandle::new(start(limits::keep(Arc::clone(&limits), Arc::clone(&store))));
-    let noted = AbortOnDropHandle::new(start(evening::stay_noted(live.clone(), Arc::clone(&store))));
+    let noted =
+        AbortOnDropHandle::new(start(evening::stay_noted(live.clone(), Arc::clone(&store))));
     let follow = AbortOnDropHandle::new(start(keys.follow_commands()));
     let stop = CancellationToken::new();
     let address = listener.local_addr().map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
 //! The program as it is started: `model-pool` with engines that compute nothing, asked over its sockets.
 
-mod admin_key;
 mod admin_client;
+mod admin_key;
 mod adoption;
 mod agents;
 mod audit;

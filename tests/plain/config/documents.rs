@@ -216,7 +216,10 @@ fn a_value_of_the_wrong_type_is_refused_with_its_key() {
         &["pool_config.keep_hot", "10m"],
     );
     assert_has(&refusal(&json!({})), &["`engine_config` is missing"]);
-    assert_has(&refusal(&json!([1])), &["the document", "an object of keys"]);
+    assert_has(
+        &refusal(&json!([1])),
+        &["the document", "an object of keys"],
+    );
 }
 
 #[test]

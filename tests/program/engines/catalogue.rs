@@ -169,7 +169,10 @@ fn keys_that_do_not_go_with_the_engine_are_refused() {
     );
     assert_has(&text, &["engine_config.env.A", "a template may use"]);
     let text = refusal("AviaryEngine", none.clone(), none);
-    assert_has(&text, &["engine_config.type", "AviaryEngine", "is not an engine"]);
+    assert_has(
+        &text,
+        &["engine_config.type", "AviaryEngine", "is not an engine"],
+    );
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::generation::Stop;
 #[derive(ToSchema)]
 pub struct OllamaChatRequest {
     /// A name of `GET /api/tags`, with or without `:latest`.
+    #[schema(min_length = 1)]
     pub model: String,
     /// The conversation so far. Without messages the model is loaded.
     pub messages: Option<Vec<OllamaMessage>>,
@@ -25,6 +26,7 @@ pub struct OllamaChatRequest {
 #[derive(ToSchema)]
 pub struct OllamaGenerateRequest {
     /// A name of `GET /api/tags`, with or without `:latest`.
+    #[schema(min_length = 1)]
     pub model: String,
     /// Without a prompt the model is loaded.
     pub prompt: Option<String>,
@@ -134,8 +136,10 @@ pub struct OllamaImage;
 
 impl PartialSchema for OllamaImage {
     fn schema() -> RefOr<Schema> {
-        let text = text_of("^(data:image/|(iVBOR|/9j/|R0lG|UklGR)[A-Za-z0-9+/=]*$)");
-        let words = "A PNG, JPEG, GIF or WebP picture in base64.";
+        let text = text_of(
+            "^(data:image/(png|jpeg|gif|webp);base64,|(iVBOR|/9j/|R0lG|UklGR)[A-Za-z0-9+/=]*$)",
+        );
+        let words = "A PNG, JPEG, GIF or WebP picture in base64, or as a `data:` URL.";
         text.description(Some(words)).into()
     }
 }
@@ -201,6 +205,7 @@ pub struct OllamaCalledFunction {
 /// Texts that become vectors of the length 1.
 #[derive(ToSchema)]
 pub struct OllamaEmbedRequest {
+    #[schema(min_length = 1)]
     pub model: String,
     /// Without an input the model is loaded.
     pub input: Option<OllamaInput>,
@@ -219,6 +224,7 @@ pub enum OllamaInput {
 /// A text that becomes a vector.
 #[derive(ToSchema)]
 pub struct OllamaEmbeddingsRequest {
+    #[schema(min_length = 1)]
     pub model: String,
     pub prompt: Option<String>,
     pub keep_alive: Option<OllamaDuration>,
@@ -228,12 +234,14 @@ pub struct OllamaEmbeddingsRequest {
 #[derive(ToSchema)]
 pub struct OllamaModelRequest {
     /// A name of `GET /api/tags`, with or without `:latest`.
+    #[schema(min_length = 1)]
     pub model: String,
 }
 
 /// A registered model that would be pulled.
 #[derive(ToSchema)]
 pub struct OllamaPullRequest {
+    #[schema(min_length = 1)]
     pub model: String,
     /// Lines of JSON, or one object. The default is true.
     pub stream: Option<bool>,
