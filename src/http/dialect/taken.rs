@@ -111,7 +111,7 @@ impl Taken {
     pub fn count(&mut self, name: &str) -> Result<Option<u64>, Failure> {
         match self.take(name) {
             None => Ok(None),
-            Some(value) => match value.as_u64().filter(|it| (1..=COUNT_MAX).contains(it)) {
+            Some(value) => match whole(&value).filter(|it| (1..=COUNT_MAX).contains(it)) {
                 Some(count) => Ok(Some(count)),
                 None => Err(self.wrong(name, "a whole number from 1")),
             },
@@ -123,7 +123,7 @@ impl Taken {
         let Some(value) = self.take(name) else {
             return Ok(None);
         };
-        match value.as_u64().filter(|count| *count <= most) {
+        match whole(&value).filter(|count| *count <= most) {
             Some(count) => Ok(Some(count)),
             None => Err(self.wrong(name, &format!("a whole number from 0 to {most}"))),
         }
@@ -232,6 +232,16 @@ fn asks(value: &Value) -> bool {
     }
 }
 
+/// JSON has one type of number: a whole one may be written 2.0.
+fn whole(value: &Value) -> Option<u64> {
+    const EXACT_MAX: f64 = 9e15;
+    let of_float = |number: f64| {
+        let is_whole = number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&number);
+        is_whole.then_some(number as u64)
+    };
+    value.as_u64().or_else(|| value.as_f64().and_then(of_float))
+}
+
 fn wrong(path: &str, wanted: &str) -> Failure {
     Failure::invalid(path.to_owned(), format!("`{path}` must be {wanted}"))
 }
@@ -275,6 +285,17 @@ mod tests {
         assert!(failure.body.error.message.contains("messages[2].x"));
         assert!(Taken::of("z", json!([])).is_err());
         assert!(Taken::body(b"[]").is_err());
+    }
+
+    #[test]
+    fn counts_are_whole_however_they_are_written() {
+        let value = json!({"a": 2.0, "b": 2.5, "c": -2.0, "d": 1e300, "e": u64::MAX, "f": 0.0});
+        let mut taken = Taken::of("", value).unwrap();
+        assert_eq!(taken.count("a").unwrap(), Some(2));
+        for name in ["b", "c", "d", "e"] {
+            assert!(taken.count(name).is_err(), "{name}");
+        }
+        assert_eq!(taken.count_from_0("f", 20).unwrap(), Some(0));
     }
 
     #[test]
