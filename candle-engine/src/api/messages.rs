@@ -96,13 +96,13 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
             &found,
         ));
     }
-    take_openais_own(&place(""), &role, &mut object)?;
-    for name in ["name", REASONING] {
+    for name in ["name", "reasoning"] {
         let found = object.get(name).cloned().unwrap_or_default();
         if !found.is_null() && !found.is_string() {
             return Err(expected(&place(name), "a string", &found));
         }
     }
+    take_openais_own(&place(""), &role, &mut object)?;
     match object.get("tool_calls") {
         // Templates ask whether there are calls, and some take an empty list for them.
         None | Some(Value::Null) => drop(object.shift_remove("tool_calls")),
@@ -315,6 +315,14 @@ mod tests {
             (
                 json!({"role": "assistant", "content": "a", "reasoning_content": 3}),
                 "messages[0].reasoning_content",
+            ),
+            (
+                json!({"role": "assistant", "content": "a", "reasoning_content": "b", "reasoning": {}}),
+                "messages[0].reasoning",
+            ),
+            (
+                json!({"role": "user", "content": "a", "name": {}}),
+                "messages[0].name",
             ),
             (
                 json!({"role": "assistant", "function_call": "f"}),
