@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_said_how_long_it_keeps_the_replica_tells_the_to_loopwhen_it_ends() {
+    fn a_request_that_said_how_long_it_keeps_the_replica_tells_the_loop_when_it_ends() {
         let (gate, mut messages) = gate(4);
         gate.set(GateMode::Open);
         drop(gate.try_enter());

@@ -79,7 +79,7 @@ impl Pool {
     }
 
     /// How long others with more waiting requests may pass over a model.
-    fn patience(&self, id: ModelId) -> Span {
+    pub(crate) fn patience(&self, id: ModelId) -> Span {
         let half = Span(self.models[&id].spec.queue_timeout.0 / 2);
         half.min(PATIENCE_MAX)
     }

@@ -176,6 +176,8 @@ struct Least {
     since: Time,
     /// A longer swap means longer turns of the replicas in the way (P3).
     swap: Span,
+    /// Idle replicas stay for their next requests until then (P3).
+    patience_ends: Time,
     devices: u32,
     bytes: Bytes,
 }
@@ -194,6 +196,7 @@ impl Least {
             priority: ask.priority,
             since: ask.since,
             swap: pool.comes_back_in(ask.model),
+            patience_ends: ask.since + pool.patience(ask.model),
             devices: ask.devices,
             bytes: ask.bytes,
         })
@@ -218,6 +221,7 @@ impl Blocking {
                 && least.priority >= it.priority
                 && least.since <= it.since
                 && least.swap <= it.swap
+                && least.patience_ends <= it.patience_ends
                 && least.devices <= it.devices
                 && least.bytes <= it.bytes
         })

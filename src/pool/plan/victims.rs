@@ -179,13 +179,16 @@ fn swap(pool: &Pool, ask: &Ask, model: &Model) -> Span {
 }
 
 /// How much longer an idle replica stays because its own next request is near (P3): half a swap from its last one at
-/// most, and never beyond its turn. A request that is answered meanwhile saves a whole swap.
+/// most, never beyond its turn, and not once somebody has waited for long. A request that is answered meanwhile saves
+/// a whole swap.
 fn near_request(pool: &Pool, ask: &Ask, model: &Model, replica: &Replica) -> Span {
     let window = Span(swap(pool, ask, model).0 / 2);
     let idle = replica
         .idle_since()
         .map_or(Span::ZERO, |since| pool.now.since(since));
-    let left = Span(window.0.saturating_sub(idle.0));
+    let waited = pool.now.since(ask.since);
+    let patience = Span(pool.patience(ask.model).0.saturating_sub(waited.0));
+    let left = Span(window.0.saturating_sub(idle.0)).min(patience);
     let expected = model.demand.expected_for(idle, left);
     expected.map_or(Span::ZERO, |expected| expected.min(left))
 }

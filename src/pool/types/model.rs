@@ -31,11 +31,11 @@ pub struct ModelSpec {
     pub keep_hot: Span,
     /// The bounds if the time is chosen from the model's gaps instead.
     pub adaptive_keep_hot: Option<KeepHotBounds>,
-    /// Equals do not evict an idle replica that is younger than this; `None`: the larger of 10 s and twice the time of
-    /// a load (P3).
+    /// Equals do not evict an idle replica that is younger than this; `None`: it leaves at once, unless its next request
+    /// is near (P3).
     pub min_resident: Option<Span>,
-    /// How long a busy replica keeps its turn against equals; `None`: three times the swap time, between 5 s and 60 s
-    /// (P3).
+    /// How long a busy replica keeps its turn against equals; `None`: three times the swap time, at most 60 s, from when
+    /// somebody waits for its place (P3).
     pub max_turn: Option<Span>,
     /// Requests that may wait for the model (Q1).
     pub queue_limit: u32,
