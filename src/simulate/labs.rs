@@ -9,7 +9,7 @@ use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 
 use super::models;
-use pool::{Bytes, KeyId, ModelId, ModelSpec, Span, Time};
+use pool::{Bytes, KeyId, Loader, LoaderId, ModelId, ModelSpec, Span, Time};
 use sim::replay::{Arrival, Lru, Options, Report, Scene, run, run_rival};
 
 const MODELS: [u32; 4] = [2, 4, 6, 10];
@@ -39,6 +39,7 @@ pub struct Compared {
     pub reload: f64,
     /// Requests that were not served, by the pool and by LRU.
     pub unserved: [u64; 2],
+    pub requests: u64,
     /// The pool's mean wait.
     pub mean_wait: Span,
 }
@@ -91,6 +92,7 @@ pub fn compare(lab: Lab, seed: u64, seeds: u64) -> Result<Compared, String> {
         wait: ratio(waits, requests as f64),
         reload: ratio(reloads, 1.0),
         unserved,
+        requests,
         mean_wait: Span((waits[0] / requests.max(1) as f64) as u64),
     })
 }
@@ -108,6 +110,10 @@ fn scene(lab: Lab) -> Scene {
         bytes_per_device: Bytes(if nth % 3 == 2 { 5 } else { 8 } * Bytes::GIB),
         need_is_fixed: true,
         reload: lab.load,
+        loader: Some(Loader {
+            loader: LoaderId(0),
+            takes: lab.load,
+        }),
         keep_hot: Span::from_secs(600),
         queue_timeout: QUEUE_TIMEOUT,
         ..ModelSpec::default()
@@ -204,15 +210,16 @@ pub fn run_all(seed: u64, seeds: u64) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Loads of seconds and more, where waiting is felt.
+    /// P3, P5. Where loads take three minutes hardly anybody is served in time by any rule, and on four devices hardly
+    /// anybody waits: both would need more seeds than a test has time for.
     #[test]
     fn a_small_lab_with_busy_devices_waits_no_longer_than_with_plain_lru() {
-        let felt = |lab: &Lab| lab.load >= Span(3_000) && lab.load < Span(180_000);
-        let labs = all().filter(|lab| lab.models == 6 && felt(lab));
-        for lab in labs {
+        let tells = |lab: &Lab| lab.models == 6 && lab.devices < 4 && lab.load < Span(180_000);
+        for lab in all().filter(tells) {
             let cell = compare(lab, 0, 2).expect("no rule is broken");
-            assert!(cell.wait < 1.2, "{lab:?}: {cell:?}");
-            assert!(cell.unserved[0] <= cell.unserved[1], "{lab:?}: {cell:?}");
+            assert!(cell.wait <= 1.1, "{lab:?}: {cell:?}");
+            let more = cell.unserved[0].saturating_sub(cell.unserved[1]);
+            assert!(more * 1_000 <= cell.requests, "{lab:?}: {cell:?}");
         }
     }
 }

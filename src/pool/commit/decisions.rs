@@ -26,6 +26,7 @@ impl Pool {
                     .replicas
                     .get_mut(&replica)
                     .expect("granted on a live replica");
+                it.seats.taken(it.in_flight, self.now);
                 it.in_flight += 1;
                 it.entered += 1;
                 let served_first = it.entered == it.entered_when_launched + 1;

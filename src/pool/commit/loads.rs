@@ -11,6 +11,7 @@ use crate::types::decision::{Drain, Plan, Victim};
 use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId};
 use crate::types::kept::Kept;
 use crate::types::model::LoadWish;
+use crate::types::occupancy::Seats;
 use crate::types::reason::{LoadReason, StopReason};
 use crate::types::replica::{Phase, Planned, Replica};
 use crate::types::share::Share;
@@ -183,6 +184,7 @@ impl Pool {
             in_flight: 0,
             entered: 0,
             entered_when_launched: 0,
+            seats: Seats::default(),
             last_end: None,
             kept: Kept::default(),
             gate: None,

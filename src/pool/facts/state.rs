@@ -18,6 +18,7 @@ use crate::types::ids::{
 use crate::types::load_times::LoadTimes;
 use crate::types::market::Market;
 use crate::types::model::{Limits, LoadWish, ModelSpec, Override};
+use crate::types::occupancy::RequestTimes;
 use crate::types::order::Order;
 use crate::types::queue::Queue;
 use crate::types::refusal_sums::Refusals;
@@ -59,6 +60,7 @@ pub struct Model {
     pub(crate) stop_takes: Span,
     /// How long the requests in flight took to end when a busy replica was drained.
     pub(crate) drain_takes: Span,
+    pub(crate) request_times: RequestTimes,
     pub(crate) last_used: Option<Time>,
     pub(crate) seated: u64,
     pub(crate) fetch: Option<Fetch>,
@@ -326,6 +328,7 @@ impl Model {
             load_times: LoadTimes::default(),
             stop_takes: Span::ZERO,
             drain_takes: Span::ZERO,
+            request_times: RequestTimes::default(),
             last_used: None,
             seated: 0,
             fetch: None,

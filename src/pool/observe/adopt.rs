@@ -11,6 +11,7 @@ use crate::facts::state::Pool;
 use crate::types::action::{Action, MemoryChange, RecordKind};
 use crate::types::ids::{Bytes, ModelId, ReplicaId, Span, Time};
 use crate::types::kept::Kept;
+use crate::types::occupancy::Seats;
 use crate::types::reason::{LoadReason, StopReason};
 use crate::types::replica::{Phase, Replica};
 use crate::types::share::Share;
@@ -97,6 +98,7 @@ impl Pool {
             in_flight: found.in_flight,
             entered: 0,
             entered_when_launched: 0,
+            seats: Seats::default(),
             last_end: found.last_end,
             kept: Kept::since(found.last_end),
             gate: None,

@@ -24,15 +24,27 @@ impl Pool {
         let became_idle = replica.in_flight > 0 && in_flight == 0;
         let was_idle = replica.in_flight == 0;
         let new = entered.saturating_sub(replica.entered);
+        // The gate knows when the last one ended; this reading may come later.
+        let until = last_end.filter(|_| in_flight == 0).unwrap_or(now);
+        replica.seats.taken(replica.in_flight, until);
+        replica.seats.taken(0, now);
         replica.in_flight = in_flight;
         replica.entered = replica.entered.max(entered);
         replica.last_end = replica.last_end.max(last_end);
+        let ended = replica.entered.saturating_sub(u64::from(in_flight));
+        let counted = replica.seats.counted(ended, in_flight == 0);
         let id_of_model = replica.model;
         let mut gap_ended = None;
         let model = self
             .models
             .get_mut(&id_of_model)
             .expect("a replica's model stays");
+        // Shorter requests mean shorter turns (P3).
+        let shorter = counted.is_some_and(|(seat_ms, requests)| {
+            let took = model.request_times.mean();
+            model.request_times.add(seat_ms, requests);
+            took.is_none_or(|took| model.request_times.mean() < Some(took))
+        });
         if new > 0 {
             model.seated += new;
             if was_idle {
@@ -62,7 +74,7 @@ impl Pool {
         let others = self.models[&id_of_model].replicas.len() > 1;
         if others && new > 0 {
             self.grows_at_model(id_of_model);
-        } else if became_idle || served_first || (new > 0 && in_flight == 0) {
+        } else if became_idle || served_first || shorter || (new > 0 && in_flight == 0) {
             self.grows_at(id);
         }
     }
@@ -79,7 +91,9 @@ impl Pool {
     }
 
     pub(crate) fn gate_closed(&mut self, id: ReplicaId, in_flight: u32) {
+        let now = self.now;
         if let Some(replica) = self.replicas.get_mut(&id) {
+            replica.seats.taken(replica.in_flight, now);
             replica.in_flight = in_flight;
             if let Phase::Draining { closed, .. } = &mut replica.phase {
                 *closed = true;

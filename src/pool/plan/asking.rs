@@ -42,6 +42,7 @@ impl Ask {
             forced_by: None,
             is_gentle: false,
             past_idle: false,
+            crowd: it.queue.len().max(1).ilog2(),
             since,
         }
     }

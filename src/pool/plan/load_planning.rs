@@ -176,8 +176,9 @@ struct Least {
     since: Time,
     /// A longer swap means longer turns of the replicas in the way (P3).
     swap: Span,
-    /// Idle replicas stay for their next requests until then (P3).
+    /// Idle replicas stay for their next requests until then, and less long the more requests wait (P3).
     patience_ends: Time,
+    crowd: u32,
     devices: u32,
     bytes: Bytes,
 }
@@ -197,6 +198,7 @@ impl Least {
             since: ask.since,
             swap: pool.comes_back_in(ask.model),
             patience_ends: ask.since + pool.patience(ask.model),
+            crowd: ask.crowd,
             devices: ask.devices,
             bytes: ask.bytes,
         })
@@ -222,6 +224,7 @@ impl Blocking {
                 && least.since <= it.since
                 && least.swap <= it.swap
                 && least.patience_ends <= it.patience_ends
+                && least.crowd >= it.crowd
                 && least.devices <= it.devices
                 && least.bytes <= it.bytes
         })

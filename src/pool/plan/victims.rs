@@ -14,10 +14,13 @@ use crate::types::rank::VictimRank;
 use crate::types::replica::{Phase, Replica};
 use crate::types::share::Share;
 
-/// The longest turn that is derived from the swap time (P3).
-const TURN_MAX: Span = Span(60_000);
 /// A turn of this many swaps leaves two thirds of the time for serving when two models are always waited for.
 const SWAPS_PER_TURN: u64 = 3;
+/// A replica that serves three requests at once on average is idle by itself, on average, within the time of fewer
+/// requests than this.
+const REQUESTS_PER_TURN: u64 = 8;
+/// No turn is longer than this for the sake of requests that take long.
+const REQUESTS_MAX: Span = Span(60_000);
 
 /// With `auto`, a replica of higher priority yields after this many times its own reload time, and not before
 /// `YIELD_LEAST` (P6).
@@ -158,15 +161,22 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
 
 /// How much longer a busy replica of this model keeps its turn against an equal (P3).
 ///
-/// Without a configured length a turn is as long as a number of swaps, and it begins when somebody waits for the place:
-/// the replica may become idle by itself, and then no request is held up until it has drained. So nobody waits for
-/// longer than a fixed multiple of what closing its gate at once would have taken.
+/// Without a configured length a turn is as long as a number of swaps, or of the model's own requests if that is longer,
+/// and it begins when somebody waits for the place: the replica probably becomes idle by itself, and then no request is
+/// held up until it has drained. So a model that is always in use leaves after a bounded time, and one that is not is
+/// hardly ever closed.
 fn turn(pool: &Pool, ask: &Ask, model: &Model, age: Span) -> Span {
     let (length, passed) = match model.spec.max_turn {
         Some(length) => (length, age),
         None => {
             let swap = swap(pool, ask, model).0.saturating_add(model.drain_takes.0);
-            let turn = Span(swap.saturating_mul(SWAPS_PER_TURN)).min(TURN_MAX);
+            // Before any of its requests has ended, nothing says when it will be idle.
+            let requests = model.request_times.mean().map_or(REQUESTS_MAX, |mean| {
+                Span(mean.0.saturating_mul(REQUESTS_PER_TURN)).min(REQUESTS_MAX)
+            });
+            let turn = Span(swap.saturating_mul(SWAPS_PER_TURN)).max(requests);
+            // It ends before those that wait for it give up.
+            let turn = turn.min(pool.patience(ask.model));
             (turn, age.min(pool.now.since(ask.since)))
         }
     };
@@ -179,10 +189,10 @@ fn swap(pool: &Pool, ask: &Ask, model: &Model) -> Span {
 }
 
 /// How much longer an idle replica stays because its own next request is near (P3): half a swap from its last one at
-/// most, never beyond its turn, and not once somebody has waited for long. A request that is answered meanwhile saves
-/// a whole swap.
+/// most, less the more requests wait, never beyond its turn, and not once somebody has waited for long. A request that
+/// is answered meanwhile saves a whole swap.
 fn near_request(pool: &Pool, ask: &Ask, model: &Model, replica: &Replica) -> Span {
-    let window = Span(swap(pool, ask, model).0 / 2);
+    let window = Span(swap(pool, ask, model).0 >> (1 + ask.crowd));
     let idle = replica
         .idle_since()
         .map_or(Span::ZERO, |since| pool.now.since(since));

@@ -21,6 +21,8 @@ pub struct Ask {
     pub is_gentle: bool,
     /// Idle replicas of equal priority leave for it even if their next request is near: the others are busy (P3).
     pub past_idle: bool,
+    /// How often the number of requests that wait for it can be halved: the more wait, the sooner idle replicas leave (P3).
+    pub crowd: u32,
     /// When the wait began: a replica with an earlier waiting request is not evicted for it (P5).
     pub since: Time,
 }

@@ -16,6 +16,7 @@ pub(crate) mod load_times;
 pub(crate) mod market;
 pub(crate) mod model;
 pub(crate) mod obstacle;
+pub(crate) mod occupancy;
 pub(crate) mod order;
 pub(crate) mod queue;
 pub(crate) mod rank;

@@ -34,8 +34,8 @@ pub struct ModelSpec {
     /// Equals do not evict an idle replica that is younger than this; `None`: it leaves at once, unless its next request
     /// is near (P3).
     pub min_resident: Option<Span>,
-    /// How long a busy replica keeps its turn against equals; `None`: three times the swap time, at most 60 s, from when
-    /// somebody waits for its place (P3).
+    /// How long a busy replica keeps its turn against equals; `None`: three times the swap time or eight of its requests,
+    /// from when somebody waits for its place (P3).
     pub max_turn: Option<Span>,
     /// Requests that may wait for the model (Q1).
     pub queue_limit: u32,

@@ -8,6 +8,7 @@ use crate::types::action::GateMode;
 use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId, Time};
 use crate::types::kept::Kept;
 use crate::types::model::Tier;
+use crate::types::occupancy::Seats;
 use crate::types::reason::{LoadReason, StopReason};
 use crate::types::replica_state::ReplicaState;
 use crate::types::share::Share;
@@ -87,6 +88,7 @@ pub struct Replica {
     pub(crate) entered: u64,
     /// The same when it was launched or woken.
     pub(crate) entered_when_launched: u64,
+    pub(crate) seats: Seats,
     /// When the last request ended.
     pub(crate) last_end: Option<Time>,
     /// How long requests said that it stays.
