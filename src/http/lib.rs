@@ -5,6 +5,7 @@ mod admin;
 mod auth;
 mod compat;
 mod cors;
+mod dashboard;
 mod dialect;
 mod dto;
 mod edge;

@@ -24,6 +24,7 @@ use crate::admin;
 use crate::auth::audit;
 use crate::auth::scraper::{self, Scraper};
 use crate::compat;
+use crate::dashboard;
 use crate::dialect::ollama;
 use crate::edge::LOOK_EVERY;
 use crate::error::Failure;
@@ -127,7 +128,7 @@ fn router(app: App) -> Router {
     let (alias, _) = compat::beside_openai(inference_routes(), &app).split_for_parts();
     let scrapers_alone = axum::middleware::from_extractor_with_state::<Scraper, App>(app.clone());
     Router::new()
-        .nest(&base, based)
+        .nest(&base, based.merge(dashboard::routes()))
         .merge(alias)
         .route("/", get(root))
         // Where programs look that know nothing of a base path.

@@ -1,0 +1,137 @@
+//! The page for administrators below `/dashboard`: modules and styles from the folder beside this file, compressed when the
+//! program is built. It holds nothing of the pool; it calls the admin API with the session of whoever signs in.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
+    IF_NONE_MATCH, LOCATION, REFERRER_POLICY, VARY, X_FRAME_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::error::Failure;
+use crate::state::App;
+
+/// A file in both forms.
+struct File {
+    /// Below the folder of the dashboard.
+    name: &'static str,
+    plain: &'static [u8],
+    gzip: &'static [u8],
+}
+
+include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
+
+/// Files of this service alone, no code and no style within the page, and no text that becomes markup.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+/// The address of a file changes with its content.
+const FOR_EVER: &str = "public, max-age=31536000, immutable";
+const ASK_AGAIN: &str = "no-cache";
+
+/// The routes of the page, relative to the base path. The page names its files relative to itself, so that it knows
+/// neither the base path nor that of a proxy.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/dashboard", get(page))
+        .route("/dashboard/", get(without_slash))
+        .route("/dashboard/{version}/{*name}", get(file))
+}
+
+/// Whatever a client accepts: nothing else is here.
+async fn page(headers: HeaderMap) -> Response {
+    answer(&PAGE, ASK_AGAIN, &headers)
+}
+
+async fn without_slash() -> Response {
+    (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "../dashboard")]).into_response()
+}
+
+async fn file(
+    State(app): State<App>,
+    Path((version, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let found = FILES.iter().find(|it| it.name == name);
+    match found.filter(|_| version == VERSION) {
+        Some(file) => answer(file, FOR_EVER, &headers),
+        None => {
+            let message = format!(
+                "the dashboard has no such file, or another version of it; load {}/dashboard again",
+                app.base()
+            );
+            let mut answer = Failure::not_found(message).into_response();
+            let headers = answer.headers_mut();
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            answer
+        }
+    }
+}
+
+fn answer(file: &'static File, cache: &'static str, request: &HeaderMap) -> Response {
+    let is_packed = takes_gzip(request);
+    let form = if is_packed { "-gzip" } else { "" };
+    let tag = HeaderValue::from_str(&format!("\"{VERSION}{form}\""));
+    let tag = tag.expect("hexadecimal digits make a header");
+    let fixed = HeaderValue::from_static;
+    let mut headers = HeaderMap::from_iter([
+        (CONTENT_TYPE, fixed(kind(file.name))),
+        (CONTENT_SECURITY_POLICY, fixed(POLICY)),
+        (X_FRAME_OPTIONS, fixed("DENY")),
+        (REFERRER_POLICY, fixed("no-referrer")),
+        (CACHE_CONTROL, fixed(cache)),
+        (VARY, fixed("accept-encoding")),
+    ]);
+    let is_known = knows(request, tag.to_str().unwrap_or_default());
+    headers.insert(ETAG, tag);
+    if is_known {
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
+    }
+    if is_packed {
+        headers.insert(CONTENT_ENCODING, fixed("gzip"));
+        return (headers, file.gzip).into_response();
+    }
+    (headers, file.plain).into_response()
+}
+
+fn kind(name: &str) -> &'static str {
+    match name.rsplit('.').next() {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        _ => "application/octet-stream",
+    }
+}
+
+/// Whether `Accept-Encoding` allows gzip. What is named there counts before `*`.
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(ACCEPT_ENCODING).iter();
+    let lines = lines.filter_map(|line| line.to_str().ok());
+    let mut any = false;
+    for coding in lines.flat_map(|line| line.split(',')) {
+        let mut parts = coding.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let quality = parts.find_map(|it| it.strip_prefix("q=").or(it.strip_prefix("Q=")));
+        let is_allowed = quality.is_none_or(|it| it.trim().parse().is_ok_and(|it: f32| it > 0.0));
+        if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") {
+            return is_allowed;
+        }
+        any |= name == "*" && is_allowed;
+    }
+    any
+}
+
+/// Whether the client has this version already (RFC 9110, 13.1.2: compared weakly).
+fn knows(headers: &HeaderMap, tag: &str) -> bool {
+    let lines = headers.get_all(IF_NONE_MATCH).iter();
+    let lines = lines.filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|it| {
+        let it = it.trim();
+        it == "*" || it.strip_prefix("W/").unwrap_or(it) == tag
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+// The small words that every screen repeats: a model's name, its state, a moment, a key of the keyboard.
+import { html, useEffect, useRef } from '../lib/view.js';
+import { hue } from '../lib/colour.js';
+import { ago, clean, clock, short, span, wholeTime } from '../lib/text.js';
+import { modelLink } from '../lib/route.js';
+import { useNow } from '../lib/live.js';
+import { Icon } from './icons.js';
+
+export const LONGEST = 80;
+
+/** The colour of a model for the rules of the stylesheet. */
+export const ofModel = name => ({ '--hue': hue(name) });
+
+/** A name without markup: the organisation is quieter than the rest, a long one is cut and whole in the title. */
+export function Name({ of: name, most = LONGEST, swatch = true }) {
+  const text = short(name, most), cut = text.lastIndexOf('/') + 1;
+  return html`<span class="name" title=${text.length > 28 || text !== name ? clean(name).slice(0, 6000) : undefined}>${
+    swatch && html`<span class="swatch" style=${ofModel(name)} aria-hidden="true"></span>`}<span class="name-text">${
+    cut > 0 && html`<span class="name-org">${text.slice(0, cut)}</span>`}<span>${text.slice(cut)}</span></span></span>`;
+}
+
+export const ModelLink = ({ of: name, ...more }) => html`<a class="model-link" href=${modelLink(name)}><${Name} of=${name} ...${more} /></a>`;
+
+const STATES = {
+  ready: ['good', 'Ready'], loading: ['busy', 'Loading'], waiting: ['busy', 'Waiting for room'], fetching: ['busy', 'Downloading'], cold: ['none', 'Cold'],
+  draining: ['going', 'Draining'], asleep: ['sleep', 'Asleep'], cooling: ['bad', 'Cooling down'], quarantined: ['bad', 'Quarantined'], broken: ['bad', 'File broken'],
+  launching: ['busy', 'Loading'], planned: ['busy', 'Planned'], stopping: ['going', 'Stopping'],
+};
+export const stateWord = state => STATES[state]?.[1] ?? state;
+export const stateTone = state => STATES[state]?.[0] ?? 'none';
+
+/** A sign and a word, so that nobody needs to tell colours apart. */
+export function State({ of: state, more }) {
+  return html`<span class="state" data-tone=${stateTone(state)}><span class="state-sign" aria-hidden="true"></span><span>${stateWord(state)}</span>${
+    more && html`<span class="soft">${more}</span>`}</span>`;
+}
+
+/** What a model's loading replica is at: `weights, 45 %, about 8 s left`. */
+export function progressOf(model) {
+  const fetch = model.weights?.fetch;
+  if (fetch) return { percent: fetch.percent, words: [clean(fetch.words), fetch.percent !== null && `${fetch.percent} %`, fetch.left_ms !== null && `${span(fetch.left_ms)} left`].filter(Boolean).join(', ') };
+  const replica = model.replicas.find(it => it.state === 'launching') ?? model.replicas.find(it => it.state === 'planned');
+  if (!replica) return null;
+  const words = [replica.stage && clean(replica.stage_words || replica.stage), replica.percent !== null && `${replica.percent} %`,
+    replica.expected_ms ? `about ${span(replica.expected_ms)} left` : replica.expected_ms === 0 ? 'longer than last time' : ''];
+  return { percent: replica.percent, words: words.filter(Boolean).join(', ') };
+}
+
+/** A moment, as long ago. The title has it in every zone. */
+export function Ago({ at, none = 'never' }) {
+  const now = useNow(at ? 10_000 : 3_600_000);
+  if (!at) return html`<span class="faint">${none}</span>`;
+  return html`<time datetime=${at} title=${wholeTime(at)}>${ago(at, now)}</time>`;
+}
+export const Clock = ({ at }) => html`<time datetime=${at} title=${wholeTime(at)} class="figure">${clock(at)}</time>`;
+
+export const Keys = ({ of: keys }) => html`<span class="keys" aria-hidden="true">${keys.split(' ').map(key => html`<kbd>${key}</kbd>`)}</span>`;
+
+export function Button({ icon, kind = '', busy, children, ...more }) {
+  return html`<button type="button" class=${`button ${kind}`} aria-busy=${busy ? 'true' : undefined} ...${more} disabled=${more.disabled || busy}>${
+    icon && html`<${Icon} name=${icon} />`}${children && html`<span>${children}</span>`}</button>`;
+}
+
+export function IconButton({ icon, label, ...more }) {
+  return html`<button type="button" class="icon-button" aria-label=${label} title=${label} ...${more}><${Icon} name=${icon} /></button>`;
+}
+
+export function Empty({ icon = 'pool', title, children }) {
+  return html`<div class="empty"><${Icon} name=${icon} size=${22} /><p class="empty-title">${title}</p>${children && html`<p class="soft">${children}</p>`}</div>`;
+}
+
+export const Loading = ({ what = 'Reading' }) => html`<p class="loading soft" role="status">${what}…</p>`;
+
+export function Problem({ failure, again }) {
+  return html`<div class="problem" role="alert"><${Icon} name="alert" /><div><p>${clean(failure.message)}</p>${
+    failure.code && html`<p class="soft figure">${failure.status} ${failure.code}</p>`}${again && html`<p><${Button} onClick=${again}>Try again<//></p>`}</div></div>`;
+}
+
+/** The heading of a screen, with what can be done there. */
+export function Head({ title, children, about }) {
+  return html`<header class="head"><div><h1>${title}</h1>${about && html`<p class="soft">${about}</p>`}</div><div class="head-tools">${children}</div></header>`;
+}
+
+/** A choice of few, shown at once. */
+export function Choice({ label, value, of: options, onChange }) {
+  return html`<div class="choice" role="group" aria-label=${label}>${options.map(([name, word, icon]) => html`<button type="button" key=${name}
+    aria-pressed=${String(value === name)} onClick=${() => onChange(name)}>${icon && html`<${Icon} name=${icon} />`}<span>${word}</span></button>`)}</div>`;
+}
+
+export function Search({ label, value, onInput, id = 'search' }) {
+  return html`<label class="search"><${Icon} name="search" /><span class="quiet">${label}</span><input id=${id} type="search" autocomplete="off" spellcheck=${false}
+    placeholder=${label} value=${value} onInput=${event => onInput(event.currentTarget.value)} data-search /></label>`;
+}
+
+export const Fact = ({ label, children }) => html`<div class="fact"><dt>${label}</dt><dd>${children}</dd></div>`;
+
+/** The focus goes here when it appears. */
+export function useFocus(when = true) {
+  const it = useRef(null);
+  useEffect(() => { if (when) it.current?.focus(); }, [when]);
+  return it;
+}
+
+/** Over plain HTTP a browser has no clipboard of its own for pages. */
+export async function copyText(text) {
+  try { await navigator.clipboard.writeText(text); return true; } catch { /* Below is the older way. */ }
+  const area = document.createElement('textarea');
+  area.value = text;
+  area.className = 'quiet';
+  (document.querySelector('dialog[open]') ?? document.body).append(area);
+  area.select();
+  const done = document.execCommand('copy');
+  area.remove();
+  return done;
+}

@@ -1,0 +1,19 @@
+// The screens: their words, signs, keys, who may see them, and in which group they stand.
+const ALL = ['admin', 'viewer'], EVERYBODY = ['admin', 'viewer', 'user'];
+
+export const SCREENS = {
+  home: { word: 'Your models', icon: 'models', key: 'h', for: ['user'], group: '' },
+  pool: { word: 'Pool', icon: 'pool', key: 'p', for: ALL, group: 'Now' },
+  models: { word: 'Models', icon: 'models', key: 'm', for: ALL, group: 'Now' },
+  queue: { word: 'Queue', icon: 'queue', key: 'q', for: ALL, group: 'Now' },
+  events: { word: 'Events and why', icon: 'why', key: 'e', for: ALL, group: 'Past' },
+  timeline: { word: 'Time line', icon: 'timeline', key: 't', for: ALL, group: 'Past' },
+  report: { word: 'Report', icon: 'report', key: 'r', for: ALL, group: 'Past' },
+  audit: { word: 'Audit', icon: 'audit', key: 'a', for: ALL, group: 'Past' },
+  playground: { word: 'Playground', icon: 'playground', key: 'y', for: EVERYBODY, group: 'Try' },
+  logs: { word: 'Logs', icon: 'logs', key: 'l', for: ALL, group: 'Try' },
+  devices: { word: 'Devices', icon: 'devices', key: 'd', for: ALL, group: 'Run' },
+  evening: { word: 'Evening', icon: 'evening', key: 'v', for: ALL, group: 'Run' },
+  keys: { word: 'Keys', icon: 'keys', key: 'k', for: ALL, group: 'Run' },
+  config: { word: 'Configuration', icon: 'config', key: 'c', for: ALL, group: 'Run' },
+};

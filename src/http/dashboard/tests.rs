@@ -1,0 +1,252 @@
+//! The dashboard's files as they are in the program: nothing is missing, nothing is left over, nothing is forbidden by the
+//! page's own policy, and together they are light.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use super::*;
+
+/// All compressed, in bytes.
+const WEIGHT_MAX: usize = 150 * 1024;
+/// Ways to turn a text into markup or code.
+const UNSAFE: [&str; 9] = [
+    "innerHTML",
+    "outerHTML",
+    "insertAdjacentHTML",
+    "dangerouslySetInnerHTML",
+    "document.write",
+    "eval(",
+    "new Function",
+    "createContextualFragment",
+    "DOMParser",
+];
+
+fn text(file: &File) -> &'static str {
+    std::str::from_utf8(file.plain).unwrap()
+}
+
+fn own_modules() -> impl Iterator<Item = &'static File> {
+    let modules = FILES.iter().filter(|it| it.name.ends_with(".js"));
+    modules.filter(|it| !it.name.starts_with("vendor/"))
+}
+
+/// The files that a module imports, as paths below the folder of the dashboard.
+fn imports(file: &File) -> Vec<String> {
+    let mut found = Vec::new();
+    for part in text(file).split("from").skip(1) {
+        let part = part.trim_start();
+        let Some(quote) = part.chars().next().filter(|it| matches!(it, '\'' | '"')) else {
+            continue;
+        };
+        let Some((path, _)) = part[1..].split_once(quote) else {
+            continue;
+        };
+        if !path.starts_with('.') {
+            continue;
+        }
+        let mut folders: Vec<&str> = file.name.split('/').collect();
+        folders.pop();
+        for step in path.split('/') {
+            match step {
+                "." => {}
+                ".." => assert!(folders.pop().is_some(), "{}: {path}", file.name),
+                step => folders.push(step),
+            }
+        }
+        found.push(folders.join("/"));
+    }
+    found
+}
+
+/// What the page links to.
+fn linked() -> Vec<String> {
+    let start = format!("\"dashboard/{VERSION}/");
+    let links = text(&PAGE).split(&start).skip(1);
+    links
+        .map(|it| it.split('"').next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn every_import_and_link_leads_to_a_file_and_every_file_is_reached() {
+    let names: BTreeSet<String> = FILES.iter().map(|it| it.name.to_owned()).collect();
+    let mut reached: BTreeSet<String> = BTreeSet::new();
+    for link in linked() {
+        assert!(names.contains(&link), "the page links to {link}");
+        if !link.ends_with(".js") {
+            reached.insert(link);
+        }
+    }
+    let mut next = vec!["main.js".to_owned()];
+    while let Some(name) = next.pop() {
+        let file = FILES.iter().find(|it| it.name == name);
+        let file = file.unwrap_or_else(|| panic!("a module imports {name}, which is not there"));
+        if reached.insert(name) {
+            next.extend(imports(file));
+        }
+    }
+    assert_eq!(names, reached, "files that nothing uses");
+    assert!(reached.len() > 20, "the walk finds too little: {reached:?}");
+}
+
+#[test]
+fn every_name_that_is_imported_is_exported() {
+    for file in own_modules() {
+        for part in text(file).split("import {").skip(1) {
+            let (names, rest) = part.split_once('}').unwrap();
+            let from = rest.trim_start().strip_prefix("from").unwrap().trim_start();
+            let path = from[1..].split('\'').next().unwrap();
+            let target = path.rsplit('/').next().unwrap();
+            let target = FILES.iter().find(|it| {
+                it.name.ends_with(&format!("/{target}"))
+                    && imports(file).contains(&it.name.to_owned())
+            });
+            let target = target.unwrap_or_else(|| panic!("{} imports {path}", file.name));
+            for name in names.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+                let name = name.split(" as ").next().unwrap();
+                let exports = text(target);
+                let kinds = ["function", "const", "class", "async function", "let"];
+                let declared = kinds.iter().any(|kind| {
+                    let words = format!("export {kind} {name}");
+                    let mut found = exports.match_indices(&words);
+                    found.any(|(at, it)| {
+                        let after = exports[at + it.len()..].chars().next();
+                        after.is_none_or(|it| !it.is_alphanumeric() && it != '_')
+                    })
+                });
+                let listed = exports.split("export").skip(1).any(|it| {
+                    let list = it.trim_start().strip_prefix('{');
+                    let list = list.and_then(|it| it.split('}').next());
+                    list.is_some_and(|it| {
+                        it.split(',')
+                            .any(|it| it.trim().rsplit(" as ").next() == Some(name))
+                    })
+                });
+                assert!(declared || listed, "{}: {name} of {path}", file.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_code_is_within_the_page_and_no_text_becomes_markup() {
+    let page = text(&PAGE);
+    assert!(!page.contains("{{"), "a placeholder is left");
+    assert_eq!(page.matches("<script").count(), 1);
+    assert!(page.contains("<script type=\"module\" src=\"dashboard/"));
+    for forbidden in [
+        "<style",
+        " style=",
+        "javascript:",
+        "http://",
+        "https://",
+        "<base",
+    ] {
+        assert!(!page.contains(forbidden), "{forbidden}");
+    }
+    for handler in [" onclick=", " onload=", " onerror=", " oninput="] {
+        assert!(!page.contains(handler), "{handler}");
+    }
+    for file in own_modules() {
+        for word in UNSAFE {
+            assert!(!text(file).contains(word), "{}: {word}", file.name);
+        }
+    }
+    for file in FILES {
+        for word in ["eval(", "new Function", "@import", "url("] {
+            assert!(!text(file).contains(word), "{}: {word}", file.name);
+        }
+    }
+}
+
+#[test]
+fn no_other_server_is_asked() {
+    for file in own_modules() {
+        for (at, _) in text(file).match_indices("://") {
+            let before = &text(file)[..at];
+            let is_shown = before.ends_with("http") && text(file)[at..].starts_with("://x");
+            assert!(is_shown, "{}: an address of another server", file.name);
+        }
+    }
+}
+
+#[test]
+fn the_page_is_light_and_its_compressed_form_is_the_same() {
+    let mut weight = PAGE.gzip.len();
+    for file in FILES {
+        let mut plain = Vec::new();
+        let mut decoder = flate2::read::GzDecoder::new(file.gzip);
+        decoder.read_to_end(&mut plain).unwrap();
+        assert_eq!(plain, file.plain, "{}", file.name);
+        weight += file.gzip.len();
+    }
+    println!("{} files, {weight} bytes compressed", FILES.len() + 1);
+    assert!(weight <= WEIGHT_MAX, "{weight} of {WEIGHT_MAX} bytes");
+}
+
+#[test]
+fn every_module_says_what_it_is_for() {
+    for file in own_modules() {
+        assert!(text(file).starts_with("// "), "{} has no head", file.name);
+    }
+    for file in FILES.iter().filter(|it| it.name.ends_with(".css")) {
+        assert!(text(file).starts_with("/* "), "{} has no head", file.name);
+    }
+}
+
+fn with(name: axum::http::HeaderName, value: &str) -> HeaderMap {
+    HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())])
+}
+
+#[test]
+fn gzip_is_sent_to_those_who_take_it() {
+    for (accept, takes) in [
+        ("gzip, deflate, br", true),
+        ("br;q=1, GZIP;q=0.5", true),
+        ("*", true),
+        ("gzip;q=0, *", false),
+        ("*;q=0", false),
+        ("identity", false),
+        ("br", false),
+        ("gzip;q=nonsense", false),
+        ("", false),
+    ] {
+        assert_eq!(
+            takes_gzip(&with(ACCEPT_ENCODING, accept)),
+            takes,
+            "{accept}"
+        );
+        let answer = answer(&PAGE, ASK_AGAIN, &with(ACCEPT_ENCODING, accept));
+        assert_eq!(answer.headers().contains_key(CONTENT_ENCODING), takes);
+        assert_eq!(answer.headers()[VARY], "accept-encoding");
+    }
+    assert!(!takes_gzip(&HeaderMap::new()));
+}
+
+#[test]
+fn who_has_this_version_gets_no_body() {
+    let first = answer(&PAGE, ASK_AGAIN, &HeaderMap::new());
+    assert_eq!(first.status(), StatusCode::OK);
+    assert_eq!(first.headers()[CONTENT_TYPE], "text/html; charset=utf-8");
+    assert_eq!(first.headers()[CACHE_CONTROL], "no-cache");
+    assert!(!POLICY.contains("unsafe"));
+    let tag = first.headers()[ETAG].to_str().unwrap();
+    for (known, status) in [
+        (tag.to_owned(), StatusCode::NOT_MODIFIED),
+        (format!("\"other\", W/{tag}"), StatusCode::NOT_MODIFIED),
+        ("*".to_owned(), StatusCode::NOT_MODIFIED),
+        ("\"other\"".to_owned(), StatusCode::OK),
+    ] {
+        let answer = answer(&PAGE, ASK_AGAIN, &with(IF_NONE_MATCH, &known));
+        assert_eq!(answer.status(), status, "{known}");
+        assert_eq!(answer.headers()[ETAG], tag);
+    }
+    let mut packed = with(ACCEPT_ENCODING, "gzip");
+    packed.insert(IF_NONE_MATCH, HeaderValue::from_str(tag).unwrap());
+    let packed = answer(&PAGE, ASK_AGAIN, &packed);
+    assert_eq!(
+        packed.status(),
+        StatusCode::OK,
+        "another form has another tag"
+    );
+}
