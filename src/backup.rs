@@ -110,6 +110,7 @@ fn told(contents: BackupContents) -> String {
             "record of the history",
             "records of the history",
         ),
+        counted(contents.responses, "stored response", "stored responses"),
     ]
     .join(", ")
 }

@@ -46,6 +46,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("state.dir", ByRestart),
     ("state.database_url", ByRestart),
     ("state.history", AtOnce),
+    ("state.responses", AtOnce),
     ("inventory.provider", ByRestart),
     ("inventory.host_memory", ByRestart),
     ("inventory.headroom", ByRestart),

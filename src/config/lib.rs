@@ -14,6 +14,7 @@ pub mod oidc;
 pub mod positions;
 mod problem;
 mod reload;
+mod responses;
 mod sections;
 mod server;
 mod units;
@@ -35,6 +36,7 @@ pub use oidc::{GrantRole, GrantSection, OidcSection};
 pub use problem::{PlacedProblem, Problem};
 pub use reading::ParseError;
 pub use reload::{Comparison, KeyChange};
+pub use responses::ResponsesSection;
 pub use sections::{
     AuthSection, AutoscalerKind, AutoscalerSection, CatalogSection, EveningMode, EveningSection,
     FixedDevice, HistorySection, InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection,

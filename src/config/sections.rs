@@ -11,6 +11,7 @@ use pool::Bytes;
 use super::cron::CronExpression;
 use super::idle_yields::IdleYields;
 use super::oidc::OidcSection;
+use super::responses::ResponsesSection;
 use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
 use super::values::{DatabaseUrl, TimeZone};
 
@@ -24,6 +25,8 @@ pub struct StateSection {
     pub database_url: Option<DatabaseUrl>,
     /// How much of the history and of the audit is kept.
     pub history: HistorySection,
+    /// Responses of `/v1/responses` for later turns.
+    pub responses: ResponsesSection,
 }
 
 impl Default for StateSection {
@@ -32,6 +35,7 @@ impl Default for StateSection {
             dir: PathBuf::from("data"),
             database_url: None,
             history: HistorySection::default(),
+            responses: ResponsesSection::default(),
         }
     }
 }

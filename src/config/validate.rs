@@ -9,7 +9,9 @@ use super::cron::CronExpression;
 use super::oidc;
 use super::problem::Problem;
 use super::sections::{AutoscalerKind, AutoscalerSection, PoolSection, Provider};
-use super::{Config, IdleProbe, InventorySection, Length, MaxTurn, TimeZone, server};
+use super::{
+    Config, IdleProbe, InventorySection, Length, MaxTurn, TimeZone, responses, server,
+};
 
 /// Requests that may wait for one model.
 pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
@@ -107,6 +109,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     problems.extend(pool_problems(&config.pool));
     problems.extend(evening_problems(config));
     problems.extend(config.limits.problems());
+    problems.extend(responses::problems(&config.state.responses));
     problems.extend(server::problems(&config.server));
     problems.extend(inventory_problems(&config.inventory));
     problems.extend(config.compat.problem());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::clock::Clock;
 use config::LiveConfig;
 use pool::{Span, Time};
-use store::{Retention, Store, StoreFault};
+use store::{ResponseBounds, Retention, Store, StoreFault};
 
 /// From the end of one round to the next.
 const ROUND_EVERY: Span = Span::from_secs(600);
@@ -20,6 +20,7 @@ enum Stage {
     Audit,
     Usage,
     Facts,
+    Responses,
     Space,
 }
 
@@ -57,7 +58,8 @@ impl Trimming {
             Stage::History => Some(Stage::Audit),
             Stage::Audit => Some(Stage::Usage),
             Stage::Usage => Some(Stage::Facts),
-            Stage::Facts => Some(Stage::Space),
+            Stage::Facts => Some(Stage::Responses),
+            Stage::Responses => Some(Stage::Space),
             Stage::Space => None,
         };
         let (stage, pause) = match (self.write(store).await, next) {
@@ -84,6 +86,10 @@ impl Trimming {
             Stage::Audit => Ok(store.forget_audit(now, keep).await? > 0),
             Stage::Usage => Ok(store.forget_usage().await? > 0),
             Stage::Facts => store.forget_facts().await.map(|_| false),
+            Stage::Responses => {
+                let bounds = ResponseBounds::of(&config.state.responses);
+                store.forget_responses(now, bounds).await
+            }
             Stage::Space => store.give_space_back().await,
         }
     }

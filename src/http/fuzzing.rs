@@ -108,6 +108,7 @@ pub fn in_other_words(bytes: &[u8]) {
     let reading = Reading {
         now_seconds: 1_790_000_000,
         sealer: Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1)),
+        desk: None,
     };
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Responses] {
         let Ok(asked) = dialect.read(Bytes::copy_from_slice(request), &reading) else {

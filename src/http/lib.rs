@@ -24,6 +24,7 @@ mod server;
 mod state;
 
 pub use auth::keys::{Keys, KeysError};
+mod stored;
 pub use dialect::{Seal, SealError};
 pub use edge::{Edge, EdgeError, LastLines, TlsError, check_tls};
 pub use metrics::Metrics;

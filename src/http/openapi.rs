@@ -26,7 +26,7 @@ use self::schemas::messages_answer::{MessageError, MessageErrorObject};
 use crate::error::{ErrorBody, ErrorObject};
 
 pub(crate) use self::errors::{
-    AdminErrors, InferenceErrors, ListingErrors, MessageErrors, ModelErrors, OllamaErrors,
+    AdminErrors, InferenceErrors, ListingErrors, MessageErrors, ModelErrors, OllamaErrors, StoredErrors,
 };
 pub(crate) use self::headers::WaitHeaders;
 pub(crate) use self::serve::documentation;

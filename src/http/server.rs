@@ -30,7 +30,8 @@ use crate::edge::LOOK_EVERY;
 use crate::error::Failure;
 use crate::front::Front;
 use crate::inference::routes::{
-    audio, completions, embeddings, hot_models, listing, messages, responses, tokens, unary_routes,
+    audio, completions, embeddings, hot_models, listing, messages, responses, stored_responses,
+    tokens, unary_routes,
 };
 use crate::inference::upstream::quiet::quiet;
 use crate::landing;
@@ -150,7 +151,8 @@ pub(crate) fn inference_routes() -> OpenApiRouter<App> {
         .routes(routes!(completions::completions))
         .routes(routes!(messages::create))
         .routes(routes!(responses::create))
-        .routes(routes!(responses::get, responses::delete))
+        .routes(routes!(stored_responses::get, stored_responses::delete))
+        .routes(routes!(stored_responses::items))
         .routes(routes!(messages::count_tokens))
         .routes(routes!(tokens::tokenize))
         .routes(routes!(tokens::detokenize))

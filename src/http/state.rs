@@ -17,6 +17,7 @@ use crate::request_ids::SharedIds;
 use access::limits::Limits;
 use access::oidc::Oidc;
 use config::{Config, LiveConfig};
+use crate::stored::StoredResponses;
 use controller::Handle;
 
 /// One count to clone, several times a request: what is in it is reached as if it were the handlers' own.
@@ -46,6 +47,12 @@ pub struct Parts {
     pub(super) metrics: Metrics,
     pub(super) upstream: Arc<Upstream>,
     pub(super) edge: Arc<Edge>,
+    pub(super) sessions: Sessions,
+    pub(super) wrong_logins: WrongLogins,
+    /// Those who follow the pool.
+    pub(super) live: Hub,
+    /// Responses for later turns.
+    pub(super) responses: Arc<StoredResponses>,
     pub(super) reading: Reading,
     pub(super) request_ids: SharedIds,
     pub(super) started_unix_seconds: u64,
@@ -84,6 +91,8 @@ impl App {
         App(Arc::new(Parts {
             handle,
             base: now.server.base_path.as_str().to_owned(),
+        let (store, clock) = (Arc::clone(handle.store()), handle.clock());
+        let responses = StoredResponses::new(store, config.clone(), clock);
             config,
             reload,
             keys,
@@ -94,6 +103,10 @@ impl App {
             metrics,
             upstream: Arc::default(),
             edge,
+            sessions: Sessions::default(),
+            wrong_logins: WrongLogins::default(),
+            live: Hub::default(),
+            responses: Arc::new(responses),
             reading,
             request_ids: Arc::default(),
             started_unix_seconds,
@@ -104,5 +117,10 @@ impl App {
     /// To be fired when answers that have begun cannot be finished.
     pub fn ending(&self) -> CancellationToken {
         self.ending.clone()
+    /// What writes them.
+    pub fn responses(&self) -> Arc<StoredResponses> {
+        Arc::clone(&self.responses)
+    }
+
     }
 }

@@ -190,6 +190,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     })?;
     let listening: OwnedFd = listener.as_fd().try_clone_to_owned().map_err(line)?;
     let ending = app.ending();
+    let responses = app.responses();
+    let storing = AbortOnDropHandle::new(start(Arc::clone(&responses).keep_writing()));
     let mut server = start(Server::new(listener, app).serve(stop.clone()));
     let base = config.server.base_path.as_str();
     let scheme = config.server.tls.as_ref().map_or("http", |_| "https");
@@ -233,6 +235,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         drop((upkeep, noted, follow));
         limits::save(&limits, &store).await;
         evening::note_up(&live, &store).await;
+        responses.write_all().await;
         store.close().await;
         // Before the new process may start, because it has to know which streams continue here.
         let reports = seats::tell(&runtime_dir, handle.clone());
@@ -245,6 +248,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
                 ending.cancel();
                 let _ = tokio::time::timeout(CONNECTIONS_WITHIN, &mut server).await;
             }
+            responses.write_all().await;
         };
         let served = async {
             let served = successor.free().await;
@@ -287,7 +291,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     stop.cancel();
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
     limits::save(&limits, &store).await;
-    drop(noted);
+    drop((noted, storing));
+    responses.write_all().await;
     evening::note_up(&live, &store).await;
     store.close().await;
     drop((takeover_socket, lock));

@@ -26,6 +26,8 @@ pub struct BackupContents {
     pub registrations: u64,
     /// Records of the history.
     pub history: u64,
+    /// Responses for later turns; none in a copy of an older program.
+    pub responses: u64,
 }
 
 /// A copy that was checked.
@@ -225,12 +227,18 @@ pub(super) async fn check(path: &Path) -> Result<BackupContents, BackupFault> {
             .map_err(of(path))?;
         Ok(from_integer(rows))
     };
+    let has_responses =
+        count("SELECT count(*) FROM sqlite_master WHERE name = 'responses'").await? > 0;
     let contents = BackupContents {
         keys: count("SELECT count(*) FROM keys WHERE revoked = 0").await?,
         overrides: count("SELECT count(*) FROM overrides").await?,
         loads: count("SELECT count(*) FROM loads").await?,
         registrations: count("SELECT count(*) FROM registrations").await?,
         history: count("SELECT count(*) FROM history").await?,
+        responses: match has_responses {
+            true => count("SELECT count(*) FROM responses").await?,
+            false => 0,
+        },
     };
     let _ = copy.close().await;
     Ok(contents)

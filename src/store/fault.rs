@@ -102,4 +102,15 @@ impl StoreFault {
     pub fn is_told_by_the_store(&self) -> bool {
         matches!(self, StoreFault::Unwritable { .. })
     }
+
+    /// Whether the store is closed: another process may have it now.
+    pub fn is_closed(&self) -> bool {
+        matches!(
+            self,
+            StoreFault::Query {
+                source: sqlx::Error::PoolClosed,
+                ..
+            }
+        )
+    }
 }

@@ -23,6 +23,9 @@ mod measurements;
 mod open;
 mod restore;
 mod upkeep;
+mod report;
+mod response_reads;
+mod responses;
 mod usage;
 mod wishes;
 mod writer;
@@ -41,5 +44,8 @@ pub use restore::{Restored, restore};
 pub use usage::{DayUsage, UsageMinute};
 pub use wishes::KeptWish;
 pub use writer::WriteTrouble;
+pub use response_reads::{ChainBounds, ItemPlace, StoredLink};
+pub use responses::{ResponseBounds, StoredItem, StoredResponse};
+pub use report::{EventCount, UseCount};
 
 use integers::{from_integer, from_small, to_integer};

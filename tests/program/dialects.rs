@@ -307,10 +307,7 @@ fn each_refusal_has_the_form_that_the_clients_of_its_route_know() {
     }
     for (more, param) in [
         (json!({"store": "yes"}), "store"),
-        (
-            json!({"previous_response_id": "resp_1"}),
-            "previous_response_id",
-        ),
+        (json!({"background": true}), "background"),
         (json!({"stop": "x"}), "stop"),
         (
             json!({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://127.0.0.1/"}]}]}),
@@ -329,7 +326,7 @@ fn each_refusal_has_the_form_that_the_clients_of_its_route_know() {
     for method in ["GET", "DELETE"] {
         let (status, text, _) = pool.request(method, "/v1/responses/resp_1", "", Some(&key));
         assert!(
-            status == 404 && text.contains("not kept"),
+            status == 404 && text.contains("no response resp_1"),
             "{status} {text}"
         );
     }

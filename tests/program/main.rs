@@ -44,3 +44,5 @@ mod takeover;
 mod terminal;
 mod who_may;
 mod whole;
+mod stored_responses;
+mod sizes_and_retries;

@@ -110,8 +110,8 @@ fn expected(example: &Example) -> &'static [u16] {
         (_, "/api/embed" | "/api/embeddings") => &[501],
         // Models are not written over Ollama's API.
         (_, "/api/copy" | "/api/create" | "/api/delete" | "/api/push") => &[501],
-        // Nothing is stored.
-        (_, "/v1/responses/{id}") => &[404],
+        // No response has the id of the example.
+        (_, "/v1/responses/{id}" | "/v1/responses/{id}/input_items") => &[404],
         // The example before it has removed the model.
         ("DELETE", "/v1/models/{model}") => &[404],
         // The example before it has unloaded the model, or the pool is empty already.

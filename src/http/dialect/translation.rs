@@ -7,6 +7,7 @@ use super::chunk::Chunk;
 use super::reasoning::ReasoningRequest;
 use super::seal::Sealer;
 use crate::error::Failure;
+use crate::stored::Desk;
 use controller::Keep;
 
 /// What a dialect needs beside the request itself.
@@ -15,6 +16,8 @@ pub(crate) struct Reading {
     /// The Unix time, for answers that have one.
     pub now_seconds: u64,
     pub sealer: Sealer,
+    /// Where responses are stored, if they are, and what of them the request refers to.
+    pub desk: Option<Desk>,
 }
 
 /// What a request says that its chat does not, as the model's engine must be known for it.

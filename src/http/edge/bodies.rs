@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::record::Record;
+use super::record::{self, Record, Share};
 use crate::error::Failure;
 use config::ServerSection;
 use controller::Clock;
@@ -121,6 +121,18 @@ impl Bodies {
         Ok(Held::with(&held, bytes))
     }
 
+    /// Memory beside what a request's body has, for what the request refers to. From then on the request's share is both.
+    pub async fn more(&self, bytes: usize) -> Result<Share, Failure> {
+        let within = self.bounds.load().within;
+        let mut held = Held {
+            _body: record::held(),
+            ..Held::default()
+        };
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.reserve(&mut held, bytes, within).await?;
+        Ok(record::hold(Arc::new(held)))
+    }
+
     /// Waits for memory as long as a body may take.
     async fn reserve(&self, held: &mut Held, bytes: u64, within: Duration) -> Result<(), Failure> {
         let pieces = u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX);
@@ -176,6 +188,8 @@ fn no_memory() -> Failure {
 pub(super) struct Held {
     bytes: u64,
     permits: Vec<OwnedSemaphorePermit>,
+    /// The share of the body itself, where this is what came to it later.
+    _body: Option<Arc<Held>>,
 }
 
 impl Held {

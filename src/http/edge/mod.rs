@@ -47,7 +47,7 @@ use self::connection_watch::IdleTimeouts;
 pub(super) use self::connection_watch::Turn;
 pub(super) use self::exchange::{Exchange, Sent};
 use self::hosts::Hosts;
-use self::record::Record;
+use self::record::{Record, Share};
 use self::seats::{ConnectionPermit, Seats};
 use self::tls::Tls;
 pub use self::tls::{TlsError, check_tls};
@@ -116,6 +116,11 @@ impl Edge {
             base: server.base_path.as_str().to_owned(),
             told_of_proxy: OnceFlag::default(),
         })
+    }
+
+    /// Memory for what a request refers to, beside its body's.
+    pub(crate) async fn more_memory(&self, bytes: usize) -> Result<Share, Failure> {
+        self.bodies.more(bytes).await
     }
 
     /// Goes by these settings from now on, as far as that needs no restart.

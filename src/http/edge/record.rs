@@ -1,6 +1,5 @@
-//! What is said of one request in the access log. Whoever handles the request notes what it learns, from
-//! wherever it is in its task; nothing here writes, and nothing here holds a key or, unless its key
-//! says so, a prompt.
+//! The access log's record of one request. The code that handles the request notes what it learns, from wherever it is
+//! in its task. No key is noted, and a prompt only if its key says so.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +67,18 @@ impl Share {
 
 /// The share of the body of the request that the current task works for.
 pub(crate) fn share() -> Share {
-    Share(CURRENT.try_with(|record| record.held()).ok().flatten())
+    Share(held())
+}
+
+/// The memory of the body of the request that the current task works for.
+pub(super) fn held() -> Option<Arc<Held>> {
+    CURRENT.try_with(|record| record.held()).ok().flatten()
+}
+
+/// The current request has this memory from now on, for as long as somebody has the share.
+pub(super) fn hold(held: Arc<Held>) -> Share {
+    let _ = CURRENT.try_with(|record| record.holds(&held));
+    Share(Some(held))
 }
 
 impl Record {

@@ -101,6 +101,7 @@ impl RequestContext {
         Reading {
             now_seconds: self.asked.0 / 1000,
             sealer: Sealer::new(Arc::clone(&app.seal), self.user.key),
+            desk: None,
         }
     }
 

@@ -44,6 +44,7 @@ use crate::inference::upstream::in_flight::{
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
 use crate::state::App;
+use crate::stored::{Desk, Wanted};
 use access::limits::Admitted;
 use catalog::{Ask, Entry, ReasoningWish, UnknownFields};
 use controller::{Keep, Lease, Route, Seat, Waiting};
@@ -70,8 +71,12 @@ async fn begin(
     dialect: Dialect,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
-    let (bytes, share) = (body.len(), record::share());
-    let reading = visit.reading(app);
+    let mut reading = visit.reading(app);
+    if dialect == Dialect::Responses && app.responses.is_on() {
+        reading.desk = Some(desk(app, visit, &body).await.map_err(|it| (None, it))?);
+    }
+    let earlier = reading.desk.as_ref().map_or(0, |it| it.earlier().bytes);
+    let (bytes, share) = (body.len() + earlier, record::share());
     let reads = dialect.reads(&body);
     let said = move || dialect.read(body, &reading);
     let said = match reads {
@@ -82,6 +87,15 @@ async fn begin(
     let mut said = said.map_err(|failure| (None, failure))?;
     said.body = share.of(said.body);
     answer(app, visit, path, said).await
+}
+
+/// Where the response is stored, with what the request refers to.
+async fn desk(app: &App, visit: &RequestContext, body: &Bytes) -> Result<Desk, Failure> {
+    let (bytes, whole) = (body.len(), body.clone());
+    let wanted = app.reading.run(bytes, move || Ok(Wanted::of(&whole))).await?;
+    let most = app.config().server.body_limit.0.0;
+    let holder = &visit.user.bucket.id;
+    Desk::open(&app.responses, holder, wanted, most, &app.edge).await
 }
 
 /// Answers a request that is in OpenAI's form already. Its body has its share of the memory for bodies.

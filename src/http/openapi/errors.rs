@@ -71,7 +71,7 @@ const INFERENCE: [ErrorCase; 11] = [
     ErrorCase {
         status: "404",
         name: "NotFound",
-        description: "There is no model of this name. The message has the nearest names.",
+        description: "There is no model of this name, and the message has the nearest names; or no response or item of this id is stored for this key.",
         message: "no model is called tiny-chta; the closest are: tiny-chat",
         kind: INVALID,
         param: Some("model"),
@@ -259,6 +259,15 @@ pub struct ModelErrors;
 impl IntoResponses for ModelErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         only(&["401", "403", "404", "503"])
+    }
+}
+
+/// The same of a route that also takes a query.
+pub struct StoredErrors;
+
+impl IntoResponses for StoredErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        only(&["400", "401", "403", "404", "503"])
     }
 }
 

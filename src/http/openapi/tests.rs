@@ -25,6 +25,7 @@ const ROUTES: [(&str, &str); 42] = [
     ("post", "/v1/responses"),
     ("get", "/v1/responses/{id}"),
     ("delete", "/v1/responses/{id}"),
+    ("get", "/v1/responses/{id}/input_items"),
     ("post", "/v1/tokenize"),
     ("post", "/v1/detokenize"),
     ("post", "/v1/embeddings"),

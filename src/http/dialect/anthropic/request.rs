@@ -305,6 +305,7 @@ mod tests {
         Reading {
             now_seconds: 7,
             sealer: Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1)),
+            desk: None,
         }
     }
 

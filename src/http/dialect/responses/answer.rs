@@ -10,6 +10,7 @@ use super::super::seal::Sealer;
 use super::super::translation::{Reading, new_id};
 use super::tools::ToolNames;
 use crate::error::Failure;
+use crate::stored::Ticket;
 
 /// How the client wants to see what the model thought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(super) struct Shows {
 /// One answer as far as it has been told.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
-    id: String,
+    pub(super) id: String,
     model: String,
     created_seconds: u64,
     /// Fields of the request that the answer repeats, as JSON: as values they would take many times that memory for as long
@@ -31,7 +32,9 @@ pub(crate) struct Response {
     echo: Arc<str>,
     names: ToolNames,
     pub(super) shows: Shows,
-    sealer: Sealer,
+    pub(super) sealer: Sealer,
+    /// Where the response is to be stored.
+    pub(super) ticket: Option<Arc<Ticket>>,
     pub(super) output: Vec<Item>,
     pub(super) finish: Option<String>,
     usage: Option<Tokens>,
@@ -89,6 +92,7 @@ impl Response {
         echo: &Map<String, Value>,
         names: ToolNames,
         shows: Shows,
+        ticket: Option<Ticket>,
         reading: &Reading,
     ) -> Response {
         Response {
@@ -99,6 +103,7 @@ impl Response {
             names,
             shows,
             sealer: reading.sealer.clone(),
+            ticket: ticket.map(Arc::new),
             output: Vec::new(),
             finish: None,
             usage: None,
@@ -135,6 +140,7 @@ impl Response {
             self.output.push(call);
         }
         let status = self.status();
+        self.keep(status);
         Ok(self.told(status, None))
     }
 
@@ -341,8 +347,9 @@ pub(super) mod tests {
         let reading = Reading {
             now_seconds: 7,
             sealer: sealer(),
+            desk: None,
         };
-        Response::of("m".to_owned(), echo, tools.names, shows, &reading)
+        Response::of("m".to_owned(), echo, tools.names, shows, None, &reading)
     }
 
     fn whole_with(answer: &Value, shows: Shows) -> Value {

@@ -288,6 +288,7 @@ impl Tell for Response {
             INCOMPLETE => "response.incomplete",
             _ => "response.completed",
         };
+        self.keep(status);
         let response = self.told(status, None);
         self.event(kind, json!({"response": response}), told);
     }

@@ -9,6 +9,7 @@ use super::super::taken::Taken;
 use super::super::translation::{Ignored, data_url};
 use super::tools::ToolNames;
 use crate::error::Failure;
+use crate::stored::{Earlier, no_item, not_stored};
 
 /// What a server's tools did in an earlier conversation: the model is told nothing of it.
 const OF_A_SERVER: [&str; 7] = [
@@ -21,9 +22,10 @@ const OF_A_SERVER: [&str; 7] = [
     "web_search_call",
 ];
 
-/// The conversation, begun by the instructions if there are any.
+/// The conversation: the instructions if there are any, what was said earlier, and the input.
 pub(super) fn messages(
     instructions: Option<String>,
+    earlier: Option<&Earlier>,
     input: Value,
     names: &ToolNames,
     sealer: &Sealer,
@@ -33,12 +35,16 @@ pub(super) fn messages(
         messages: Vec::new(),
         thought: None,
         pictures: Vec::new(),
+        earlier,
         names,
         sealer,
         ignored,
     };
     if let Some(text) = instructions {
         chat.system(text);
+    }
+    for item in earlier.iter().flat_map(|it| &it.conversation) {
+        chat.stored("previous_response_id".to_owned(), item)?;
     }
     match input {
         Value::String(text) => chat.user(json!(text)),
@@ -63,6 +69,7 @@ struct Chat<'a> {
     thought: Option<String>,
     /// Pictures that tools gave back, as parts of a message.
     pictures: Vec<Value>,
+    earlier: Option<&'a Earlier>,
     names: &'a ToolNames,
     sealer: &'a Sealer,
     ignored: &'a mut Ignored,
@@ -130,11 +137,24 @@ impl Chat<'_> {
         }
     }
 
+    /// An item that was read before, or that an answer had.
+    fn stored(&mut self, at: String, item: &str) -> Result<(), Failure> {
+        let item: Value = serde_json::from_str(item).unwrap_or_default();
+        self.item(Taken::of(at, item)?)
+    }
+
     fn item(&mut self, mut item: Taken) -> Result<(), Failure> {
         // Items that a response has given come back with these.
-        item.text("id")?;
+        let id = item.text("id")?;
         item.text("status")?;
         let kind = item.text("type")?;
+        if let (Some("item_reference"), Some(id)) = (kind.as_deref(), &id) {
+            let earlier = self.earlier.ok_or_else(|| not_stored(&item.path("type")))?;
+            let found = earlier.item(id).ok_or_else(|| no_item(id))?;
+            let at = item.path("id");
+            item.finish()?;
+            return self.stored(at, found);
+        }
         match kind.as_deref().unwrap_or("message") {
             "message" => self.message(item),
             "function_call" => {
@@ -147,10 +167,7 @@ impl Chat<'_> {
             }
             "function_call_output" | "custom_tool_call_output" => self.output(item),
             "reasoning" => self.reasoning(item),
-            "item_reference" => Err(item.not_here(
-                "type",
-                "no answer is kept here that an item could be found in: send the item itself (with \"store\": false clients do so)",
-            )),
+            "item_reference" => Err(item.missing("id")),
             other if OF_A_SERVER.contains(&other) => {
                 self.ignored.add(format!("input.{other}"));
                 Ok(())

@@ -10,10 +10,13 @@ use super::super::translation::{Hints, Ignored, Reading, TranslatedRequest};
 use super::Response;
 use super::answer::Shows;
 use super::items::messages;
+use super::kept::items_of;
 use super::tools::Tools;
 use crate::error::Failure;
+use crate::stored::{Desk, Earlier, Ticket, not_stored};
 
-const KEEPS_NOTHING: &str = "no answer is kept here; send the whole conversation in `input` (with \"store\": false clients do so)";
+const NO_CONVERSATIONS: &str =
+    "only responses are stored here; name the last one in `previous_response_id`";
 const METADATA_MAX: usize = 16;
 /// Fields of the chat, by the client's names.
 const NAMES: [(&str, &str); 1] = [("verbosity", "text.verbosity")];
@@ -52,8 +55,22 @@ pub(crate) fn read(
     let list = request.list("tools")?.unwrap_or_default();
     let mut tools = Tools::read(list, &mut ignored)?;
     let input = request.need("input")?;
+    let store = request.flag("store")?;
+    let earlier = earlier(&mut request, reading, &mut echo)?;
     let sealer = &reading.sealer;
-    let messages = messages(instructions, input, &tools.names, sealer, &mut ignored)?;
+    let kept = match (&reading.desk, store) {
+        (None, _) | (_, Some(false)) => None,
+        (Some(desk), None) if !desk.keeps_unasked() => None,
+        (Some(desk), _) => Some((desk, items_of(&input, desk.earlier()))),
+    };
+    let messages = messages(
+        instructions,
+        earlier,
+        input,
+        &tools.names,
+        sealer,
+        &mut ignored,
+    )?;
     chat.insert("messages".to_owned(), json!(messages));
     choose(&mut request, &mut tools, &mut chat, &mut echo)?;
     format(&mut request, &mut chat, &mut echo)?;
@@ -77,9 +94,15 @@ pub(crate) fn read(
     }
     echo.insert("metadata".to_owned(), metadata(&mut request)?);
     stream(&mut request, &mut chat)?;
+    let is_asked = store == Some(true);
+    let ticket = kept.and_then(|(desk, items)| desk.ticket(items, is_asked));
+    if is_asked && !ticket.as_ref().is_some_and(Ticket::is_written) {
+        ignored.add("store");
+    }
+    echo.insert("store".to_owned(), json!(ticket.is_some()));
     Ok(TranslatedRequest {
         body: Value::Object(chat).to_string().into(),
-        teller: Response::of(model, &echo, tools.names, shows, reading),
+        teller: Response::of(model, &echo, tools.names, shows, ticket, reading),
         ignored: ignored.names(),
         hints: Hints {
             reasoning,
@@ -90,11 +113,29 @@ pub(crate) fn read(
     })
 }
 
+/// What the request goes on with. Only what was found for it before counts.
+fn earlier<'a>(
+    request: &mut Taken,
+    reading: &'a Reading,
+    echo: &mut Map<String, Value>,
+) -> Result<Option<&'a Earlier>, Failure> {
+    const FIELD: &str = "previous_response_id";
+    let previous = request.text(FIELD)?;
+    let earlier = reading.desk.as_ref().map(Desk::earlier);
+    if previous.is_some() {
+        let found = earlier.ok_or_else(|| not_stored(FIELD))?;
+        if found.previous != previous {
+            return Err(request.wrong(FIELD, "one id of a stored response"));
+        }
+        echo.insert(FIELD.to_owned(), json!(previous));
+    }
+    Ok(earlier)
+}
+
 /// What is not done here, with the values that ask for nothing.
 fn refused(request: &mut Taken) -> Result<(), Failure> {
     let off = [json!(false)];
-    request.refuse("previous_response_id", &[], KEEPS_NOTHING)?;
-    request.refuse("conversation", &[], KEEPS_NOTHING)?;
+    request.refuse("conversation", &[], NO_CONVERSATIONS)?;
     request.refuse(
         "background",
         &off,
@@ -114,9 +155,6 @@ fn hints(
     chat: &mut Map<String, Value>,
     ignored: &mut Ignored,
 ) -> Result<(), Failure> {
-    if request.flag("store")? == Some(true) {
-        ignored.add("store");
-    }
     let tiers = ["auto", "default", "flex", "scale", "priority"];
     match request.one_of("service_tier", &tiers)? {
         None | Some("auto" | "default") => {}
@@ -312,6 +350,7 @@ mod tests {
         let reading = Reading {
             now_seconds: 7,
             sealer,
+            desk: None,
         };
         read(&body.to_string().into(), &reading)
     }

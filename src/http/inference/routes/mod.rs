@@ -7,5 +7,6 @@ pub mod hot_models;
 pub mod listing;
 pub mod messages;
 pub mod responses;
+pub mod stored_responses;
 pub mod tokens;
 pub mod unary_routes;

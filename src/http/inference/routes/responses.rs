@@ -1,5 +1,4 @@
-//! OpenAI's Responses routes. An answer is made as a chat's is; none is kept, so that there is none to get or
-//! to delete.
+//! OpenAI's Responses: an answer is made as a chat's is. Those that are stored are in `stored_responses`.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -8,13 +7,12 @@ use axum::response::Response;
 
 use crate::auth::User;
 use crate::dialect::Dialect;
-use crate::error::Failure;
 use crate::inference::gateway::complete;
 use crate::inference::request::outgoing::CHAT;
 use crate::openapi::schemas::responses::ResponseRequest;
 use crate::openapi::schemas::responses_answer::ResponseObject;
 use crate::openapi::schemas::responses_events::ResponseEvent;
-use crate::openapi::{InferenceErrors, ModelErrors, WaitHeaders};
+use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 
 /// Continue a conversation (OpenAI's Responses)
@@ -52,36 +50,4 @@ use crate::state::App;
 )]
 pub(crate) async fn create(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     complete(app, user, request, CHAT, Dialect::Responses).await
-}
-
-/// Show a stored answer (OpenAI's Responses)
-///
-/// Always 404: answers are not stored.
-///
-/// Every key may call this.
-#[utoipa::path(get, path = "/v1/responses/{id}", tag = "chat", operation_id = "get_response",
-    security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of an answer.", example = "resp_01")),
-    responses(ModelErrors))]
-pub(crate) async fn get(_user: User) -> Failure {
-    not_kept()
-}
-
-/// Delete a stored answer (OpenAI's Responses)
-///
-/// Always 404: answers are not stored.
-///
-/// Every key may call this.
-#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "chat", operation_id = "delete_response",
-    security(("user_key" = [])),
-    params(("id" = String, Path, description = "The id of an answer.", example = "resp_01")),
-    responses(ModelErrors))]
-pub(crate) async fn delete(_user: User) -> Failure {
-    not_kept()
-}
-
-fn not_kept() -> Failure {
-    Failure::not_found(
-        "no response has this id: responses are not kept here; an answer is in the answer to its request",
-    )
 }

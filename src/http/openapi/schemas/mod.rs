@@ -22,4 +22,5 @@ pub(crate) mod responses;
 pub(crate) mod responses_answer;
 pub(crate) mod responses_events;
 pub(crate) mod responses_items;
+pub(crate) mod responses_stored;
 pub(crate) mod tokens;

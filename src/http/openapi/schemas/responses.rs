@@ -19,6 +19,9 @@ pub struct ResponseRequest {
     pub input: ResponseInput,
     /// Instructions that go before the conversation.
     pub instructions: Option<String>,
+    /// The id of a stored response, whose conversation goes on.
+    #[schema(examples("resp_0198f6"))]
+    pub previous_response_id: Option<String>,
     /// The most tokens that the answer may have.
     #[schema(minimum = 1)]
     pub max_output_tokens: Option<u64>,
@@ -45,7 +48,8 @@ pub struct ResponseRequest {
     /// Notes of the client on itself.
     #[schema(value_type = Option<Object>)]
     pub client_metadata: Option<Value>,
-    /// Answers are not stored; `true` has no effect.
+    /// Whether later requests may refer to the answer. `true` stores it on disk. If it is not there, the answer is kept for a
+    /// short time. docs/clients.md has the details.
     pub store: Option<bool>,
     /// How a server shortens the conversation. It has no effect here.
     #[schema(value_type = Option<Vec<Value>>)]

@@ -16,8 +16,8 @@ pub enum ResponseInput {
 /// One item of a conversation. Which fields it has depends on `type`. An item of an answer can be sent back unchanged.
 #[derive(ToSchema)]
 pub struct InputItem {
-    /// `message` (the default), `function_call`, `function_call_output`, `custom_tool_call`, `custom_tool_call_output` or
-    /// `reasoning`. Items of tools that a server ran are left out.
+    /// `message` (the default), `function_call`, `function_call_output`, `custom_tool_call`, `custom_tool_call_output`,
+    /// `reasoning`, or `item_reference`: the item of a stored response that has this `id`. Items of tools that a server ran are left out.
     #[schema(examples("message"))]
     pub r#type: Option<String>,
     pub id: Option<String>,

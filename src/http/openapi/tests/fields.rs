@@ -18,7 +18,6 @@ const REFUSED: [&str; 6] = [
     "container",
     "conversation",
     "prompt",
-    "previous_response_id",
     "input.[].content.[].file_id",
 ];
 
@@ -85,6 +84,7 @@ fn reading() -> Reading {
     Reading {
         now_seconds: 0,
         sealer: Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1)),
+        desk: None,
     }
 }
 

@@ -21,7 +21,7 @@ fn with(
     names: &ToolNames,
 ) -> Result<(Vec<Value>, Vec<String>), Failure> {
     let mut ignored = Ignored::default();
-    let all = super::messages(instructions, input, names, &sealer(1), &mut ignored)?;
+    let all = super::messages(instructions, None, input, names, &sealer(1), &mut ignored)?;
     Ok((all, ignored.names()))
 }
 

@@ -1,0 +1,87 @@
+//! How long and how many responses of `/v1/responses` are stored, so that later requests can refer to them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::problem::Problem;
+use super::{Length, Size};
+use pool::{Bytes, Span};
+
+/// Responses that later requests may refer to (`previous_response_id`, `item_reference`), each by its own key alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResponsesSection {
+    /// Whether any are stored. If false, those that are stored are deleted.
+    pub store: bool,
+    /// How long a conversation is kept after its last response; 1m or more.
+    pub keep: Length,
+    /// How many responses of each key are kept, 1 to 100000. Then its conversations go that were used least recently.
+    pub per_key: u32,
+    /// The disk space for the responses of each key; 64KiB or more.
+    pub per_key_size: Size,
+    /// The disk space for all of them; at least `per_key_size`.
+    pub size: Size,
+    /// How long a response is kept whose request does not say `store`. It is in memory only. `0s`: it is not kept.
+    pub unasked: Length,
+    /// The memory for those, and for responses until they are on disk; 1MiB or more.
+    pub memory: Size,
+}
+
+impl Default for ResponsesSection {
+    fn default() -> ResponsesSection {
+        ResponsesSection {
+            store: true,
+            keep: Length::from_secs(30 * 24 * 3600),
+            per_key: 1000,
+            per_key_size: Size(Bytes(64 * Bytes::MIB)),
+            size: Size(Bytes(4 * Bytes::GIB)),
+            unasked: Length::from_secs(3600),
+            memory: Size(Bytes(64 * Bytes::MIB)),
+        }
+    }
+}
+
+const KEEP_MIN: Length = Length(Span::from_secs(60));
+const PER_KEY_MAX: u32 = 100_000;
+const SIZE_MIN: Bytes = Bytes(64 << 10);
+const MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
+
+/// All problems of this section.
+pub(super) fn problems(section: &ResponsesSection) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut unless = |holds: bool, key: &str, message: String| {
+        if !holds {
+            let key = format!("state.responses.{key}");
+            problems.push(Problem::new(key, message));
+        }
+    };
+    unless(
+        section.keep >= KEEP_MIN,
+        "keep",
+        format!("is {}; allowed: 1m to 10 years", section.keep),
+    );
+    unless(
+        (1..=PER_KEY_MAX).contains(&section.per_key),
+        "per_key",
+        format!("is {}; allowed: 1 to {PER_KEY_MAX}", section.per_key),
+    );
+    unless(
+        section.per_key_size.0 >= SIZE_MIN,
+        "per_key_size",
+        format!("is {}; allowed: 64KiB and more", section.per_key_size),
+    );
+    unless(
+        section.size >= section.per_key_size,
+        "size",
+        format!(
+            "is {}, less than state.responses.per_key_size ({})",
+            section.size, section.per_key_size
+        ),
+    );
+    unless(
+        section.memory.0 >= MEMORY_MIN,
+        "memory",
+        format!("is {}; allowed: 1MiB and more", section.memory),
+    );
+    problems
+}

@@ -1,0 +1,161 @@
+//! What is stored of a response: the items of its request, each with an id, and those of its answer. What the model
+//! thought is among them, sealed where its client sees it only as a summary.
+
+use serde_json::{Map, Value, json};
+use store::StoredItem;
+
+use super::super::translation::new_id;
+use super::Response;
+use super::answer::Item;
+use crate::stored::Earlier;
+
+/// The items of `input`, with those that it refers to in their places.
+pub(super) fn items_of(input: &Value, earlier: &Earlier) -> Vec<StoredItem> {
+    let message = |text: &str| json!({"type": "message", "role": "user", "content": text});
+    match input {
+        Value::String(text) => vec![with_id(message(text))],
+        Value::Array(items) => items
+            .iter()
+            .filter_map(|item| match item.get("type").and_then(Value::as_str) {
+                Some("item_reference") => {
+                    let id = item.get("id")?.as_str()?;
+                    Some(StoredItem {
+                        id: id.to_owned(),
+                        item: earlier.item(id)?.to_owned(),
+                    })
+                }
+                _ => Some(with_id(item.clone())),
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The item as OpenAI returns it: with its type, an id, a status, and its text as a part.
+fn with_id(item: Value) -> StoredItem {
+    let Value::Object(mut fields) = item else {
+        return StoredItem {
+            id: new_id("item"),
+            item: item.to_string(),
+        };
+    };
+    fields.retain(|_, value| !value.is_null());
+    let text = |fields: &Map<String, Value>, name: &str| {
+        let text = fields.get(name).and_then(Value::as_str);
+        text.map(str::to_owned)
+    };
+    let kind = text(&fields, "type").unwrap_or_else(|| "message".to_owned());
+    let prefix = match kind.as_str() {
+        "message" => "msg",
+        "function_call" => "fc",
+        "function_call_output" => "fco",
+        "custom_tool_call" => "ctc",
+        "custom_tool_call_output" => "ctco",
+        "reasoning" => "rs",
+        _ => "item",
+    };
+    let id = text(&fields, "id").filter(|id| !id.is_empty());
+    let id = id.unwrap_or_else(|| new_id(prefix));
+    if kind == "message"
+        && let Some(content) = text(&fields, "content")
+    {
+        let part = match text(&fields, "role").as_deref() {
+            Some("assistant") => {
+                json!({"type": "output_text", "text": content, "annotations": [], "logprobs": []})
+            }
+            _ => json!({"type": "input_text", "text": content}),
+        };
+        fields.insert("content".to_owned(), json!([part]));
+    }
+    fields.insert("type".to_owned(), json!(kind));
+    fields.insert("id".to_owned(), json!(id));
+    fields.entry("status").or_insert_with(|| json!("completed"));
+    StoredItem {
+        item: Value::Object(fields).to_string(),
+        id,
+    }
+}
+
+impl Response {
+    /// Stores the response that ended so, if it is to be stored.
+    pub(super) fn keep(&self, status: &str) {
+        let Some(ticket) = &self.ticket else {
+            return;
+        };
+        let mut response = self.told(status, None);
+        response["output"] = json!([]);
+        let stored = |item: &Item| {
+            let mut told = item.told(status);
+            if let Item::Thought { text, sealed, .. } = item
+                && sealed.is_none()
+            {
+                told["encrypted_content"] = json!(self.sealer.seal(text));
+            }
+            StoredItem {
+                id: item.id().to_owned(),
+                item: told.to_string(),
+            }
+        };
+        let output = self.output.iter().map(stored).collect();
+        ticket.keep(self.id.clone(), response.to_string(), output);
+    }
+}
+
+/// A stored item as a client sees it. Sealed reasoning is for those who ask for it.
+pub(crate) fn shown(item: &StoredItem, is_sealed_shown: bool) -> Value {
+    let mut shown: Value = serde_json::from_str(&item.item).unwrap_or_default();
+    if !is_sealed_shown && shown["type"] == "reasoning" {
+        shown["encrypted_content"] = Value::Null;
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_has_a_type_an_id_and_a_status() {
+        let earlier = Earlier::default();
+        let text = items_of(&json!("Hi"), &earlier);
+        let item: Value = serde_json::from_str(&text[0].item).unwrap();
+        assert!(text[0].id.starts_with("msg_"));
+        assert_eq!(item["id"], text[0].id.as_str());
+        assert_eq!(
+            item["content"],
+            json!([{"type": "input_text", "text": "Hi"}])
+        );
+        let items = items_of(
+            &json!([
+                {"role": "assistant", "content": "Hm", "id": null},
+                {"type": "function_call_output", "call_id": "c", "output": "5", "status": "incomplete"},
+                {"type": "reasoning", "id": "rs_1", "summary": []},
+                {"type": "item_reference", "id": "msg_gone"}
+            ]),
+            &earlier,
+        );
+        let items: Vec<Value> = items
+            .iter()
+            .map(|it| serde_json::from_str(&it.item).unwrap())
+            .collect();
+        assert_eq!(items.len(), 3);
+        assert_eq!(items[0]["content"][0]["type"], "output_text");
+        assert!(items[0]["id"].as_str().unwrap().starts_with("msg_"));
+        assert_eq!(
+            (&items[1]["output"], &items[1]["status"]),
+            (&json!("5"), &json!("incomplete"))
+        );
+        assert!(items[1]["id"].as_str().unwrap().starts_with("fco_"));
+        assert_eq!(items[2]["id"], "rs_1");
+    }
+
+    #[test]
+    fn sealed_reasoning_is_shown_to_those_who_ask() {
+        let item = StoredItem {
+            id: "rs_1".to_owned(),
+            item: json!({"type": "reasoning", "encrypted_content": "mp1.x"}).to_string(),
+        };
+        assert_eq!(shown(&item, false)["encrypted_content"], Value::Null);
+        assert_eq!(shown(&item, true)["encrypted_content"], "mp1.x");
+    }
+}

@@ -1,0 +1,227 @@
+//! Stored responses of OpenAI's Responses API: shown, listed item by item, and deleted, each for its own key alone.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use serde_json::{Value, json};
+use utoipa::IntoParams;
+
+use crate::auth::User;
+use crate::dialect::responses::shown;
+use crate::error::Failure;
+use crate::openapi::schemas::responses_answer::ResponseObject;
+use crate::openapi::schemas::responses_stored::{DeletedResponse, ResponseItemList};
+use crate::openapi::{ModelErrors, StoredErrors};
+use crate::state::App;
+use crate::stored::unreadable;
+use store::{StoredItem, StoredResponse};
+
+const SEALED: &str = "reasoning.encrypted_content";
+const LIMIT: usize = 20;
+const LIMIT_MAX: usize = 100;
+
+#[derive(Debug, Default, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes the query for the document")]
+pub(crate) struct ShowQuery {
+    /// What else to show: `reasoning.encrypted_content`. Other values have no effect.
+    #[param(example = "reasoning.encrypted_content")]
+    include: Option<String>,
+    /// Only `false`: the events of a response are not stored.
+    stream: Option<bool>,
+}
+
+#[derive(Debug, Default, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes the query for the document")]
+pub(crate) struct ItemsQuery {
+    /// The most items of the page. The default is 20.
+    #[param(minimum = 1, maximum = 100, example = 20)]
+    limit: Option<u32>,
+    /// `desc`, the default, begins with the last item; `asc` begins with the first.
+    #[param(pattern = "^(asc|desc)$", example = "asc")]
+    order: Option<String>,
+    /// Only items behind the one with this id.
+    after: Option<String>,
+    /// What else to show: `reasoning.encrypted_content`. Other values have no effect.
+    #[param(example = "reasoning.encrypted_content")]
+    include: Option<String>,
+}
+
+/// What stands behind `?`. Clients write lists as `include=…` or `include[]=…`, once or several times.
+type Given = Query<Vec<(String, String)>>;
+
+fn wants_sealed(given: &Given) -> bool {
+    let included = |(name, value): &(String, String)| {
+        ["include", "include[]"].contains(&name.as_str()) && value == SEALED
+    };
+    given.0.iter().any(included)
+}
+
+fn value<'a>(given: &'a Given, name: &str) -> Option<&'a str> {
+    let found = given.0.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| value.as_str())
+}
+
+/// Show a stored response (OpenAI's Responses)
+///
+/// A response is stored if its request says `"store": true`, and for a short time if it does not say `store`. Only the key
+/// that made it sees it. docs/clients.md says how long it is kept.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/v1/responses/{id}", tag = "chat", operation_id = "get_response",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a response.", example = "resp_01"), ShowQuery),
+    responses((status = 200, description = "The response", body = ResponseObject), StoredErrors))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+    given: Given,
+) -> Result<Json<Value>, Failure> {
+    if value(&given, "stream") == Some("true") {
+        return Err(Failure::invalid(
+            "stream".to_owned(),
+            "`stream`: the events of a response are not stored; leave it out, and the whole response comes",
+        ));
+    }
+    let found = find(&app, &user, &id).await?;
+    let (bytes, is_sealed_shown) = (found.bytes(), wants_sealed(&given));
+    let told = move || {
+        let mut told: Value = serde_json::from_str(&found.response).unwrap_or_default();
+        let output = found.output.iter();
+        let output: Vec<Value> = output.map(|item| shown(item, is_sealed_shown)).collect();
+        told["output"] = json!(output);
+        Ok(Json(told))
+    };
+    app.reading.run(bytes, told).await
+}
+
+/// List what went into a stored response (OpenAI's Responses)
+///
+/// The items of the request's `input`, each with an id. Those of the responses that it continues are listed with these.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/v1/responses/{id}/input_items", tag = "chat", operation_id = "list_response_items",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a response.", example = "resp_01"), ItemsQuery),
+    responses((status = 200, description = "A page", body = ResponseItemList, example = json!({
+        "object": "list", "first_id": "msg_0198f6", "last_id": "msg_0198f6", "has_more": false,
+        "data": [{"type": "message", "id": "msg_0198f6", "status": "completed", "role": "user",
+            "content": [{"type": "input_text", "text": "What is a priority?"}]}]
+    })), StoredErrors))]
+pub(crate) async fn items(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+    given: Given,
+) -> Result<Json<Value>, Failure> {
+    let limit = match value(&given, "limit") {
+        None => LIMIT,
+        Some(text) => {
+            let limit = text.parse().ok();
+            let limit = limit.filter(|limit| (1..=LIMIT_MAX).contains(limit));
+            let allowed = format!("`limit` must be a whole number from 1 to {LIMIT_MAX}");
+            limit.ok_or_else(|| Failure::invalid("limit".to_owned(), allowed))?
+        }
+    };
+    let is_rising = match value(&given, "order") {
+        None | Some("desc") => false,
+        Some("asc") => true,
+        Some(_) => {
+            let message = "`order` must be asc or desc";
+            return Err(Failure::invalid("order".to_owned(), message));
+        }
+    };
+    let found = find(&app, &user, &id).await?;
+    let (after, is_sealed_shown) = (value(&given, "after"), wants_sealed(&given));
+    let page = Page {
+        is_rising,
+        after: after.map(str::to_owned),
+        limit,
+        is_sealed_shown,
+    };
+    let bytes = found.bytes();
+    app.reading.run(bytes, move || page.of(&found)).await
+}
+
+/// Which items of a response are shown.
+struct Page {
+    is_rising: bool,
+    after: Option<String>,
+    limit: usize,
+    is_sealed_shown: bool,
+}
+
+impl Page {
+    fn of(&self, response: &StoredResponse) -> Result<Json<Value>, Failure> {
+        let mut items: Vec<&StoredItem> = response.input.iter().collect();
+        if !self.is_rising {
+            items.reverse();
+        }
+        if let Some(after) = &self.after {
+            let place = items.iter().position(|item| item.id == *after);
+            let place = place.ok_or_else(|| {
+                let message = "`after` must be the id of an item of this response";
+                Failure::invalid("after".to_owned(), message)
+            })?;
+            items.drain(..=place);
+        }
+        let has_more = items.len() > self.limit;
+        items.truncate(self.limit);
+        let data = items.iter().map(|item| shown(item, self.is_sealed_shown));
+        let data: Vec<Value> = data.collect();
+        let id = |item: Option<&&StoredItem>| item.map(|it| it.id.clone());
+        Ok(Json(json!({
+            "object": "list", "data": data, "first_id": id(items.first()), "last_id": id(items.last()),
+            "has_more": has_more,
+        })))
+    }
+}
+
+/// Delete a stored response (OpenAI's Responses)
+///
+/// Conversations that continue it can then no longer go on. Only the key that made it can delete it.
+///
+/// Every key may call this.
+#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "chat", operation_id = "delete_response",
+    security(("user_key" = [])),
+    params(("id" = String, Path, description = "The id of a response.", example = "resp_01")),
+    responses((status = 200, description = "It is deleted", body = DeletedResponse,
+        example = json!({"id": "resp_01", "object": "response", "deleted": true})), ModelErrors))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    user: User,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    let deleted = app.responses.delete(&user.bucket.id, &id).await;
+    match deleted.map_err(unwritable)? {
+        true => Ok(Json(
+            json!({"id": id, "object": "response", "deleted": true}),
+        )),
+        false => Err(not_found(&app, &id)),
+    }
+}
+
+async fn find(app: &App, user: &User, id: &str) -> Result<Arc<StoredResponse>, Failure> {
+    let found = app.responses.find(&user.bucket.id, id).await;
+    found.map_err(unreadable)?.ok_or_else(|| not_found(app, id))
+}
+
+fn not_found(app: &App, id: &str) -> Failure {
+    let id: String = id.chars().take(80).collect();
+    Failure::not_found(match app.responses.is_on() {
+        true => format!(
+            "no response {id} is stored for this key: it was deleted, is too old, was not stored (\"store\": true), or belongs to another key"
+        ),
+        false => format!(
+            "no response {id}: responses are not stored here (state.responses.store); an answer is in the answer to its request"
+        ),
+    })
+}
+
+fn unwritable(fault: store::StoreFault) -> Failure {
+    tracing::error!(%fault, "a stored response cannot be deleted");
+    Failure::internal("the response cannot be deleted now; the service's log says why")
+}

@@ -1,0 +1,29 @@
+//! Answers about stored responses.
+
+use utoipa::ToSchema;
+
+use super::responses_items::InputItem;
+
+/// A page of the items that went into a response.
+#[derive(ToSchema)]
+pub struct ResponseItemList {
+    /// `list`.
+    #[schema(examples("list"))]
+    pub object: String,
+    pub data: Vec<InputItem>,
+    pub first_id: Option<String>,
+    /// `after` of the next page.
+    pub last_id: Option<String>,
+    pub has_more: bool,
+}
+
+/// A response that was deleted.
+#[derive(ToSchema)]
+pub struct DeletedResponse {
+    #[schema(examples("resp_0198f6"))]
+    pub id: String,
+    /// `response`.
+    #[schema(examples("response"))]
+    pub object: String,
+    pub deleted: bool,
+}

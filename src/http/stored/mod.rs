@@ -1,0 +1,13 @@
+//! Responses that are stored for later turns, for their own key alone: in memory until they are on disk, or for a while
+//! where nobody asked for more. Writing never delays an answer. Nothing here knows a route.
+
+mod earlier;
+mod memory;
+mod service;
+mod ticket;
+mod wanted;
+
+pub(crate) use earlier::{Desk, Earlier, no_item, not_stored, unreadable};
+pub use service::StoredResponses;
+pub(crate) use ticket::Ticket;
+pub(crate) use wanted::Wanted;

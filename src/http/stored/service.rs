@@ -1,0 +1,242 @@
+//! The stored responses of all holders: found in memory or on disk, written one batch after another, deleted.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::memory::{Memory, Room};
+use config::LiveConfig;
+use controller::Clock;
+use pool::Time;
+use store::ChainBounds;
+use store::{ItemPlace, ResponseBounds, Store, StoreFault, StoredItem, StoredLink, StoredResponse};
+
+/// Written at once: few enough that an administrator's order that waits to be written is not noticeably delayed.
+const BATCH: usize = 32;
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Where responses are kept for later turns.
+pub struct StoredResponses {
+    store: Arc<Store>,
+    config: LiveConfig,
+    clock: Clock,
+    memory: Mutex<Memory>,
+    queued: Notify,
+}
+
+impl fmt::Debug for StoredResponses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredResponses(…)")
+    }
+}
+
+/// A response of a conversation, and where it is.
+pub(super) enum Link {
+    Memory(Arc<StoredResponse>),
+    Disk(StoredLink),
+}
+
+impl StoredResponses {
+    pub(crate) fn new(store: Arc<Store>, config: LiveConfig, clock: Clock) -> StoredResponses {
+        StoredResponses {
+            store,
+            config,
+            clock,
+            memory: Mutex::default(),
+            queued: Notify::new(),
+        }
+    }
+
+    /// Whether responses are stored at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.config.get().state.responses.store
+    }
+
+    /// Writes what is to be written, until it is dropped.
+    pub async fn keep_writing(self: Arc<StoredResponses>) {
+        loop {
+            self.queued.notified().await;
+            self.write_all().await;
+        }
+    }
+
+    /// Writes what is to be written now.
+    pub async fn write_all(&self) {
+        loop {
+            let batch = self.with(|memory| memory.queued(BATCH, BATCH_BYTES));
+            if batch.is_empty() {
+                return;
+            }
+            match self.write(&batch).await {
+                Ok(()) => {
+                    for deleted in self.with(|memory| memory.written(&batch)) {
+                        let gone = self.store.delete_response(&deleted.holder, &deleted.id);
+                        if let Err(fault) = gone.await {
+                            tracing::warn!(%fault, "a deleted response is still on disk");
+                        }
+                    }
+                }
+                Err(fault) => {
+                    if !fault.is_told_by_the_store() {
+                        tracing::warn!(%fault, "responses are kept in memory only");
+                    }
+                    let room = self.room();
+                    self.with(|memory| memory.unwritten(&batch, room));
+                }
+            }
+        }
+    }
+
+    async fn write(&self, batch: &[Arc<StoredResponse>]) -> Result<(), StoreFault> {
+        let bounds = ResponseBounds::of(&self.config.get().state.responses);
+        let now = self.clock.now();
+        let written = self.store.add_responses(batch, now, bounds).await;
+        match written {
+            // Another process has taken over, and answers that began here end here.
+            Err(fault) if fault.is_closed() => {
+                let other = Store::open_beside(&url_of(self.store.path())).await?;
+                let written = other.add_responses(batch, now, bounds).await;
+                other.close().await;
+                written
+            }
+            written => written,
+        }
+    }
+
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> T {
+        work(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn room(&self) -> Room {
+        let config = self.config.get();
+        let responses = &config.state.responses;
+        Room {
+            bytes: usize::try_from(responses.memory.0.0).unwrap_or(usize::MAX),
+            per_holder: responses.per_key as usize,
+            age: responses.unasked.0,
+        }
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Whether a response of so many bytes can be written to disk now.
+    pub(super) fn is_writable(&self, bytes: usize) -> bool {
+        let most = self.config.get().state.responses.per_key_size.0.0;
+        bytes as u64 <= most && self.store.trouble().is_none()
+    }
+
+    /// How many responses a conversation may have.
+    pub(super) fn turns_max(&self) -> usize {
+        const TURNS_MAX: u32 = 1000;
+        let most = self.config.get().state.responses.per_key;
+        most.min(TURNS_MAX) as usize
+    }
+
+    pub(super) fn insert(&self, response: StoredResponse, is_written: bool) {
+        let (room, now) = (self.room(), self.now());
+        self.with(|memory| memory.insert(response, is_written, room, now));
+        if is_written {
+            self.queued.notify_one();
+        }
+    }
+
+    /// A response of this holder.
+    pub(crate) async fn find(
+        &self,
+        holder: &str,
+        id: &str,
+    ) -> Result<Option<Arc<StoredResponse>>, StoreFault> {
+        if !self.is_on() {
+            return Ok(None);
+        }
+        let now = self.now();
+        match self.with(|memory| memory.find(holder, id, now)) {
+            Some(found) => Ok(Some(found)),
+            None => Ok(self.store.response(holder, id).await?.map(Arc::new)),
+        }
+    }
+
+    /// Deletes a response of this holder; false if there is none.
+    pub(crate) async fn delete(&self, holder: &str, id: &str) -> Result<bool, StoreFault> {
+        if !self.is_on() {
+            return Ok(false);
+        }
+        let was_here = self.with(|memory| memory.delete(holder, id));
+        let was_there = self.store.delete_response(holder, id).await?;
+        Ok(was_here || was_there)
+    }
+
+    /// The response and those that it continues, the latest first, and the one that is to come next and is not here, if a
+    /// response is missing. More than the bounds allow come only by one.
+    pub(super) async fn conversation(
+        &self,
+        holder: &str,
+        id: &str,
+        bounds: ChainBounds,
+    ) -> Result<(Vec<Link>, Option<String>), StoreFault> {
+        let (mut links, mut bytes) = (Vec::new(), 0_usize);
+        let mut next = Some(id.to_owned());
+        while let Some(id) = next {
+            if links.len() > bounds.responses || bytes > bounds.bytes {
+                return Ok((links, None));
+            }
+            let now = self.now();
+            if let Some(found) = self.with(|memory| memory.find(holder, &id, now)) {
+                next = found.previous.clone();
+                bytes += found.bytes();
+                links.push(Link::Memory(found));
+                continue;
+            }
+            let left = ChainBounds {
+                responses: bounds.responses + 1 - links.len(),
+                bytes: bounds.bytes - bytes,
+            };
+            let stored = self.store.conversation(holder, &id, left).await?;
+            let Some(last) = stored.last() else {
+                return Ok((links, Some(id)));
+            };
+            next = last.previous.clone();
+            bytes += stored.iter().map(|link| link.bytes).sum::<usize>();
+            links.extend(stored.into_iter().map(Link::Disk));
+        }
+        Ok((links, None))
+    }
+
+    /// What went into these responses on disk and came out of them, in this order.
+    pub(super) async fn items_of(
+        &self,
+        holder: &str,
+        responses: &[&str],
+    ) -> Result<Vec<StoredItem>, StoreFault> {
+        self.store.items_of(holder, responses).await
+    }
+
+    pub(super) async fn places(
+        &self,
+        holder: &str,
+        ids: &[&str],
+    ) -> Result<Vec<ItemPlace>, StoreFault> {
+        match ids.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.store.item_places(holder, ids).await,
+        }
+    }
+
+    pub(super) async fn items_at(
+        &self,
+        places: &[ItemPlace],
+    ) -> Result<Vec<StoredItem>, StoreFault> {
+        match places.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.store.items_at(places).await,
+        }
+    }
+}
+
+fn url_of(path: &Path) -> String {
+    format!("sqlite://{}", path.display())
+}

@@ -1,0 +1,89 @@
+//! What a request of the Responses API refers to, read before the request itself: an earlier response, and single
+//! items of earlier ones. What is wrong in the request is told by whoever reads all of it.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// So many items may be referred to, each counted as often as it stands there.
+pub(super) const ITEMS_MAX: usize = 1000;
+
+/// What a request refers to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub previous: Option<String>,
+    /// Ids of items, as often as they stand there.
+    pub items: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    previous_response_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Item<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+}
+
+impl Wanted {
+    /// Of a request's body; nothing where it cannot be read.
+    pub fn of(body: &[u8]) -> Wanted {
+        let has = |word: &str| memmem::find(body, word.as_bytes()).is_some();
+        let has_references = has("item_reference");
+        if !has_references && !has("previous_response_id") {
+            return Wanted::default();
+        }
+        let Ok(head) = serde_json::from_slice::<Head<'_>>(body) else {
+            return Wanted::default();
+        };
+        let input = head.input.filter(|_| has_references);
+        let items =
+            input.and_then(|input| serde_json::from_str::<Vec<&RawValue>>(input.get()).ok());
+        let items = items.unwrap_or_default().into_iter().filter_map(|item| {
+            let item: Item<'_> = serde_json::from_str(item.get()).ok()?;
+            let is_reference = item.kind.as_deref() == Some("item_reference");
+            item.id.filter(|_| is_reference).map(Cow::into_owned)
+        });
+        Wanted {
+            previous: head.previous_response_id.map(Cow::into_owned),
+            items: items.take(ITEMS_MAX + 1).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(body: serde_json::Value) -> Wanted {
+        Wanted::of(body.to_string().as_bytes())
+    }
+
+    #[test]
+    fn a_request_refers_to_a_response_and_to_items() {
+        let wanted = of(json!({"previous_response_id": "resp_1", "input": [
+            {"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": "item_reference"},
+            {"type": "item_reference", "id": "msg_1"}, {"type": "item_reference"}, 5]}));
+        assert_eq!(wanted.previous.as_deref(), Some("resp_1"));
+        assert_eq!(wanted.items, ["msg_1", "msg_1"]);
+        for nothing in [
+            json!({"input": "item_reference"}),
+            json!({"previous_response_id": null, "input": "x"}),
+            json!({"previous_response_id": 5, "input": []}),
+            json!([]),
+        ] {
+            assert_eq!(of(nothing.clone()), Wanted::default(), "{nothing}");
+        }
+        assert_eq!(Wanted::of(b"{\"previous_response_id\""), Wanted::default());
+    }
+}

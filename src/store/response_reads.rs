@@ -1,0 +1,189 @@
+//! Stored responses as they are read: one of them, the conversation that leads to one, and single items. Sizes are
+//! read before texts, so that whoever reads can bound what they load.
+
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use super::responses::{StoredItem, StoredResponse, count};
+use super::{Store, StoreFault};
+
+/// How far back a conversation is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainBounds {
+    pub responses: usize,
+    pub bytes: usize,
+}
+
+/// One response of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredLink {
+    pub id: String,
+    /// The response that it continues.
+    pub previous: Option<String>,
+    pub bytes: usize,
+}
+
+/// Where an item is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemPlace {
+    pub id: String,
+    pub bytes: usize,
+    row: i64,
+}
+
+impl Store {
+    /// A response of this holder.
+    pub async fn response(
+        &self,
+        holder: &str,
+        id: &str,
+    ) -> Result<Option<StoredResponse>, StoreFault> {
+        let rows = sqlx::query(
+            "SELECT r.previous, r.response, i.id, i.item, i.is_output
+             FROM responses r JOIN conversations c ON c.id = r.conversation
+             LEFT JOIN response_items i ON i.response = r.nth
+             WHERE r.id = ?1 AND c.holder = ?2 ORDER BY i.place",
+        )
+        .bind(id)
+        .bind(holder)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(self.failed("read a stored response"))?;
+        let Some(first) = rows.first() else {
+            return Ok(None);
+        };
+        let mut found = StoredResponse {
+            id: id.to_owned(),
+            holder: holder.to_owned(),
+            previous: first.get("previous"),
+            response: first.get("response"),
+            input: Vec::new(),
+            output: Vec::new(),
+        };
+        for row in &rows {
+            let (Some(id), Some(item)) = (row.get("id"), row.get("item")) else {
+                continue;
+            };
+            let side = match row.get::<i64, _>("is_output") {
+                0 => &mut found.input,
+                _ => &mut found.output,
+            };
+            side.push(StoredItem { id, item });
+        }
+        Ok(Some(found))
+    }
+
+    /// A response of this holder and those that it continues, the latest first. The last one has a `previous` of its own
+    /// if that one is not stored, or if a bound was reached.
+    pub async fn conversation(
+        &self,
+        holder: &str,
+        id: &str,
+        bounds: ChainBounds,
+    ) -> Result<Vec<StoredLink>, StoreFault> {
+        let rows = sqlx::query(
+            "WITH RECURSIVE chain (id, previous, bytes, number, total) AS (
+                 SELECT r.id, r.previous, r.bytes, 1, r.bytes
+                 FROM responses r JOIN conversations c ON c.id = r.conversation
+                 WHERE r.id = ?1 AND c.holder = ?2
+                 UNION ALL
+                 SELECT r.id, r.previous, r.bytes, chain.number + 1, chain.total + r.bytes
+                 FROM chain JOIN responses r ON r.id = chain.previous
+                 JOIN conversations c ON c.id = r.conversation AND c.holder = ?2
+                 WHERE chain.number < ?3 AND chain.total <= ?4
+             )
+             SELECT id, previous, bytes FROM chain ORDER BY number",
+        )
+        .bind(id)
+        .bind(holder)
+        .bind(count(bounds.responses))
+        .bind(count(bounds.bytes))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(self.failed("follow a stored conversation"))?;
+        let link = |row: &SqliteRow| StoredLink {
+            id: row.get("id"),
+            previous: row.get("previous"),
+            bytes: size(row),
+        };
+        Ok(rows.iter().map(link).collect())
+    }
+
+    /// What went into these responses of this holder and came out of them, in this order.
+    pub async fn items_of(
+        &self,
+        holder: &str,
+        responses: &[&str],
+    ) -> Result<Vec<StoredItem>, StoreFault> {
+        let rows = sqlx::query(
+            "SELECT i.id, i.item FROM json_each(?1) wanted
+             JOIN responses r ON r.id = wanted.value
+             JOIN conversations c ON c.id = r.conversation AND c.holder = ?2
+             JOIN response_items i ON i.response = r.nth
+             ORDER BY wanted.key, i.place",
+        )
+        .bind(as_json(&responses))
+        .bind(holder)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(self.failed("read a stored conversation"))?;
+        Ok(rows.iter().map(item).collect())
+    }
+
+    /// Where the items with these ids are in this holder's responses, each once.
+    pub async fn item_places(
+        &self,
+        holder: &str,
+        ids: &[&str],
+    ) -> Result<Vec<ItemPlace>, StoreFault> {
+        // The latest of several is taken: the others are the same item, sent again.
+        let rows = sqlx::query(
+            "SELECT i.id, max(i.rowid) AS place, length(CAST(i.item AS BLOB)) AS bytes
+             FROM json_each(?1) wanted
+             JOIN response_items i ON i.id = wanted.value
+             JOIN responses r ON r.nth = i.response
+             JOIN conversations c ON c.id = r.conversation
+             WHERE c.holder = ?2 GROUP BY i.id",
+        )
+        .bind(as_json(&ids))
+        .bind(holder)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(self.failed("find stored items"))?;
+        let place = |row: &SqliteRow| ItemPlace {
+            id: row.get("id"),
+            bytes: size(row),
+            row: row.get("place"),
+        };
+        Ok(rows.iter().map(place).collect())
+    }
+
+    /// The items at these places, as far as they are still there.
+    pub async fn items_at(&self, places: &[ItemPlace]) -> Result<Vec<StoredItem>, StoreFault> {
+        let rows: Vec<i64> = places.iter().map(|it| it.row).collect();
+        let rows = sqlx::query(
+            "SELECT i.id, i.item FROM json_each(?1) wanted JOIN response_items i ON i.rowid = wanted.value",
+        )
+        .bind(as_json(&rows))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(self.failed("read stored items"))?;
+        Ok(rows.iter().map(item).collect())
+    }
+}
+
+fn item(row: &SqliteRow) -> StoredItem {
+    StoredItem {
+        id: row.get("id"),
+        item: row.get("item"),
+    }
+}
+
+fn size(row: &SqliteRow) -> usize {
+    usize::try_from(row.get::<i64, _>("bytes")).unwrap_or(0)
+}
+
+/// Texts and figures can always be serialised.
+fn as_json(values: &impl serde::Serialize) -> String {
+    serde_json::to_string(values).unwrap_or_default()
+}

@@ -1,0 +1,259 @@
+//! Responses that clients asked to be stored, each for whoever asked alone: what went in, what came out, and which one
+//! it continues. Whole conversations are deleted, those first that were used least recently.
+
+use std::sync::Arc;
+
+use sqlx::Row;
+use sqlx::sqlite::SqliteConnection;
+
+use super::history::FORGOTTEN_AT_ONCE;
+use super::{Store, StoreFault, from_integer, to_integer};
+use config::ResponsesSection;
+use pool::{Bytes, Span, Time};
+
+/// Conversations that are deleted at once; each may have a thousand responses.
+const CONVERSATIONS_AT_ONCE: i64 = 20;
+/// What a row takes beside its texts.
+const ROW_BYTES: usize = 128;
+
+/// An item of a request or an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredItem {
+    pub id: String,
+    /// The JSON object.
+    pub item: String,
+}
+
+/// One response as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredResponse {
+    pub id: String,
+    /// Whose it is: nobody else finds it.
+    pub holder: String,
+    /// The response that it continues.
+    pub previous: Option<String>,
+    /// The JSON object, with an empty output.
+    pub response: String,
+    pub input: Vec<StoredItem>,
+    pub output: Vec<StoredItem>,
+}
+
+impl StoredResponse {
+    /// What it takes, about.
+    pub fn bytes(&self) -> usize {
+        let items = self.input.iter().chain(&self.output);
+        let items: usize = items
+            .map(|it| it.id.len() + it.item.len() + ROW_BYTES)
+            .sum();
+        self.id.len() + self.response.len() + items + ROW_BYTES
+    }
+}
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseBounds {
+    /// After a conversation's last response.
+    pub keep: Span,
+    pub number_per_holder: u64,
+    pub bytes_per_holder: Bytes,
+    pub bytes: Bytes,
+}
+
+impl ResponseBounds {
+    /// As configured. Where nothing is to be stored, everything is too old.
+    pub fn of(section: &ResponsesSection) -> ResponseBounds {
+        ResponseBounds {
+            keep: match section.store {
+                true => section.keep.0,
+                false => Span::ZERO,
+            },
+            number_per_holder: u64::from(section.per_key),
+            bytes_per_holder: section.per_key_size.0,
+            bytes: section.size.0,
+        }
+    }
+}
+
+impl Store {
+    /// Stores responses, and deletes what their holders have beyond the bounds.
+    pub async fn add_responses(
+        &self,
+        responses: &[Arc<StoredResponse>],
+        now: Time,
+        bounds: ResponseBounds,
+    ) -> Result<(), StoreFault> {
+        self.write("store responses", async |connection| {
+            for response in responses {
+                insert(connection, response, now).await?;
+            }
+            let mut holders: Vec<&str> = responses.iter().map(|it| it.holder.as_str()).collect();
+            holders.sort_unstable();
+            holders.dedup();
+            for holder in holders {
+                make_room(connection, holder, bounds).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Deletes a response of this holder; false if there is none.
+    pub async fn delete_response(&self, holder: &str, id: &str) -> Result<bool, StoreFault> {
+        self.write("delete a stored response", async |connection| {
+            let done = sqlx::query(
+                "DELETE FROM responses WHERE id = ?1
+                 AND conversation IN (SELECT id FROM conversations WHERE holder = ?2)",
+            )
+            .bind(id)
+            .bind(holder)
+            .execute(&mut *connection)
+            .await?;
+            sqlx::query(
+                "DELETE FROM conversations WHERE holder = ?1
+                 AND NOT EXISTS (SELECT 1 FROM responses WHERE conversation = conversations.id)",
+            )
+            .bind(holder)
+            .execute(connection)
+            .await?;
+            Ok(done.rows_affected() > 0)
+        })
+        .await
+    }
+
+    /// Deletes some conversations that are too old, of revoked keys, or more than there is room for; returns whether there
+    /// may be more.
+    pub async fn forget_responses(
+        &self,
+        now: Time,
+        bounds: ResponseBounds,
+    ) -> Result<bool, StoreFault> {
+        let bytes: i64 = sqlx::query_scalar("SELECT coalesce(sum(bytes), 0) FROM responses")
+            .fetch_one(&self.readers)
+            .await
+            .map_err(self.failed("read the size of the stored responses"))?;
+        let is_full = from_integer(bytes) > bounds.bytes.0;
+        let query = sqlx::query(
+            "DELETE FROM conversations WHERE id IN (
+                 SELECT id FROM conversations
+                 WHERE ?1 OR used_at < ?2 OR holder IN (SELECT 'key:' || id FROM keys WHERE revoked)
+                 ORDER BY used_at LIMIT ?3)",
+        )
+        .bind(is_full)
+        .bind(to_integer(now.0.saturating_sub(bounds.keep.0)))
+        .bind(if is_full { 1 } else { CONVERSATIONS_AT_ONCE });
+        self.write("delete old responses", async |connection| {
+            query.execute(connection).await
+        })
+        .await
+        .map(|done| done.rows_affected() > 0)
+    }
+}
+
+async fn insert(
+    connection: &mut SqliteConnection,
+    response: &StoredResponse,
+    now: Time,
+) -> Result<(), sqlx::Error> {
+    let now = to_integer(now.0);
+    let continued: Option<i64> = sqlx::query_scalar(
+        "UPDATE conversations SET used_at = max(used_at, ?1)
+         WHERE holder = ?2 AND id = (SELECT conversation FROM responses WHERE id = ?3) RETURNING id",
+    )
+    .bind(now)
+    .bind(&response.holder)
+    .bind(&response.previous)
+    .fetch_optional(&mut *connection)
+    .await?;
+    let conversation = match continued {
+        Some(conversation) => conversation,
+        None => {
+            let done = sqlx::query("INSERT INTO conversations (holder, used_at) VALUES (?, ?)")
+                .bind(&response.holder)
+                .bind(now)
+                .execute(&mut *connection)
+                .await?;
+            done.last_insert_rowid()
+        }
+    };
+    let done = sqlx::query(
+        "INSERT INTO responses (id, conversation, previous, bytes, response) VALUES (?, ?, ?, ?, ?)",
+    )
+    .bind(&response.id)
+    .bind(conversation)
+    .bind(&response.previous)
+    .bind(count(response.bytes()))
+    .bind(&response.response)
+    .execute(&mut *connection)
+    .await?;
+    let nth = done.last_insert_rowid();
+    let input = response.input.iter().map(|item| (false, item));
+    let output = response.output.iter().map(|item| (true, item));
+    for (place, (is_output, item)) in input.chain(output).enumerate() {
+        sqlx::query(
+            "INSERT INTO response_items (response, place, is_output, id, item) VALUES (?, ?, ?, ?, ?)",
+        )
+        .bind(nth)
+        .bind(count(place))
+        .bind(is_output)
+        .bind(&item.id)
+        .bind(&item.item)
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
+}
+
+/// Deletes what a holder has beyond the bounds: whole conversations, and of the only one that is left the oldest responses
+/// that nothing continues.
+async fn make_room(
+    connection: &mut SqliteConnection,
+    holder: &str,
+    bounds: ResponseBounds,
+) -> Result<(), sqlx::Error> {
+    for _ in 0..FORGOTTEN_AT_ONCE {
+        let row = sqlx::query(
+            "SELECT count(*) AS number, coalesce(sum(r.bytes), 0) AS bytes
+             FROM conversations c JOIN responses r ON r.conversation = c.id WHERE c.holder = ?",
+        )
+        .bind(holder)
+        .fetch_one(&mut *connection)
+        .await?;
+        let (number, bytes): (i64, i64) = (row.get("number"), row.get("bytes"));
+        let fits = from_integer(number) <= bounds.number_per_holder
+            && from_integer(bytes) <= bounds.bytes_per_holder.0;
+        if fits {
+            break;
+        }
+        let oldest: Vec<i64> = sqlx::query_scalar(
+            "SELECT id FROM conversations WHERE holder = ? ORDER BY used_at, id LIMIT 2",
+        )
+        .bind(holder)
+        .fetch_all(&mut *connection)
+        .await?;
+        let query = match oldest.len() {
+            1 => {
+                "DELETE FROM responses WHERE nth = (
+                     SELECT nth FROM responses r WHERE conversation = ?
+                     AND NOT EXISTS (SELECT 1 FROM responses WHERE previous = r.id)
+                     ORDER BY nth LIMIT 1)"
+            }
+            _ => "DELETE FROM conversations WHERE id = ?",
+        };
+        let oldest = oldest.first().copied();
+        let done = sqlx::query(query)
+            .bind(oldest)
+            .execute(&mut *connection)
+            .await?;
+        if done.rows_affected() == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn count(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,383 @@
+//! Responses that are stored for later turns, in the whole program: conversations that go on by an id, references to
+//! single items, whose they are, what survives a restart, and what bounds them.
+
+use serde_json::{Value, json};
+use support::whole::{Pool, wait_for};
+
+use super::commands::model_pool;
+
+const RESPONSES: &str = "/v1/responses";
+
+/// A model `writer` whose engine has these flags.
+fn model(flags: &[&str]) -> (String, String) {
+    let words: Vec<String> = flags.iter().map(|flag| format!(", {flag:?}")).collect();
+    let text = format!(
+        "engine_config:\n  model_id: writer\n  type: CommandEngine\n  listen: port\n  command: [{:?}, --port, \"{{{{ port }}}}\"{}]\npool_config: {{memory_gib: 1}}\n",
+        support::stub::stub_engine().display().to_string(),
+        words.concat()
+    );
+    ("writer.yaml".to_owned(), text)
+}
+
+fn pool(flags: &[&str], config: &str) -> Pool {
+    Pool::with_models(&[model(flags)], config)
+}
+
+const SECTION: &str = "MODEL_POOL__STATE__RESPONSES";
+
+fn call(pool: &Pool, key: Option<&str>, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let body = match body {
+        Value::Null => String::new(),
+        body => body.to_string(),
+    };
+    let (status, text, _) = pool.request(method, path, &body, key);
+    (status, serde_json::from_str(&text).unwrap_or(json!(text)))
+}
+
+fn created(pool: &Pool, body: &Value) -> Value {
+    let (status, answer) = call(pool, None, "POST", RESPONSES, body);
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+fn get(pool: &Pool, path: &str) -> (u16, Value) {
+    call(
+        pool,
+        None,
+        "GET",
+        &format!("{RESPONSES}/{path}"),
+        &json!(null),
+    )
+}
+
+fn id(answer: &Value) -> &str {
+    answer["id"].as_str().expect("an id")
+}
+
+/// The messages that the engine got, which it repeated as its answer.
+fn engine_got(answer: &Value) -> Value {
+    let last = answer["output"].as_array().unwrap().last().unwrap();
+    let text = last["content"][0]["text"].as_str().expect("a text");
+    let body: Value = serde_json::from_str(text).expect("the request");
+    body["messages"].clone()
+}
+
+fn ask(input: &str) -> Value {
+    json!({"model": "writer", "input": input, "store": true})
+}
+
+fn following(previous: &Value, input: &Value) -> Value {
+    json!({"model": "writer", "input": input, "store": true, "previous_response_id": previous["id"]})
+}
+
+/// A key of a user, of a pool that needs keys.
+fn key(pool: &Pool, name: &str) -> String {
+    let body = json!({"name": name, "role": "user"});
+    let admin = pool.admin_key();
+    let (status, made) = call(pool, Some(&admin), "POST", "/llm/admin/keys", &body);
+    assert_eq!(status, 200, "{made}");
+    made["key"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_conversation_goes_on_by_the_id_of_its_last_response_also_after_a_restart() {
+    let mut pool = pool(&["--reasoning", "I think.", "--tokens", "2"], "");
+    let first = created(&pool, &with(ask("One"), "instructions", json!("Be kind.")));
+    assert_eq!(
+        (&first["store"], &first["previous_response_id"]),
+        (&json!(true), &Value::Null)
+    );
+    let second = created(&pool, &following(&first, &json!("Two")));
+    assert_eq!(second["previous_response_id"], first["id"]);
+    let (status, found) = get(&pool, id(&second));
+    assert_eq!((status, &found), (200, &second), "it is the same");
+    // On disk: another process finds it.
+    wait_until_on_disk(&pool, 2);
+    pool.kill_and_restart();
+    let (status, found) = get(&pool, id(&second));
+    assert_eq!((status, &found), (200, &second));
+    pool.kill();
+    std::fs::write(pool.models().join("writer.yaml"), model(&["--echo"]).1).unwrap();
+    pool.restart();
+    let third = created(&pool, &following(&second, &json!("Three")));
+    let expected = json!([
+        {"role": "user", "content": "One"},
+        {"role": "assistant", "content": "stub-0 stub-1", "reasoning_content": "I think."},
+        {"role": "user", "content": "Two"},
+        {"role": "assistant", "content": "stub-0 stub-1", "reasoning_content": "I think."},
+        {"role": "user", "content": "Three"}
+    ]);
+    let got = engine_got(&third);
+    assert_eq!(roles(&got), roles(&expected), "{got}");
+    assert_eq!(got[1]["reasoning_content"], "I think.");
+    assert_eq!((&got[0], &got[4]), (&expected[0], &expected[4]));
+}
+
+fn roles(messages: &Value) -> Vec<&str> {
+    let messages = messages.as_array().unwrap().iter();
+    messages.filter_map(|it| it["role"].as_str()).collect()
+}
+
+fn with(mut body: Value, name: &str, value: Value) -> Value {
+    body[name] = value;
+    body
+}
+
+/// Waits until so many responses are in the database.
+fn wait_until_on_disk(pool: &Pool, number: usize) {
+    let config = pool.folder().join("config.yaml").display().to_string();
+    wait_for("the responses to be on disk", || {
+        let copy = pool.folder().join("copy.db").display().to_string();
+        let words = ["backup", &copy, "--force", "--config", &config];
+        let ended = model_pool(pool.folder(), &words, &[]);
+        ended.stdout.contains(&format!("{number} stored response"))
+    });
+}
+
+#[test]
+fn items_are_referred_to_by_their_ids_where_the_request_did_not_say_store() {
+    let pool = pool(&["--echo"], "");
+    let tools = json!([{"type": "function", "name": "weather", "parameters": {"type": "object"}}]);
+    // As the AI SDK does: `store` is not there, and the next turn names the items of the answer.
+    let first = created(
+        &pool,
+        &json!({"model": "writer", "input": [{"role": "user", "content": "One"}], "tools": tools}),
+    );
+    assert_eq!(first["store"], true, "{first}");
+    let item = first["output"][0]["id"].clone();
+    let second = created(
+        &pool,
+        &json!({"model": "writer", "input": [
+            {"role": "user", "content": "One"}, {"type": "item_reference", "id": item},
+            {"role": "user", "content": [{"type": "input_text", "text": "Two"}]}]}),
+    );
+    let got = engine_got(&second);
+    assert_eq!(roles(&got), ["user", "assistant", "user"], "{got}");
+    assert_eq!(got[1]["content"], first["output"][0]["content"][0]["text"]);
+    let path = format!("{}/input_items?order=asc&limit=2", id(&second));
+    let (status, page) = get(&pool, &path);
+    assert_eq!(status, 200, "{page}");
+    assert_eq!(page["has_more"], true);
+    assert_eq!(
+        page["data"][1]["id"], item,
+        "the item itself, not its reference"
+    );
+    let path = format!(
+        "{}/input_items?order=asc&after={}",
+        id(&second),
+        page["last_id"].as_str().unwrap()
+    );
+    let (_, rest) = get(&pool, &path);
+    assert_eq!(
+        rest["data"][0]["content"],
+        json!([{"type": "input_text", "text": "Two"}])
+    );
+    assert_eq!(
+        (rest["data"].as_array().unwrap().len(), &rest["has_more"]),
+        (1, &json!(false))
+    );
+    // Nobody asked for more: nothing is on disk.
+    let pool_folder = pool.folder().join("config.yaml").display().to_string();
+    let copy = pool.folder().join("copy.db").display().to_string();
+    let ended = model_pool(
+        pool.folder(),
+        &["backup", &copy, "--config", &pool_folder],
+        &[],
+    );
+    assert!(
+        ended.stdout.contains("0 stored responses"),
+        "{}",
+        ended.stdout
+    );
+    let (status, refused) = call(
+        &pool,
+        None,
+        "POST",
+        RESPONSES,
+        &with(
+            ask("x"),
+            "input",
+            json!([{"type": "item_reference", "id": "msg_of_another_pool"}]),
+        ),
+    );
+    assert_eq!(
+        (status, &refused["error"]["param"]),
+        (404, &json!("input")),
+        "{refused}"
+    );
+    let (status, refused) = get(&pool, &format!("{}/input_items?limit=0", id(&second)));
+    assert_eq!((status, &refused["error"]["param"]), (400, &json!("limit")));
+}
+
+#[test]
+fn a_response_is_for_its_own_key_alone_and_is_gone_when_it_is_deleted() {
+    let pool = pool(&[], "auth: {inference: key}\n");
+    let (one, other) = (key(&pool, "one"), key(&pool, "other"));
+    let (status, first) = call(&pool, Some(&one), "POST", RESPONSES, &ask("One"));
+    assert_eq!(status, 200, "{first}");
+    let path = format!("{RESPONSES}/{}", id(&first));
+    let item = json!([{"type": "item_reference", "id": first["output"][0]["id"]}]);
+    let admin = pool.admin_key();
+    for stranger in [&other, &admin] {
+        let asked = |method: &str, path: &str, body: &Value| {
+            call(&pool, Some(stranger), method, path, body)
+        };
+        for (method, path) in [
+            ("GET", path.clone()),
+            ("GET", format!("{path}/input_items")),
+            ("DELETE", path.clone()),
+        ] {
+            let (status, refused) = asked(method, &path, &json!(null));
+            assert_eq!(status, 404, "{method} {path}: {refused}");
+        }
+        let (status, refused) = asked("POST", RESPONSES, &following(&first, &json!("Two")));
+        let code = json!("previous_response_not_found");
+        assert_eq!(
+            (status, &refused["error"]["code"]),
+            (404, &code),
+            "{refused}"
+        );
+        let (status, _) = asked("POST", RESPONSES, &with(ask(""), "input", item.clone()));
+        assert_eq!(status, 404);
+    }
+    let (_, second) = call(
+        &pool,
+        Some(&one),
+        "POST",
+        RESPONSES,
+        &following(&first, &json!("Two")),
+    );
+    let (status, deleted) = call(&pool, Some(&one), "DELETE", &path, &json!(null));
+    assert_eq!(
+        (status, &deleted["deleted"]),
+        (200, &json!(true)),
+        "{deleted}"
+    );
+    let (status, _) = call(&pool, Some(&one), "DELETE", &path, &json!(null));
+    assert_eq!(status, 404);
+    let (status, refused) = call(
+        &pool,
+        Some(&one),
+        "POST",
+        RESPONSES,
+        &following(&second, &json!("Three")),
+    );
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert_eq!(status, 404);
+    assert!(
+        message.contains(id(&first)) && message.contains("no longer stored"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_stream_is_stored_at_its_end_and_one_that_breaks_off_is_not() {
+    let pool = pool(&["--tokens", "400", "--token-ms", "5"], "");
+    let body = with(ask("One"), "max_output_tokens", json!(2));
+    let (status, text, _) = pool.request(
+        "POST",
+        RESPONSES,
+        &with(body, "stream", json!(true)).to_string(),
+        None,
+    );
+    assert_eq!(status, 200, "{text}");
+    let last = text
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("data: "));
+    let last: Value = serde_json::from_str(last.unwrap()).unwrap();
+    let response = &last["response"];
+    let (status, found) = get(&pool, id(response));
+    assert_eq!((status, &found), (200, response));
+    assert_eq!(found["status"], "incomplete", "it was cut at its limit");
+    let stream = pool.stream(
+        RESPONSES,
+        &with(ask("Two"), "stream", json!(true)).to_string(),
+    );
+    let mut left = None;
+    wait_for("the response to begin", || {
+        let text = stream.text();
+        let data = text.lines().find_map(|line| line.strip_prefix("data: "));
+        let event = data.and_then(|data| serde_json::from_str::<Value>(data).ok());
+        left = event.and_then(|it| Some(it["response"]["id"].as_str()?.to_owned()));
+        left.is_some()
+    });
+    drop(stream);
+    wait_for("the request to be gone", || {
+        let admin = pool.admin_key();
+        let (_, text, _) = pool.request("GET", "/llm/admin/models?model=writer", "", Some(&admin));
+        let view: Value = serde_json::from_str(&text).unwrap();
+        let one = view["models"].get(0).unwrap_or(&view);
+        one["replicas"][0]["in_flight"] == 0
+    });
+    let (status, _) = get(&pool, &left.unwrap());
+    assert_eq!(status, 404);
+}
+
+#[test]
+fn what_is_stored_is_bounded_for_each_key_and_conversations_have_an_end() {
+    let env = [(SECTION, "{per_key: 8}")];
+    let pool = Pool::with_env(&[model(&["--tokens", "1"])], "", &env);
+    let mut last = created(&pool, &ask("0"));
+    let first = last.clone();
+    for nth in 1..8 {
+        last = created(&pool, &following(&last, &json!(nth.to_string())));
+    }
+    let (status, refused) = call(
+        &pool,
+        None,
+        "POST",
+        RESPONSES,
+        &following(&last, &json!("8")),
+    );
+    assert_eq!(
+        (status, &refused["error"]["param"]),
+        (400, &json!("previous_response_id")),
+        "{refused}"
+    );
+    assert!(
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("8 responses"),
+        "{refused}"
+    );
+    for _ in 0..9 {
+        created(&pool, &ask("another"));
+    }
+    wait_until_on_disk(&pool, 8);
+    assert_eq!(
+        get(&pool, id(&first)).0,
+        404,
+        "the conversation went as a whole"
+    );
+    assert_eq!(get(&pool, id(&last)).0, 404);
+}
+
+#[test]
+fn a_switch_keeps_nothing_and_deletes_what_there_was() {
+    let mut pool = pool(&[], "");
+    let first = created(&pool, &ask("One"));
+    wait_until_on_disk(&pool, 1);
+    pool.kill();
+    pool.set_env(SECTION, "{store: false}");
+    pool.restart();
+    let (status, text, head) = pool.request("POST", RESPONSES, &ask("Two").to_string(), None);
+    let second: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &second["store"]), (200, &json!(false)), "{text}");
+    assert!(head.contains("x-model-pool-ignored: store"), "{head}");
+    assert_eq!(get(&pool, id(&first)).0, 404);
+    let (status, refused) = call(
+        &pool,
+        None,
+        "POST",
+        RESPONSES,
+        &following(&first, &json!("Two")),
+    );
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(
+        status == 400 && message.contains("state.responses.store"),
+        "{message}"
+    );
+    wait_until_on_disk(&pool, 0);
+}
