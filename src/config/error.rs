@@ -9,7 +9,7 @@ use reading::ParseError;
 /// Why the configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("cannot read the configuration file {}: {source}", path.display())]
+    #[error("cannot read the configuration file {}: {source}; name another one with --config", path.display())]
     Read {
         path: PathBuf,
         #[source]

@@ -11,7 +11,6 @@ use super::problem::Origins;
 use super::validate;
 use super::whole::Config;
 use super::zone::LocalZone;
-use reading::ParseError;
 
 /// The file to read when none is named, if it exists.
 pub const DEFAULT_FILE: &str = "config/model-pool.yaml";
@@ -64,12 +63,9 @@ impl Config {
         if text.lines().all(is_blank) {
             return Ok(Config::default());
         }
-        reading::yaml(text).map_err(|flaw: ParseError| ConfigError::Parse {
+        reading::yaml_with_path(text).map_err(|flaw| ConfigError::Parse {
             path: path.to_owned(),
-            flaw: match reading::yaml(text) {
-                Ok(value) => flaw.with_path_in::<Config>(value),
-                Err(_) => flaw,
-            },
+            flaw,
         })
     }
 

@@ -27,6 +27,8 @@ pub enum Failure {
     WrongArguments,
     /// There are no weights at the configured place.
     ModelMissing,
+    /// The weights are cut off or are not what their header says.
+    WeightsDamaged,
     /// The weights need a licence that was not accepted, or a token.
     GatedModel,
     /// This version of the engine cannot run this kind of model.
@@ -58,12 +60,13 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub const ALL: [Failure; 19] = [
+    pub const ALL: [Failure; 20] = [
         Failure::OutOfMemory,
         Failure::BinaryMissing,
         Failure::NotExecutable,
         Failure::WrongArguments,
         Failure::ModelMissing,
+        Failure::WeightsDamaged,
         Failure::GatedModel,
         Failure::UnknownArchitecture,
         Failure::MissingLibrary,
@@ -88,6 +91,7 @@ impl Failure {
             Failure::NotExecutable => "not_executable",
             Failure::WrongArguments => "wrong_arguments",
             Failure::ModelMissing => "model_missing",
+            Failure::WeightsDamaged => "weights_damaged",
             Failure::GatedModel => "gated_model",
             Failure::UnknownArchitecture => "unknown_architecture",
             Failure::MissingLibrary => "missing_library",
@@ -106,7 +110,7 @@ impl Failure {
     }
 
     /// The kind that a text made by [`Failure::tell`] begins with.
-    pub fn told_in(text: &str) -> Option<Failure> {
+    pub fn parse(text: &str) -> Option<Failure> {
         let kind = |failure: &Failure| {
             let rest = text.strip_prefix(&failure.to_string());
             rest.is_some_and(|rest| rest.starts_with(':'))
@@ -156,6 +160,9 @@ impl Failure {
             Failure::ModelMissing => {
                 "check model_path or hf_model_id of the model, and that the weights are on this machine"
             }
+            Failure::WeightsDamaged => {
+                "copy or fetch the weights again; `model-pool check` names the file and what it lacks"
+            }
             Failure::GatedModel => {
                 "accept the model's licence on huggingface.co and give the account's token as HF_TOKEN in engine_config.env"
             }
@@ -191,6 +198,7 @@ impl fmt::Display for Failure {
             Failure::NotExecutable => "program not executable",
             Failure::WrongArguments => "wrong arguments",
             Failure::ModelMissing => "model missing",
+            Failure::WeightsDamaged => "weights damaged",
             Failure::GatedModel => "gated model",
             Failure::UnknownArchitecture => "unknown architecture",
             Failure::MissingLibrary => "library missing",
@@ -239,6 +247,11 @@ const PATTERNS: &[Pattern] = &[
     row(Failure::ModelMissing, &["does not appear to have a file named"]),
     row(Failure::ModelMissing, &["repositorynotfounderror"]),
     row(Failure::ModelMissing, &["failed to open gguf file"]),
+    row(Failure::WeightsDamaged, &["model is corrupted or incomplete"]),
+    row(Failure::WeightsDamaged, &["invalid magic characters"]),
+    row(Failure::WeightsDamaged, &["gguf_init_from_file", "failed to read"]),
+    row(Failure::WeightsDamaged, &["error while deserializing header"]),
+    row(Failure::WeightsDamaged, &["incomplete metadata, file not fully covered"]),
     row(Failure::WrongArguments, &["unrecognized arguments"]),
     row(Failure::WrongArguments, &["the following arguments are required"]),
     row(Failure::WrongArguments, &["error: argument "]),
@@ -254,7 +267,7 @@ const PATTERNS: &[Pattern] = &[
 
 /// The kind of failure that the output of an engine that did not become ready shows. Patterns of the engine's
 /// kind go first.
-pub(super) fn said(words: &str) -> Failure {
+pub(super) fn classify(words: &str) -> Failure {
     let words = words.to_lowercase();
     let fits = |pattern: &&Pattern| pattern.words.iter().all(|word| words.contains(word));
     match PATTERNS.iter().find(fits) {
@@ -385,10 +398,22 @@ mod tests {
                 "OSError: a/b is not a local folder and is not a valid model identifier listed on",
                 Failure::ModelMissing,
             ),
+            (
+                "error loading model: tensor 'blk.0.ffn_up.weight' data is not within the file bounds, model is corrupted or incomplete",
+                Failure::WeightsDamaged,
+            ),
+            (
+                "gguf_init_from_file_impl: invalid magic characters: 'GARB', expected 'GGUF'",
+                Failure::WeightsDamaged,
+            ),
+            (
+                "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
+                Failure::WeightsDamaged,
+            ),
             ("Segmentation fault", Failure::Crashed),
             ("", Failure::Crashed),
         ] {
-            assert_eq!(said(words), failure, "{words}");
+            assert_eq!(classify(words), failure, "{words}");
         }
     }
 
@@ -396,9 +421,9 @@ mod tests {
     fn a_failure_that_was_told_is_found_again_by_its_kind() {
         for failure in Failure::ALL {
             let told = failure.tell("words", "exit status 1");
-            assert_eq!(Failure::told_in(&told), Some(failure), "{told}");
+            assert_eq!(Failure::parse(&told), Some(failure), "{told}");
         }
-        assert_eq!(Failure::told_in("a load that took longer"), None);
+        assert_eq!(Failure::parse("a load that took longer"), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod wording;
 
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -39,6 +40,41 @@ impl fmt::Display for ParseError {
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(text, options).map_err(flaw_of)
+}
+
+/// The same; an error has the path of the wrong part: `server.listen`.
+pub fn yaml_with_path<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
+    yaml(text).map_err(|flaw: ParseError| {
+        FAILED_AT.set(None);
+        // Read once more as before, so that it fails at the same place.
+        let _ = yaml::<Traced<T>>(text);
+        match FAILED_AT.take() {
+            Some(path) if path != "." && !path.contains('?') => flaw.at(&path),
+            _ => flaw,
+        }
+    })
+}
+
+thread_local! {
+    /// The path at which the last [`Traced`] failed: the parser's errors have no room for it.
+    static FAILED_AT: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// A value that leaves the path of what is wrong with it in [`FAILED_AT`].
+struct Traced<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Traced<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut track = serde_path_to_error::Track::new();
+        let traced = serde_path_to_error::Deserializer::new(deserializer, &mut track);
+        match T::deserialize(traced) {
+            Ok(_) => Ok(Traced(PhantomData)),
+            Err(error) => {
+                FAILED_AT.set(Some(track.path().to_string()));
+                Err(error)
+            }
+        }
+    }
 }
 
 /// The same, but the last value of a duplicate key counts, as with PyYAML.
@@ -323,6 +359,43 @@ mod tests {
                 assert_eq!(likeness(one, other), wanted, "{one} {other}");
             }
         }
+    }
+
+    #[test]
+    fn an_error_has_the_path_of_its_own_place() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code, reason = "only the errors are looked at")]
+        struct Section {
+            #[serde(default)]
+            mode: String,
+            #[serde(default)]
+            counts: Vec<u8>,
+        }
+        type Sections = std::collections::BTreeMap<String, Section>;
+        for (text, message) in [
+            // Without a type, `off` is no text.
+            (
+                "one: {mode: off}\ntwo: {nmode: x}",
+                "two.nmode: unknown key `nmode`; did you mean `mode`?",
+            ),
+            (
+                "one: {mode: off}\ntwo: {counts: [1, x]}",
+                "two.counts[1]: a whole number, 0 or more, is expected here",
+            ),
+            (
+                "one: {mode: off}\ntwo: 3",
+                "two: keys with values (`key: value`) are expected here",
+            ),
+        ] {
+            let flaw = yaml_with_path::<Sections>(text).unwrap_err();
+            assert_eq!(
+                (flaw.line, flaw.message.as_str()),
+                (Some(2), message),
+                "{text}"
+            );
+        }
+        assert!(yaml_with_path::<Sections>("one: {mode: off}").is_ok());
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //! file.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use model_pool::config::{MemoryPart, Size};
 use model_pool::inventory::{
@@ -113,23 +114,39 @@ fn the_host_counts_our_processes_and_not_those_that_ended() {
     let gone = ended.id();
     ended.wait().unwrap();
     let inventory = Inventory::open(&settings(Provider::Host)).unwrap();
-    let me = std::process::id();
-    let mine = std::hint::black_box(vec![1_u8; 4 << 20]);
-    let [host] = &read(&inventory, &[me, gone])[..] else {
+    // A shell of known size: this program's own grows with whatever its other tests are doing.
+    let held = 4_u64 << 20;
+    let mut shell = Command::new("sh")
+        .args([
+            "-c",
+            &format!("held=$(head -c {held} /dev/zero | tr '\\0' a); echo ready; read -r end"),
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let pid = shell.id();
+    let [host] = &read(&inventory, &[pid, gone])[..] else {
         panic!("one device")
     };
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
     assert_eq!(
         host.processes
             .iter()
             .map(|(pid, _)| *pid)
             .collect::<Vec<_>>(),
-        [me]
+        [pid]
     );
     // Its private pages, not those of its program's file.
     assert!(
-        host.own >= Bytes(mine.len() as u64) && host.own < Bytes(64 << 20),
-        "the test holds {} MiB, and {} were read",
-        mine.len() >> 20,
+        host.own >= Bytes(held) && host.own < Bytes(64 << 20),
+        "the shell holds {}, and {} were read",
+        Bytes(held),
         host.own
     );
     assert_eq!(
@@ -167,6 +184,7 @@ fn what_a_budget_lacks_on_this_machine_is_foreign() {
 #[test]
 fn written_devices_are_believed() {
     let device = |name: &str, gib: u64, node: &str| FixedDevice {
+        product: None,
         name: name.into(),
         memory: Bytes(gib * GIB),
         node: node.into(),

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::inference::answer::as_chat::AsChat;
 use crate::inference::answer::events::{TooLong, Unended, data_of, event_end_from};
+use crate::inference::answer::repeated::Repeated;
 
 /// An answer that is aggregated for a client without `stream` may be this large.
 pub(crate) const ANSWER_MAX: usize = 64 << 20;
@@ -19,6 +20,7 @@ pub(crate) struct Aggregate {
     unended: Unended,
     head: Option<Map<String, Value>>,
     choices: Vec<Map<String, Value>>,
+    repeated: Repeated,
     usage: Option<Value>,
     /// What the engine measured, which llama-server tells at the end.
     timings: Option<Value>,
@@ -123,13 +125,32 @@ impl Aggregate {
                 false
             }
             Some(data) => {
-                if !self.plain_token(data)
-                    && let Ok(Value::Object(chunk)) = serde_json::from_slice(data)
-                {
-                    self.chunk(chunk);
+                if !self.repeated.take(data) {
+                    self.add_taken();
+                    self.read(data);
                 }
                 true
             }
+        }
+    }
+
+    /// Adds the texts of repeated events to the choices that they belong to.
+    fn add_taken(&mut self) {
+        for (choice, more) in self.repeated.taken() {
+            let whole = self.choices.get_mut(choice);
+            if let Some(Value::String(text)) = whole.and_then(text_of) {
+                text.push_str(&more);
+            }
+        }
+    }
+
+    fn read(&mut self, data: &[u8]) {
+        if self.plain_token(data) {
+            return;
+        }
+        self.repeated.forget();
+        if let Ok(Value::Object(chunk)) = serde_json::from_slice(data) {
+            self.chunk(chunk);
         }
     }
 
@@ -142,13 +163,12 @@ impl Aggregate {
             return false;
         };
         let [choice] = &token.choices;
-        let known = self
-            .choices
-            .iter_mut()
-            .find(|it| it.get("index").and_then(Value::as_u64).unwrap_or(0) == choice.index);
-        let Some(whole) = known else {
+        let index = |it: &Map<String, Value>| it.get("index").and_then(Value::as_u64).unwrap_or(0);
+        let Some(nth) = self.choices.iter().position(|it| index(it) == choice.index) else {
             return false;
         };
+        let whole = &mut self.choices[nth];
+        let has_message = whole.contains_key("message");
         let (place, text) = match (&choice.delta, &choice.text) {
             (Some(delta), None) => {
                 let message = whole.get_mut("message").and_then(Value::as_object_mut);
@@ -161,6 +181,11 @@ impl Aggregate {
         match place {
             Some(Value::String(known)) => {
                 known.push_str(text);
+                if let Cow::Borrowed(text) = text
+                    && has_message == choice.delta.is_some()
+                {
+                    self.repeated.learn(data, text, nth);
+                }
                 true
             }
             _ => false,
@@ -232,7 +257,8 @@ impl Aggregate {
     }
 
     /// The answer. `None` if nothing came.
-    pub fn finish(self) -> Option<Value> {
+    pub fn finish(mut self) -> Option<Value> {
+        self.add_taken();
         let mut answer = self.head?;
         let kind = answer
             .get("object")
@@ -264,6 +290,14 @@ impl Aggregate {
             answer.insert("timings".to_owned(), timings);
         }
         Some(Value::Object(answer))
+    }
+}
+
+/// Where the text of a choice stands, of a chat or of a completion.
+fn text_of(choice: &mut Map<String, Value>) -> Option<&mut Value> {
+    match choice.contains_key("message") {
+        true => choice.get_mut("message")?.get_mut("content"),
+        false => choice.get_mut("text"),
     }
 }
 
@@ -426,6 +460,41 @@ mod tests {
             (&json!("stop"), &json!(7))
         );
         assert_eq!(answer["choices"][1]["message"]["content"], "other");
+    }
+
+    /// Two answers in turn, a text with escapes, and an event of another form between them.
+    #[test]
+    fn tokens_that_repeat_one_event_are_joined_in_their_order() {
+        let chunk = |index: u64, text: &str| json!({"id": "c", "object": "chat.completion.chunk", "choices": [{"index": index, "delta": {"content": text}, "finish_reason": null}]});
+        let texts = ["one", " \"two\"", "\n", "", "\u{e9}", "\u{1f600}", " three"];
+        let mut chunks = vec![
+            json!({"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}, {"index": 1, "delta": {"role": "assistant", "content": ""}}]}),
+        ];
+        for text in texts {
+            chunks.extend([chunk(0, text), chunk(1, text), chunk(0, "-")]);
+        }
+        chunks.push(json!({"id": "c", "choices": [{"index": 0, "delta": {"content": "!", "reasoning_content": "why"}}]}));
+        chunks.extend([chunk(0, "a"), chunk(0, "b"), chunk(1, "c")]);
+        let answer = whole(&chunks);
+        let content = |nth: usize| answer["choices"][nth]["message"]["content"].clone();
+        assert_eq!(
+            content(0),
+            texts.map(|it| format!("{it}-")).concat() + "!ab"
+        );
+        assert_eq!(content(1), texts.concat() + "c");
+        assert_eq!(answer["choices"][0]["message"]["reasoning_content"], "why");
+    }
+
+    #[test]
+    fn completions_that_repeat_one_event_are_joined_too() {
+        let chunk = |text: &str, reason: Value| json!({"object": "text_completion", "choices": [{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]});
+        let mut chunks: Vec<Value> = ["a", "b", "\"", "c"]
+            .map(|it| chunk(it, Value::Null))
+            .into();
+        chunks.push(chunk("d", json!("stop")));
+        let answer = whole(&chunks);
+        assert_eq!(answer["choices"][0]["text"], "ab\"cd");
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
     }
 
     #[test]

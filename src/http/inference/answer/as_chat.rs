@@ -1,5 +1,5 @@
-//! A completed text told as a chat's answer, event by event, for models whose conversations the pool writes
-//! as one prompt. What an event has beside its text goes on as it is.
+//! Turns a completion into a chat's answer, event by event, for models whose conversations the pool writes as one
+//! prompt. The other fields of an event go on as they are.
 
 use serde_json::{Map, Value, json};
 

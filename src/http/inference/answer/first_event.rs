@@ -1,4 +1,4 @@
-//! What an engine says first of a stream: where that is an error, the client can still be told by a status.
+//! Reads an engine's first event of a stream: where that is an error, the client still gets it with an HTTP status.
 
 use std::time::Duration;
 

@@ -4,5 +4,6 @@ pub mod aggregate;
 pub mod as_chat;
 pub mod events;
 pub mod first_event;
+mod repeated;
 pub mod stream;
 pub mod wait;

@@ -218,7 +218,7 @@ fn keep(event: &[u8], wants_usage: bool, served: &InFlightRequest, done: &mut bo
     }
     served.token();
     // Cheap enough to look for, and rare enough to parse.
-    if memchr::memmem::find(data, b"\"usage\"").is_none() {
+    if !has_usage(data) {
         return true;
     }
     let (usage, only_usage) = match serde_json::from_slice::<Counted>(data) {
@@ -240,6 +240,17 @@ fn keep(event: &[u8], wants_usage: bool, served: &InFlightRequest, done: &mut bo
     };
     served.tokens(usage);
     wants_usage || !only_usage
+}
+
+/// Whether a chunk may say what the request took. Some engines write `"usage":null` into every other one.
+fn has_usage(data: &[u8]) -> bool {
+    const NAME: &[u8] = b"\"usage\"";
+    // Within a text its quotes have backslashes before them.
+    memchr::memmem::find_iter(data, NAME).any(|at| {
+        let rest = data[at + NAME.len()..].trim_ascii_start();
+        let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
+        value.is_none_or(|value| !value.starts_with(b"null"))
+    })
 }
 
 /// A chunk, as far as it is counted.
@@ -276,4 +287,24 @@ pub(crate) fn event_stream(body: Body, kind: &'static str) -> Response {
 )]
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(quiet(record::carried(task)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_usage;
+
+    #[test]
+    fn only_a_usage_that_says_something_is_worth_reading() {
+        for (chunk, so) in [
+            (r#"{"choices":[{"delta":{"content":"x"}}]}"#, false),
+            (r#"{"choices":[],"usage":null}"#, false),
+            (r#"{"choices":[], "usage" : null }"#, false),
+            (r#"{"choices":[{"text":"\"usage\": 1"}],"usage":null}"#, false),
+            (r#"{"choices":[],"usage":{"prompt_tokens":1}}"#, true),
+            (r#"{"usage":null,"x":{"usage":{"prompt_tokens":1}}}"#, true),
+            (r#"{"text":"usage","x":1}"#, true),
+        ] {
+            assert_eq!(has_usage(chunk.as_bytes()), so, "{chunk}");
+        }
+    }
 }

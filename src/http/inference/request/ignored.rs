@@ -1,5 +1,5 @@
-//! Fields of OpenAI's requests that an engine takes and does nothing with: they are left out on the way, and
-//! the client is told which by a header. What asks for nothing is not told.
+//! Fields of OpenAI's requests that an engine takes and ignores: they are left out on the way, and a header names them
+//! to the client. A field that asks for nothing is not named.
 
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
@@ -40,6 +40,39 @@ pub(crate) fn asks(name: &str, value: &RawValue) -> bool {
     }
 }
 
+/// Settings of sampling with the value that changes nothing: programs send all of theirs.
+const NEUTRAL: [(&str, f64); 18] = [
+    ("best_of", 1.0),
+    ("diversity_penalty", 0.0),
+    ("frequency_penalty", 0.0),
+    ("length_penalty", 1.0),
+    ("min_p", 0.0),
+    ("min_tokens", 0.0),
+    ("n", 1.0),
+    ("no_repeat_ngram_size", 0.0),
+    ("num_beams", 1.0),
+    ("presence_penalty", 0.0),
+    ("repeat_penalty", 1.0),
+    ("repetition_penalty", 1.0),
+    ("temperature", 1.0),
+    ("tfs_z", 1.0),
+    ("top_k", 0.0),
+    ("top_logprobs", 0.0),
+    ("top_p", 1.0),
+    ("typical_p", 1.0),
+];
+
+/// Whether a field that the engine does not know asks for something. A number says nothing neutral of a name that is
+/// unknown: it may be a known one with a slip in it.
+pub(crate) fn asks_of_unknown(name: &str, value: &RawValue) -> bool {
+    if value.get().len() <= IDLE_LETTERS_MAX
+        && let Ok(number) = value.get().trim().parse::<f64>()
+    {
+        return !NEUTRAL.contains(&(name, number));
+    }
+    asks(name, value)
+}
+
 /// The answer, with the names of what had no effect.
 pub(crate) fn note(mut response: Response, names: &[String]) -> Response {
     let is_plain = |name: &&String| {
@@ -63,4 +96,37 @@ pub(crate) fn note(mut response: Response, names: &[String]) -> Response {
         response.headers_mut().insert(IGNORED, value);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unknown_asks(name: &str, json: &str) -> bool {
+        asks_of_unknown(name, &RawValue::from_string(json.to_owned()).unwrap())
+    }
+
+    #[test]
+    fn a_number_under_an_unknown_name_asks_for_something() {
+        for name in ["temprature", "no_such_field", "max_tokenz", "seed"] {
+            for number in ["0", "1", "1.0", "0.0", "-1", "1e0"] {
+                assert!(unknown_asks(name, number), "{name}: {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_programs_send_without_meaning_anything_asks_for_nothing() {
+        for (name, json) in NEUTRAL.map(|(name, number)| (name, number.to_string())) {
+            assert!(!unknown_asks(name, &json), "{name}: {json}");
+            assert!(
+                !unknown_asks(name, &format!("{json}.0")),
+                "{name}: {json}.0"
+            );
+            assert!(unknown_asks(name, "3"), "{name}: 3");
+        }
+        for nothing in ["null", "false", "[]", "{ }", "\"\""] {
+            assert!(!unknown_asks("annotations", nothing), "{nothing}");
+        }
+    }
 }

@@ -56,7 +56,7 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
         UnknownFields::Pass => Ok(Fate::Goes),
         UnknownFields::Drop => Ok(Fate::Ignored),
         // What asks for nothing is no reason to refuse.
-        UnknownFields::Refuse if !ignored::asks(name, value) => Ok(Fate::Ignored),
+        UnknownFields::Refuse if !ignored::asks_of_unknown(name, value) => Ok(Fate::Ignored),
         UnknownFields::Refuse => {
             let engine = entry.recipe.engine();
             let known = entry.recipe.known_fields(ask);

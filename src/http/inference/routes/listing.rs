@@ -1,5 +1,4 @@
-//! Which models there are, as OpenAI's clients ask; and what is said of routes that are not served. Listing
-//! loads nothing.
+//! `GET /v1/models` and `/v1/models/{id}`, and the errors of routes that are not served. Listing loads nothing.
 
 use axum::Json;
 use axum::body::Body;
@@ -16,6 +15,7 @@ use crate::inference::admission;
 use crate::openapi::schemas::models::{ModelListing, OneModelListing};
 use crate::openapi::{ListingErrors, ModelErrors};
 use crate::state::App;
+use reading::nearest;
 
 /// List the models
 ///
@@ -134,18 +134,41 @@ const KNOWN_ELSEWHERE: &[&str] = &[
     "videos",
 ];
 
+/// What is served below `/v1`.
+const SERVED: [&str; 13] = [
+    "chat/completions",
+    "completions",
+    "responses",
+    "messages",
+    "embeddings",
+    "rerank",
+    "score",
+    "audio/transcriptions",
+    "audio/translations",
+    "audio/speech",
+    "tokenize",
+    "detokenize",
+    "models",
+];
+
 /// Said in words, not by a bare 404.
 pub(crate) async fn not_served(State(app): State<App>, request: Request<Body>) -> Failure {
     let path = request.uri().path();
     let behind = path.split_once("/v1/").map_or("", |(_, rest)| rest);
     let first = behind.split('/').next().unwrap_or_default();
     if !KNOWN_ELSEWHERE.contains(&first) {
-        return Failure::no_route(path, app.base());
+        let mut failure = Failure::no_route(path, app.base());
+        if let Some(near) = nearest(behind, SERVED.into_iter()) {
+            let message = &mut failure.body.error.message;
+            message.push_str(&format!("; did you mean /v1/{near}?"));
+        }
+        return failure;
     }
     let message = format!(
-        "{} {} is not served by this version; it serves /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/embeddings, /v1/rerank, /v1/score, /v1/audio/transcriptions, /v1/audio/translations, /v1/audio/speech, /v1/tokenize, /v1/detokenize and /v1/models",
+        "{} {} is not served by this version; it serves /v1/{}",
         request.method(),
-        request.uri().path()
+        request.uri().path(),
+        SERVED.join(", /v1/")
     );
     Failure::new(
         StatusCode::NOT_IMPLEMENTED,

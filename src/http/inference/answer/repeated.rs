@@ -1,0 +1,153 @@
+//! Tokens that come as one event again and again around another text: engines write most tokens of an answer into the
+//! same JSON. Once such an event has been read, the next ones are known by their bytes, and only their text is parsed.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// The answers of a request whose tokens are known in this way; those of more are read in full.
+const CHOICES_MAX: usize = 8;
+
+/// The bytes around the text of one answer's tokens, and the texts that came since.
+#[derive(Debug)]
+struct Pattern {
+    choice: usize,
+    /// To the text's opening quote, which it includes.
+    before: Vec<u8>,
+    /// From the text's closing quote on.
+    after: Vec<u8>,
+    text: String,
+}
+
+/// A JSON string.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Pattern {
+    fn take(&mut self, data: &[u8]) -> bool {
+        let Some(end) = data.len().checked_sub(self.after.len()) else {
+            return false;
+        };
+        if end < self.before.len()
+            || !data.starts_with(&self.before)
+            || !data.ends_with(&self.after)
+        {
+            return false;
+        }
+        // With its quotes: another quote within, or an escape that is none, is no string.
+        match serde_json::from_slice::<Text<'_>>(&data[self.before.len() - 1..=end]) {
+            Ok(Text(text)) => {
+                self.text.push_str(&text);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// What is known of an answer's events.
+#[derive(Debug, Default)]
+pub(super) struct Repeated {
+    patterns: Vec<Pattern>,
+}
+
+impl Repeated {
+    /// Takes the text of an event that differs from an earlier one in its text alone. Whether it is such an event.
+    pub fn take(&mut self, data: &[u8]) -> bool {
+        self.patterns.iter_mut().any(|pattern| pattern.take(data))
+    }
+
+    /// The texts that were taken, with the place of the answer that each belongs to.
+    pub fn taken(&mut self) -> impl Iterator<Item = (usize, String)> + '_ {
+        let patterns = self.patterns.iter_mut();
+        let taken = patterns.map(|it| (it.choice, std::mem::take(&mut it.text)));
+        taken.filter(|(_, text)| !text.is_empty())
+    }
+
+    /// Remembers an event whose `text`, a part of `data` without escapes, is the next piece of this answer, and which
+    /// says nothing else.
+    pub fn learn(&mut self, data: &[u8], text: &str, choice: usize) {
+        let from = (text.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize);
+        let Some(to) = from.checked_add(text.len()) else {
+            return;
+        };
+        if from == 0 || data.get(from - 1) != Some(&b'"') || data.get(to) != Some(&b'"') {
+            return;
+        }
+        let pattern = Pattern {
+            choice,
+            before: data[..from].to_vec(),
+            after: data[to..].to_vec(),
+            text: String::new(),
+        };
+        let known = self.patterns.iter().position(|it| it.choice == choice);
+        match known {
+            Some(nth) => self.patterns[nth] = pattern,
+            None if self.patterns.len() < CHOICES_MAX => self.patterns.push(pattern),
+            None => {}
+        }
+    }
+
+    /// After an event that may have changed what a text is added to.
+    pub fn forget(&mut self) {
+        self.patterns.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(data: &[u8], text: &str) -> Repeated {
+        let at = memchr::memmem::find(data, text.as_bytes()).unwrap();
+        let text = std::str::from_utf8(&data[at..at + text.len()]).unwrap();
+        let mut known = Repeated::default();
+        known.learn(data, text, 0);
+        known
+    }
+
+    #[test]
+    fn an_event_with_another_text_is_known_whatever_the_text() {
+        let mut events = known(br#"{"text":"one","n":1}"#, "one");
+        for text in [
+            "two",
+            "",
+            "a \\\"b\\\"",
+            "\\u00e9",
+            "\u{e9}",
+            "\\n",
+            "\",\\\"",
+        ] {
+            let event = format!(r#"{{"text":"{text}","n":1}}"#);
+            let is_a_string = serde_json::from_str::<String>(&format!("\"{text}\"")).is_ok();
+            assert_eq!(events.take(event.as_bytes()), is_a_string, "{event}");
+        }
+        let taken: Vec<_> = events.taken().collect();
+        assert_eq!(taken, [(0, "twoa \"b\"\u{e9}\u{e9}\n".to_owned())]);
+        assert_eq!(events.taken().count(), 0);
+    }
+
+    #[test]
+    fn an_event_that_says_more_is_not_known() {
+        let mut events = known(br#"{"text":"one","n":1}"#, "one");
+        for event in [
+            r#"{"text":"two","n":2}"#,
+            r#"{"text":"two","x":"y","n":1}"#,
+            r#"{"text":"two"}"#,
+            r#"{"text":"#,
+            r#"{"text":"","n":1"#,
+            r#"{"text":","n":1}"#,
+            "",
+        ] {
+            assert!(!events.take(event.as_bytes()), "{event}");
+        }
+        assert!(!events.take(b"{\"text\":\"\xff\",\"n\":1}"));
+    }
+
+    #[test]
+    fn a_text_that_stands_elsewhere_teaches_nothing() {
+        let mut events = Repeated::default();
+        events.learn(br#"{"text":"one"}"#, "one", 0);
+        assert!(!events.take(br#"{"text":"two"}"#));
+    }
+}
