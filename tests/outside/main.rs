@@ -3,5 +3,6 @@
 
 mod buckets;
 mod clients;
+mod dashboard;
 mod llama_server;
 mod shared_limits;

@@ -33,6 +33,38 @@ fn routes_documents_and_hints_follow_the_configured_base_path() {
 }
 
 #[test]
+fn the_dashboard_lies_below_the_base_path_with_its_files_beside_it() {
+    let pool = Pool::with_env(&[], "", &[("MODEL_POOL__SERVER__BASE_PATH", BASE)]);
+    let get = |path: &str| pool.request_unchecked("GET", path, "");
+    let (status, page, head) = get(&format!("{BASE}/dashboard"));
+    assert_eq!(status, 200, "{page}");
+    assert!(head.contains("content-type: text/html"), "{head}");
+    assert!(head.contains("script-src 'self'"), "{head}");
+    assert!(!head.contains("unsafe"), "{head}");
+    assert!(!page.contains(BASE), "a proxy may serve it elsewhere");
+    let links = page.split("=\"dashboard/").skip(1);
+    let links: Vec<&str> = links.map(|it| it.split('"').next().unwrap()).collect();
+    assert!(links.len() > 20, "{page}");
+    for link in &links {
+        let (status, _, head) = get(&format!("{BASE}/dashboard/{link}"));
+        assert_eq!(status, 200, "{link}");
+        assert!(head.contains("cache-control: public, max-age=31536000, immutable"));
+    }
+    let (status, _, head) = get(&format!("{BASE}/dashboard/"));
+    assert_eq!(status, 308);
+    assert!(head.contains("location: ../dashboard"), "{head}");
+    let main = links.iter().find(|it| it.ends_with("/main.js")).unwrap();
+    let other = main.replace(main.split('/').next().unwrap(), "0123456789abcdef");
+    let (status, answer, _) = get(&format!("{BASE}/dashboard/{other}"));
+    assert_eq!(
+        status, 404,
+        "the files of another version are not mixed with these"
+    );
+    assert!(answer.contains(&format!("{BASE}/dashboard")), "{answer}");
+    assert_eq!(get("/llm/dashboard").0, 404);
+}
+
+#[test]
 fn a_browser_finds_a_page_at_the_root_and_a_program_finds_an_error_with_a_hint() {
     let pool = Pool::with_env(&[], "", &[("MODEL_POOL__SERVER__BASE_PATH", BASE)]);
     let accept = |kind| [("accept", kind)];

@@ -1,0 +1,152 @@
+//! The dashboard in a real Chromium, against the real program with stub engines. The checks are `tests/dashboard/drive.py`;
+//! `.ci/dashboard` installs what it needs, and without it these tests print that they were skipped.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use support::required::skipped;
+use support::whole::{Pool, wait_for};
+
+/// Two devices, of which `large` nearly needs one for itself.
+const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}, {name: gpu1, memory: 16GiB}]}\n";
+const LIMIT: Duration = Duration::from_secs(400);
+/// Folder for pictures of every screen, for whoever wants to look at them.
+const SCREENSHOTS: &str = "MODEL_POOL_SCREENSHOTS";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file that `.ci/dashboard` installs.
+fn brought(path: &str) -> Option<PathBuf> {
+    let path = root().join("target/dashboard").join(path);
+    let has_browser = Path::new("/usr/bin/chromium").exists();
+    if path.exists() && has_browser {
+        return Some(path);
+    }
+    let lacking = if has_browser {
+        path.display().to_string()
+    } else {
+        "/usr/bin/chromium".to_owned()
+    };
+    let why = format!(
+        "there is no {lacking}. Bring it with `bash .ci/dashboard`, and run `cargo test --test outside dashboard::`"
+    );
+    skipped("dashboard", &why);
+    None
+}
+
+fn model(name: &str, gib: u32, priority: u32, words: &str) -> (String, String) {
+    let program = support::stub::stub_engine().display().to_string();
+    let text = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  command: [{program:?}, --port, \"{{{{ port }}}}\", --model, {name}, --tokens, \"40\", --token-ms, \"5\"{words}]\n  ready_path: /health\n  served_model_name: {name}\npool_config: {{memory_gib: {gib}, priority: {priority}}}\n"
+    );
+    (format!("{}.yaml", name.replace('/', "-")), text)
+}
+
+fn key(pool: &Pool, role: &str) -> String {
+    let body = json!({"name": format!("a {role}"), "role": role}).to_string();
+    let (status, text, _) = pool.request("POST", "/llm/admin/keys", &body, Some(&pool.admin_key()));
+    assert_eq!(status, 200, "{text}");
+    let made: Value = serde_json::from_str(&text).unwrap();
+    made["key"].as_str().unwrap().to_owned()
+}
+
+/// Runs the driver to its end and returns what it prints.
+fn drive(pool: &Pool, checks: &[&str]) -> Option<String> {
+    let python = brought("venv/bin/python")?;
+    let axe = brought("node_modules/axe-core/axe.min.js")?;
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("output");
+    let into = File::create(&output).unwrap();
+    let mut command = Command::new(&python);
+    command
+        .arg(root().join("tests/dashboard/drive.py"))
+        .args(checks)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", folder.path())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("MODEL_POOL_URL", format!("http://{}/llm", pool.address()))
+        .env("MODEL_POOL_ADMIN_KEY", pool.admin_key())
+        .env("MODEL_POOL_AXE", axe)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stderr(into.try_clone().unwrap())
+        .stdout(into);
+    if let Some(shots) = std::env::var_os(SCREENSHOTS) {
+        command.env(SCREENSHOTS, shots);
+    }
+    for role in ["user", "viewer"] {
+        let name = format!("MODEL_POOL_{}_KEY", role.to_uppercase());
+        command.env(name, key(pool, role));
+    }
+    let mut child = command.spawn().unwrap();
+    let began = SystemTime::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if began.elapsed().unwrap_or_default() > LIMIT {
+            let _ = child.kill();
+            let _ = child.wait();
+            break None;
+        }
+        thread::park_timeout(Duration::from_millis(20));
+    };
+    let text = String::from_utf8_lossy(&fs::read(&output).unwrap()).into_owned();
+    println!("{text}");
+    let status = status.unwrap_or_else(|| panic!("it took longer than {LIMIT:?}:\n{text}"));
+    assert!(status.success(), "{status}\n{text}");
+    assert!(text.trim_end().ends_with(" passed, 0 failed"), "{text}");
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
+    Some(text)
+}
+
+fn is_ready(pool: &Pool, name: &str) -> bool {
+    let path = format!("/llm/admin/models?model={name}");
+    let (_, text, _) = pool.request("GET", &path, "", Some(&pool.admin_key()));
+    text.contains("\"state\":\"ready\"")
+}
+
+#[test]
+fn people_see_and_steer_the_pool_in_a_browser() {
+    if brought("venv/bin/python").is_none() {
+        return;
+    }
+    let printed =
+        r#", --stderr, "\x1b[32mgreen\x1b[0m <img src=x onerror=alert(1)> \x1b]0;title\x07plain""#;
+    let files = [
+        model("steady", 2, 2, ""),
+        model("small", 4, 0, printed),
+        model("other", 4, 0, ""),
+        model("filler", 15, 0, ""),
+        model("large", 14, 1, ""),
+    ];
+    let pool = Pool::with_devices(&files, &format!("{CONFIG}auth: {{inference: key}}\n"));
+    wait_for("the always-hot model", || is_ready(&pool, "steady"));
+    drive(&pool, &["a", "e", "s", "t"]);
+}
+
+#[test]
+fn five_hundred_models_on_sixty_four_devices_are_shown_at_once() {
+    if brought("venv/bin/python").is_none() {
+        return;
+    }
+    let files: Vec<_> = (0..500)
+        .map(|nth| model(&format!("org-{}/model-{nth:03}", nth % 20), 3, 0, ""))
+        .collect();
+    let devices: Vec<_> = (0..64)
+        .map(|nth| format!("{{name: gpu{nth}, memory: 80GiB}}"))
+        .collect();
+    let config = format!(
+        "inventory: {{provider: fixed, devices: [{}]}}\nauth: {{inference: key}}\n",
+        devices.join(", ")
+    );
+    let pool = Pool::with_devices(&files, &config);
+    drive(&pool, &["many_"]);
+}
