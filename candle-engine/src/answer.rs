@@ -1,4 +1,4 @@
-//! Owns an answer on its way: from what the batch gives to one JSON object or a stream of events. Never computes.
+//! Turns what the batch computes into an answer: one JSON object, or a stream of events.
 
 use crate::api_error::ApiError;
 use crate::batch::{AnswerEvent, GenerationRequest, Outcome, Runs};

@@ -1,4 +1,5 @@
-//! Owns the errors of a request: OpenAI error objects with their status. Never ends the engine.
+//! The errors of a request: OpenAI error objects with their status. An error that ends the engine is an
+//! [`crate::error::EngineError`].
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};

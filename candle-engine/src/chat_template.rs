@@ -1,4 +1,4 @@
-//! Owns the chat template of a model: from messages to the prompt's text. Never tokenises.
+//! Renders the messages of a request by the model's chat template.
 
 use crate::api_error::ApiError;
 use crate::calendar;

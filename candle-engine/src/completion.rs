@@ -1,5 +1,4 @@
-//! Owns the two generating routes up to the queue: from a request's body to what the batch computes. Never listens and never
-//! computes.
+//! The two generating routes up to the queue: from a request's body to what the batch computes.
 
 use crate::answer::{Answer, Shape};
 use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings, TemplateSwitches};

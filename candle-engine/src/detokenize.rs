@@ -1,4 +1,4 @@
-//! Owns the way from tokens to text while tokens still arrive: only whole letters leave it. Never sees stop strings or a socket.
+//! Turns tokens into text while tokens still arrive: only complete letters leave it.
 
 use crate::api_error::ApiError;
 

@@ -1,5 +1,7 @@
-//! Owns the errors that end an engine: each is one line that says what is wrong, where, and what to do. Never a request's error.
+//! The errors that end an engine: each is one line that says what is wrong, where, and what to do. Errors of a request
+//! are in [`crate::api_error`].
 
+use model_files::FileError;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +40,33 @@ pub enum EngineError {
     /// Loading ended in a way that no check foresaw.
     #[error("loading failed: {0}")]
     Load(String),
+}
+
+impl From<FileError> for EngineError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Read { path, source } => Self::model(
+                path,
+                format!("it cannot be read ({source})"),
+                "download the model completely, and make its files readable for this user",
+            ),
+            FileError::Damaged { path, problem } => Self::model(
+                path,
+                problem,
+                "the file is damaged or incomplete: download it again",
+            ),
+            FileError::Broken { path, problem } => Self::model(
+                path,
+                problem,
+                "download the model's files completely, or serve another model",
+            ),
+            FileError::Unknown { path, problem } => Self::model(
+                path,
+                problem,
+                "serve another file of the model, or its safetensors",
+            ),
+        }
+    }
 }
 
 impl EngineError {

@@ -1,5 +1,4 @@
-//! Owns the reading of a JSON object field by field: what has a wrong type or range, or a name that nobody knows, is named. Never knows
-//! what a field means.
+//! Reads a JSON object field by field. An error names the field that has a wrong type, a wrong range or an unknown name.
 
 use crate::api_error::ApiError;
 use serde_json::{Map, Value};

@@ -1,5 +1,4 @@
-//! Owns the grammars that answers are held to: compiling, keeping the last ones, and which tokens may come next. Never
-//! chooses a token.
+//! Compiles the grammars that constrain answers, keeps the last ones, and says which tokens may come next.
 
 use crate::api_error::ApiError;
 use crate::error::one_line;

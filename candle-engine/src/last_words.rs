@@ -1,5 +1,5 @@
-//! Ends the process where a thread fails that every request needs: an engine that lives on and answers nobody is worse than
-//! one that ends, which whoever started it sees and starts anew. Never used for what only one request needs.
+//! Ends the process where a thread fails that every request needs: an engine that lives on and answers nothing is worse
+//! than one that ends, which its parent sees and starts anew. Not for what only one request needs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,5 +1,5 @@
-//! The embedded engine: serves one model over the OpenAI HTTP API. Owns loading, generating and the routes of one
-//! model; never knows other models, priorities or memory budgets.
+//! The embedded engine: loads one model and serves it over the OpenAI HTTP API. It knows nothing of the pool: of other
+//! models, priorities or memory budgets.
 //!
 //! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template; or a GGUF
 //! file, which has all of it.
@@ -44,7 +44,6 @@ mod tools;
 mod vocabulary;
 mod wire;
 
-pub use api::EXTENSIONS;
 pub use error::EngineError;
 pub use options::{DeviceChoice, EngineOptions, Listen, Quantization, Task, TokenBudgets};
 pub use server::serve;

@@ -1,4 +1,4 @@
-//! Owns the load of a model from folder to first token, and its progress. Never listens and never answers a request.
+//! Loads a model, from its folder to the first token, and reports the progress.
 
 use crate::batch::{Generator, Weights, page_count};
 use crate::chat_template::ChatTemplate;

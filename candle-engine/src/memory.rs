@@ -1,4 +1,4 @@
-//! Owns the figures of `GET /memory`. Never allocates for a model.
+//! The figures of `GET /memory`.
 
 use serde::Serialize;
 

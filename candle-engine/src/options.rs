@@ -1,4 +1,4 @@
-//! Owns the options of one engine and the choice of its device. Never reads the command line or the environment.
+//! The options of one engine and the choice of its device.
 
 use crate::error::EngineError;
 use crate::stored::Encoding;

@@ -1,5 +1,4 @@
-//! Owns the pieces in which an answer is given out: text that is certain, with the tokens that it consists of. Never chooses
-//! a token and never writes JSON.
+//! The pieces in which an answer is given out: text that is certain, with the tokens that it consists of.
 
 use crate::api_error::ApiError;
 use crate::detokenize::{DecodeTokens, Detokenizer};

@@ -1,5 +1,4 @@
-//! Owns which device each part of a model goes to when it is loaded: opens the devices, asks for their free memory and has the
-//! layers divided. Never loads a tensor.
+//! Opens the devices, asks for their free memory and has the layers of a model divided over them.
 
 use crate::batch::page_count;
 use crate::error::EngineError;

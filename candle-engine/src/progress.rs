@@ -1,4 +1,4 @@
-//! Owns how far a load is. Never reads a file.
+//! How far a load is.
 
 use crate::error::EngineError;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

@@ -1,4 +1,4 @@
-//! Owns a model that is loaded and answers. Never reads a request.
+//! A loaded model that answers.
 
 use crate::batch::Batch;
 use crate::loading::LoadedModel;

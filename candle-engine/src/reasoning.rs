@@ -1,5 +1,5 @@
-//! Owns the reading of a model's reasoning out of an answer that arrives in pieces: what stands between `<think>` and
-//! `</think>` before the answer. Never waits longer with a text than it may still become one of the two.
+//! Separates a model's reasoning from an answer that arrives in pieces: the text between `<think>` and `</think>` before
+//! the answer. A text is held back only as long as it may still become one of the two.
 
 const OPENING: &str = "<think>";
 const CLOSING: &str = "</think>";

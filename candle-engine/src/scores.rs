@@ -1,4 +1,4 @@
-//! Owns the JSON of tokens and their probabilities, in the forms of both routes. Never computes one.
+//! The JSON of tokens and their probabilities, in the forms of both routes.
 
 use crate::pieces::ScoredToken;
 use crate::vocabulary::Vocabulary;

@@ -1,4 +1,4 @@
-//! Owns the listener, the routes and the order of a life: listen, load, serve, stop. Never computes.
+//! The listener, the routes and the order of an engine's life: listen, load, serve, stop.
 
 use crate::answer::Answer;
 use crate::api_error::ApiError;

@@ -1,5 +1,5 @@
-//! Owns falling asleep and waking: the order of it, and who may be answered meanwhile. What a part gives back is its own
-//! business ([`Sleeper`]); never chooses when.
+//! Puts an engine to sleep and wakes it: the order of it, and which requests are answered meanwhile. Each part frees its
+//! own memory ([`Sleeper`]).
 //!
 //! ```text
 //!          POST /sleep             the last answer ended,      POST /wake_up

@@ -1,5 +1,4 @@
-//! Owns the description of a decoder as data: what distinguishes one family of models from another. Never reads a file and
-//! never computes.
+//! The description of a decoder as data: what distinguishes one family of models from another.
 //!
 //! One network ([`crate::model`]) computes every family; a reader of files ([`crate::files`]) fills this in from
 //! `config.json` or from the metadata of a GGUF.

@@ -1,5 +1,4 @@
-//! Owns what the batch loop asks of a network in one step: rows of tokens of many sequences, and the pages of the KV cache
-//! that each has. Never chooses and never computes.
+//! One step of a network: rows of tokens of many sequences, and the pages of the KV cache that each has.
 
 /// Tokens of one page of the KV cache.
 pub(crate) const PAGE_TOKENS: usize = 16;

@@ -1,4 +1,4 @@
-//! Owns the search for stop strings in a text that arrives in pieces. Never sees tokens.
+//! Searches for stop strings in a text that arrives in pieces.
 
 /// Finds the first stop string, wherever the pieces are cut, and keeps it out of the text.
 #[derive(Debug, Clone, Default)]

@@ -1,4 +1,4 @@
-//! Owns tensors as they lie in their files: an encoding, a shape, and bytes that are mapped or held. Never computes with them.
+//! Tensors as they lie in their files: an encoding, a shape, and bytes that are mapped or held.
 
 use std::fmt;
 use std::ops::Range;

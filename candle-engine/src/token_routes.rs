@@ -1,4 +1,4 @@
-//! Owns the routes between text and tokens: `tokenize` and `detokenize`, as vLLM has them. Never generates.
+//! The routes between text and tokens: `tokenize` and `detokenize`, as vLLM has them.
 
 use crate::api::{take_messages, take_switches, take_tools};
 use crate::api_error::ApiError;

@@ -1,4 +1,4 @@
-//! Owns the tokenizer of a model and its special tokens. Never renders a chat template.
+//! The tokenizer of a model and its special tokens.
 
 use crate::api_error::ApiError;
 use crate::detokenize::DecodeTokens;

@@ -1,4 +1,4 @@
-//! Owns the bytes that each token of a vocabulary stands for. Never encodes a text.
+//! The bytes that each token of a vocabulary stands for.
 
 use serde_json::Value;
 use std::collections::BTreeSet;

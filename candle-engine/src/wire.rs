@@ -1,4 +1,4 @@
-//! Owns the JSON of answers, in OpenAI's exact shapes. Never decides what is in them.
+//! The JSON of answers, in OpenAI's exact shapes.
 
 use crate::tools::ToolCall;
 use serde_json::{Value, json};

@@ -280,8 +280,8 @@ async fn an_index_that_points_elsewhere_is_refused() {
     .expect("renamed");
     let index = folder.path().join("model.safetensors.index.json");
     for (place, said) in [
-        ("../secret.safetensors", "not a plain file name"),
-        ("lost.safetensors", "cannot be opened"),
+        ("../secret.safetensors", "not a safetensors file in the same folder"),
+        ("lost.safetensors", "this file is missing"),
     ] {
         std::fs::write(
             &index,
@@ -351,10 +351,10 @@ async fn a_gguf_that_cannot_be_served_is_named_with_what_is_wrong() {
     let mut absurd = bytes.clone();
     absurd[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
     for (broken, said) in [
-        (&bytes[..40], "claims to have 1 tensors, and has 24 bytes"),
-        (&bytes[..bytes.len() - 64], "file has"),
-        (&absurd[..], "claims to have 18446744073709551615 tensors"),
-        (b"none", "does not begin as a GGUF file"),
+        (&bytes[..40], "claims 1 tensors, and only 24 bytes are left"),
+        (&bytes[..bytes.len() - 64], "bytes are missing"),
+        (&absurd[..], "claims 18446744073709551615 tensors"),
+        (b"none", "does not begin with `GGUF`"),
     ] {
         std::fs::write(&path, broken).expect("written");
         assert_says(

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::model_file::Task;
 use model_files::config_json::Keys;
 use model_files::families::{self, GGUF_FORMS, SCORING};
-use model_files::gguf::{self, Gguf};
+use model_files::gguf::Gguf;
 use model_files::{Architecture, FileError};
 
 /// What a model is for, and so which routes its engine has.
@@ -155,10 +155,10 @@ fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
     let Ok(gguf) = Gguf::read(file) else {
         return Ok(None);
     };
-    let Some(gguf::Value::Text(name)) = gguf.values.get("general.architecture") else {
+    let Ok(Some(name)) = gguf.values.text("general.architecture") else {
         return Ok(None);
     };
-    if !GGUF_FORMS.iter().any(|(form, _)| form == name) {
+    if !GGUF_FORMS.iter().any(|(form, _)| *form == name) {
         return Err(format!(
             "{} is of the form {}, which the embedded engine does not compute; of GGUF files it knows {}",
             file.display(),
@@ -169,10 +169,10 @@ fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
     let context = Architecture::of_gguf(file, &gguf)
         .ok()
         .and_then(|it| it.context);
-    let pooling = gguf.values.get(&format!("{name}.pooling_type"));
+    let pooling = gguf.values.number(&format!("{name}.pooling_type"));
     Ok(Some(Seen {
         serves: match pooling {
-            Some(gguf::Value::Number(1..=3)) => Serves::Embeddings,
+            Ok(Some(1..=3)) => Serves::Embeddings,
             _ => Serves::Texts,
         },
         is_encoder: false,

@@ -88,7 +88,7 @@ pub use recipe::{
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
-pub use request_fields::{Ask, CANDLE_EXTENSIONS, TEMPLATE_SWITCHES, fields_of_all_engines, never};
+pub use request_fields::{Ask, TEMPLATE_SWITCHES, fields_of_all_engines, never};
 pub use token_counter::{CountError, Counted, TokenCounter};
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
 pub use weights::{

@@ -1,5 +1,5 @@
 //! What a model's files say of it, for people who choose a model: its family, its size and its numbers. Reads headers,
-//! never weights, and decides nothing by them.
+//! never weights.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::candle_models;
 use super::entry::Entry;
 use model_files::config_json::Keys;
-use model_files::gguf::{Gguf, Value};
+use model_files::gguf::Gguf;
 use model_files::{Architecture, ModelFiles, bytes_of_weight_files};
 
 /// What is not known is not there.
@@ -73,10 +73,8 @@ impl ModelCard {
         self.format = Some("gguf");
         self.bytes = Some(gguf.tensor_bytes);
         self.parameters = Some(gguf.elements);
-        self.quantization = match gguf.values.get("general.file_type") {
-            Some(Value::Number(number)) => file_type(*number).map(str::to_owned),
-            _ => None,
-        };
+        let file_type_number = gguf.values.number("general.file_type").ok().flatten();
+        self.quantization = file_type_number.and_then(file_type).map(str::to_owned);
         Architecture::of_gguf(file, &gguf).ok()
     }
 

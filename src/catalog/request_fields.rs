@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use model_files::request_fields as candle;
+
 use super::engines::ENGINES;
 use super::recipe::Recipe;
 
@@ -90,45 +92,6 @@ const RANKS: &[&str] = &[
     "user",
 ];
 
-/// The embedded engine's, of its generating routes beside OpenAI's.
-pub const CANDLE_EXTENSIONS: &[&str] = &[
-    "chat_template_kwargs",
-    "decoding_strategy",
-    "early_stopping",
-    "guided_choice",
-    "guided_grammar",
-    "guided_json",
-    "guided_regex",
-    "ignore_eos",
-    "length_penalty",
-    "min_p",
-    "min_tokens",
-    "num_beams",
-    "penalty_alpha",
-    "repetition_penalty",
-    "response_format",
-    "stop_token_ids",
-    "structured_outputs",
-    "top_k",
-    "typical_p",
-];
-
-/// The same of its embeddings, ranks and scores.
-const CANDLE_POOLING: &[&str] = &[
-    "activation",
-    "add_special_tokens",
-    "instruction",
-    "normalize",
-    "prompt_name",
-    "raw_scores",
-    "return_text",
-    "texts",
-    "truncate",
-    "truncate_prompt_tokens",
-    "truncation_direction",
-    "use_activation",
-];
-
 /// What no client may give, whatever the model's file says, and why.
 const NEVER: &[(&str, &str)] = &[
     ("chat_template", "templates come with the model alone"),
@@ -176,8 +139,8 @@ impl Recipe {
             return true;
         }
         match self {
-            Recipe::Candle(_) if generates => CANDLE_EXTENSIONS.contains(&field),
-            Recipe::Candle(_) => CANDLE_POOLING.contains(&field),
+            Recipe::Candle(_) if generates => candle::GENERATING.contains(&field),
+            Recipe::Candle(_) => candle::POOLING.contains(&field),
             Recipe::Server(server) if generates => server.engine.extensions.contains(&field),
             Recipe::Server(server) => server.engine.pooling_extensions.contains(&field),
             // Which engine that is nobody knows here: what any of them takes.
@@ -197,8 +160,8 @@ impl Recipe {
         match self {
             Recipe::Server(server) if generates => names.extend(server.engine.extensions),
             Recipe::Server(server) => names.extend(server.engine.pooling_extensions),
-            Recipe::Candle(_) if generates => names.extend(CANDLE_EXTENSIONS),
-            Recipe::Candle(_) => names.extend(CANDLE_POOLING),
+            Recipe::Candle(_) if generates => names.extend(candle::GENERATING),
+            Recipe::Candle(_) => names.extend(candle::POOLING),
             Recipe::Command(_) | Recipe::Remote(_) => {}
         }
         names
@@ -216,7 +179,7 @@ pub fn fields_of_all_engines(ask: Ask) -> Vec<&'static str> {
         });
     }
     if generates {
-        names.extend(CANDLE_EXTENSIONS);
+        names.extend(candle::GENERATING);
     }
     names
 }
@@ -259,7 +222,7 @@ mod tests {
                     engine.word
                 );
             }
-            let candle = [CANDLE_EXTENSIONS, CANDLE_POOLING];
+            let candle = [candle::GENERATING, candle::POOLING];
             let of_openai = [GENERATING, CHAT, COMPLETION, EMBEDDINGS, RANKS];
             for list in of_openai.into_iter().chain(candle) {
                 assert!(!list.contains(name), "{name}");

@@ -43,9 +43,9 @@ fn of_folder(folder: &Path) -> Vec<FileError> {
     match gguf_of(folder) {
         Ok(Some(file)) => found.extend(Gguf::read(&file).err()),
         Ok(None) => {}
-        // Which of several is meant is the engine's business.
+        // Several may be there, and the engine chooses.
         Err(FileError::Broken { .. } | FileError::Unknown { .. }) => {}
-        Err(error @ FileError::Read { .. }) => found.push(error),
+        Err(error @ (FileError::Read { .. } | FileError::Damaged { .. })) => found.push(error),
     }
     let descriptions = DESCRIPTIONS.iter().map(|name| folder.join(name));
     let descriptions = descriptions.filter(|file| file.exists());

@@ -11,6 +11,9 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
+    /// Its header contradicts itself or the size of the file.
+    #[error("{}: {problem}; download it again", path.display())]
+    Damaged { path: PathBuf, problem: String },
     #[error("{}: {problem}", path.display())]
     Broken { path: PathBuf, problem: String },
     /// It may be whole, in a form that is not known here.

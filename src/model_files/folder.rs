@@ -10,6 +10,8 @@ use crate::safetensors::{self, Weights};
 
 /// Limit of entries of a model's folder that are read.
 const FOLDER_ENTRIES_MAX: usize = 10_000;
+/// Limit of the names of files in an error.
+const NAMES_MAX: usize = 8;
 
 /// The contents of a model's files.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,13 +110,26 @@ pub fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, FileError> {
     match models.as_slice() {
         [] => Ok(None),
         [only] => Ok(Some(only.clone())),
-        several => Err(FileError::Broken {
-            path: folder.to_owned(),
-            problem: format!(
-                "the folder holds {} GGUF models; name the file in engine_config.model_path",
-                several.len()
-            ),
-        }),
+        several => {
+            let names = several.iter().filter_map(|path| path.file_name());
+            let names: Vec<_> = names
+                .take(NAMES_MAX)
+                .map(|it| it.to_string_lossy())
+                .collect();
+            let more = if several.len() > NAMES_MAX {
+                ", …"
+            } else {
+                ""
+            };
+            Err(FileError::Broken {
+                path: folder.to_owned(),
+                problem: format!(
+                    "the folder holds {} GGUF models ({}{more}); give the path of one of them, in a model file as engine_config.model_path",
+                    several.len(),
+                    names.join(", ")
+                ),
+            })
+        }
     }
 }
 

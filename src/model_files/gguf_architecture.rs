@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::architecture::{Architecture, LayerCache, Widths};
 use super::error::FileError;
-use super::gguf::{Gguf, Value};
+use super::gguf::{Gguf, List, Value, Values, whole};
 
 /// Encoders have no cache.
 const ENCODERS: [&str; 8] = [
@@ -26,6 +26,20 @@ enum PerLayer {
 }
 
 impl PerLayer {
+    /// A value that is a number or a flag, or a list of them.
+    fn read(values: &Values, key: &str) -> Option<PerLayer> {
+        Some(match values.get(key)? {
+            Value::Whole(figure) => PerLayer::One(*figure),
+            Value::Flag(flag) => PerLayer::One(u64::from(*flag)),
+            Value::Number(figure) => PerLayer::One(whole(*figure)?),
+            Value::List(List::Numbers(figures)) => {
+                let figures = figures.iter().map(|figure| whole(*figure).unwrap_or(0));
+                PerLayer::Each(figures.collect())
+            }
+            Value::Text(_) | Value::List(List::Texts(_)) => return None,
+        })
+    }
+
     fn of(&self, layer: usize) -> u64 {
         match self {
             PerLayer::One(figure) => *figure,
@@ -53,12 +67,12 @@ impl Architecture {
 }
 
 fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
-    let Some(Value::Text(name)) = gguf.values.get("general.architecture") else {
+    let Some(name) = gguf.values.text("general.architecture")? else {
         return Err("`general.architecture` is missing".to_owned());
     };
-    let get = |key: &str| gguf.values.get(&format!("{name}.{key}"));
-    let number = |key: &str| match get(key) {
-        Some(Value::Number(number)) => Some(*number),
+    let per_layer = |key: &str| PerLayer::read(&gguf.values, &format!("{name}.{key}"));
+    let number = |key: &str| match per_layer(key) {
+        Some(PerLayer::One(number)) => Some(number),
         _ => None,
     };
     let needed = |key: &str| {
@@ -66,18 +80,13 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
             .filter(|number| *number > 0)
             .ok_or_else(|| format!("`{name}.{key}` is missing or 0"))
     };
-    let per_layer = |key: &str| match get(key) {
-        Some(Value::Number(figure)) => Some(PerLayer::One(*figure)),
-        Some(Value::List(figures)) => Some(PerLayer::Each(figures.clone())),
-        _ => None,
-    };
-    architecture.name = Some(name.clone());
+    architecture.name = Some(name.to_owned());
     architecture.context = number("context_length");
     let heads = per_layer("attention.head_count")
         .ok_or_else(|| format!("`{name}.attention.head_count` is missing or 0"))?;
     let most_heads = heads.most();
     architecture.attention_heads = Some(most_heads).filter(|heads| *heads > 0);
-    if ENCODERS.contains(&name.as_str()) {
+    if ENCODERS.contains(&name) {
         return Ok(());
     }
     // Layers that predict further tokens are included, and have no cache.
@@ -105,13 +114,10 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
     let listed = matches!(key_value_heads, PerLayer::Each(_));
 
     let window = number("attention.sliding_window").filter(|size| *size > 0);
-    let pattern = match get("attention.sliding_window_pattern") {
-        Some(Value::List(each)) => Some(each.clone()),
-        _ => None,
-    };
-    let full_every = match get("attention.sliding_window_pattern") {
-        Some(Value::Number(every)) => Some(*every),
-        _ => full_every(name),
+    let (pattern, full_every) = match per_layer("attention.sliding_window_pattern") {
+        Some(PerLayer::Each(each)) => (Some(each), full_every(name)),
+        Some(PerLayer::One(every)) => (None, Some(every)),
+        None => (None, full_every(name)),
     };
     let state = state_bytes(&number);
     let hybrid_every = state

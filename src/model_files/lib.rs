@@ -1,5 +1,6 @@
 //! Parses the headers of model files: GGUF, safetensors, `config.json`. The files are untrusted, so every
-//! figure is checked, and no file is trusted because of another. Reading blocks.
+//! figure is checked, and no file is trusted because of another. Reading blocks. The tables that the catalogue and the
+//! embedded engine must agree on are here, too: the families that it computes and the request fields that it takes.
 
 mod architecture;
 pub mod config_json;
@@ -13,6 +14,7 @@ pub mod gguf_types;
 mod layer_kinds;
 pub mod name_size;
 mod parameters;
+pub mod request_fields;
 pub mod safetensors;
 
 pub use architecture::{

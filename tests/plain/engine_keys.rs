@@ -267,9 +267,3 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
         "{errors:?}"
     );
 }
-
-#[test]
-fn the_catalogue_knows_the_fields_that_the_embedded_engine_takes() {
-    let known = model_pool::catalog::CANDLE_EXTENSIONS;
-    assert_eq!(known, candle_engine::EXTENSIONS);
-}

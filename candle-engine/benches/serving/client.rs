@@ -1,4 +1,4 @@
-//! Owns the client: a request for an answer, with the times at which its pieces came. Never knows which server answers.
+//! The client: a request for an answer, with the times at which its pieces came.
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;

@@ -1,5 +1,5 @@
-//! Owns the GGUF files of the random models: the same weights as in the folder, under llama.cpp's names, in its order of the
-//! rotated numbers, and quantised as its tool does. Never measures.
+//! The GGUF files of the random models: the same weights as in the folder, under llama.cpp's names, in its order of the
+//! rotated numbers, and quantised as its tool does.
 
 use super::random_model::{CONTEXT_TOKENS, EPSILON, Named, ROPE_THETA, Shape};
 use super::tokens::{BEGIN, CHAT_TEMPLATE, END, FIRST_PLAIN, VOCABULARY, Words};

@@ -1,5 +1,5 @@
-//! Owns what the machine itself can do and what it says of a process: memory bandwidth, the disk's read speed, resident
-//! memory. Never knows an engine.
+//! What the machine itself can do and what it says of a process: memory bandwidth, the disk's read speed, resident
+//! memory.
 
 use crate::client::now;
 use rustix::fs::{Advice, fadvise};

@@ -1,5 +1,4 @@
-//! Owns what is measured of one engine with one model: its order, its numbers and their meaning. Never starts a process twice for
-//! one number and never prints.
+//! What is measured of one engine with one model: its order, its numbers and their meaning.
 
 use crate::client::{Answer, complete, now};
 use crate::machine::{Memory, bytes_of, forget, memory_of, read};

@@ -1,5 +1,5 @@
-//! Owns the random Llama models that are measured: their shapes and weights, and their Hugging Face folders. The same seed gives
-//! the same weights in every form. Never measures.
+//! The random Llama models that are measured: their shapes and weights, and their Hugging Face folders. The same seed
+//! gives the same weights in every form.
 
 use super::tokens::{BEGIN, END, VOCABULARY, Words};
 use half::bf16;

@@ -1,4 +1,4 @@
-//! Owns the tables: medians of rounds with their spread, and how many times better one engine is than another. Never measures.
+//! The tables: medians of rounds with their spread, and how many times better one engine is than another.
 
 use crate::measures::Measure;
 use crate::servers::Engine;

@@ -1,4 +1,4 @@
-//! Owns the processes that are measured: how each is started, when it is ready, and its end. Never measures.
+//! The processes that are measured: how each is started, when it is ready, and its end.
 
 use crate::client::now;
 use crate::random_model::CONTEXT_TOKENS;

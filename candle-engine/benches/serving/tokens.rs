@@ -1,5 +1,5 @@
-//! Owns the made-up vocabulary of the random models: byte-level BPE of two letters, then four, in the two forms that engines
-//! read. Never looks at a text.
+//! The made-up vocabulary of the random models: byte-level BPE of two letters, then four, in the two forms that engines
+//! read.
 
 use serde_json::{Map, Value, json};
 

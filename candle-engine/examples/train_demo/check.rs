@@ -1,4 +1,4 @@
-//! Owns the measurement: asks a saved model through candle-transformers' Llama and counts right answers. Never changes a file.
+//! The measurement: asks a saved model through candle-transformers' Llama and counts right answers.
 
 use crate::corpus::{Topic, capitalised, vary};
 use crate::folder::{END_ID, END_OF_TEXT_ID};

@@ -1,4 +1,4 @@
-//! Owns the training text: reads `demo/corpus/*.txt` and varies questions the way people type them. Never looks at a model.
+//! The training text: reads `demo/corpus/*.txt` and varies questions the way people type them.
 //!
 //! A corpus file is lines: `A` is an answer, `Q` a question that is learnt, `T` a question that is kept for the test, `#` a comment.
 

@@ -1,4 +1,4 @@
-//! Owns the Hugging Face folder of a demo model: the tokenizer's training and every file that is written. Never trains weights.
+//! The Hugging Face folder of a demo model: the tokenizer's training and every file that is written.
 
 use crate::corpus::Topic;
 use crate::network::{Network, NetworkShape};

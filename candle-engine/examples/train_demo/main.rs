@@ -1,4 +1,5 @@
-//! Trains the three demo models of `demo/models` on the CPU from `demo/corpus`, or measures them. Never part of the service.
+//! Trains the three demo models of `demo/models` on the CPU from `demo/corpus`, or measures them. Not part of the
+//! service.
 //!
 //! `train_demo [--only NAME] [--steps COUNT] [--into FOLDER]` trains, `train_demo --check [--only NAME]` prints how many questions each answers right.
 //!

@@ -1,4 +1,4 @@
-//! Owns the trainable network: Llama's layers from operations that have a gradient. Never serves; serving uses candle-transformers' own Llama.
+//! The trainable network: Llama's layers from operations that have a gradient.
 
 use candle_core::{
     CpuStorage, CustomOp1, D, DType, Device, Layout, Result, Shape, Tensor, Var, bail,

@@ -1,5 +1,5 @@
-//! Owns the fields that say what an answer must be: `response_format`, `structured_outputs` and the `guided_` ones, and their
-//! bounds. Never compiles a grammar.
+//! Parses the fields that constrain an answer: `response_format`, `structured_outputs` and the `guided_` ones, with
+//! their bounds.
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};

@@ -1,5 +1,4 @@
-//! Owns the messages of a conversation: roles, contents, calls and their results, as chat templates take them. Never renders
-//! one.
+//! Parses the messages of a conversation: roles, contents, tool calls and their results, as chat templates take them.
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};

@@ -1,4 +1,4 @@
-//! Owns the requests of the generating routes: their fields, ranges and defaults. Never tokenises and never answers.
+//! Parses the requests of the generating routes: their fields, ranges and defaults.
 
 mod format;
 mod messages;
@@ -41,29 +41,6 @@ const UNSUPPORTED: [&str; 7] = [
     "web_search_options",
     "suffix",
     "modalities",
-];
-
-/// Fields of the generating routes beside OpenAI's.
-pub const EXTENSIONS: &[&str] = &[
-    "chat_template_kwargs",
-    "decoding_strategy",
-    "early_stopping",
-    "guided_choice",
-    "guided_grammar",
-    "guided_json",
-    "guided_regex",
-    "ignore_eos",
-    "length_penalty",
-    "min_p",
-    "min_tokens",
-    "num_beams",
-    "penalty_alpha",
-    "repetition_penalty",
-    "response_format",
-    "stop_token_ids",
-    "structured_outputs",
-    "top_k",
-    "typical_p",
 ];
 
 /// What both routes take.
@@ -341,6 +318,7 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model_files::request_fields;
     use serde_json::{Map, json};
 
     fn parse(body: &Value) -> Result<ChatRequest, ApiError> {
@@ -349,7 +327,7 @@ mod tests {
 
     #[test]
     fn every_extension_is_taken() {
-        let nulls = EXTENSIONS
+        let nulls = request_fields::GENERATING
             .iter()
             .map(|name| ((*name).to_owned(), Value::Null));
         let mut body = Value::Object(nulls.collect::<Map<String, Value>>());

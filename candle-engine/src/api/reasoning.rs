@@ -1,5 +1,5 @@
-//! Owns the fields by which a client says whether and how much a model reasons: `reasoning_effort`, and the plain values of
-//! `chat_template_kwargs`. Never renders a template.
+//! Parses the fields by which a client says whether and how much a model reasons: `reasoning_effort`, and the plain
+//! values of `chat_template_kwargs`.
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};

@@ -1,4 +1,4 @@
-//! Owns the fields that say how tokens are drawn and what ends an answer. Never draws.
+//! Parses the fields that say how tokens are sampled and what ends an answer.
 
 use super::TOKENS_MAX;
 use crate::api_error::ApiError;

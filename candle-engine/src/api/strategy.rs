@@ -1,5 +1,5 @@
-//! Owns the fields that choose between sampling, beam search and contrastive search, and which of them go together. Never
-//! searches.
+//! Parses the fields that choose between sampling, beam search and contrastive search, and checks which of them go
+//! together.
 
 use super::sampling::take_sampling;
 use crate::api_error::ApiError;

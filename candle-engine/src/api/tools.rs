@@ -1,4 +1,4 @@
-//! Owns the fields of a request that concern tools. Never reads or enforces a call.
+//! Parses the fields of a request that concern tools.
 
 use super::format::{NAME_WANTED, SCHEMA_BYTES_MAX, checked_schema, is_name};
 use crate::api_error::ApiError;

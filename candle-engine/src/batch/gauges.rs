@@ -1,4 +1,4 @@
-//! Owns the figures of a running batch: for `GET /metrics`, `GET /memory` and the bound on who waits. Never decides anything.
+//! The figures of a running batch, for `GET /metrics`, `GET /memory` and the bound on waiting requests.
 
 use super::schedule::Schedule;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Continuous batching: requests join and leave at every step, and one thread computes all of them together. Never knows HTTP.
+//! Continuous batching: requests join and leave at every step, and one thread computes all of them together.
 //!
 //! ```text
 //!   queue ──> run (one thread) ──plan──> schedule (whose rows, on which pages)

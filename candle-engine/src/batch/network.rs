@@ -1,5 +1,4 @@
-//! Owns what the batch needs of a network, and what of it everybody may know while the batch computes with it. Never chooses a
-//! token.
+//! The interface of a network to the batch, and the part of it that other threads may read while the batch computes.
 
 use super::gauges::Gauges;
 use super::room::page_count;

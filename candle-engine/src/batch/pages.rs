@@ -1,5 +1,5 @@
-//! Owns the pages of the KV cache: who holds which, which hold tokens that a later prompt may begin with, and which is used
-//! again when none is free. Never sees keys and values, and never knows what a request is.
+//! Keeps the pages of the KV cache: which sequences hold which, which have tokens that a later prompt may begin with,
+//! and which is used again when none is free.
 //!
 //! A page is free (nothing in it), held (by one or more sequences) or idle (nobody's, but full of tokens that are known). A full
 //! page is known by its tokens and by the known page before it, so that the known pages form a tree, whose paths from the root

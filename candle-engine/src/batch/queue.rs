@@ -1,4 +1,4 @@
-//! Owns the way into the batch: how many may wait, and the thread that computes. Never decides whose turn it is.
+//! The queue in front of the batch, with its limit, and the thread that computes.
 
 use super::gauges::Gauges;
 use super::request::{AnswerEvent, GenerationRequest, StatesRequest};

@@ -1,4 +1,4 @@
-//! Owns what is asked of the batch and what an answer was in the end. Never computes.
+//! A request to the batch, and the result of its answer.
 
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;

@@ -1,5 +1,5 @@
-//! Owns what a decoder gives back while its engine sleeps: the cache and working memory of the thread that computes, and the
-//! pages of mapped weights. Never chooses when.
+//! Frees a decoder's memory while its engine sleeps: the cache and working memory of the thread that computes, and the
+//! pages of mapped weights.
 
 use super::queue::Batch;
 use crate::error::EngineError;

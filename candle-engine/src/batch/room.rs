@@ -1,5 +1,4 @@
-//! Owns the question how long an answer may become so that the cache holds it, however its sequences fork. Never knows what
-//! else runs.
+//! Calculates how long an answer may become so that the cache holds it, however its sequences fork.
 
 use crate::decoding::Strategy;
 use crate::options::EngineOptions;

@@ -1,5 +1,5 @@
-//! Owns the loop: the one thread that has the network. It takes new requests in, asks the schedule for a step, computes it, and
-//! lets every request have its rows. Never chooses a token and never decides whose turn it is.
+//! The loop of the one thread that has the network: it takes new requests in, asks the schedule for a step, computes it,
+//! and gives every request its rows.
 
 use super::gauges::Gauges;
 use super::network::{Network, refused};

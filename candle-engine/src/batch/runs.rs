@@ -1,5 +1,4 @@
-//! Owns the answers of one request: several prompts or choices run beside each other where there are seats. Never writes
-//! JSON.
+//! Runs the answers of one request: several prompts or choices beside each other where there are seats.
 
 use crate::api_error::ApiError;
 use crate::batch::{AnswerEvent, Batch, GenerationRequest};

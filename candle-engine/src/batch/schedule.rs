@@ -1,5 +1,5 @@
-//! Owns the choice of what the next step computes: who begins, whose rows are in it, on which pages, and who gives its pages
-//! back when they run out. Never computes, never reads a clock and never sees an answer.
+//! Chooses what the next step computes: which request begins, whose rows are in the step, on which pages, and who gives
+//! pages back when they run out. It reads no clock, so that a run can be repeated.
 //!
 //! ```text
 //!   arrive ──> waiting ──(seat, budgets and pages)──> filling ──(prompt computed)──> going on, token by token ──> end

@@ -1,4 +1,4 @@
-//! Owns what comes into the batch: requests for answers and for hidden states, and orders to rest.
+//! What comes into the batch: requests for answers and for hidden states, and orders to rest.
 
 use super::request::{AnswerEvent, GenerationRequest, StatesRequest};
 use crate::api_error::ApiError;

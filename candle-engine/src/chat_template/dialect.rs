@@ -1,5 +1,5 @@
-//! Owns what Hugging Face's dialect of Jinja has beyond minijinja: methods of Python's strings, its idea of white space, its
-//! tests, and the tags that mark what a model generates. Never knows messages.
+//! What Hugging Face's dialect of Jinja has beyond minijinja: methods of Python's strings, its handling of white space,
+//! its tests, and the tags that mark what a model generates.
 
 use super::json::{python_float, to_json};
 use minijinja::value::{ValueKind, from_args};

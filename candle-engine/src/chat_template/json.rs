@@ -1,4 +1,4 @@
-//! Owns how values are written where a template asks for JSON: as Python's `json.dumps` writes them. Never reads JSON.
+//! Writes values as Python's `json.dumps` does, for templates that ask for JSON.
 
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};

@@ -1,4 +1,4 @@
-//! Owns the comparison of chat templates with what `transformers` renders of them, as kept in `tests/vectors/chat`.
+//! Compares chat templates with what `transformers` renders of them, as kept in `tests/vectors/chat`.
 
 use super::ChatTemplate;
 use serde_json::Value;

@@ -1,5 +1,4 @@
-//! Owns the rule of beam search: which beams go on with which tokens, which answers are kept, when it ends. Never runs a
-//! model; the state of a beam is the caller's.
+//! The rule of beam search: which beams go on with which tokens, which answers are kept, when it ends.
 
 use crate::sampling::likeliest;
 

@@ -1,5 +1,5 @@
-//! Owns the rule of contrastive search (Su et al. 2022): of the likeliest tokens the one whose hidden state repeats the
-//! earlier ones least. Never runs a model.
+//! The rule of contrastive search (Su et al. 2022): of the likeliest tokens the one whose hidden state repeats the
+//! earlier ones least.
 
 /// What a request says about contrastive search.
 #[derive(Debug, Clone, Copy, PartialEq)]

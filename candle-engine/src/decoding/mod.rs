@@ -1,5 +1,4 @@
-//! Owns the ways in which the tokens of an answer are searched for: drawn one by one, by beams, or by contrast. Never runs a
-//! model.
+//! The strategies by which the tokens of an answer are found: sampling, beam search and contrastive search.
 
 mod beams;
 mod contrastive;

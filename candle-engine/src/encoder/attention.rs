@@ -1,4 +1,4 @@
-//! Owns attention within each text: every token looks at every other one, or at those of a window. Never reads weights.
+//! Attention within each text: every token looks at every other one, or at those of a window.
 //!
 //! Rows of queries go in blocks, so that the scores of a long text never take more than a bounded memory.
 

@@ -1,5 +1,5 @@
-//! Owns a decoder whose hidden states become vectors or scores: they come out of the running batch, which texts join and leave
-//! as any request does. Never reads requests.
+//! A decoder whose hidden states become vectors or scores: they come out of the running batch, which texts join and
+//! leave as any request does.
 
 use super::network::Sequence;
 use super::pooling::{Pooling, Reduction};

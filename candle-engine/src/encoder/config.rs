@@ -1,4 +1,4 @@
-//! Owns the reading of an encoder's `config.json` into an [`EncoderSpec`]. Never reads weights and never computes.
+//! Reads an encoder's `config.json` into an [`EncoderSpec`].
 
 mod fields;
 

@@ -1,7 +1,6 @@
-//! Owns `POST /v1/embeddings`: OpenAI's request and answer, with what Text Embeddings Inference and vLLM add. Never
-//! computes vectors.
+//! `POST /v1/embeddings`: OpenAI's request and answer, with the fields that Text Embeddings Inference and vLLM add. The vectors
+//! are computed by [`super::network`].
 
-use super::base64;
 use super::network::Sequence;
 use super::pooling::normalise;
 use super::routes::{Asked, Shape};
@@ -9,6 +8,8 @@ use super::service::{Gives, Service, TEXTS_MAX, Usage, respond};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
 use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -107,7 +108,7 @@ impl EmbeddingsRequest {
                 object: "embedding",
                 index,
                 embedding: match self.is_base64 {
-                    true => Vector::Base64(base64::of_vector(&vector)),
+                    true => Vector::Base64(base64_of(&vector)),
                     false => Vector::Numbers(vector),
                 },
             }
@@ -119,6 +120,12 @@ impl EmbeddingsRequest {
             usage,
         }))
     }
+}
+
+/// A vector in OpenAI's `encoding_format`: little-endian 32-bit floats in base64.
+fn base64_of(vector: &[f32]) -> String {
+    let bytes: Vec<u8> = vector.iter().flat_map(|it| it.to_le_bytes()).collect();
+    STANDARD.encode(bytes)
 }
 
 fn take_inputs(fields: &mut Fields) -> Result<Vec<Input>, ApiError> {
@@ -158,4 +165,16 @@ fn tokens_of(ids: &[Value], param: &str) -> Result<Vec<u32>, ApiError> {
         id.ok_or_else(|| expected(param, "a list of token ids", value))
     };
     ids.iter().map(id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_in_base64_is_its_little_endian_bytes() {
+        assert_eq!(base64_of(&[]), "");
+        assert_eq!(base64_of(&[1.0]), "AACAPw==");
+        assert_eq!(base64_of(&[1.0, -2.0]), "AACAPwAAAMA=");
+    }
 }

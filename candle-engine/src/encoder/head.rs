@@ -1,5 +1,4 @@
-//! Owns the head of a cross-encoder: from hidden states to one number for each pair of texts. Never turns it into a
-//! probability.
+//! The head of a cross-encoder: from hidden states to one number for each pair of texts.
 
 use super::linear::{LayerNorm, Linear};
 use super::network::{Hidden, Sequence};

@@ -1,5 +1,4 @@
-//! Owns matrices, norms and embeddings of an encoder: how they are read by name and how they are applied to rows. Never
-//! knows what they mean in a model.
+//! The matrices, norms and embeddings of an encoder: how they are read by name and applied to rows.
 
 use super::operations;
 use super::spec::Activation;

@@ -1,4 +1,4 @@
-//! Owns an encoder that can compute: its network, and what its hidden states become. Never reads a file.
+//! A loaded encoder: its network, and what its hidden states become.
 
 use super::head::Head;
 use super::network::{Network, Sequence};

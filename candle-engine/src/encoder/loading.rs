@@ -1,4 +1,4 @@
-//! Owns the load of an encoder, and the encoder that can compute. Never listens and never answers a request.
+//! Loads an encoder.
 
 use super::by_decoder::{self, ByDecoder, ScoreHead};
 use super::config;

@@ -1,12 +1,10 @@
-//! Owns models that make vectors of texts, or score pairs of them: from their files to the answers of their routes. Never
-//! generates text.
+//! Models that make vectors of texts, or score pairs of them: from their files to the answers of their routes.
 //!
 //! A request's texts become tokens ([`texts`], [`wording`]), wait in a queue ([`queue`]), go through the network in a batch
 //! without padding ([`network`], [`attention`]), and leave it as vectors ([`pooling`]) or scores ([`head`]). Those of a decoder
 //! that is for vectors or scores ([`purpose`]) go through the batch that generates texts elsewhere ([`by_decoder`]).
 
 mod attention;
-mod base64;
 mod by_decoder;
 mod config;
 mod embeddings;

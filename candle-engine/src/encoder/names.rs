@@ -1,4 +1,4 @@
-//! Owns what each family of encoders calls its tensors. Never reads them.
+//! The names that each family of encoders gives its tensors.
 
 use model_files::families::EncoderFamily as Family;
 

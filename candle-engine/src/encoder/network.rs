@@ -1,5 +1,4 @@
-//! Owns the network of an encoder: from the tokens of many texts to a hidden state for each token. Never pools and never
-//! sees text.
+//! The network of an encoder: from the tokens of many texts to a hidden state for each token.
 //!
 //! candle-transformers has BERT, XLM-RoBERTa, DistilBERT, ModernBERT and NomicBERT, one file each, over padded batches with
 //! masks. Here the rows of all texts lie behind each other without padding: every product is one product over all rows, only

@@ -1,5 +1,5 @@
-//! Owns what is done to rows between the matrix products: activation, norm, softmax. On the CPU in place and over all
-//! cores; elsewhere by candle's own operations. Never allocates on the CPU.
+//! What is done to rows between the matrix products: activation, norm, softmax. On the CPU in place and over all cores,
+//! without allocating; on other devices by candle's own operations.
 //!
 //! candle's own versions compute activations, additions and exponentials on one core, number by number, which for an
 //! encoder's short rows takes as long as the products.

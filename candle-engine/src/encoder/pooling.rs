@@ -1,5 +1,5 @@
-//! Owns the way from hidden states to one vector for each text, as the model's own files say it: pooling, dense layers and
-//! normalisation of Sentence Transformers' modules. Never computes hidden states.
+//! Turns hidden states into one vector for each text, as the model's own files describe it: pooling, dense layers and
+//! normalisation of Sentence Transformers' modules.
 
 use super::linear::Linear;
 use super::network::{Hidden, Sequence};

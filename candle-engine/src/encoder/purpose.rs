@@ -1,5 +1,4 @@
-//! Owns the question what a decoder is served for, told by its files and by an option: texts, vectors, or scores. Never reads
-//! weights and never computes.
+//! Decides what a decoder is served for, by its files and an option: texts, vectors, or scores.
 //!
 //! ```text
 //!   XForSequenceClassification                                                      ranks, by `score.weight`

@@ -1,5 +1,5 @@
-//! Owns the requests that wait for an encoder and the one thread that computes: what is waiting is computed together, within
-//! a budget of tokens, in turns. Never reads requests.
+//! The requests that wait for an encoder, and the one thread that computes: what is waiting is computed together, within
+//! a budget of tokens, in turns.
 
 use super::loaded::Encoder;
 use super::network::Sequence;

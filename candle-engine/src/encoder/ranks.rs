@@ -1,5 +1,5 @@
-//! Owns `POST /v1/rerank` and `POST /v1/score`: the requests of Cohere, Jina, Text Embeddings Inference and vLLM, and their
-//! answers. Never computes scores of its own, except the cosine of two vectors.
+//! `POST /v1/rerank` and `POST /v1/score`: the requests of Cohere, Jina, Text Embeddings Inference and vLLM, and their
+//! answers. Of scores only the cosine of two vectors is computed here.
 
 use super::network::Sequence;
 use super::pooling::normalise;

@@ -1,4 +1,4 @@
-//! Owns the routes of an encoder, from a request's body to its answer. Never computes.
+//! The routes of an encoder, from a request's body to its answer.
 
 use super::embeddings::EmbeddingsRequest;
 use super::network::Sequence;

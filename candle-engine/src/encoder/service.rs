@@ -1,5 +1,5 @@
-//! Owns what the routes of an encoder have in common: what the model is for, cutting, counting, and the way through the
-//! queue. Never computes.
+//! What the routes of an encoder have in common: what the model is for, cutting, counting, and the way through the
+//! queue.
 
 use super::by_decoder::ByDecoder;
 use super::loaded::Encoder;

@@ -1,5 +1,5 @@
-//! Owns the description of an encoder as data: what distinguishes BERT, RoBERTa, DistilBERT, MPNet, ModernBERT, NomicBERT
-//! and GTE from each other. Never reads a file and never computes.
+//! The description of an encoder as data: what distinguishes BERT, RoBERTa, DistilBERT, MPNet, ModernBERT, NomicBERT and
+//! GTE from each other.
 
 use model_files::families::EncoderFamily as Family;
 

@@ -1,5 +1,4 @@
-//! Owns the way of an encoder's weights from their files to where they are computed with. Never trusts a file: names, shapes
-//! and types are checked.
+//! Brings an encoder's weights from their files to the device that computes. Names, shapes and types are checked.
 //!
 //! Embeddings are compared with others that were computed elsewhere, so they are computed in F32 on every device: on the CPU
 //! with matrices as they lie in their mapped files, elsewhere with F32 copies.

@@ -1,5 +1,4 @@
-//! Owns the way from texts to the tokens of an encoder: special tokens, pairs, prompts, limits and cutting. Never computes
-//! with tokens.
+//! Turns texts into the tokens of an encoder: special tokens, pairs, prompts, limits and cutting.
 
 use super::network::Sequence;
 use crate::api_error::ApiError;
@@ -100,9 +99,11 @@ impl Texts {
                 "use the tokenizer that belongs to the model",
             ));
         }
-        let beside = |name: &str| match folder {
-            Some(folder) => Ok(read_json(&folder.join(name))?.unwrap_or_default()),
-            None => Ok(Value::Null),
+        let beside = |name: &str| -> Result<Value, EngineError> {
+            Ok(match folder {
+                Some(folder) => read_json(&folder.join(name))?.unwrap_or_default(),
+                None => Value::Null,
+            })
         };
         let sentences = beside("sentence_bert_config.json")?;
         let settings = beside("tokenizer_config.json")?;

@@ -1,4 +1,4 @@
-//! Owns `tokenize` and `detokenize` of an encoder, as vLLM has them. Never computes.
+//! `tokenize` and `detokenize` of an encoder, as vLLM has them.
 
 use super::service::Service;
 use super::texts::Cut;

@@ -1,4 +1,4 @@
-//! Owns how a query and a document become the tokens of one text. Never computes with tokens.
+//! Combines a query and a document into the tokens of one text.
 //!
 //! Cross-encoders read a pair as their tokenizer joins it. Decoders read a prompt: the one that their chat template makes of
 //! a message of the role `query` and one of the role `document`, as Sentence Transformers asks it, or else the one on the

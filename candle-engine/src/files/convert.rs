@@ -1,5 +1,5 @@
-//! Owns the writing of matrices in another way than they lie in the file: quantised on request, or out of types of GGUF that
-//! are not computed with. Never decides which.
+//! Rewrites matrices in another encoding than the file's: quantised on request, or from types of GGUF that are not
+//! computed with.
 
 use super::table::Written;
 use crate::stored::Encoding;

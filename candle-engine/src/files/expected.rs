@@ -1,5 +1,5 @@
-//! Owns the list of the tensors that a decoder has, by its description: their names in Hugging Face's form, their shapes and
-//! what they are for. Never looks into a file.
+//! Lists the tensors of a decoder by its description: their names in Hugging Face's form, their shapes and what they are
+//! for.
 
 use crate::spec::{
     BlockSpec, ExpertNames, Experts, FeedForward, Gated, HeadNorm, Norms, Projections, Spec,

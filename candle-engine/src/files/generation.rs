@@ -1,4 +1,4 @@
-//! Owns what a model's files say about the end of an answer and the choice of tokens. Never chooses one.
+//! Reads what a model's files say about the end of an answer and the sampling of tokens.
 
 use super::json::read_json;
 use crate::error::EngineError;

@@ -1,4 +1,4 @@
-//! Owns the reading of JSON files of a model. Never knows what they say.
+//! Reads the JSON files of a model.
 
 use crate::error::EngineError;
 use serde_json::Value;

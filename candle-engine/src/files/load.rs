@@ -1,5 +1,5 @@
-//! Owns the reading of a model's tensors: ahead and in the order of the files, so that progress is real and the first request
-//! finds everything in memory; checked and written anew where that is asked for. Never computes with a tensor.
+//! Reads a model's tensors ahead and in the order of the files, so that progress is real and the first request finds
+//! everything in memory; checked and rewritten on request.
 
 use super::folder::REMEDY;
 use super::table::{Place, Written};

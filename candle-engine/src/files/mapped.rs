@@ -1,4 +1,4 @@
-//! Owns files that are mapped into memory. Never knows what lies in them.
+//! Files that are mapped into memory.
 
 use crate::error::EngineError;
 use memmap2::{Advice, Mmap};

@@ -1,6 +1,6 @@
-//! Owns everything from a path on disk to descriptions and mapped tensors: what a model is, where its tensors lie, which tokens
-//! end its answers. Never computes with a tensor, and never trusts a file: whatever contradicts is an error before a byte of a
-//! tensor is used.
+//! Opens a model's files: from a path on disk to the description of the model, its mapped tensors and the tokens that end its
+//! answers. Files are not trusted: a contradiction is an error before a byte of a tensor is used. The headers of safetensors
+//! and GGUF files are read by `model_files`.
 //!
 //! [`ModelFiles::open`] reads descriptions and headers alone. [`ModelFiles::load`] reads the tensors: ahead, in the order of
 //! the files, and where it is asked for checked and quantised.
@@ -16,7 +16,6 @@ mod load;
 mod mapped;
 mod names;
 mod safetensors;
-mod safetensors_header;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -38,6 +37,8 @@ use crate::stored::Stored;
 use folder::{GGUF_POOLING, REMEDY};
 use generation::Generation;
 use gguf::{Gguf, Words};
+use model_files::gguf_of;
+use model_files::safetensors::has_weights;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -81,11 +82,12 @@ impl ModelFiles {
         if !path.is_dir() {
             return Self::open_gguf(path);
         }
-        let safetensors = !safetensors::files_in(path).is_empty();
-        match gguf::only_file_of(path) {
-            Ok(Some(file)) if !safetensors => Self::open_gguf(&file),
-            Err(error) if !safetensors => Err(error),
-            _ => Self::open_folder(path),
+        if has_weights(path) {
+            return Self::open_folder(path);
+        }
+        match gguf_of(path)? {
+            Some(file) => Self::open_gguf(&file),
+            None => Self::open_folder(path),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Owns the names that tensors have in folders beside the usual ones. Never reads a tensor.
+//! Maps other names of tensors in folders to the usual ones.
 
 use super::table::{Place, Table};
 

@@ -1,5 +1,4 @@
-//! Owns where each tensor of a model lies: its file, its bytes, its shape and how its numbers are written. Never knows what a
-//! tensor is for.
+//! Where each tensor of a model lies: its file, its bytes, its shape and how its numbers are written.
 
 use super::mapped::MappedFile;
 use crate::error::EngineError;
@@ -52,8 +51,8 @@ impl Place {
 /// All tensors of a model.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// The file that says which tensors there are.
-    pub told_by: PathBuf,
+    /// The file that lists the tensors.
+    pub described_by: PathBuf,
     pub files: Vec<Arc<MappedFile>>,
     pub places: BTreeMap<String, Place>,
 }
@@ -62,7 +61,7 @@ impl Table {
     /// The file that a tensor lies in, or should.
     pub fn path_of(&self, name: &str) -> &Path {
         let place = self.places.get(name);
-        place.map_or(&self.told_by, |place| &self.files[place.file].path)
+        place.map_or(&self.described_by, |place| &self.files[place.file].path)
     }
 
     /// The tensor of a place, as it lies in the file.

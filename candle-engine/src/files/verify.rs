@@ -1,4 +1,4 @@
-//! Owns the search for numbers that are none. Never reads a file.
+//! Searches tensors for numbers that are not finite.
 
 use super::table::Written;
 use crate::stored::Encoding;

@@ -1,4 +1,4 @@
-//! Owns where a model's tokenizer and chat templates come from: files of a folder, or a GGUF. Never tokenises and never renders.
+//! Finds a model's tokenizer and chat templates: in files of a folder, or in a GGUF.
 
 use super::gguf::Words;
 use super::{ModelFiles, read_json};

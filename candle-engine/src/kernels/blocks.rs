@@ -1,5 +1,5 @@
-//! Owns what the bytes of GGML's blocks mean, one row at a time: look-up of rows, and the reference for everything that
-//! computes with them. Never fast.
+//! Decodes GGML's blocks, one row at a time: look-up of rows, and the slow reference for everything that computes with
+//! them.
 //!
 //! Layouts: `ggml-common.h` of llama.cpp. A block begins with its factor as a 16-bit float, but Q6_K ends with it.
 

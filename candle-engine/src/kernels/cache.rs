@@ -1,5 +1,4 @@
-//! Owns the keys and values of one layer, in pages: how they lie, how rows are written and pages copied. Never chooses a page
-//! and never attends.
+//! The keys and values of one layer, in pages: how they lie, how rows are written and pages copied.
 //!
 //! A page has [`PAGE_TOKENS`] tokens, as many as a vector has lanes. Within a page, head by head: keys column by column, so that
 //! a vector has the same column of all its tokens and sixteen scores are computed at once; values token by token, each padded

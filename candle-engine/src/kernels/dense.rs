@@ -1,5 +1,4 @@
-//! Owns the product of weights that are floats, of 32 or 16 bits, with inputs of 32 bits, straight from the rows as they lie.
-//! Never rounds a weight or an input.
+//! The product of weights that are floats, of 32 or 16 bits, with inputs of 32 bits, straight from the rows as they lie.
 //!
 //! Each result has sixteen chains of sums, one for each lane, over pieces of 1,024 columns; the lanes are summed by halves, and
 //! the pieces in their order. So a row's result has the same bits in every batch.

@@ -1,5 +1,5 @@
-//! Owns the product of quantised weights with one or two rows of inputs: each row of weights is multiplied as it lies, which costs less
-//! than to transpose it. Never knows where matrices come from.
+//! The product of quantised weights with one or two rows of inputs: each row of weights is multiplied as it lies, which
+//! costs less than to transpose it.
 //!
 //! The results have the same bits as those of [`super::tile`], for more rows: whole numbers are summed in another order, and
 //! the groups of 32 in the same one.

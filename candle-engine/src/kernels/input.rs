@@ -1,5 +1,5 @@
-//! Owns inputs as bytes: every 32 numbers have their own factor, so that products with quantised weights are sums of
-//! integers. Never knows the weights.
+//! Inputs as bytes: every 32 numbers have their own factor, so that products with quantised weights are sums of
+//! integers.
 //!
 //! GGML quantises inputs the same way for Q8_0 and Q4_0, but with factors of 16 bits, and 256 numbers at once for the K
 //! encodings; ours are the finer ones for all.

@@ -1,4 +1,4 @@
-//! Owns functions of sixteen numbers at once: exponentials and what is made of them. Never loads or stores.
+//! Functions of sixteen numbers at once: exponentials and what is made of them.
 
 use super::tier::Tier;
 

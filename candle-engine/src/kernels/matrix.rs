@@ -1,5 +1,5 @@
-//! Owns matrices of weights as they lie in their files, and their products with rows of inputs. Never keeps a copy of
-//! weights: pieces are unpacked into scratch while they are used.
+//! Matrices of weights as they lie in their files, and their products with rows of inputs. No copy of weights is kept:
+//! pieces are unpacked into scratch while they are used.
 //!
 //! A row's result has the same bits whatever stands beside it in a batch, and however many threads compute.
 

@@ -1,4 +1,4 @@
-//! Owns the threads that compute: one section of parallel tasks at a time. Never knows what a task does.
+//! The threads that compute: one section of parallel tasks at a time.
 //!
 //! One step of a decoder has hundreds of sections of a few microseconds each, so threads wait for the next one awake for a
 //! while before they sleep. A section never waits for a thread that has not come: who calls takes tasks as well, and closes

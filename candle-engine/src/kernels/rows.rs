@@ -1,4 +1,4 @@
-//! Owns what is done to each row by itself: norms, turns, activations, sums. Never knows a matrix.
+//! What is done to each row by itself: norms, turns, activations, sums.
 //!
 //! Rows are of any width; lanes that a row does not have count as zero.
 

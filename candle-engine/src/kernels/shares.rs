@@ -1,4 +1,4 @@
-//! Owns how the tiles of a section of products are shared among threads. Never computes.
+//! How the tiles of a section of products are shared among threads.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Owns the choice of the way in which this processor computes. Never knows a kernel.
+//! Chooses the instruction set with which this processor computes.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

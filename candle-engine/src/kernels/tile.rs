@@ -1,5 +1,5 @@
-//! Owns the product of quantised weights with inputs as bytes: 32 rows of weights at once, unpacked by pieces into a scratch
-//! that stays in the nearest cache, for all rows of the input. Never knows where matrices come from.
+//! The product of quantised weights with inputs as bytes: 32 rows of weights at once, unpacked by pieces into a scratch
+//! that stays in the nearest cache, for all rows of the input.
 //!
 //! Each result is one chain of sums over groups of 32 numbers, in their order, whatever else is computed beside it; what is
 //! summed within a group is whole numbers. So a row's result has the same bits in every batch.

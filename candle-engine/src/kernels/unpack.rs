@@ -1,4 +1,4 @@
-//! Owns the way from GGML's blocks to bytes and factors that vectors take. Never sums.
+//! Unpacks GGML's blocks into bytes and factors that vectors take.
 
 #![expect(
     unsafe_code,

@@ -1,5 +1,4 @@
-//! Owns a block's attention: from normed hidden states over queries, keys and values to what is added to the stream. Never
-//! norms the stream itself.
+//! A block's attention: from normed hidden states over queries, keys and values to what is added to the stream.
 
 use super::compute::{AttentionShape, Compute, TurnedPart, Work};
 use super::weights::Loader;

@@ -1,4 +1,4 @@
-//! Owns one block of a decoder: norms, attention, feed-forward part, and what they add to the stream of hidden states.
+//! One block of a decoder: norms, attention, feed-forward part, and what they add to the stream of hidden states.
 
 use super::attention::{self, Attention};
 use super::compute::{Compute, Work};

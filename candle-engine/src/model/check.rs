@@ -1,4 +1,4 @@
-//! Owns the checks of what a decoder is asked: a spec that fits together, a step that lies within the decoder. Never computes.
+//! Checks what a decoder is given: a spec that fits together, and a step that lies within the decoder.
 
 use crate::spec::{FeedForward, Projections, Spec};
 use crate::step::{PAGE_TOKENS, Step};

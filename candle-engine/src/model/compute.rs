@@ -1,4 +1,4 @@
-//! Owns the list of operations that a decoder is made of, which every kind of device offers. Never knows a family of models.
+//! The list of operations that a decoder is made of, which every kind of device offers.
 //!
 //! A block's flow is written once over this trait. [`super::plain`] computes it with candle, on a GPU, and on the CPU as the
 //! reference that tests compare with; [`super::native`] computes it on the CPU with this crate's own kernels.

@@ -1,5 +1,4 @@
-//! Owns a block's feed-forward part: one gated network, or experts of which each token goes through some. Never chooses the
-//! experts ([`super::route`]) and never norms.
+//! A block's feed-forward part: one gated network, or experts of which each token goes through some.
 
 use super::compute::Compute;
 use super::route::Router;

@@ -1,5 +1,5 @@
-//! Owns the network of every decoder that the engine serves: a step in, hidden states and logits out, and the pages of keys and
-//! values between steps. Never chooses a token, never decides which sequences a step has.
+//! The network of every decoder that the engine serves: a step in, hidden states and logits out, and the pages of keys
+//! and values between steps.
 //!
 //! There is one flow of a block ([`block`]); what distinguishes families is data ([`crate::spec`]). candle-transformers has
 //! a copy of the network for each family, each for sequences of equal length with a cache of its own; none takes rows of many

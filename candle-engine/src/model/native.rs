@@ -1,5 +1,4 @@
-//! Owns the operations of a decoder on the CPU: this crate's kernels on slices of memory that is kept from step to step. Never knows a
-//! block's flow.
+//! The operations of a decoder on the CPU: this crate's kernels on slices of memory that is kept from step to step.
 //!
 //! Weights are multiplied as they lie in the mapped files. A row's numbers have the same bits whatever else is in the step.
 

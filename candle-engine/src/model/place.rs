@@ -1,4 +1,4 @@
-//! Owns the division of a decoder's layers over devices. Pure: knows sizes and free memory, never a device's state.
+//! Divides a decoder's layers over devices. Pure: by sizes and free memory alone.
 
 use super::sizes::Sizes;
 use super::stage::Share;

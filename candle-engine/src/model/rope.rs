@@ -1,4 +1,4 @@
-//! Owns the angles by which positions turn queries and keys. Never turns anything.
+//! The angles by which positions turn queries and keys.
 //!
 //! Frequencies are those of `transformers` (`modeling_rope_utils.py`): computed for the turned width, in F32, and multiplied
 //! with the position in F32, because the reference rounds there and a model was trained with that rounding.

@@ -1,4 +1,4 @@
-//! Owns the choice of experts for a token from the router's logits. Pure: never sees weights or rows.
+//! Chooses the experts of a token from the router's logits. Pure.
 //!
 //! The formulas are those of the routers in `transformers` (Mixtral, Qwen2-MoE, Qwen3-MoE, DeepSeek V2 and V3).
 

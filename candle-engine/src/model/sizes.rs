@@ -1,4 +1,4 @@
-//! Owns what a decoder's parts take on a device, before anything is loaded. Never looks at a device.
+//! Calculates what a decoder's parts take on a device, before anything is loaded.
 
 use super::attention::shape;
 use super::weights::Tensors;

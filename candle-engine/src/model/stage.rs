@@ -1,5 +1,5 @@
-//! Owns the blocks that lie on one device behind each other, with their cache and their memory. Never knows other devices:
-//! hidden states come in from the host and go out to it.
+//! The consecutive blocks on one device, with their cache and their memory. Hidden states come in from the host and go
+//! out to it.
 
 use super::attention::shape;
 use super::block::{Block, Buffers};

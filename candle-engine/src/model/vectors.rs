@@ -1,5 +1,5 @@
-//! Owns the comparison of the network with `transformers`: a tiny model of every family with what the reference computes of
-//! it, as kept in `tests/vectors` (docs/engine-correctness.md says how they are made).
+//! Compares the network with `transformers`: a tiny model of every family with what the reference computes of it, as
+//! kept in `tests/vectors` (docs/engine-correctness.md says how they are made).
 
 use super::{Decoder, Hidden, Placement, Resources};
 use crate::files::{LoadPlan, ModelFiles};

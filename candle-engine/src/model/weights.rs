@@ -1,4 +1,4 @@
-//! Owns the way of a decoder's tensors from their files into matrices and vectors of a device. Never knows a block's flow.
+//! Brings a decoder's tensors from their files into matrices and vectors of a device.
 
 use super::compute::Compute;
 use crate::error::EngineError;

@@ -1,5 +1,4 @@
-//! Owns the choice of the tokens that may be drawn: temperature, top-k, top-p, min-p and typical-p, in this order. Never
-//! draws.
+//! Filters the tokens that may be sampled: temperature, top-k, top-p, min-p and typical-p, in this order.
 
 use super::SamplingSettings;
 use std::cmp::Ordering;

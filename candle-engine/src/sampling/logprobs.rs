@@ -1,5 +1,5 @@
-//! Owns the probabilities that are told to clients: those of the model itself, before temperature, penalties, biases, filters
-//! and grammars. Never chooses a token.
+//! The probabilities that clients get: those of the model itself, before temperature, penalties, biases, filters and
+//! grammars.
 
 /// What a client sees where a probability is as good as zero; JSON has no infinity.
 const LOWEST: f32 = -9999.0;

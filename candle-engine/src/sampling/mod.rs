@@ -1,4 +1,4 @@
-//! Owns the choice of the next token from logits: penalties, filters, a seed. Never runs a model.
+//! Samples the next token from logits: penalties, filters, a seed.
 
 mod filters;
 mod logprobs;

@@ -1,4 +1,4 @@
-//! Owns what earlier tokens and a request's biases do to the logits of the next. Never chooses a token.
+//! Applies the penalties of earlier tokens and a request's biases to the logits of the next token.
 
 use super::SamplingSettings;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Owns the comparison of tokenizers with `transformers`: 10,000 texts through a tiny tokenizer of every kind, there and back.
+//! Compares tokenizers with `transformers`: 10,000 texts through a tiny tokenizer of every kind, there and back.
 //!
 //! The texts are made by the algorithm of `vectors/tokenization.py`; hashes of every hundred are kept in
 //! `tests/vectors/tokenizers`.

@@ -1,4 +1,4 @@
-//! Owns the grammars of answers that must call a tool, and of those that may. Never compiles them.
+//! The grammars of answers that must call a tool, and of those that may.
 
 use super::{Family, Tool};
 use crate::grammar::{Grammar, quoted, with_options};

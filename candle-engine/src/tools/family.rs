@@ -1,4 +1,4 @@
-//! Owns the families of models by the way in which they write tool calls. Never reads an answer.
+//! The families of models by the way in which they write tool calls.
 
 /// How a model writes a call; found in the text of its chat template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Owns the tools of a request: how a family of models writes calls, how they are read out of its text, and the grammar
-//! that enforces them. Never calls a tool.
+//! The tools of a request: how a family of models writes calls, how they are read out of its text, and the grammar that
+//! enforces them.
 
 mod enforce;
 mod family;

@@ -1,5 +1,5 @@
-//! Owns the reading of tool calls out of an answer that arrives in pieces. Never waits longer with a text than it may still
-//! become a call.
+//! Reads tool calls out of an answer that arrives in pieces. A text is held back only as long as it may still become a
+//! call.
 
 use super::{Family, ToolCall};
 use serde_json::{Map, Value};

@@ -1,4 +1,4 @@
-//! Owns the requests of a storm: all of them drawn from one seed. Never sends one.
+//! The requests of a storm: all of them drawn from one seed.
 
 use serde_json::{Value, json};
 

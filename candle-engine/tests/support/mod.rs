@@ -1,4 +1,4 @@
-//! Owns a running engine for the tests and a small HTTP client on its socket. Never checks anything itself.
+//! A running engine for the tests and a small HTTP client on its socket.
 #![allow(dead_code, reason = "every test binary uses another part")]
 
 pub mod process;

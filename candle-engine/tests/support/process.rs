@@ -1,4 +1,4 @@
-//! Owns an engine in a process of its own, so that its memory can be looked at and its end be seen, and the client of that
+//! An engine in a process of its own, so that its memory can be looked at and its end be seen, and the client of that
 //! engine. The process is the test binary itself, in which [`serve_if_asked`] is called by a test that is ignored.
 
 use super::{Events, MODEL, whole};

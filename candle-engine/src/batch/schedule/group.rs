@@ -1,5 +1,4 @@
-//! Owns one request in the schedule: its sequences, what of them is computed, and the pages that they hold. Never decides whose
-//! turn it is.
+//! One request in the schedule: its sequences, what of them is computed, and the pages that they hold.
 
 use super::{Arrival, page_tokens};
 use crate::batch::pages::Pages;

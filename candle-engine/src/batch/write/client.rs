@@ -1,4 +1,4 @@
-//! Owns what the writers of answers share: their client, and what they say of a step.
+//! What the writers of answers share: their client, and what they say of a step.
 
 use crate::api_error::ApiError;
 use crate::batch::request::{AnswerEvent, Outcome};

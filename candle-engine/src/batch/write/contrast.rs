@@ -1,5 +1,5 @@
-//! Owns the state of a contrastive search between steps: its candidates are sequences of one token each, of which the next
-//! step shows the hidden states. Never gives a text out.
+//! The state of a contrastive search between steps: its candidates are sequences of one token each, of which the next
+//! step shows the hidden states.
 
 use crate::api_error::ApiError;
 use crate::decoding::{ContrastiveSettings, Seen, choose};

@@ -1,5 +1,5 @@
-//! Owns the state of each request between steps: rows of its sequences in, its next tokens out, and pieces of text to its
-//! client on the way. Never sees another request and never runs a network.
+//! The state of each request between steps: rows of its sequences in, its next tokens out, and pieces of text to its
+//! client.
 
 pub(super) mod client;
 mod contrast;

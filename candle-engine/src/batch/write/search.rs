@@ -1,4 +1,4 @@
-//! Owns the answers of a beam search on their way. Nothing is given out before the search has ended. Never draws a token.
+//! The answers of a beam search on their way. Nothing is given out before the search has ended.
 
 use super::client::{Client, Next};
 use crate::api_error::ApiError;

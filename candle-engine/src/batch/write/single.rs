@@ -1,4 +1,4 @@
-//! Owns one answer that grows token by token: drawn, or by contrastive search. Never searches by beams.
+//! One answer that grows token by token: drawn, or by contrastive search.
 
 use super::client::{Client, Next, Scored};
 use super::contrast::{Chosen, Contrast};

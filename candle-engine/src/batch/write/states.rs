@@ -1,4 +1,4 @@
-//! Owns hidden states on their way to whoever asked for them. Never needs logits.
+//! Sends hidden states to the request that needs them.
 
 use super::client::Scored;
 use crate::api_error::ApiError;

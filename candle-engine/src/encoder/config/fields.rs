@@ -1,5 +1,4 @@
-//! Owns the reading of single fields of an encoder's `config.json`, each with an error that names it. Never knows what a
-//! field means in a model.
+//! Reads single fields of an encoder's `config.json`, each with an error that names it.
 
 use crate::encoder::spec::Activation;
 use serde_json::Value;

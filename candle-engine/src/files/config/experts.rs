@@ -1,5 +1,5 @@
-//! Owns what `config.json` says of mixtures of experts: how many, which blocks have them, how they are chosen. Never reads
-//! anything else.
+//! Reads what `config.json` says of mixtures of experts: how many there are, which blocks have them, and how they are
+//! chosen.
 
 use super::{Family, Reader};
 use crate::spec::{ExpertGroups, ExpertNames, Experts, Scoring};

@@ -1,4 +1,4 @@
-//! Owns the values that the fields of each family of decoders have where `config.json` leaves them out. Never reads a file.
+//! The defaults of the fields of each family of decoders.
 //!
 //! The defaults are those of the configuration classes of `transformers` 5.
 

@@ -1,4 +1,4 @@
-//! Owns the reading of single fields of a `config.json`: their types, their bounds and their defaults. Never knows a family.
+//! Reads single fields of a `config.json`: their types, bounds and defaults.
 
 use serde_json::{Map, Value};
 

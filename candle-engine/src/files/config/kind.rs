@@ -1,4 +1,4 @@
-//! Owns what a model is for, told by the architecture that its files name. Never reads a file.
+//! What a model is for, by the architecture that its files name.
 
 use model_files::families;
 

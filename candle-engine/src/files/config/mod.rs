@@ -1,4 +1,4 @@
-//! Owns the way from `config.json` to the description of a decoder, for every family that is known. Never opens a file.
+//! Turns `config.json` into the description of a decoder, for every known family.
 //!
 //! What is said here of each family is what `modeling_*.py` and `configuration_*.py` of `transformers` 5 compute; fields that a
 //! file leaves out have the values that they have there.

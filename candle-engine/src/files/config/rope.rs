@@ -1,5 +1,5 @@
-//! Owns how `config.json` says that positions turn queries and keys: `rope_scaling` beside `rope_theta`, or `rope_parameters`,
-//! one for all blocks or one for each kind of them. Never computes a turn.
+//! Reads how positions turn queries and keys: `rope_scaling` beside `rope_theta`, or `rope_parameters`, one for all
+//! blocks or one for each kind of them.
 //!
 //! The formulas and the defaults are those of `modeling_rope_utils.py` in `transformers` 5.
 

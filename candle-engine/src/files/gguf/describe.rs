@@ -1,15 +1,15 @@
-//! Owns the way from the metadata of a GGUF to a description: the metadata is written as the `config.json` that it was made
-//! from, and described as that is. Never reads a tensor, but for the divisors of a rope.
+//! Turns the metadata of a GGUF into a description: the metadata is written as the `config.json` that it was made from,
+//! and described as that is. Of the tensors only the divisors of a rope are read.
 //!
 //! The keys are llama.cpp's; what it computes for an architecture without saying it in the file is said here.
 
-use super::value::Metadata;
 use crate::files::config;
 use crate::files::folder::GGUF_POOLING;
 use crate::files::table::{Place, Written};
 use crate::spec::{FeedForward, RopeScaling, Spec};
 use crate::stored::Encoding;
 use model_files::families::GGUF_FORMS;
+use model_files::gguf::Values;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// # Errors
 /// An architecture that is not known, values that are missing or contradict each other.
 pub(super) fn spec(
-    metadata: &Metadata,
+    metadata: &Values,
     tensors: &BTreeMap<String, Place>,
     bytes: &dyn Fn(&Place) -> Vec<u8>,
 ) -> Result<(Spec, Value), String> {
@@ -41,7 +41,7 @@ pub(super) fn spec(
 const BLOCKS_MAX: usize = 4096;
 
 struct Described<'a> {
-    metadata: &'a Metadata,
+    metadata: &'a Values,
     tensors: &'a BTreeMap<String, Place>,
     bytes: &'a dyn Fn(&Place) -> Vec<u8>,
     architecture: &'a str,

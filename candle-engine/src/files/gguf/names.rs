@@ -1,4 +1,4 @@
-//! Owns which tensor of a GGUF is which in Hugging Face's names. Never reads a tensor.
+//! Maps the names of tensors in a GGUF to Hugging Face's names.
 
 use crate::files::table::Place;
 use crate::spec::{ExpertNames, FeedForward, Norms, Projections, Spec};

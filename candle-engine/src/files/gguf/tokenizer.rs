@@ -1,5 +1,4 @@
-//! Owns the way from the vocabulary of a GGUF to a tokenizer that turns text into the same tokens as the one that the file was
-//! made from. Never reads a file.
+//! Makes a tokenizer of the vocabulary of a GGUF that gives the same tokens as the one that the file was made from.
 //!
 //! A GGUF keeps the vocabulary and names the way to split text; normalisers and patterns are those of the `tokenizer.json` of
 //! the families that use the name.

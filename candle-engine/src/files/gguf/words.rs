@@ -1,9 +1,9 @@
-//! Owns what a GGUF says of words: its vocabulary, the chat template, and where answers end. Never turns text into tokens.
+//! Reads a GGUF's vocabulary and chat template, and the tokens that end an answer.
 
-use super::value::Metadata;
 use crate::files::generation::Generation;
 use crate::sampling::SamplingSettings;
 use crate::spec::Spec;
+use model_files::gguf::Values;
 use std::collections::BTreeSet;
 
 /// What a token is for, as llama.cpp numbers it.
@@ -59,7 +59,7 @@ impl Words {
     ///
     /// # Errors
     /// Lists of different lengths, ids that name no token, more tokens than the embedding has rows.
-    pub(super) fn new(metadata: &Metadata, spec: &Spec) -> Result<Self, String> {
+    pub(super) fn new(metadata: &Values, spec: &Spec) -> Result<Self, String> {
         const PREFIX: &str = "tokenizer.ggml";
         let key = |name: &str| format!("{PREFIX}.{name}");
         let text = |name: &str| {
@@ -153,7 +153,7 @@ impl Words {
 }
 
 /// What the makers recommend, where newer files say it. Numbers that make no sense are left out: they are advice.
-fn sampling(metadata: &Metadata) -> Result<SamplingSettings, String> {
+fn sampling(metadata: &Values) -> Result<SamplingSettings, String> {
     let defaults = SamplingSettings::default();
     let number = |name: &str, most: f64| -> Result<Option<f32>, String> {
         let number = metadata.fraction(&format!("general.sampling.{name}"))?;

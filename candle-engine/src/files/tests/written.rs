@@ -1,5 +1,4 @@
-//! Owns the writing of GGUF files for the tests, as llama.cpp's converter makes them of folders in Hugging Face's form. Never
-//! checks anything itself.
+//! The writing of GGUF files for the tests, as llama.cpp's converter makes them of folders in Hugging Face's form.
 
 use crate::files::ModelFiles;
 use crate::spec::{FeedForward, Norms, Projections, RopeScaling, Spec};

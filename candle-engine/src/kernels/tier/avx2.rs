@@ -1,4 +1,4 @@
-//! Owns the sixteen lanes as two vectors of AVX2, with VNNI's dot products of bytes where the processor has them.
+//! The sixteen lanes as two vectors of AVX2, with VNNI's dot products of bytes where the processor has them.
 
 #![expect(
     unsafe_code,

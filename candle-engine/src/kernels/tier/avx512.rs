@@ -1,4 +1,4 @@
-//! Owns the sixteen lanes as AVX-512 has them, with VNNI's dot products of bytes.
+//! The sixteen lanes as AVX-512 has them, with VNNI's dot products of bytes.
 
 #![expect(
     unsafe_code,

@@ -1,5 +1,5 @@
-//! Owns what a processor can do at once: sixteen lanes, in three ways that give the same bits. Kernels are written once over
-//! [`Tier`]. Never knows a kernel.
+//! What a processor can do at once: sixteen lanes, in three ways that give the same bits. Kernels are written once over
+//! [`Tier`].
 //!
 //! Every way rounds the same: products are added by fused multiply-add, and sums of lanes are taken by halves. So a result
 //! does not depend on the processor that computes it.

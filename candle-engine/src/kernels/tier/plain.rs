@@ -1,4 +1,4 @@
-//! Owns the sixteen lanes in plain Rust: the reference for the others, and the way of processors that have none of them.
+//! The sixteen lanes in plain Rust: the reference for the others, and the way of processors that have none of them.
 
 #![expect(
     unsafe_code,

@@ -1,4 +1,4 @@
-//! Owns the attention of one span as candle computes it. Never writes into the cache.
+//! The attention of one span as candle computes it.
 
 use super::{Cache, Plain, Seen};
 use crate::model::compute::AttentionShape;

@@ -1,4 +1,4 @@
-//! Owns what the sixteen lanes on AVX2 need beside single instructions: masks of lanes, and rows that become columns.
+//! What the sixteen lanes on AVX2 need beside single instructions: masks of lanes, and rows that become columns.
 
 #![expect(unsafe_code, reason = "instructions that not every processor has")]
 

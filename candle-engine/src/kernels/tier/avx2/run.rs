@@ -1,4 +1,4 @@
-//! Owns the proof that the processor has the instructions. Never computes.
+//! The proof that the processor has the instructions.
 
 #![expect(unsafe_code, reason = "functions that not every processor can run")]
 

@@ -1,37 +1,50 @@
-//! Owns the metadata of a GGUF file: values by their keys, and the reading of them as what they should be. Never knows a key.
+//! The values of a GGUF header by their keys, read as what the caller expects: whole numbers, fractions, flags, texts and
+//! lists. Errors name the key, not the file.
 
 use std::collections::BTreeMap;
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Of an unsigned type.
     Whole(u64),
+    /// Of a signed or floating-point type.
     Number(f64),
     Flag(bool),
     Text(String),
     List(List),
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum List {
+#[derive(Clone, Debug, PartialEq)]
+pub enum List {
+    /// Flags are 0 and 1.
     Numbers(Vec<f64>),
     Texts(Vec<String>),
 }
 
-/// Values by their keys. Errors are problems of the file, without its name.
-#[derive(Debug, Default)]
-pub(super) struct Metadata(BTreeMap<String, Value>);
+/// The values of a header.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Values(BTreeMap<String, Value>);
 
-impl Metadata {
-    pub fn insert(&mut self, key: String, value: Value) {
+/// Larger numbers are not exact in floating point, and no figure of a model is as large.
+const WHOLE_MAX: f64 = 9e15;
+
+/// The number as a whole one, if it is one that is not negative.
+pub fn whole(number: f64) -> Option<u64> {
+    ((0.0..WHOLE_MAX).contains(&number) && number.fract() == 0.0).then_some(number as u64)
+}
+
+impl Values {
+    pub(super) fn insert(&mut self, key: String, value: Value) {
         self.0.insert(key, value);
     }
 
-    /// A whole number. Writers choose signed types and lists of equal numbers for some.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.get(key)
+    }
+
+    /// A whole number. Some writers use signed types, and lists of equal numbers.
     pub fn number(&self, key: &str) -> Result<Option<u64>, String> {
-        let whole = |number: f64| {
-            ((0.0..9e15).contains(&number) && number.fract() == 0.0).then_some(number as u64)
-        };
-        let read = match self.0.get(key) {
+        let number = match self.0.get(key) {
             None => return Ok(None),
             Some(Value::Whole(number)) => Some(*number),
             Some(Value::Number(number)) => whole(*number),
@@ -39,7 +52,7 @@ impl Metadata {
                 let first = numbers.first().copied();
                 if let Some(other) = numbers.iter().find(|number| Some(**number) != first) {
                     return Err(format!(
-                        "{key} is {} for one block and {other} for another, which this engine does not compute",
+                        "{key} is {} for one block and {other} for another, and one number is needed for all",
                         first.unwrap_or_default()
                     ));
                 }
@@ -47,7 +60,8 @@ impl Metadata {
             }
             Some(_) => None,
         };
-        read.map(Some)
+        number
+            .map(Some)
             .ok_or_else(|| format!("{key} is no whole number"))
     }
 
@@ -92,7 +106,7 @@ impl Metadata {
         }
     }
 
-    /// Whether the value is a list, where it may be a single one.
+    /// Whether the value is a list, for keys whose value may also be a single number.
     pub fn is_list(&self, key: &str) -> bool {
         matches!(self.0.get(key), Some(Value::List(_)))
     }

@@ -1,0 +1,112 @@
+//! The tensors of a GGUF header as places in a mapped file, with the number formats that this engine reads.
+
+use crate::files::table::{Place, Written};
+use crate::stored::Encoding;
+use candle_core::quantized::GgmlDType;
+use model_files::gguf::TensorEntry;
+
+/// A tensor of the file with the index `file` in the table of the model, which has `file_bytes` bytes.
+///
+/// # Errors
+/// A shape that this engine does not compute with, and a file that became shorter since its header was read.
+pub(super) fn place(entry: &TensorEntry, file: usize, file_bytes: usize) -> Result<Place, String> {
+    let name = &entry.name;
+    // The file has first the dimension whose numbers lie together; here it is the last.
+    let shape = entry.shape.iter().rev().map(|size| {
+        let size = usize::try_from(*size).ok().filter(|size| *size > 0);
+        size.ok_or_else(|| format!("the tensor {name} has a dimension without size"))
+    });
+    let shape: Vec<usize> = shape.collect::<Result<_, _>>()?;
+    if shape.is_empty() {
+        return Err(format!("the tensor {name} has no dimensions"));
+    }
+    let (written, bytes) = match (written(entry.format), entry.bytes) {
+        (Some(written), Some(bytes)) => (written, bytes),
+        _ => (Written::Foreign(foreign_name(entry.format)), 0),
+    };
+    let begin = usize::try_from(entry.begin).ok();
+    let end = begin.and_then(|begin| begin.checked_add(usize::try_from(bytes).ok()?));
+    let (Some(begin), Some(end)) = (begin, end.filter(|end| *end <= file_bytes)) else {
+        return Err(format!(
+            "it became shorter while it was opened: the tensor {name} is cut off"
+        ));
+    };
+    Ok(Place {
+        file,
+        written,
+        shape,
+        range: begin..end,
+    })
+}
+
+/// How numbers of a format are read; `None` for formats that this engine does not read.
+fn written(format: u32) -> Option<Written> {
+    Some(match format {
+        0 => Written::Plain(Encoding::F32),
+        1 => Written::Plain(Encoding::F16),
+        2 => Written::Plain(Encoding::Q4_0),
+        3 => Written::Converted(GgmlDType::Q4_1),
+        6 => Written::Converted(GgmlDType::Q5_0),
+        7 => Written::Converted(GgmlDType::Q5_1),
+        8 => Written::Plain(Encoding::Q8_0),
+        10 => Written::Converted(GgmlDType::Q2K),
+        11 => Written::Converted(GgmlDType::Q3K),
+        12 => Written::Plain(Encoding::Q4K),
+        13 => Written::Plain(Encoding::Q5K),
+        14 => Written::Plain(Encoding::Q6K),
+        30 => Written::Plain(Encoding::Bf16),
+        _ => return None,
+    })
+}
+
+/// What a type that this engine does not read is called.
+fn foreign_name(format: u32) -> String {
+    let name = match format {
+        9 => "Q8_1",
+        15 => "Q8_K",
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        20 => "IQ4_NL",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        23 => "IQ4_XS",
+        24..=27 => "of whole numbers",
+        28 => "F64",
+        29 => "IQ1_M",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
+        39 => "MXFP4",
+        other => return format!("number {other}"),
+    };
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model_files::gguf_types;
+
+    /// The sizes of the formats stand in `model_files` and in the types that the engine computes with: they are the same.
+    #[test]
+    fn the_blocks_of_a_format_have_the_size_that_the_header_counts_with() {
+        let mut read = 0;
+        for format in 0..64 {
+            let (numbers, bytes) = match written(format) {
+                Some(Written::Plain(encoding)) => {
+                    (encoding.block_numbers(), encoding.block_bytes())
+                }
+                Some(Written::Converted(kind)) => (kind.block_size(), kind.type_size()),
+                Some(Written::Foreign(_)) | None => continue,
+            };
+            let block = gguf_types::block(format).expect("is known");
+            assert_eq!(
+                (block.elements, block.bytes),
+                (numbers as u64, bytes as u64)
+            );
+            read += 1;
+        }
+        assert_eq!(read, 13);
+    }
+}

@@ -1,0 +1,83 @@
+//! GGUF models: the header of each file ([`Header`]), and of all files of a model the values that describe the
+//! architecture with the size of the weights ([`Gguf`]).
+
+mod header;
+mod reader;
+mod value;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::FileError;
+
+pub use header::{Detail, Header, TensorEntry};
+pub use value::{List, Value, Values, whole};
+
+/// The maximum number of files of one model.
+const PARTS_MAX: u32 = 10_000;
+
+/// What the headers of a model's files say of its architecture and size.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gguf {
+    /// The values of the first file.
+    pub values: Values,
+    /// All tensors of all files.
+    pub tensor_bytes: u64,
+    pub elements: u64,
+    pub tensors: u64,
+}
+
+impl Gguf {
+    /// Reads a model's file. Of a split model (`-00001-of-00003.gguf`) all parts are read; any of them may be
+    /// given.
+    pub fn read(path: &Path) -> Result<Gguf, FileError> {
+        let mut gguf = Gguf::default();
+        for (index, part) in parts_of(path)?.iter().enumerate() {
+            let header = Header::read(part, Detail::Architecture)?;
+            if index == 0 {
+                gguf.values = header.values;
+            }
+            for tensor in &header.tensors {
+                let bytes = tensor.bytes.ok_or_else(|| FileError::Unknown {
+                    path: part.clone(),
+                    problem: format!(
+                        "tensor `{}` has the number format {}, which is not known",
+                        tensor.name, tensor.format
+                    ),
+                })?;
+                gguf.tensor_bytes = gguf.tensor_bytes.saturating_add(bytes);
+                gguf.elements = gguf.elements.saturating_add(tensor.elements);
+                gguf.tensors = gguf.tensors.saturating_add(1);
+            }
+        }
+        Ok(gguf)
+    }
+}
+
+/// The parts of the model that this file belongs to, in order; only the file if it is not split.
+pub fn parts_of(path: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let Some((stem, _, count)) = path.file_name().and_then(|name| part_name(name.to_str()?)) else {
+        return Ok(vec![path.to_owned()]);
+    };
+    let parts: Vec<PathBuf> = (1..=count)
+        .map(|part| path.with_file_name(format!("{stem}-{part:05}-of-{count:05}.gguf")))
+        .collect();
+    match parts.iter().find(|part| !part.exists()) {
+        None => Ok(parts),
+        Some(missing) => Err(FileError::Broken {
+            path: missing.clone(),
+            problem: format!("this part of a model in {count} files is missing"),
+        }),
+    }
+}
+
+/// Stem, number and count of a part's name.
+pub fn part_name(name: &str) -> Option<(&str, u32, u32)> {
+    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (stem, part) = rest.rsplit_once('-')?;
+    let number = |text: &str| {
+        let is_number = text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse::<u32>().ok()).flatten()
+    };
+    let (part, count) = (number(part)?, number(count)?);
+    ((1..=count).contains(&part) && count <= PARTS_MAX).then_some((stem, part, count))
+}

@@ -1,0 +1,146 @@
+//! Finds the safetensors files of a model's folder: one file, or the files that an index names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::error::FileError;
+
+const INDEX_MAX: u64 = 64 << 20;
+/// Limit of entries of a folder that are looked at.
+const FILES_MAX: usize = 10_000;
+const INDEX_NAME: &str = "model.safetensors.index.json";
+const SINGLE_NAME: &str = "model.safetensors";
+
+/// The files that hold a model's weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WeightFiles {
+    One(PathBuf),
+    /// Several, with an index that says which file has which tensor.
+    Indexed {
+        index: PathBuf,
+        file_of_tensor: BTreeMap<String, PathBuf>,
+    },
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl WeightFiles {
+    /// Of a folder: `model.safetensors`, else the files that the index names, else the only file of another name.
+    pub fn of_folder(folder: &Path) -> Result<WeightFiles, FileError> {
+        let single = folder.join(SINGLE_NAME);
+        if single.exists() {
+            return Ok(WeightFiles::One(single));
+        }
+        let index = folder.join(INDEX_NAME);
+        if index.exists() {
+            return indexed(folder, index);
+        }
+        match <[PathBuf; 1]>::try_from(safetensors_in(folder)) {
+            Ok([only]) => Ok(WeightFiles::One(only)),
+            Err(_) => Err(no_weights(folder)),
+        }
+    }
+
+    /// Each file once, in order.
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            WeightFiles::One(path) => vec![path],
+            WeightFiles::Indexed { file_of_tensor, .. } => {
+                let files: BTreeSet<&PathBuf> = file_of_tensor.values().collect();
+                files.into_iter().map(PathBuf::as_path).collect()
+            }
+        }
+    }
+}
+
+/// The index and its files, which must be there, beside it.
+fn indexed(folder: &Path, index: PathBuf) -> Result<WeightFiles, FileError> {
+    let broken = |path: &Path, problem: String| FileError::Broken {
+        path: path.to_owned(),
+        problem,
+    };
+    let text = read_text(&index, INDEX_MAX)?;
+    let read: Index = reading::json(&text).map_err(|error| broken(&index, error.to_string()))?;
+    let mut file_of_tensor = BTreeMap::new();
+    for (tensor, name) in read.weight_map {
+        if name.contains(['/', '\\']) || !name.ends_with(".safetensors") {
+            return Err(broken(
+                &index,
+                format!("it names `{name}`, which is not a safetensors file in the same folder"),
+            ));
+        }
+        file_of_tensor.insert(tensor, folder.join(name));
+    }
+    if file_of_tensor.is_empty() {
+        return Err(broken(&index, "its weight_map is empty".to_owned()));
+    }
+    let files = WeightFiles::Indexed {
+        index,
+        file_of_tensor,
+    };
+    let paths = files.paths();
+    let missing: Vec<&&Path> = paths.iter().filter(|path| !path.exists()).collect();
+    if let Some(first) = missing.first() {
+        return Err(broken(
+            first,
+            format!(
+                "this file is missing, with {} of the {} that {INDEX_NAME} names; download the model again",
+                missing.len(),
+                paths.len()
+            ),
+        ));
+    }
+    Ok(files)
+}
+
+/// The files of a folder whose names end so, in order.
+pub(super) fn safetensors_in(folder: &Path) -> Vec<PathBuf> {
+    let listing = std::fs::read_dir(folder).into_iter().flatten();
+    let files = listing
+        .take(FILES_MAX)
+        .filter_map(|file| Some(file.ok()?.path()));
+    let is_weights = |file: &PathBuf| file.extension().is_some_and(|it| it == "safetensors");
+    let mut files: Vec<PathBuf> = files.filter(is_weights).collect();
+    files.sort();
+    files
+}
+
+/// Whether a folder has files that [`WeightFiles::of_folder`] finds.
+pub fn has_weights(folder: &Path) -> bool {
+    let has = |name: &&str| folder.join(name).exists();
+    [INDEX_NAME, SINGLE_NAME].iter().any(has) || safetensors_in(folder).len() == 1
+}
+
+pub fn no_weights(folder: &Path) -> FileError {
+    FileError::Broken {
+        path: folder.to_owned(),
+        problem: format!("the folder holds neither {SINGLE_NAME} nor {INDEX_NAME}"),
+    }
+}
+
+/// A text file of at most `limit` bytes.
+pub fn read_text(path: &Path, limit: u64) -> Result<String, FileError> {
+    let unreadable = |source| FileError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let mut text = String::new();
+    file.take(limit + 1)
+        .read_to_string(&mut text)
+        .map_err(unreadable)?;
+    if text.len() as u64 > limit {
+        return Err(FileError::Broken {
+            path: path.to_owned(),
+            problem: format!("it is larger than the {limit} bytes that are read"),
+        });
+    }
+    Ok(text)
+}

@@ -1,0 +1,143 @@
+//! Safetensors models: the header of each file ([`Header`]), the files of a folder ([`WeightFiles`]), and the size of the
+//! weights in all of them ([`Weights`]).
+
+mod files;
+mod header;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::FileError;
+
+use files::safetensors_in;
+use header::number_type;
+
+pub use files::{WeightFiles, has_weights, no_weights, read_text};
+pub use header::{Header, TensorEntry};
+
+/// The size of a model's weights. Tied tensors are stored once and count once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weights {
+    /// The size of all weights in the files.
+    pub stored_bytes: u64,
+    /// Floating-point numbers, which engines may convert to another width.
+    pub float_elements: u64,
+    /// Everything else, which stays as it is.
+    pub other_bytes: u64,
+    /// Matrices of wide numbers whose rows consist of complete blocks of 32, and of 256; embedding tables are
+    /// separate.
+    pub rows: [Rows; 2],
+    pub tables: [Rows; 2],
+    /// Whether there is a head in addition to the embedding table.
+    pub has_head: bool,
+}
+
+/// Matrices of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    pub elements: u64,
+    pub stored_bytes: u64,
+}
+
+fn both(one: [Rows; 2], other: [Rows; 2]) -> [Rows; 2] {
+    [one[0].add(other[0]), one[1].add(other[1])]
+}
+
+impl Rows {
+    fn add(self, other: Rows) -> Rows {
+        Rows {
+            elements: self.elements.saturating_add(other.elements),
+            stored_bytes: self.stored_bytes.saturating_add(other.stored_bytes),
+        }
+    }
+}
+
+impl Weights {
+    /// The bytes when every floating-point number takes `float_bytes`.
+    pub fn held_in(self, float_bytes: u64) -> u64 {
+        self.float_elements
+            .saturating_mul(float_bytes)
+            .saturating_add(self.other_bytes)
+    }
+
+    /// The matrices for multiplication, in rows of complete blocks of 32 and of 256: an embedding table counts
+    /// if it is also the head.
+    pub fn matrices(self) -> [Rows; 2] {
+        match self.has_head {
+            true => self.rows,
+            false => both(self.rows, self.tables),
+        }
+    }
+
+    fn of_tensor(tensor: &TensorEntry) -> Weights {
+        let is_float = number_type(&tensor.dtype).is_some_and(|(_, is_float)| is_float);
+        let rows = [rows_of(tensor, 32), rows_of(tensor, 256)];
+        let is_table = tensor.name.ends_with("embed_tokens.weight");
+        Weights {
+            stored_bytes: tensor.bytes(),
+            float_elements: if is_float { tensor.elements } else { 0 },
+            other_bytes: if is_float { 0 } else { tensor.bytes() },
+            rows: if is_table { Default::default() } else { rows },
+            tables: if is_table { rows } else { Default::default() },
+            has_head: tensor.name == "lm_head.weight",
+        }
+    }
+
+    fn add(self, other: Weights) -> Weights {
+        Weights {
+            stored_bytes: self.stored_bytes.saturating_add(other.stored_bytes),
+            float_elements: self.float_elements.saturating_add(other.float_elements),
+            other_bytes: self.other_bytes.saturating_add(other.other_bytes),
+            rows: both(self.rows, other.rows),
+            tables: both(self.tables, other.tables),
+            has_head: self.has_head || other.has_head,
+        }
+    }
+}
+
+/// What is wrong with each file of a folder by its header, and with the index.
+pub(super) fn problems(folder: &Path) -> Vec<FileError> {
+    let files: Vec<PathBuf> = match has_weights(folder) {
+        true => match WeightFiles::of_folder(folder) {
+            Ok(files) => files.paths().into_iter().map(Path::to_owned).collect(),
+            Err(error) => return vec![error],
+        },
+        // Files of other names, which some engines read.
+        false => safetensors_in(folder),
+    };
+    files
+        .iter()
+        .filter_map(|file| Header::read(file).err())
+        .collect()
+}
+
+/// The weights of a folder, or of one `.safetensors` file.
+pub fn weights_of(path: &Path) -> Result<Weights, FileError> {
+    let metadata = std::fs::metadata(path).map_err(|source| FileError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let files = match metadata.is_file() {
+        true => WeightFiles::One(path.to_owned()),
+        false => WeightFiles::of_folder(path)?,
+    };
+    let mut sum = Weights::default();
+    for file in files.paths() {
+        for tensor in &Header::read(file)?.tensors {
+            sum = sum.add(Weights::of_tensor(tensor));
+        }
+    }
+    Ok(sum)
+}
+
+/// A tensor that can be stored in blocks of this size: a matrix, or several of one shape.
+fn rows_of(tensor: &TensorEntry, block: u64) -> Rows {
+    let is_wide = matches!(tensor.dtype.as_str(), "F32" | "F16" | "BF16");
+    let last = tensor.shape.last().copied().unwrap_or(0);
+    if !is_wide || tensor.shape.len() < 2 || !last.is_multiple_of(block) {
+        return Rows::default();
+    }
+    Rows {
+        elements: tensor.elements,
+        stored_bytes: tensor.bytes(),
+    }
+}
