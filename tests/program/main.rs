@@ -32,6 +32,7 @@ mod malformed;
 mod oidc;
 mod ollama;
 mod openapi;
+mod older_version;
 mod parking;
 mod passing;
 mod prompts;
