@@ -6,6 +6,7 @@ use std::io::IoSliceMut;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Advice, fadvise};
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use pool::Tier;
@@ -74,6 +75,8 @@ pub(super) fn weight_files(path: &Path) -> Vec<PathBuf> {
 /// there.
 fn sample(path: &Path) -> std::io::Result<(u64, u64)> {
     let file = File::open(path)?;
+    // Without it the kernel may read ahead of each sample, into the next one.
+    let _ = fadvise(&file, 0, None, Advice::Random);
     let size = file.metadata()?.len();
     let (mut seen, mut resident) = (0, 0);
     for nth in 0..SAMPLES.min(size) {
@@ -117,5 +120,40 @@ mod tests {
         std::fs::write(&path, vec![7_u8; 1 << 20]).expect("written");
         assert_eq!(tier_of(folder.path()), Tier::PageCache);
         assert_eq!(tier_of(&folder.path().join("nothing")), Tier::Disk);
+    }
+
+    /// Bytes of the file in the page cache, by the program of util-linux. `None`: it is not installed.
+    fn resident_bytes(path: &Path) -> Option<u64> {
+        let output = std::process::Command::new("fincore")
+            .args(["--bytes", "--noheadings", "--output", "RES"])
+            .arg(path)
+            .output()
+            .ok()?;
+        String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+    }
+
+    #[test]
+    fn a_file_that_was_dropped_from_the_page_cache_lies_on_disk() {
+        // Beside the build: the folder for temporary files may be memory.
+        let folder = std::env::current_exe().expect("this test");
+        let folder = tempfile::tempdir_in(folder.parent().expect("a folder")).expect("a folder");
+        let path = folder.path().join("model.safetensors");
+        // Blocks that are not holes: those are read without a disk.
+        std::fs::write(&path, vec![7_u8; 16 << 20]).expect("written");
+        let file = File::open(&path).expect("opens");
+        assert_eq!(tier_of(folder.path()), Tier::PageCache);
+        file.sync_all().expect("on disk");
+        fadvise(&file, 0, None, Advice::DontNeed).expect("advice is taken");
+        match resident_bytes(&path) {
+            Some(0) => assert_eq!(tier_of(folder.path()), Tier::Disk),
+            Some(kept) => println!(
+                "SKIPPED: the file system of {} keeps {kept} bytes in memory that it was advised to drop",
+                folder.path().display()
+            ),
+            None => println!("SKIPPED: `fincore` of util-linux is not installed"),
+        }
+        // Reading it brings it back.
+        std::fs::read(&path).expect("read");
+        assert_eq!(tier_of(folder.path()), Tier::PageCache);
     }
 }
