@@ -1,5 +1,5 @@
 //! OpenAI's own chats where they have tools of type custom: each becomes a function for the engine, and a call of it is
-//! told as the client knows it. All other chats go on unread.
+//! translated back for the client. All other chats go on unread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -105,6 +105,9 @@ impl Written {
             custom.finish()?;
             if made.is_unheld {
                 ignored.add("tools.format");
+            }
+            if made.is_bounded {
+                ignored.add("tools.format.recursion");
             }
             self.custom.insert(name);
             all.push(json!({"type": "function", "function": made.function}));

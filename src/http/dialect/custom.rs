@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::grammar::{self, GrammarError};
+use super::grammar::{self, Expression, GrammarError};
 use super::taken::Taken;
 use crate::error::Failure;
 
@@ -18,6 +18,8 @@ pub(super) struct CustomFunction {
     pub function: Value,
     /// Its grammar is described to the model, and nothing holds the model to it.
     pub is_unheld: bool,
+    /// Its rules use themselves, and the model is constrained to texts in which they are nested less deeply.
+    pub is_bounded: bool,
 }
 
 /// Reads `description` and `format` of a tool, and writes it as a function of this name.
@@ -28,17 +30,25 @@ pub(super) fn function(tool: &mut Taken, name: &str) -> Result<CustomFunction, F
     let mut about = vec![format!(
         "Call it with one argument, `{INPUT}`: the text itself."
     )];
-    let mut is_unheld = false;
+    let (mut is_unheld, mut is_bounded) = (false, false);
     if let Some((syntax, definition, place)) = format_of(tool)? {
         about.push(format!(
             "The text follows this grammar ({syntax}):\n{definition}"
         ));
         let expression = match syntax {
             "lark" => grammar::expression(&definition),
-            _ => grammar::checked(&definition),
+            _ => grammar::checked(&definition).map(|text| Expression { text, nested: None }),
         };
         match expression {
-            Ok(expression) => input["pattern"] = json!(format!("^({expression})$")),
+            Ok(Expression { text, nested }) => {
+                input["pattern"] = json!(format!("^({text})$"));
+                is_bounded = nested.is_some();
+                about.extend(nested.map(|times| {
+                    format!(
+                        "A rule that uses itself may be nested in itself {times} times at most."
+                    )
+                }));
+            }
             Err(GrammarError::NotRegular) => is_unheld = true,
             Err(GrammarError::Wrong(why)) => {
                 let message = format!("`{place}` is no grammar of the syntax {syntax}: {why}");
@@ -53,6 +63,7 @@ pub(super) fn function(tool: &mut Taken, name: &str) -> Result<CustomFunction, F
         function: json!({"name": name, "description": about.collect::<Vec<_>>().join("\n\n"),
             "parameters": parameters, "strict": !is_unheld}),
         is_unheld,
+        is_bounded,
     })
 }
 
@@ -326,6 +337,13 @@ mod tests {
         assert_eq!(made.function["strict"], true);
         let nested = json!({"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: \"a\" | \"(\" start \")\""}});
         let made = of(json!({"format": nested})).unwrap();
+        let input = &made.function["parameters"]["properties"]["input"];
+        assert!(made.is_bounded && !made.is_unheld && input["pattern"].is_string());
+        let about = made.function["description"].as_str().unwrap();
+        assert!(about.contains("nested in itself 6 times"), "{about}");
+        let endless =
+            json!({"type": "grammar", "syntax": "lark", "definition": "start: \"(\" start \")\""});
+        let made = of(json!({"format": endless})).unwrap();
         let input = &made.function["parameters"]["properties"]["input"];
         assert!(made.is_unheld && input.get("pattern").is_none());
     }

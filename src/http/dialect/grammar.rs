@@ -1,5 +1,6 @@
-//! Grammars of custom tools as regular expressions, which engines can hold one text in a JSON object to: Lark's form where no
-//! rule needs itself, and expressions that stand for themselves. What is more than that is told, and never approximated.
+//! Translates grammars of custom tools into regular expressions, by which engines can constrain one text in a JSON
+//! object: Lark's form, and plain expressions. A rule that uses itself is written out as often as fits, so that every text
+//! of the expression is one of the grammar; that others are left out is reported. What cannot be translated is refused.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,10 @@ const EXPRESSION_BYTES_MAX: usize = 16 << 10;
 const WRITTEN_BYTES_MAX: usize = 256 << 10;
 /// Rules that use rules that use rules.
 const DEPTH_MAX: usize = 128;
+/// How often a rule is written into itself at most.
+const NESTED_MAX: usize = 6;
+/// How many rules are written for one expression, each as often as it is used.
+const STEPS_MAX: usize = 20_000;
 
 /// Terminals that Lark's users import, as expressions.
 const COMMON: &[(&str, &str)] = &[
@@ -52,17 +57,42 @@ const COMMON: &[(&str, &str)] = &[
     ("WS_INLINE", r"[ \t]+"),
 ];
 
+/// What a grammar became.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Expression {
+    pub text: String,
+    /// If a rule uses itself: how often it may be nested in itself.
+    pub nested: Option<usize>,
+}
+
 /// The expression of a grammar in Lark's form.
-pub(super) fn expression(definition: &str) -> Result<String, GrammarError> {
+pub(super) fn expression(definition: &str) -> Result<Expression, GrammarError> {
     let grammar = lark::read(definition)?;
-    let mut writer = Writer {
-        rules: &grammar.rules,
-        imports: &grammar.imports,
-        written: BTreeMap::new(),
-        open: Vec::new(),
-        bytes: 0,
-    };
-    writer.rule("start")
+    for nested in (1..=NESTED_MAX).rev() {
+        let mut writer = Writer {
+            rules: &grammar.rules,
+            imports: &grammar.imports,
+            written: BTreeMap::new(),
+            open: Vec::new(),
+            nested,
+            returns: 0,
+            steps: 0,
+            bytes: 0,
+        };
+        let written = writer.rule("start");
+        let is_recursive = writer.returns > 0;
+        match written {
+            Ok(Some(text)) => {
+                let nested = is_recursive.then_some(nested);
+                return Ok(Expression { text, nested });
+            }
+            Err(GrammarError::NotRegular) if is_recursive => {}
+            // No text of it is complete at this depth, and so at none below.
+            Ok(None) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(GrammarError::NotRegular)
 }
 
 /// An expression as other engines read it, too: without groups that are not kept, and without its anchors.
@@ -122,19 +152,29 @@ struct Writer<'a> {
     written: BTreeMap<&'a str, String>,
     /// The rules that are being written.
     open: Vec<&'a str>,
+    /// How often a rule may be nested in itself.
+    nested: usize,
+    /// How often a rule was reached that is being written.
+    returns: usize,
+    steps: usize,
     bytes: usize,
 }
 
 impl<'a> Writer<'a> {
-    fn rule(&mut self, name: &str) -> Result<String, GrammarError> {
+    /// `None` if no text of the rule is complete within the allowed depth.
+    fn rule(&mut self, name: &str) -> Result<Option<String>, GrammarError> {
         if let Some(known) = self.written.get(name) {
-            return Ok(known.clone());
+            return Ok(Some(known.clone()));
+        }
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            return Err(GrammarError::NotRegular);
         }
         let Some((name, item)) = self.rules.get_key_value(name) else {
             let common = self.imports.get(name);
             let known = common.and_then(|name| COMMON.iter().find(|(known, _)| known == name));
             return match (known, common) {
-                (Some((_, expression)), _) => Ok((*expression).to_owned()),
+                (Some((_, expression)), _) => Ok(Some((*expression).to_owned())),
                 (None, Some(_)) => Err(GrammarError::NotRegular),
                 (None, None) => Err(GrammarError::Wrong(format!(
                     "it has no rule {}",
@@ -142,33 +182,48 @@ impl<'a> Writer<'a> {
                 ))),
             };
         };
-        if self.open.contains(&name.as_str()) || self.open.len() >= DEPTH_MAX {
+        if self.open.len() >= DEPTH_MAX {
             return Err(GrammarError::NotRegular);
         }
+        let within = self.open.iter().filter(|open| **open == name).count();
+        self.returns += usize::from(within > 0);
+        if within > self.nested {
+            return Ok(None);
+        }
+        let returns = self.returns;
         self.open.push(name);
         let text = self.item(item)?;
         self.open.pop();
+        let Some(text) = text else {
+            return Ok(None);
+        };
         self.bytes += text.len();
         if text.len() > EXPRESSION_BYTES_MAX || self.bytes > WRITTEN_BYTES_MAX {
             return Err(GrammarError::NotRegular);
         }
-        self.written.insert(name, text.clone());
-        Ok(text)
+        // The text of a recursive rule depends on its depth, so it is written anew at each place.
+        if self.returns == returns && within == 0 {
+            self.written.insert(name, text.clone());
+        }
+        Ok(Some(text))
     }
 
-    fn item(&mut self, item: &Item) -> Result<String, GrammarError> {
-        Ok(match item {
+    fn item(&mut self, item: &Item) -> Result<Option<String>, GrammarError> {
+        Ok(Some(match item {
             Item::Text { text, any_case } => literal(text, *any_case),
             Item::Letters(first, last) => format!("[{}-{}]", in_class(*first), in_class(*last)),
             Item::Expression(expression) => grouped(checked(expression)?),
-            Item::Rule(name) => {
-                let text = self.rule(name)?;
-                grouped(text)
-            }
+            Item::Rule(name) => match self.rule(name)? {
+                Some(text) => grouped(text),
+                None => return Ok(None),
+            },
             Item::Row(items) => {
                 let mut text = String::new();
                 for item in items {
-                    text += &self.item(item)?;
+                    let Some(next) = self.item(item)? else {
+                        return Ok(None);
+                    };
+                    text += &next;
                     self.fits(&text)?;
                 }
                 text
@@ -177,20 +232,25 @@ impl<'a> Writer<'a> {
                 let is_optional = items.iter().any(Item::is_empty);
                 let mut texts = Vec::new();
                 for item in items.iter().filter(|item| !item.is_empty()) {
-                    texts.push(self.item(item)?);
+                    texts.extend(self.item(item)?);
                 }
                 let text = match texts.as_slice() {
-                    [] => return Ok(String::new()),
-                    [one] if !is_optional => return Ok(one.clone()),
+                    [] if is_optional => return Ok(Some(String::new())),
+                    [] => return Ok(None),
+                    [one] if !is_optional => return Ok(Some(one.clone())),
                     all => format!("({})", all.join("|")),
                 };
                 self.fits(&text)?;
                 if is_optional { text + "?" } else { text }
             }
             Item::Repeated { item, least, most } => {
-                let text = self.item(item)?;
+                let text = match self.item(item)? {
+                    Some(text) => text,
+                    None if *least == 0 => String::new(),
+                    None => return Ok(None),
+                };
                 if text.is_empty() {
-                    return Ok(text);
+                    return Ok(Some(text));
                 }
                 let count = match (least, most) {
                     (0, Some(1)) => "?".to_owned(),
@@ -202,7 +262,7 @@ impl<'a> Writer<'a> {
                 };
                 format!("{}{count}", grouped(text))
             }
-        })
+        }))
     }
 
     fn fits(&self, text: &str) -> Result<(), GrammarError> {
@@ -352,8 +412,12 @@ path: /(.+)/
 
     #[test]
     fn the_grammar_of_patches_holds_patches_and_nothing_else() {
-        let expression = expression(PATCH).unwrap();
-        assert!(!expression.contains("(?"), "{expression}");
+        let Expression { text, nested } = expression(PATCH).unwrap();
+        let expression = text;
+        assert!(
+            !expression.contains("(?") && nested.is_none(),
+            "{expression}"
+        );
         let patch = "*** Begin Patch\n*** Update File: a.txt\n@@ fn\n-old\n+new\n*** End Patch\n";
         assert!(matches(&expression, patch));
         assert!(matches(
@@ -388,7 +452,7 @@ path: /(.+)/
             ("?start: a | \n!a.2: \"(\" \"\\n\" // a comment", "(\n", "("),
             ("start: a*\na: \"x\" -> name\n  | \"y\"", "xyx", "z"),
         ] {
-            let expression = expression(grammar).unwrap();
+            let expression = expression(grammar).unwrap().text;
             assert!(
                 matches(&expression, right),
                 "{grammar}: {expression} {right:?}"
@@ -403,7 +467,7 @@ path: /(.+)/
     #[test]
     fn what_an_expression_cannot_say_is_told_apart_from_what_is_wrong() {
         for grammar in [
-            "start: \"(\" start? \")\"",
+            "start: \"(\" start \")\"",
             "start: \"a\" \"b\"\n%ignore \" \"",
             "start: a{\"x\"}\na{p}: p",
             "start: /(?=a)b/",
@@ -433,6 +497,30 @@ path: /(.+)/
         }
         assert_eq!(checked("^(?:a|b)$"), Ok("(a|b)".to_owned()));
         assert_eq!(checked(r"a\b"), Err(GrammarError::NotRegular));
+    }
+
+    #[test]
+    fn a_rule_that_uses_itself_is_written_as_often_as_fits_and_never_says_more_than_the_grammar() {
+        let calls =
+            "start: value\nvalue: WORD | \"(\" (value (\",\" value)*)? \")\"\n%import common.WORD";
+        let held = expression(calls).unwrap();
+        let nested = held.nested.expect("it uses itself");
+        assert!(nested >= 2, "{nested}");
+        for right in ["a", "()", "(a,b)", "((a),b)"] {
+            assert!(matches(&held.text, right), "{right}");
+        }
+        for wrong in ["", "(", "(a", "a)", "(a,)", "((a)"] {
+            assert!(!matches(&held.text, wrong), "{wrong}");
+        }
+        let too_deep = format!("{}a{}", "(".repeat(nested + 1), ")".repeat(nested + 1));
+        assert!(!matches(&held.text, &too_deep));
+        let list = expression("start: item | start \";\" item\nitem: \"x\"").unwrap();
+        assert!(matches(&list.text, "x;x;x") && !matches(&list.text, "x;"));
+        let sum = expression("start: start \"+\" start | start \"*\" start | /[0-9]/").unwrap();
+        assert!(matches(&sum.text, "1+2") && !matches(&sum.text, "1+"));
+        // Two rules that use each other.
+        let pair = expression("start: a\na: \"a\" b?\nb: \"b\" a?").unwrap();
+        assert!(matches(&pair.text, "abab") && !matches(&pair.text, "aa"));
     }
 
     #[test]

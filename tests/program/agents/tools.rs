@@ -120,13 +120,13 @@ fn a_grammar_that_cannot_be_held_is_named_and_one_that_is_none_is_refused() {
         json!({"tools": [{"type": "custom", "name": "t",
             "format": {"type": "grammar", "syntax": "lark", "definition": definition}}]})
     };
-    let nested = tool("start: \"(\" start? \")\"");
-    let (status, answer, ignored) = ask(&pool, RESPONSES, &response(&nested));
-    assert_eq!(
-        (status, ignored.as_str()),
-        (200, "tools.format"),
-        "{answer}"
-    );
+    for (definition, named) in [
+        ("start: \"(\" start? \")\"", "tools.format.recursion"),
+        ("start: \"a\"\n%ignore \" \"", "tools.format"),
+    ] {
+        let (status, answer, ignored) = ask(&pool, RESPONSES, &response(&tool(definition)));
+        assert_eq!((status, ignored.as_str()), (200, named), "{answer}");
+    }
     let (status, answer, _) = ask(&pool, RESPONSES, &response(&tool("start: nothing")));
     assert_eq!(
         (status, &answer["error"]["param"]),
