@@ -19,12 +19,12 @@ const FEATURES: &str = "logprobs completions json_schema responses messages mess
 /// The time limit of a script on a slow machine.
 const LIMIT: Duration = Duration::from_secs(400);
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A file that `.ci/clients` installs.
-fn brought(path: &str) -> Option<PathBuf> {
+pub fn brought(path: &str) -> Option<PathBuf> {
     let path = root().join("target/clients").join(path);
     if path.exists() {
         return Some(path);
@@ -77,7 +77,7 @@ fn pool() -> Pool {
     Pool::with_devices(&files, config)
 }
 
-fn user_key(pool: &Pool) -> String {
+pub fn user_key(pool: &Pool) -> String {
     let body = json!({"name": "a client", "role": "user"}).to_string();
     let (status, text, _) = pool.request("POST", "/llm/admin/keys", &body, Some(&pool.admin_key()));
     assert_eq!(status, 200, "{text}");
@@ -86,7 +86,7 @@ fn user_key(pool: &Pool) -> String {
 }
 
 /// Runs a program to its end, without the tester's environment; returns its output.
-fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
+pub fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("output");
     let into = File::create(&output).unwrap();

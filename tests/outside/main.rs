@@ -1,8 +1,12 @@
 //! Tests with third-party programs. Without them the tests print that they were skipped, or fail where
 //! `MODEL_POOL_TESTS_REQUIRE` names the program.
 
+mod agents;
 mod buckets;
 mod clients;
 mod dashboard;
 mod llama_server;
+mod promtool;
 mod shared_limits;
+mod table;
+mod wires;

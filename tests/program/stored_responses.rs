@@ -1,6 +1,8 @@
 //! Responses that are stored for later turns, in the whole program: conversations that go on by an id, references to
 //! single items, whose they are, what survives a restart, and what bounds them.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
 
@@ -91,14 +93,12 @@ fn a_conversation_goes_on_by_the_id_of_its_last_response_also_after_a_restart() 
     assert_eq!(second["previous_response_id"], first["id"]);
     let (status, found) = get(&pool, id(&second));
     assert_eq!((status, &found), (200, &second), "it is the same");
-    // On disk: another process finds it.
-    wait_until_on_disk(&pool, 2);
-    pool.kill_and_restart();
-    let (status, found) = get(&pool, id(&second));
-    assert_eq!((status, &found), (200, &second));
-    pool.kill();
+    end(&mut pool);
+    assert_eq!(on_disk(&pool), "2 stored responses");
     std::fs::write(pool.models().join("writer.yaml"), model(&["--echo"]).1).unwrap();
     pool.restart();
+    let (status, found) = get(&pool, id(&second));
+    assert_eq!((status, &found), (200, &second));
     let third = created(&pool, &following(&second, &json!("Three")));
     let expected = json!([
         {"role": "user", "content": "One"},
@@ -123,15 +123,21 @@ fn with(mut body: Value, name: &str, value: Value) -> Value {
     body
 }
 
-/// Waits until so many responses are in the database.
-fn wait_until_on_disk(pool: &Pool, number: usize) {
+/// What a copy of the database has of responses.
+fn on_disk(pool: &Pool) -> String {
     let config = pool.folder().join("config.yaml").display().to_string();
-    wait_for("the responses to be on disk", || {
-        let copy = pool.folder().join("copy.db").display().to_string();
-        let words = ["backup", &copy, "--force", "--config", &config];
-        let ended = model_pool(pool.folder(), &words, &[]);
-        ended.stdout.contains(&format!("{number} stored response"))
-    });
+    let copy = pool.folder().join("copy.db").display().to_string();
+    let words = ["backup", &copy, "--force", "--config", &config];
+    let text = model_pool(pool.folder(), &words, &[]).done().stdout;
+    let told = text.lines().find(|line| line.starts_with("in it: "));
+    let last = told.and_then(|line| line.rsplit(", ").next());
+    last.unwrap_or_default().to_owned()
+}
+
+/// Ends the service, which first writes what is to be written.
+fn end(pool: &mut Pool) {
+    pool.terminate();
+    assert!(pool.wait(Duration::from_secs(60)), "it ends");
 }
 
 #[test]
@@ -177,18 +183,7 @@ fn items_are_referred_to_by_their_ids_where_the_request_did_not_say_store() {
         (1, &json!(false))
     );
     // Nobody asked for more: nothing is on disk.
-    let pool_folder = pool.folder().join("config.yaml").display().to_string();
-    let copy = pool.folder().join("copy.db").display().to_string();
-    let ended = model_pool(
-        pool.folder(),
-        &["backup", &copy, "--config", &pool_folder],
-        &[],
-    );
-    assert!(
-        ended.stdout.contains("0 stored responses"),
-        "{}",
-        ended.stdout
-    );
+    assert_eq!(on_disk(&pool), "0 stored responses");
     let (status, refused) = call(
         &pool,
         None,
@@ -317,7 +312,7 @@ fn a_stream_is_stored_at_its_end_and_one_that_breaks_off_is_not() {
 #[test]
 fn what_is_stored_is_bounded_for_each_key_and_conversations_have_an_end() {
     let env = [(SECTION, "{per_key: 8}")];
-    let pool = Pool::with_env(&[model(&["--tokens", "1"])], "", &env);
+    let mut pool = Pool::with_env(&[model(&["--tokens", "1"])], "", &env);
     let mut last = created(&pool, &ask("0"));
     let first = last.clone();
     for nth in 1..8 {
@@ -345,7 +340,9 @@ fn what_is_stored_is_bounded_for_each_key_and_conversations_have_an_end() {
     for _ in 0..9 {
         created(&pool, &ask("another"));
     }
-    wait_until_on_disk(&pool, 8);
+    end(&mut pool);
+    assert_eq!(on_disk(&pool), "8 stored responses");
+    pool.restart();
     assert_eq!(
         get(&pool, id(&first)).0,
         404,
@@ -358,8 +355,8 @@ fn what_is_stored_is_bounded_for_each_key_and_conversations_have_an_end() {
 fn a_switch_keeps_nothing_and_deletes_what_there_was() {
     let mut pool = pool(&[], "");
     let first = created(&pool, &ask("One"));
-    wait_until_on_disk(&pool, 1);
-    pool.kill();
+    end(&mut pool);
+    assert_eq!(on_disk(&pool), "1 stored response");
     pool.set_env(SECTION, "{store: false}");
     pool.restart();
     let (status, text, head) = pool.request("POST", RESPONSES, &ask("Two").to_string(), None);
@@ -379,5 +376,7 @@ fn a_switch_keeps_nothing_and_deletes_what_there_was() {
         status == 400 && message.contains("state.responses.store"),
         "{message}"
     );
-    wait_until_on_disk(&pool, 0);
+    wait_for("the response to be deleted", || {
+        on_disk(&pool) == "0 stored responses"
+    });
 }

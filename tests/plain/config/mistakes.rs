@@ -173,6 +173,14 @@ const FILES: [(&str, &[&str]); 40] = [
         ],
     ),
     (
+        "state:\n  responses:\n    per_key: 0\n",
+        &["line 3", "state.responses.per_key is 0; allowed: 1 to 100000"],
+    ),
+    (
+        "state:\n  responses:\n    size: 1MiB\n",
+        &["line 3", "less than state.responses.per_key_size (64MiB)"],
+    ),
+    (
         "limits:\n  models:\n    org/a.b:\n      tokens_per_day: 0\n",
         &[
             "line 4",

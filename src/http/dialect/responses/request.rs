@@ -461,13 +461,13 @@ mod tests {
         });
         let request = translated(body).unwrap();
         let named = [
-            "store",
             "truncation",
             "max_tool_calls",
             "client_metadata",
             "context_management",
             "include.web_search_call.action.sources",
             "tools.web_search",
+            "store",
         ];
         assert_eq!(request.ignored, named);
         assert_eq!(request.hints.reasoning.wish.effort, Some(Effort::High));

@@ -73,7 +73,13 @@ fn value<'a>(given: &'a Given, name: &str) -> Option<&'a str> {
 #[utoipa::path(get, path = "/v1/responses/{id}", tag = "chat", operation_id = "get_response",
     security(("user_key" = [])),
     params(("id" = String, Path, description = "The id of a response.", example = "resp_01"), ShowQuery),
-    responses((status = 200, description = "The response", body = ResponseObject), StoredErrors))]
+    responses((status = 200, description = "The response", body = ResponseObject, example = json!({
+        "id": "resp_0198f6", "object": "response", "created_at": 1764000000, "status": "completed", "store": true,
+        "model": "tiny-guide", "error": null, "incomplete_details": null, "previous_response_id": null,
+        "output": [{"type": "message", "id": "msg_0198f6", "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "text": "A priority is a number.", "annotations": [], "logprobs": []}]}],
+        "usage": {"input_tokens": 12, "output_tokens": 6, "total_tokens": 18}
+    })), StoredErrors))]
 pub(crate) async fn get(
     State(app): State<App>,
     user: User,

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::script::Script;
+use crate::script::{Script, Turn};
 
 /// A fixed time in the past, so that answers are always the same.
 const CREATED: u64 = 1_700_000_000;
@@ -57,9 +57,15 @@ impl Answer {
             .and_then(|wanted| usize::try_from(wanted).ok())
             .map_or(most, |wanted| wanted.min(most));
         let tool = tool_of(request).filter(|_| form == Form::Chat);
-        let call = script.call_pieces();
+        let call = script.call_pieces(None);
         let echo = script.echo.then(|| request.to_string());
-        let tool = tool.filter(|_| echo.is_none());
+        let (tool, call, echo) = match script.turn(request)? {
+            Some(Turn::Call(tool, arguments)) => {
+                (Some(tool), script.call_pieces(Some(&arguments)), None)
+            }
+            Some(Turn::Say(text)) => (None, call, Some(text)),
+            None => (tool.filter(|_| echo.is_none()), call, echo),
+        };
         let (tokens, most) = match (&tool, &echo) {
             (Some(_), _) => (call.len(), call.len()),
             (None, Some(_)) => (1, 1),

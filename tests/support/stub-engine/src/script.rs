@@ -1,5 +1,7 @@
-//! What the stub is told to say: a reasoning, the arguments of its calls, the request that it got, or an error. Each has a
-//! flag and is off by default.
+//! What the stub is told to say: a reasoning, the arguments of its calls, the request that it got, an error, or one turn
+//! after another. Each has a flag and is off by default.
+
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -15,6 +17,17 @@ pub struct Script {
     pub error_event: Option<Value>,
     /// `--refuse TEXT`: every completion gets 400 with this message.
     pub refuse: Option<String>,
+    /// `--turns FILE`: an object that is read at each request. `turns`: what it does where it has tools, each
+    /// `{"call": NAME, "arguments": …}` or `{"say": TEXT}`; the number of tools' results says which comes, and the last one
+    /// stays. `json`: what it says where a form is wanted. `plain`: what it says otherwise.
+    pub turns: Option<PathBuf>,
+}
+
+/// What the stub does in one turn of a conversation.
+pub enum Turn {
+    /// It calls this tool with these arguments.
+    Call(String, String),
+    Say(String),
 }
 
 impl Script {
@@ -34,6 +47,7 @@ impl Script {
                 self.error_event = Some(json!({ "error": error }));
             }
             "--refuse" => self.refuse = Some(value()?),
+            "--turns" => self.turns = Some(value()?.into()),
             _ => return Ok(false),
         }
         Ok(true)
@@ -45,9 +59,47 @@ impl Script {
         text.split_inclusive(' ').map(str::to_owned).collect()
     }
 
+    /// The turn that is due, if the turns are known. A tool is found by the end of its name.
+    pub fn turn(&self, request: &Value) -> Result<Option<Turn>, String> {
+        let Some(path) = &self.turns else {
+            return Ok(None);
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| format!("--turns: {error}"))?;
+        let known: Value =
+            serde_json::from_str(&text).map_err(|error| format!("--turns: {error}"))?;
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let messages = list(&request["messages"]);
+        let results = messages.iter().filter(|it| it["role"] == "tool").count();
+        let turns = list(&known["turns"]);
+        let turn = turns.get(results).or(turns.last());
+        let tools = list(&request["tools"]);
+        if let Some(turn) = turn.filter(|_| !tools.is_empty()) {
+            if let Some(text) = turn["say"].as_str() {
+                return Ok(Some(Turn::Say(text.to_owned())));
+            }
+            let wanted = turn["call"].as_str().unwrap_or_default();
+            let mut names = tools
+                .iter()
+                .filter_map(|it| it["function"]["name"].as_str());
+            let name = names.find(|name| name.ends_with(wanted));
+            let name = name.ok_or_else(|| format!("--turns: the request has no tool {wanted}"))?;
+            let arguments = turn["arguments"].to_string();
+            return Ok(Some(Turn::Call(name.to_owned(), arguments)));
+        }
+        let kind = request["response_format"]["type"]
+            .as_str()
+            .unwrap_or("text");
+        Ok(match (kind, &known["json"], known["plain"].as_str()) {
+            ("text", _, Some(text)) => Some(Turn::Say(text.to_owned())),
+            ("text", _, None) | (_, Value::Null, _) => None,
+            (_, json, _) => Some(Turn::Say(json.to_string())),
+        })
+    }
+
     /// The arguments of a call, in the pieces of a stream: the name comes with the first.
-    pub fn call_pieces(&self) -> Vec<String> {
-        let text = self.arguments.as_deref().unwrap_or("{\"city\": \"Ulm\"}");
+    pub fn call_pieces(&self, arguments: Option<&str>) -> Vec<String> {
+        let text = arguments.or(self.arguments.as_deref());
+        let text = text.unwrap_or("{\"city\": \"Ulm\"}");
         let middle = text.char_indices().nth(text.chars().count() / 2 + 1);
         let (begin, end) = text.split_at(middle.map_or(text.len(), |(place, _)| place));
         [String::new(), begin.to_owned(), end.to_owned()].to_vec()

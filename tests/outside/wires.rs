@@ -1,0 +1,83 @@
+//! Client libraries over every wire that they have, against the real program with a scripted engine: scripts in
+//! tests/clients try them and print rows of the table in docs/clients.md.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use support::whole::Pool;
+
+use super::clients::{brought, root, run, user_key};
+use super::table;
+
+/// What the scripts expect of the engine.
+fn turns() -> Value {
+    let fact = json!({"city": "Ulm", "degrees": 21});
+    json!({
+        "turns": [{"call": "", "arguments": fact}, {"say": "It is 21 degrees in Ulm."}],
+        "json": fact,
+        "plain": "Hello from the engine.",
+    })
+}
+
+/// A pool that needs keys, with the model `writer`, which is also called `gpt-5.5`. Its engine reasons and then does what
+/// the file says.
+pub fn pool(turns: &Path) -> Pool {
+    let words = [
+        "--reasoning",
+        "I look.",
+        "--turns",
+        turns.to_str().expect("a path"),
+    ];
+    let words: Vec<String> = words.iter().map(|word| format!(", {word:?}")).collect();
+    let text = format!(
+        "engine_config:\n  model_id: writer\n  type: CommandEngine\n  listen: port\n  command: [{:?}, --port, \"{{{{ port }}}}\"{}]\npool_config: {{memory_gib: 1, aliases: [gpt-5.5]}}\n",
+        support::stub::stub_engine().display().to_string(),
+        words.concat()
+    );
+    let files = [("writer.yaml".to_owned(), text)];
+    Pool::with_models(&files, "auth: {inference: key}\n")
+}
+
+fn script(program: &Path, name: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("turns.json");
+    std::fs::write(&file, turns().to_string()).unwrap();
+    let pool = pool(&file);
+    let script = root().join("tests/clients").join(name);
+    let modules = root().join("target/clients/node_modules");
+    let url = format!("http://{}", pool.address());
+    let text = run(
+        program,
+        &[script.to_str().unwrap()],
+        &[
+            ("MODEL_POOL_URL", &url),
+            ("MODEL_POOL_KEY", &user_key(&pool)),
+            ("MODEL_POOL_NODE_MODULES", modules.to_str().unwrap()),
+        ],
+    );
+    println!("{text}");
+    assert!(text.trim_end().ends_with(" passed, 0 failed"), "{text}");
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
+    table::check(&text);
+}
+
+#[test]
+fn openai_anthropic_langchain_and_pydantic_ai_work_over_every_wire() {
+    if let Some(program) = brought("venv/bin/python") {
+        script(&program, "wires_python.py");
+    }
+}
+
+#[test]
+fn instructor_and_llama_index_work() {
+    if let Some(program) = brought("structured/bin/python") {
+        script(&program, "wires_structured.py");
+    }
+}
+
+#[test]
+fn the_openai_package_of_npm_and_the_ai_sdk_work_over_every_wire() {
+    if brought("node_modules/@ai-sdk/openai").is_some() {
+        script(Path::new("node"), "wires_node.mjs");
+    }
+}
