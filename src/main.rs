@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use model_pool::cli::{Cli, Command, EngineArgs};
-use model_pool::serve::told_to_stop;
+use model_pool::serve::stop_signal;
 use model_pool::{admin_key, backup, check, import_command, local_server, pull, serve};
 use terminal::{Defaults, ServerArgs};
 
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         }
         Some(Command::Pull(args)) => return pull::run(&args),
         Some(Command::Simulate(args)) => simulate::run(&args),
-        Some(Command::Bench(args)) => bench::run(&args, told_to_stop()),
+        Some(Command::Bench(args)) => bench::run(&args, stop_signal()),
         Some(Command::Backup(args)) => backup::run(&args),
         Some(Command::AdminKey(command)) => admin_key::run(&command),
         Some(Command::Import(command)) => import_command::run(&command),
@@ -97,6 +97,6 @@ fn engine(args: EngineArgs) -> Result<(), String> {
         .build()
         .map_err(|error| format!("cannot start the engine's runtime: {error}"))?;
     runtime
-        .block_on(candle_engine::serve(options, told_to_stop()))
+        .block_on(candle_engine::serve(options, stop_signal()))
         .map_err(|error| error.to_string())
 }

@@ -96,7 +96,7 @@ async fn watched(
     display: &mut Display,
 ) -> Result<(), End> {
     let mut fetching = std::pin::pin!(sources.fetch(fetch, progress));
-    let mut stopped = std::pin::pin!(crate::serve::told_to_stop());
+    let mut stopped = std::pin::pin!(crate::serve::stop_signal());
     loop {
         tokio::select! {
             biased;

@@ -1,6 +1,6 @@
-//! Engines that an earlier controller left behind, as replicas of this one (D2): what is kept of a
-//! launch so that it can be found again, why an engine is not wanted any more, and how what was
-//! found is told to the pool. Which of them fit, the pool decides.
+//! Adopts engines that an earlier controller left behind, as replicas of this one (D2): what is stored of a launch so
+//! that its engine can be found again, why an engine is stopped instead, and the events that tell the pool what was
+//! found. The pool decides which of them fit.
 
 use std::sync::Arc;
 
@@ -119,11 +119,11 @@ impl Control {
         };
         let now = self.clock.now();
         let ready_at = record.ready_at_ms.map_or(now, Time);
-        let told = seats.iter().find(|it| it.replica == replica);
+        let reported = seats.iter().find(|it| it.replica == replica);
         let last_end = adopted
             .last_end_ms
             .map(Time)
-            .max(told.and_then(|it| it.last_end))
+            .max(reported.and_then(|it| it.last_end))
             .map(|at| at.min(now));
         tracing::info!(
             "adopted {} ({replica}), process {}, which went on without us (D2)",

@@ -1,4 +1,4 @@
-//! A change of the catalogue: what it needs, what it is for, what it gives, and why it may be refused.
+//! A change of the catalogue: its input, its purpose, its result, and why it may be refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) const BYTES_LABEL: &str = "registered_bytes";
 /// Figures of models, by name; or why there are none.
 pub(super) type Specs = Vec<(String, Result<Figures, EstimateError>)>;
 
-/// What is told of one model.
+/// What is reported of one model.
 #[derive(Debug)]
 pub(super) struct Figures {
     pub spec: ModelSpec,
@@ -162,6 +162,8 @@ pub(super) struct Known {
     pub kinds: BTreeMap<String, KindId>,
     /// What the largest device has, for engines that fill a share of one.
     pub largest_device: Option<Bytes>,
+    /// Marks of the files that models were figured from, by name.
+    pub files: BTreeMap<String, u64>,
 }
 
 impl Known {

@@ -1,5 +1,5 @@
-//! The loop's state, and one turn of it: an event goes to the pool, and what the pool answers is carried
-//! out. What an event means is decided in `pool`; what an action does stands in `execute`.
+//! The loop's state, and one turn of it: an event goes to the pool, and the actions that the pool answers with are
+//! carried out by `execute`.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
-//! What readings of the devices mean: events for the pool, and what readers see of a device that cannot be
-//! read.
+//! Turns readings of the devices into events for the pool, and into what readers see of a device that cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -24,8 +24,6 @@ pub(super) struct Engines {
     /// The last logs of each model, kept after their engines are gone.
     pub logs: BTreeMap<ModelId, VecDeque<(ReplicaId, Arc<ReplicaLog>)>>,
     pub stops: BTreeMap<ReplicaId, oneshot::Sender<Duration>>,
-    /// Engines that were ended because they did not wake.
-    pub wake_failures: BTreeMap<ReplicaId, String>,
 }
 
 impl Engines {
@@ -38,7 +36,6 @@ impl Engines {
             processes: BTreeMap::new(),
             logs: BTreeMap::new(),
             stops: BTreeMap::new(),
-            wake_failures: BTreeMap::new(),
         }
     }
 

@@ -1,5 +1,5 @@
-//! One arm per action, and no `if` that chooses. What the world answers comes back as an event: at
-//! once where a gate answers, later where a process or the store does.
+//! Carries out the pool's actions: one arm per action, and no `if` that chooses. Outcomes come back as events: at once
+//! from a gate, later from a process or the store.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Fetches of weights that the pool has ordered: one task each, told to end by dropping it. What has come
-//! makes the model's figures anew before the pool hears that it is here.
+//! Carries out the fetches of weights that the pool orders: one task each, which ends when its handle is dropped. After
+//! a fetch the model's figures are calculated anew, before the pool gets the event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::message::Message;
 
 use pool::{Event, FetchEnd, ModelId, Remedy};
 
-/// How often it is told how long a fetch still takes.
+/// How often a fetch reports how long it still takes.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Sends how the fetch ended, whatever becomes of its task.
@@ -52,7 +52,7 @@ impl Control {
         let (end, mut ended) = oneshot::channel::<()>();
         let (nth, progress) = self.fetches.begin(model, self.clock.now(), end);
         let sources = Arc::clone(&self.fetches.sources);
-        let mut told = FetchEndGuard {
+        let mut end_guard = FetchEndGuard {
             inbox: self.inbox.clone(),
             model,
             nth,
@@ -75,11 +75,11 @@ impl Control {
                         },
                     },
                     () = tokio::time::sleep(TELL_EVERY) => {
-                        let _ = told.inbox.send(Message::FetchGoesOn { model });
+                        let _ = end_guard.inbox.send(Message::FetchGoesOn { model });
                     }
                 }
             };
-            told.ends_with(outcome);
+            end_guard.ends_with(outcome);
         });
         None
     }

@@ -1,6 +1,6 @@
-//! The gate of one replica: who may enter without asking the loop, and how many are inside. One
-//! atomic word holds the mode, the seats taken and all that ever entered, so that "close if nobody
-//! used it since" is one exchange. The gate decides nothing about models; it only counts and shuts.
+//! The gate of one replica: which requests may enter without the loop, and how many are inside. One atomic word holds the
+//! mode, the seats taken and all that ever entered, so that "close if it was not used since" is one exchange. The pool
+//! decides when a gate opens and closes.
 //!
 //! ```text
 //!  63  62 │ 61        40 │ 39                    0
@@ -227,7 +227,7 @@ impl Gate {
         mode(word) != CLOSED && in_flight(word) < self.seats
     }
 
-    /// Everybody inside is told to end, and why. The first reason stays.
+    /// Ends every request inside, with this reason. The first reason stays.
     pub fn cut(&self, why: Cut) {
         let _ = self.why.set(why);
         self.cut.cancel();
@@ -240,7 +240,7 @@ impl Gate {
         }
         self.last_end.store(now.0, Ordering::Release);
         let before = self.word.fetch_sub(ONE_INSIDE, Ordering::AcqRel);
-        let told = match mode(before) {
+        let emptied = match mode(before) {
             CLOSED if in_flight(before) == 1 => Some(Message::Drained {
                 replica: self.replica,
             }),
@@ -251,8 +251,8 @@ impl Gate {
             _ => None,
         };
         let kept = keep.map(|keep| self.kept(keep, now));
-        // The loop is gone when the process ends; then nobody waits for this.
-        for message in told.into_iter().chain(kept) {
+        // The loop is gone only when the process ends.
+        for message in emptied.into_iter().chain(kept) {
             let _ = self.to_loop.inbox.send(message);
         }
     }
@@ -443,7 +443,7 @@ mod tests {
         lease.keep(Some(Keep { span, may_extend }));
         drop(lease);
         let Ok(Message::KeptAlive { replica, keep }) = messages.try_recv() else {
-            panic!("the loop was not told");
+            panic!("the loop got no message");
         };
         assert_eq!((replica, keep.span), (ReplicaId(1), span));
         assert_eq!(Some(keep.ended), gate.reading().last_end);

@@ -1,4 +1,4 @@
-//! What the HTTP layer and the schedule see of the controller: ask for a seat, give an order, read.
+//! The controller's interface for the HTTP layer and the schedule: take a seat, give an order, read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -225,7 +225,7 @@ impl Handle {
         answer.await.map_err(|_| ChangeError::Gone)?
     }
 
-    /// Ends the loop without a shutdown: the guardians have been told that another controller comes.
+    /// Ends the loop without a shutdown: the guardians know that another controller comes.
     /// Requests that still wait are refused.
     pub fn hand_over(&self) -> Result<(), Busy> {
         self.inbox.send(Message::HandOver).map_err(|_| Busy)
@@ -244,8 +244,8 @@ impl Handle {
         self.routes.load().gates().iter().map(seats).collect()
     }
 
-    /// What controllers before this one say of their own; what is not named has ended.
-    pub fn seats_elsewhere(&self, seats: &[SeatsTaken]) {
+    /// Takes what controllers before this one report of their requests; a request that is not named has ended.
+    pub fn seats_of_earlier_controllers(&self, seats: &[SeatsTaken]) {
         for gate in self.routes.load().gates() {
             gate.set_guests(guests_of(gate.replica, seats));
         }

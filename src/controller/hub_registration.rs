@@ -1,5 +1,5 @@
-//! Models of the hub that nobody has written a file for: looked up there when somebody names one, and
-//! registered if the configuration lets them. Whoever may do so is `catalog.on_unknown`'s business.
+//! Registers models of the hub that have no file, when a request or an administrator names one. `catalog.on_unknown`
+//! says who may cause that.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const NAME_BYTES_MAX: usize = 200;
 impl Handle {
     /// Registers the hub's model of this name with the engine that the reference or the configuration
     /// names, and gives its route. The hub must have it, in a form that its engine reads.
-    pub async fn newcomer(
+    pub async fn register_from_hub(
         &self,
         name: &str,
         by: NamedBy,
@@ -78,7 +78,7 @@ impl Handle {
         if by == NamedBy::User {
             self.hub_lookups.looks.take(now, LOOKS)?;
         }
-        let bytes = match self.hub_lookups.sources.look(fetch).await {
+        let bytes = match self.hub_lookups.sources.describe(fetch).await {
             Ok(bytes) => bytes,
             Err(fault) => {
                 let message = fault.to_string();

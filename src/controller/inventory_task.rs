@@ -1,5 +1,5 @@
-//! Reads the devices again and again, off the async threads, and tells the loop. It decides nothing;
-//! a device that cannot be read keeps its last figures, and readers are told since when.
+//! Reads the devices periodically, off the async threads, and sends the readings to the loop. How soon they are read
+//! again is `src/pool/plan/readings.rs`. A device that cannot be read keeps its last figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,14 +13,9 @@ use super::message::{Message, Readings};
 use super::snapshot::Snapshot;
 use config::Provider;
 use inventory::{self, DeviceEvent, DeviceFault, DeviceTrouble, Inventory};
-use pool::{self, Bytes, ReplicaId, Time};
+use pool::{ReplicaId, Time};
 
-/// GPUs are shared with others, who come and go; the host's budget is our own.
-const READ_GPUS_EVERY: Duration = Duration::from_secs(1);
-const READ_HOST_EVERY: Duration = Duration::from_secs(5);
-/// While memory that ended processes held has not come back: loads may wait for it (M4).
-const READ_SETTLING_EVERY: Duration = Duration::from_millis(100);
-/// A reading that takes longer is told as one that failed; its figures count when they come.
+/// A reading that takes longer is reported as failed; its figures count when they come.
 const READ_MAX: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
@@ -32,14 +27,10 @@ pub(super) async fn run(
 ) {
     let inventory = Arc::new(inventory);
     let trouble = inbox.clone();
-    // Told until this task ends with the pool.
     let _watch = inventory.events(move |event| {
         let _ = trouble.send(Message::DeviceTrouble(event));
     });
-    let every = match inventory.provider() {
-        Provider::Nvml => READ_GPUS_EVERY,
-        _ => READ_HOST_EVERY,
-    };
+    let shared = inventory.provider() == Provider::Nvml;
     loop {
         let leaders: BTreeMap<u32, ReplicaId> = snapshot
             .load()
@@ -95,20 +86,16 @@ pub(super) async fn run(
             }
             Err(error) => tracing::error!(%error, "reading the devices panicked"),
         }
-        let settling = |it: &pool::DeviceView| it.settling > Bytes::ZERO;
-        let pause = match snapshot.load().pool.devices.iter().any(settling) {
-            true => READ_SETTLING_EVERY,
-            false => every,
-        };
+        let pause = snapshot.load().pool.next_reading_in(shared);
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(Duration::from_millis(pause.0)) => {}
             // A process has ended: what it held is looked for at once.
             () = look.notified() => {}
         }
     }
 }
 
-/// What is told of a reading that does not come in time.
+/// The report of a reading that does not come in time.
 fn late(began: Time) -> Readings {
     Readings {
         began,

@@ -1,5 +1,5 @@
-//! Engines of replicas: how a launch is put together from the catalogue's recipe and the placement,
-//! and what an engine's reports mean for gates and readers.
+//! Launches the engines of replicas: makes a launch of the catalogue's recipe and the placement, and turns an engine's
+//! reports into events, gates and snapshots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,7 +166,7 @@ impl Control {
             said.map_or(general.duration(), |span| Duration::from_millis(span.0))
         };
         let stall_after = own(entry.stall_after, pool.stall_after);
-        let asked_as = entry.recipe.served_model_name().unwrap_or(&entry.name);
+        let model_name = entry.recipe.served_model_name().unwrap_or(&entry.name);
         let limits = LivenessLimits {
             heartbeat: pool.heartbeat.duration(),
             heartbeat_timeout: pool.heartbeat_timeout.duration(),
@@ -182,7 +182,7 @@ impl Control {
                 true => remote_device::gentle(limits),
                 false => limits,
             },
-            asked_as: asked_as.to_owned(),
+            model_name: model_name.to_owned(),
             metrics: match &entry.recipe {
                 Recipe::Server(server) => server.engine.metrics,
                 Recipe::Candle(_) => Some(catalog::CANDLE_METRICS),
@@ -294,9 +294,7 @@ impl Control {
                     gate.cut(Cut::Crashed(message.clone()));
                 }
                 self.withdraw(replica, model);
-                let not_awake = self.did_not_wake(replica);
                 let exit = match exit.lack {
-                    _ if not_awake.is_some() => not_awake.unwrap_or(Exit::Asked),
                     _ if exit.asked && was_ready => Exit::Asked,
                     // A larger reservation on a GPU makes no room in the host.
                     Some(lack)

@@ -1,10 +1,6 @@
-//! What replicas really take (M1): the figures that the readings and the engines' own processes
-//! give, kept in the store, and told to the pool for the models and devices that are there.
-//!
-//! A figure is a decayed maximum. A higher peak counts at once. A replica that served for a while and
-//! stayed below takes an eighth of the difference off when it ends: after five such lives half of a
-//! freak peak is forgotten, and after twenty nearly all of it, while a peak that comes back once in
-//! a while is kept.
+//! Measures what replicas take (M1): keeps the peaks that readings and the engines' processes report in the store, and
+//! gives the pool the figures for the models and devices that are there. Which figure counts, and how it fades, is
+//! `src/pool/plan/measurement.rs`.
 
 use std::sync::Arc;
 
@@ -15,18 +11,11 @@ use super::keeper::Job;
 use super::message::Message;
 use catalog::Recipe;
 use config::Provider;
-use pool::{Bytes, Event, ModelId, Record, RecordKind, ReplicaId, Span};
+use pool::{
+    Bytes, Event, MeasuredPeak, ModelId, Record, RecordKind, ReplicaId, Span, peak_after_life,
+    peak_after_reading,
+};
 use store::{Circumstances, Measurement};
-
-/// A life shorter than this has not shown what the engine takes.
-const TELLING_LIFE: Span = Span::from_secs(60);
-/// What one life below the known peak takes off, of the difference.
-const DECAY: u64 = 8;
-
-/// The next kept peak when a life has ended with this one.
-fn decayed(known: Bytes, peak: Bytes) -> Bytes {
-    known.saturating_sub(Bytes(known.saturating_sub(peak).0 / DECAY))
-}
 
 impl Control {
     pub(super) fn known(&self) -> Known {
@@ -55,19 +44,20 @@ impl Control {
             .filter(|(of, _)| of.model == entry.name && of.arguments == arguments);
         let event = |(of, it): (&Circumstances, &Measurement)| {
             let kind = *self.devices.kinds.get(&of.kind)?;
-            let peak = it.peak_bytes_per_device;
             // A cache that grows while it is used may not have been seen at its largest.
             let grows = self.devices.provider != Provider::Nvml
                 || matches!(entry.recipe, Recipe::Candle(_));
-            let planned = of.devices == entry.devices_per_replica;
-            if grows && !planned {
-                return None;
-            }
+            let measured = MeasuredPeak {
+                bytes_per_device: it.peak_bytes_per_device,
+                may_grow: grows,
+                as_configured: of.devices == entry.devices_per_replica,
+                estimate: least,
+            };
             Some(Event::ModelMeasured {
                 model,
                 devices: of.devices,
                 kind,
-                bytes_per_device: if grows { peak.max(least) } else { peak },
+                bytes_per_device: measured.planned_with()?,
             })
         };
         known.filter_map(event).collect()
@@ -159,27 +149,27 @@ impl Control {
             return;
         };
         let known = self.usage.measurements.get(&of).copied();
-        let peak = peak.max(known.map_or(Bytes::ZERO, |it| it.peak_bytes_per_device));
+        let peak = peak_after_reading(known.map(|it| it.peak_bytes_per_device), peak);
         let took = self.engines.processes.get(&replica).and_then(|it| it.took);
         let reload = took.or(known.map(|it| it.reload)).unwrap_or_default();
         self.keep_measurement(of, model, peak, reload);
     }
 
-    /// The life of the replica is over: a known peak that it did not come near fades.
+    /// The life of the replica is over: a kept peak that it did not come near fades.
     pub(super) fn measured_to_the_end(&mut self, replica: ReplicaId, model: ModelId) {
         let now = self.clock.now();
-        let views = self.pool.view(now).models;
-        let lived = views
-            .iter()
-            .flat_map(|it| &it.replicas)
+        let models = self.pool.view(now).models;
+        let mut replicas = models.iter().flat_map(|it| &it.replicas);
+        let ready_at = replicas
             .find(|it| it.replica == replica)
-            .and_then(|it| it.ready_at)
-            .is_some_and(|at| now.since(at) >= TELLING_LIFE);
-        let Some((peak, of)) = self.circumstances(replica, model).filter(|_| lived) else {
+            .and_then(|it| it.ready_at);
+        let ready_for = ready_at.map(|at| now.since(at));
+        let Some((peak, of)) = self.circumstances(replica, model) else {
             return;
         };
-        if let Some(known) = self.usage.measurements.get(&of).copied() {
-            let faded = decayed(known.peak_bytes_per_device, peak);
+        if let Some(known) = self.usage.measurements.get(&of).copied()
+            && let Some(faded) = peak_after_life(known.peak_bytes_per_device, peak, ready_for)
+        {
             self.keep_measurement(of, model, faded, known.reload);
         }
     }
@@ -212,20 +202,5 @@ impl Control {
         if !events.is_empty() {
             self.turn_all(events);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_freak_peak_fades_with_the_lives_that_stay_below_it() {
-        let (freak, usual) = (Bytes(80 << 30), Bytes(40 << 30));
-        let after = |lives: usize| (0..lives).fold(freak, |known, _| decayed(known, usual));
-        assert!(after(1) < freak && after(1) > Bytes(74 << 30));
-        assert!(after(6) < Bytes(60 << 30));
-        assert!(after(20) < Bytes(43 << 30) && after(20) >= usual);
-        assert_eq!(decayed(usual, freak), usual, "a higher peak is not decayed");
     }
 }

@@ -1,4 +1,4 @@
-//! What the loop hears: requests and orders of its handle, reports of its tasks, and what comes with them.
+//! The messages to the loop: requests and orders of its handle, and reports of its tasks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,9 +35,9 @@ pub(super) enum Message {
         replica: ReplicaId,
         keep: KeepAlive,
     },
-    /// Whoever watches the loop wants a sign of it.
+    /// A request of `watch_task` for a sign of life.
     Sign {
-        asked: Time,
+        requested: Time,
     },
     Order {
         order: OrderId,
@@ -96,7 +96,7 @@ pub(super) enum Message {
         model: ModelId,
         end: ReadEnd,
     },
-    /// An engine was told to sleep or to wake, and this came of it.
+    /// The outcome of putting an engine to sleep or waking it.
     Parked(Parked),
     /// Figures of a model were computed off the loop.
     Figured(Box<Figured>),
@@ -118,20 +118,21 @@ pub(super) struct Readings {
     pub lost: Vec<DeviceEvent>,
     /// Whose process is which.
     pub owners: BTreeMap<u32, ReplicaId>,
-    /// What the machine itself has, for those who sleep there.
+    /// The memory of the machine itself, for engines that sleep.
     pub machine: Option<MachineMemory>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ParkRequest {
+/// What an engine is to do.
     Sleep,
     Wake,
 }
 
-/// What came of it.
+/// The outcome of a request to sleep or to wake.
 #[derive(Debug)]
 pub(super) struct Parked {
     pub replica: ReplicaId,
-    pub asked: Asked,
+    pub request: ParkRequest,
     pub outcome: Result<(), String>,
 }

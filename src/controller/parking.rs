@@ -1,15 +1,14 @@
-//! Engines that sleep and wake: the requests are made off the loop, and what comes of them goes to the
-//! pool as an event. Which engine sleeps, and when, the pool has decided.
+//! Puts engines to sleep and wakes them, off the loop, and gives the pool the outcome as an event. The pool decides
+//! which engine sleeps and wakes, and ends one that does not wake.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::control::Control;
-use super::gate::Cut;
-use super::message::{Asked, Message, Parked};
+use super::message::{Message, ParkRequest, Parked};
 use catalog::{CommandRecipe, Recipe, SleepCommands};
 use engine::{SleepBy, Stage};
-use pool::{Event, Exit, Remedy, ReplicaId, Span};
+use pool::{Event, ReplicaId, Span};
 
 /// The pool's own deadline for falling asleep is shorter; this one only ends a request that hangs.
 const SLEEP_PATIENCE: Duration = Duration::from_secs(600);
@@ -29,10 +28,10 @@ impl Control {
             // First: who comes after us must not take a sleeper for one that serves.
             guardians.note_sleep(replica, true).await;
             let outcome = engine::fall_asleep(&endpoint, &by, SLEEP_PATIENCE).await;
-            let asked = Asked::Sleep;
+            let request = ParkRequest::Sleep;
             let _ = inbox.send(Message::Parked(Parked {
                 replica,
-                asked,
+                request,
                 outcome,
             }));
         });
@@ -41,12 +40,8 @@ impl Control {
 
     pub(super) fn wake_engine(&mut self, replica: ReplicaId, deadline: Span) -> Option<Event> {
         let Some((endpoint, by, health)) = self.sleeper(replica) else {
-            self.parked(Parked {
-                replica,
-                asked: Asked::Wake,
-                outcome: Err("it is not there".to_owned()),
-            });
-            return None;
+            let message = "its engine is gone, or has no sleep mode any more".to_owned();
+            return Some(Event::WakeFailed { replica, message });
         };
         let stage = self.stage(Stage::Loading, None, Some("waking".to_owned()));
         if let Some(facts) = self.engines.processes.get_mut(&replica) {
@@ -59,10 +54,10 @@ impl Control {
             if outcome.is_ok() {
                 guardians.note_sleep(replica, false).await;
             }
-            let asked = Asked::Wake;
+            let request = ParkRequest::Wake;
             let _ = inbox.send(Message::Parked(Parked {
                 replica,
-                asked,
+                request,
                 outcome,
             }));
         });
@@ -94,40 +89,28 @@ impl Control {
     pub(super) fn parked(&mut self, parked: Parked) {
         let Parked {
             replica,
-            asked,
+            request,
             outcome,
         } = parked;
-        match (asked, outcome) {
-            (Asked::Sleep, Ok(())) => {
+        match (request, outcome) {
+            (ParkRequest::Sleep, Ok(())) => {
                 self.turn(Event::ReplicaAsleep { replica });
             }
-            (Asked::Sleep, Err(message)) => self.turn(Event::SleepFailed { replica, message }),
-            (Asked::Wake, Ok(())) => {
+            (ParkRequest::Sleep, Err(message)) => {
+                self.turn(Event::SleepFailed { replica, message })
+            }
+            (ParkRequest::Wake, Ok(())) => {
                 if let Some(facts) = self.engines.processes.get_mut(&replica) {
                     facts.stage = None;
                     facts.pulse.rest(false);
                 }
                 self.turn(Event::ReplicaReady { replica });
             }
-            // Half awake it is of no use: it is ended, and whoever waits has the model loaded.
-            (Asked::Wake, Err(message)) => {
-                tracing::warn!(%replica, message, "an engine did not wake and is ended");
-                if let Some(stop) = self.engines.stops.remove(&replica) {
-                    let _ = stop.send(Duration::ZERO);
-                }
-                if let Some(gate) = self.engines.gates.get(&replica) {
-                    gate.cut(Cut::Crashed(message.clone()));
-                }
-                self.engines.wake_failures.insert(replica, message);
+            (ParkRequest::Wake, Err(message)) => {
+                tracing::warn!(%replica, message, "an engine did not wake");
+                self.turn(Event::WakeFailed { replica, message });
             }
         }
         self.devices.look.notify_one();
-    }
-
-    /// Why the engine was ended, if it was because it did not wake.
-    pub(super) fn did_not_wake(&mut self, replica: ReplicaId) -> Option<Exit> {
-        let message = self.engines.wake_failures.remove(&replica)?;
-        let remedy = Remedy::Time;
-        Some(Exit::Failed { message, remedy })
     }
 }

@@ -1,4 +1,4 @@
-//! What the controller is given to begin with. Plain data; who makes it, `serve` knows.
+//! The parts that `serve` starts the controller with. Plain data.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What readers are given: the routing table, the snapshot, and whether loads come to an end.
+//! Publishes what readers get: the routing table, the snapshot, and whether loads come to an end.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

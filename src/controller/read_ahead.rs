@@ -1,37 +1,27 @@
-//! Reads weights ahead for whom the pool says is likely to be wanted, one model at a time, and stops as
-//! soon as anything is loaded. It keeps what was read when, so that nothing is read over and over.
+//! Reads the weights of the model that the pool chooses into the page cache, one model at a time, and stops as soon
+//! as anything is loaded. The choice is `src/pool/plan/prefetch.rs`.
 
 use super::control::Control;
 use super::message::Message;
 use config::ParkingSection;
 use engine::{ReadAhead, ReadEnd};
-use pool::{Bytes, ModelId, Span, Time};
-
-/// How far ahead it is looked.
-const WITHIN: Span = Span::from_secs(600);
-/// The same weights are not read again sooner: if they did not stay, there is no room for them.
-const AGAIN_AFTER: Span = Span::from_secs(600);
+use pool::{Bytes, ModelId, read_ahead_room};
 
 impl Control {
-    /// Looks for something to read, if nothing is being read.
+    /// Starts to read what the pool chooses, if nothing is being read.
     pub(super) fn read_ahead(&mut self) {
-        let now = self.clock.now();
         if !self.config.parking.read_ahead || self.reader.now.is_some() {
             return;
         }
-        let fresh = |read: &Time| now.since(*read) < AGAIN_AFTER;
-        self.reader.read.retain(|_, read| fresh(read));
-        let likely = self.pool.likely(now, WITHIN);
-        let next = likely.into_iter().find_map(|it| {
-            let is_new = !self.reader.read.contains_key(&it.model);
-            let path = self.models.facts.get(&it.model).filter(|_| is_new)?;
-            Some((it, path.entry.weights_path()?))
-        });
-        let Some((likely, path)) = next else {
+        let facts = &self.models.facts;
+        let path_of = |model: ModelId| facts.get(&model)?.entry.weights_path();
+        let now = self.clock.now();
+        let has_weights = |model| path_of(model).is_some();
+        let next = self.reader.history.choose(&self.pool, now, has_weights);
+        let Some((likely, path)) = next.and_then(|it| Some((it, path_of(it.model)?))) else {
             return;
         };
         let model = likely.model;
-        self.reader.read.insert(model, now);
         let (inbox, parking) = (self.inbox.clone(), self.config.parking.clone());
         let ended = move |end| {
             let _ = inbox.send(Message::ReadAheadEnded { model, end });
@@ -50,7 +40,7 @@ impl Control {
         }
     }
 
-    /// The disk is for loads.
+    /// A load needs the disk.
     pub(super) fn stop_reading_ahead(&mut self) {
         self.reader.now = None;
     }
@@ -73,10 +63,8 @@ impl Control {
     }
 }
 
-/// Half of what is available beyond the reserve: reading drives other files out of the page cache.
 fn room(parking: &ParkingSection) -> Bytes {
     inventory::machine_memory().map_or(Bytes::ZERO, |machine| {
-        let reserve = parking.reserve.of(machine.total);
-        Bytes(machine.available.saturating_sub(reserve).0 / 2)
+        read_ahead_room(machine.available, parking.reserve.of(machine.total))
     })
 }

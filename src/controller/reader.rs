@@ -1,13 +1,10 @@
-//! Which weights are being read ahead, and which were read lately.
-
-use std::collections::BTreeMap;
+//! Which weights are being read ahead, and which were read recently.
 
 use engine::ReadAhead;
-use pool::{ModelId, Time};
+use pool::{ModelId, ReadAheadHistory};
 
-/// What is being read, and what was.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     pub now: Option<(ModelId, ReadAhead)>,
-    pub read: BTreeMap<ModelId, Time>,
+    pub history: ReadAheadHistory,
 }

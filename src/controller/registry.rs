@@ -1,5 +1,5 @@
-//! From names to models: the catalogue as it is now, and the numbers that the core knows models by. It
-//! reads no files itself; that happens off the loop.
+//! The catalogue as it is now, and the numbers that the core knows models by. Files are read off the loop, by
+//! `catalog_change`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -178,7 +178,7 @@ impl Control {
     }
 }
 
-/// One change of the catalogue, computed and kept; whoever asked is told here if it fails.
+/// One change of the catalogue, computed and kept; its caller gets the error.
 async fn prepare(
     message: Message,
     catalog: Catalog,

@@ -1,6 +1,6 @@
-//! The place of models that somebody else runs: a device of no bytes on a node of its own, which only
-//! they may use and which needs nothing of them. So the pool queues, seats, cools down and unloads
-//! them by its ordinary rules, and never evicts anybody for them. Readers do not see the device.
+//! The device of remote models: it has no bytes, is on a node of its own, and only remote models may use it. So the
+//! pool queues, seats, cools down and unloads them by its ordinary rules, and evicts nothing for them. Readers do not
+//! see the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

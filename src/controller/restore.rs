@@ -1,5 +1,4 @@
-//! What outlives a restart: given to the pool before its first decision, and kept again while it
-//! runs. The store keeps it; what it means, the pool knows.
+//! Gives the pool what outlives a restart before its first decision, and stores it again while the pool runs.
 
 use super::control::Control;
 use super::keeper::Job;
@@ -91,6 +90,9 @@ impl Control {
                 .insert(model.model, model.seated)
                 .unwrap_or(0);
             let requests = model.seated.saturating_sub(told);
+            let waits = (model.waits, model.waits_took.0);
+            let before = self.usage.waited.insert(model.model, waits);
+            let before = before.unwrap_or_default();
             let busy_ms = self.usage.busy_ms.remove(&model.model).unwrap_or(0);
             if requests > 0 || busy_ms > 0 {
                 minutes.push(UsageMinute {
@@ -98,6 +100,8 @@ impl Control {
                     model: model.name.clone(),
                     requests,
                     busy_ms,
+                    waited: waits.0.saturating_sub(before.0),
+                    waited_ms: waits.1.saturating_sub(before.1),
                 });
             }
         }

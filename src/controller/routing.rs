@@ -1,5 +1,5 @@
-//! The routing table of the hot path: from a model's name to the gates of its replicas, and which of them
-//! a request enters. Swapped whole; reading it never waits for the loop.
+//! The routing table of the hot path: from a model's name to the gates of its replicas, and which of them a request
+//! enters. It is replaced as a whole; reading it never waits for the loop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

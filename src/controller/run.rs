@@ -156,7 +156,10 @@ impl Control {
             Message::Drained { replica } => self.turn(Event::Drained { replica }),
             Message::SeatFreed => self.turn(Event::Woke),
             Message::KeptAlive { replica, keep } => self.turn(Event::KeptAlive { replica, keep }),
-            Message::Sign { asked } => self.publishing.answered.store(asked.0, Ordering::Relaxed),
+            Message::Sign { requested } => self
+                .publishing
+                .answered
+                .store(requested.0, Ordering::Relaxed),
             Message::Order {
                 order,
                 command,

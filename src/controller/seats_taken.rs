@@ -1,4 +1,4 @@
-//! Requests inside engines over a hand-over: what one controller tells the next, and the guardian.
+//! The requests inside engines over a hand-over, as one controller reports them to the next and to the guardian.
 
 use engine::Use;
 use pool::{GateReading, ReplicaId, Time};

@@ -1,5 +1,5 @@
-//! What readers see: one consistent picture, swapped whole. Reading it never touches the loop, and
-//! never loads, wakes or keeps a model (L2).
+//! What readers see: one consistent snapshot, replaced as a whole. Reading it never touches the loop, and never loads,
+//! wakes or keeps a model (L2).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Signs of life of the loop: a heartbeat for whoever restarts a program that hangs, and what is
-//! left behind when the loop panics. It decides nothing.
+//! Signs of life of the loop: a heartbeat for a supervisor that restarts a program that hangs, and the cleanup when the
+//! loop panics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use engine::Guardians;
 use pool::{Span, Time};
 
-/// Told for as long as the loop turns, and by the loop itself: one that hangs is silent.
+/// The loop itself beats it, so that a loop that hangs is silent.
 pub struct Heartbeat {
     every: Span,
-    told: Time,
+    last: Time,
     tell: Box<dyn Fn() + Send>,
 }
 
@@ -18,18 +18,18 @@ impl Heartbeat {
     pub fn new(every: Span, tell: impl Fn() + Send + 'static) -> Heartbeat {
         Heartbeat {
             every,
-            told: Time(0),
+            last: Time(0),
             tell: Box::new(tell),
         }
     }
 
     pub(super) fn next(&self) -> Time {
-        self.told + self.every
+        self.last + self.every
     }
 
     pub(super) fn beat(&mut self, now: Time) {
         if now >= self.next() {
-            self.told = now;
+            self.last = now;
             (self.tell)();
         }
     }

@@ -1,6 +1,5 @@
-//! Whether loads come to an end: what is due and not done, although the process answers and its
-//! health is green. Pure judgement on a picture that somebody else takes; it owns the limits and
-//! the words, and changes nothing.
+//! Judges whether loads come to an end: what is due and not done, although the process answers and its health route is
+//! green. Pure; `watch_task` takes the snapshot that is judged.
 
 use std::collections::BTreeMap;
 

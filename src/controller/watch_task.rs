@@ -1,5 +1,5 @@
-//! Takes the picture that the load path is judged by, every second, beside the loop and not in it:
-//! a loop that is stuck cannot say so. It owns the question to the loop and the last judgement.
+//! Takes the snapshot that the load path is judged by, every second and beside the loop: a loop that is stuck cannot
+//! report that. It asks the loop for a sign of life and keeps the last judgement.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Sights {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub routes: Arc<ArcSwap<Routes>>,
     pub inbox: mpsc::UnboundedSender<Message>,
-    /// The last question that the loop answered, by when it was asked.
+    /// The last question that the loop answered, by when it was requested.
     pub answered: Arc<AtomicU64>,
     pub clock: Clock,
     pub load_path: Arc<ArcSwap<LoadPath>>,
@@ -35,30 +35,30 @@ pub(super) async fn run(sights: Sights) {
     let mut watchdog = Watchdog::default();
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut asked = Time(0);
-    let mut told = BTreeSet::new();
+    let mut requested = Time(0);
+    let mut reported = BTreeSet::new();
     loop {
         looks.tick().await;
         let now = sights.clock.now();
         let mut unanswered = None;
-        if sights.answered.load(Ordering::Relaxed) >= asked.0 {
-            asked = now;
+        if sights.answered.load(Ordering::Relaxed) >= requested.0 {
+            requested = now;
             // The loop is gone when the process ends.
-            let _ = sights.inbox.send(Message::Sign { asked });
+            let _ = sights.inbox.send(Message::Sign { requested });
         } else {
-            unanswered = Some(now.since(asked));
+            unanswered = Some(now.since(requested));
         }
         let path = watchdog.judge(&picture(&sights, now, unanswered));
         // Each is logged when it is found, and not every second again.
         let mut found = BTreeSet::new();
         for it in &path.findings {
             let key = it.what.split(" for ").next().unwrap_or_default().to_owned();
-            if !told.contains(&key) {
+            if !reported.contains(&key) {
                 tracing::warn!(stuck = it.stuck, "{}", it.what);
             }
             found.insert(key);
         }
-        told = found;
+        reported = found;
         if **sights.load_path.load() != path {
             sights.load_path.store(Arc::new(path));
         }

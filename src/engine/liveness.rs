@@ -26,7 +26,7 @@ pub struct Watch {
     pub pulse: Arc<ActivityMeter>,
     pub limits: LivenessLimits,
     /// The model's name in the engine, for the tiny request.
-    pub asked_as: String,
+    pub model_name: String,
     /// Where the engine's own metrics are.
     pub metrics: Option<Metrics>,
 }
@@ -304,7 +304,7 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
                 if probe.is_none() && judge.wants_probe() {
                     judge.idle = Duration::ZERO;
                     probe_began = now;
-                    probe = Some(one_token(endpoint, &watch.asked_as, limits.stall_after));
+                    probe = Some(one_token(endpoint, &watch.model_name, limits.stall_after));
                 }
                 judge.passed(passed, watch.pulse.look())
             }

@@ -31,7 +31,7 @@ const WORDS: [&str; 8] = [
 ];
 
 /// Finds an out-of-memory message in an engine's output.
-pub(super) fn said(words: &str) -> Option<OutOfMemory> {
+pub(super) fn find(words: &str) -> Option<OutOfMemory> {
     let words = words.to_lowercase();
     // `failed to allocate CUDA0 buffer of size …`, `unable to allocate ROCm1 buffer`.
     let buffer = |line: &str| {
@@ -110,7 +110,7 @@ mod tests {
             "llama_kv_cache_init: failed to allocate CUDA0 buffer of size 4294967296",
             "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")",
         ] {
-            assert!(said(words).is_some(), "{words}");
+            assert!(find(words).is_some(), "{words}");
         }
     }
 
@@ -123,16 +123,16 @@ mod tests {
             "the buffer is full",
             "see the chapter on running out of memory",
         ] {
-            assert_eq!(said(words), None, "{words}");
+            assert_eq!(find(words), None, "{words}");
         }
     }
 
     #[test]
     fn what_is_needed_is_what_was_held_and_what_was_wanted() {
         let words = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.11 GiB of which 512.00 MiB is free. Including non-PyTorch memory, this process has 70.00 GiB memory in use.";
-        let needed = said(words).and_then(|lack| lack.needed);
+        let needed = find(words).and_then(|lack| lack.needed);
         assert_eq!(needed, Some(Bytes(71 * Bytes::GIB + Bytes::GIB / 2)));
-        let silent = said("CUDA out of memory. Tried to allocate 2.00 GiB.");
+        let silent = find("CUDA out of memory. Tried to allocate 2.00 GiB.");
         assert_eq!(
             silent,
             Some(OutOfMemory {

@@ -18,7 +18,7 @@ use super::journal::Kept;
 use super::liveness::until_dead;
 use super::log::{LogLine, LogStream, ReplicaLog};
 use super::memory::{Mapped, Meter};
-use super::oom::{OutOfMemory, kernel_kills, said};
+use super::oom::{self, OutOfMemory, kernel_kills};
 use super::reserved::Reserved;
 use super::{
     EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, clean_up,
@@ -239,8 +239,8 @@ impl Engine {
             (_, true, _) => Failure::Crashed,
             (true, false, false) => Failure::TimedOut,
             (true, false, true) => Failure::NeverReady,
-            (false, false, _) => match failure::said(&last_words) {
-                Failure::Crashed => failure::said(&log.tail_text(LAST_LINES)),
+            (false, false, _) => match failure::classify(&last_words) {
+                Failure::Crashed => failure::classify(&log.tail_text(LAST_LINES)),
                 known => known,
             },
         };
@@ -287,7 +287,7 @@ impl Engine {
             );
         }
         clean_up::run(&cleanup, log).await;
-        let mut lack = said(&last_words).or_else(|| said(&log.tail_text(LAST_LINES)));
+        let mut lack = oom::find(&last_words).or_else(|| oom::find(&log.tail_text(LAST_LINES)));
         if failure == Failure::OutOfMemory {
             lack = lack.or(Some(OutOfMemory {
                 needed: None,

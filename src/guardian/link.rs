@@ -63,7 +63,7 @@ impl Link {
             }
             self.ended |= self.incoming.len() > MESSAGE_BYTES_MAX;
         }
-        whole_messages(&mut self.incoming)
+        complete_messages(&mut self.incoming)
     }
 
     pub fn send(&mut self, news: News) {
@@ -114,7 +114,7 @@ impl Link {
 }
 
 /// Removes the complete lines; a line that is not a message is skipped.
-pub(super) fn whole_messages<M: DeserializeOwned>(incoming: &mut Vec<u8>) -> Vec<M> {
+pub(super) fn complete_messages<M: DeserializeOwned>(incoming: &mut Vec<u8>) -> Vec<M> {
     let Some(end) = memchr::memrchr(b'\n', incoming) else {
         return Vec::new();
     };

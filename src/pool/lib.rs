@@ -29,8 +29,10 @@ mod types;
 mod view;
 
 pub use facts::state::Pool;
+pub use plan::measurement::{MeasuredPeak, peak_after_life, peak_after_reading};
 pub use plan::orders::REPLICAS_MAX;
-pub use plan::prefetch::PrefetchCandidate;
+pub use plan::prefetch::{PrefetchCandidate, ReadAheadHistory, read_ahead_room};
+pub use plan::readings::reading_interval;
 pub use types::action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind, Wish,
 };

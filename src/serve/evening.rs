@@ -15,7 +15,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use config::{Config, CronExpression, EveningMode, LiveConfig};
 use controller::Handle;
-use pool::{CleanupScope, Command, Outcome, Span, Time};
+use pool::{CleanupScope, Command, Outcome, Time};
 use schedule::{Due, Evening, EveningEvent, Past, Schedule};
 use store::{KeptWish, Store};
 
@@ -28,8 +28,6 @@ const LAST_UP: &str = "last_up";
 const UP_EVERY: Duration = Duration::from_secs(30);
 /// Pause before a cleanup is retried that the store could not save.
 const TRY_EVERY: Duration = Duration::from_secs(10);
-/// Minimum drain time of a resumed cleanup for the requests still in flight.
-const REST_MIN: Span = Span::from_secs(30);
 
 pub(crate) fn of(config: &Config) -> Result<Evening, String> {
     let section = &config.evening;
@@ -106,7 +104,7 @@ async fn note(store: &Store, key: &str, at: DateTime<Utc>) -> bool {
 pub(super) fn forget_loads_before(cleanup: DateTime<Utc>, wishes: &mut [KeptWish]) {
     let cleanup = time_of(cleanup);
     for wish in wishes.iter_mut() {
-        wish.load = wish.load.take().filter(|load| load.since > cleanup);
+        wish.load = wish.load.take().filter(|load| load.outlives(cleanup));
     }
 }
 
@@ -155,17 +153,12 @@ async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store:
         // The pool started with `night` set; nothing is left to do.
         EveningEvent::StillClosed => return,
     };
-    let full = config.unload_drain();
-    let drain = begun.map_or(full, |begun| {
-        let passed = handle.clock().now().since(time_of(begun));
-        Span(full.0.saturating_sub(passed.0)).max(REST_MIN.min(full))
-    });
     let command = Command::Cleanup {
         scope: match config.evening.mode {
             EveningMode::All => CleanupScope::All,
             EveningMode::Idle => CleanupScope::Idle,
         },
-        drain,
+        drain: config.unload_drain(),
         begun: begun.map(time_of),
     };
     if clean(command, handle, config).await {

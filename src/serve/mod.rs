@@ -204,7 +204,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     }
 
     let successor = tokio::select! {
-        () = told_to_stop() => None,
+        () = stop_signal() => None,
         () = reload::at_hangups(&reloader) => None,
         successor = takeover_socket.successor(&listening) => Some(successor),
         ended = &mut controller => return Err(format!("the controller ended unexpectedly: {ended:?}")),
@@ -260,7 +260,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         };
         tokio::select! {
             (served, ()) = async { tokio::join!(served, finished) } => return served,
-            () = told_to_stop() => tracing::warn!("ending at once"),
+            () = stop_signal() => tracing::warn!("ending at once"),
         }
         ending.cancel();
         let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
@@ -283,7 +283,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     };
     tokio::select! {
         () = drained => {}
-        () = told_to_stop() => {
+        () = stop_signal() => {
             tracing::warn!("ending at once");
             ending.cancel();
         }
@@ -360,7 +360,7 @@ async fn queue_is_empty(handle: &Handle) {
 }
 
 /// Completes at SIGTERM or Ctrl-C (D2).
-pub async fn told_to_stop() {
+pub async fn stop_signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),

@@ -159,7 +159,7 @@ impl OtherProcesses {
     /// Counts their streams at our gates until each process has ended.
     pub fn follow(self, handle: &Handle) {
         let handle = handle.clone();
-        self.follow_with(move |taken| handle.seats_elsewhere(taken));
+        self.follow_with(move |taken| handle.seats_of_earlier_controllers(taken));
     }
 
     fn follow_with(self, tell: impl Fn(&[SeatsTaken]) + Send + Sync + 'static) {

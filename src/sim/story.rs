@@ -12,11 +12,12 @@
 //! 3s   ready 1                   the engine of replica r1 is ready
 //! 4s   end 1                     request t1 ends, however
 //! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
-//! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h / cleanup [idle] / reopen / reset / shutdown
+//! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h / cleanup [idle] [begun 1m] / reopen / reset / shutdown
+//! 6s   why NAME                  what was compared for the last record of the model that has it
 //! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
 //! 9s   fetched NAME / unfetched NAME WORDS / ungettable NAME WORDS / fetch_ends NAME / fetching NAME 20s
-//! 9s   asleep 1 / insomnia 1 WORDS / memory 30GiB [node 1]    what the host has left
+//! 9s   asleep 1 / insomnia 1 WORDS / unwoken 1 WORDS / memory 30GiB [node 1]    what the host has left
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
 //! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
@@ -224,6 +225,10 @@ impl Teller {
                     .retain(|it| *it != order);
                 if what == "saved" {
                     Event::Saved { order }
+            "unwoken" => Event::WakeFailed {
+                replica: replica()?,
+                message: rest.get(1..).unwrap_or_default().join(" "),
+            },
                 } else {
                     let message = rest[1..].join(" ");
                     Event::SaveFailed { order, message }
@@ -338,7 +343,7 @@ impl Teller {
                 };
                 Command::Set {
                     model: self.named(rest.first())?,
-                    change: OverrideChange::whole(over),
+                    change: OverrideChange::replace_all(over),
                 }
             }
             // Changes only the named fields, as `PATCH` does.
@@ -356,15 +361,15 @@ impl Teller {
                 }
             }
             "cleanup" => {
-                let scope = if rest == ["idle"] {
-                    CleanupScope::Idle
-                } else {
-                    CleanupScope::All
+                let options = Options::of(rest)?;
+                let scope = match options.has("idle") {
+                    true => CleanupScope::Idle,
+                    false => CleanupScope::All,
                 };
                 Command::Cleanup {
                     scope,
                     drain,
-                    begun: None,
+                    begun: begun.map(|begun| Time(begun.0)),
                 }
             }
             "cordon" => {
@@ -374,6 +379,7 @@ impl Teller {
                     device: self.device_named(rest.first())?,
                     reason: options.get("for").unwrap_or("maintenance").to_owned(),
                     until: until.map(|until| Time(until.0)),
+                let begun = options.get("begun").map(span).transpose()?;
                     now: options.has("now"),
                 }
             }

@@ -36,7 +36,7 @@ pub enum SourceFault {
     },
     #[error("{endpoint} does not accept the token; see HF_TOKEN")]
     BadToken { endpoint: String },
-    #[error("{what} answers {status}{}{}", said(message), advice(*status))]
+    #[error("{what} answers {status}{}{}", detail(message), advice(*status))]
     Refused {
         what: String,
         status: u16,
@@ -143,7 +143,7 @@ fn advice(status: u16) -> &'static str {
     }
 }
 
-fn said(message: &str) -> String {
+fn detail(message: &str) -> String {
     match message.trim() {
         "" => String::new(),
         message => format!(": {message}"),

@@ -82,6 +82,8 @@ fn add(all: &mut StormReport, one: &StormReport) {
     all.crashes += one.crashes;
     all.slept += one.slept;
     all.woken += one.woken;
+    all.read_ahead += one.read_ahead;
+    all.faded += one.faded;
     all.fetches += one.fetches;
     all.lacked += one.lacked;
     all.evictions += one.evictions;
@@ -115,6 +117,7 @@ fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
         lively.iter().all(|count| *count > seeds),
         "too quiet: {all:?}"
     );
+    assert!(all.read_ahead > 0 && all.faded > 0, "too quiet: {all:?}");
     let rarer = [all.cordons, all.lacked, all.fetches];
     assert!(
         rarer.iter().all(|count| *count > seeds / 4),

@@ -1,5 +1,5 @@
-//! Counters that are made from the history: loads, evictions, drains. Each record is counted once,
-//! by its id, whenever somebody scrapes.
+//! Counters that are made from the history: loads, evictions, drains. Each record is counted once, by its id, at the
+//! next scrape.
 
 use std::collections::BTreeMap;
 
@@ -164,8 +164,8 @@ impl Counted {
 /// The kind of failure that the words begin with, or that follows on what the pool itself did.
 fn failure(words: &str) -> &'static str {
     let after = words.split_once(": ").map(|(_, rest)| rest);
-    Failure::told_in(words)
-        .or_else(|| Failure::told_in(after?))
+    Failure::parse(words)
+        .or_else(|| Failure::parse(after?))
         .map_or("failed", Failure::label)
 }
 

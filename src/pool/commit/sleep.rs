@@ -1,6 +1,7 @@
 //! Falling asleep and waking become facts: what a sleeper frees and keeps on its devices, and what it takes of the
 //! host (L1). `parking` decides which replica sleeps and which is woken.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
@@ -54,7 +55,12 @@ impl Pool {
             let device = self.devices.get_mut(&share.device).expect("held");
             device.stays(share.bytes);
         }
-        replica.parked = Some(Parked { host, awake, keeps });
+        replica.parked = Some(Parked {
+            host,
+            awake,
+            keeps,
+            wake_failure: None,
+        });
         let model = replica.model;
         self.hosts.get_mut(&node).expect("it has room").give(host);
         self.touch_model(model);
@@ -123,6 +129,17 @@ impl Pool {
         record.replica = Some(id);
         record.took = Some(took);
         actions.push(Action::Record(record));
+    }
+
+    /// Its engine could not be woken; `plan` ends it.
+    pub(crate) fn wake_failed(&mut self, id: ReplicaId, message: String) {
+        let Some(replica) = self.replicas.get_mut(&id) else {
+            return;
+        };
+        if let (Phase::Launching { .. }, Some(parked)) = (&replica.phase, &mut replica.parked) {
+            parked.wake_failure = Some(message);
+            self.touch(id);
+        }
     }
 
     /// The planned load is the waking of a sleeper: it holds all its memory again.

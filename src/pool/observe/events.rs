@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::{Model, Pool, Waiting};
 use crate::observe::adopt::Found;
+use crate::plan::order_refusals::refusal_of;
 use crate::types::action::{Action, RecordKind};
 use crate::types::decision::Prospect;
 use crate::types::event::{Command, Event};
@@ -46,6 +47,7 @@ impl Pool {
             Event::SleepFailed { replica, message } => {
                 self.sleep_failed(replica, &message, actions);
             }
+            Event::WakeFailed { replica, message } => self.wake_failed(replica, message),
             Event::HostRead { node, reading } => self.host_read(node, &reading),
             Event::ReplicaAdopted {
                 replica,
@@ -267,7 +269,7 @@ impl Pool {
         let ask = crate::plan::orders::ask_of(&at_now, load, now, order);
         let mut plan = crate::plan::place::explain(&at_now, &ask);
         // An order may be refused for what it asks for, whether the model has replicas or not.
-        let refused = at_now.refuses(order, &Command::Load(load.clone()));
+        let refused = refusal_of(&at_now, order, &Command::Load(load.clone()));
         if let Some((refusal, _)) = refused {
             if plan.refusal.as_ref() != Some(&refusal) {
                 plan.refusal = Some(refusal);

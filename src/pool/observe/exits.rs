@@ -91,6 +91,13 @@ impl Pool {
             ),
             (
                 Phase::Stopping {
+                    reason: reason @ StopReason::DidNotWake { .. },
+                    ..
+                },
+                _,
+            ) => (RecordKind::LoadFailed, reason.to_string()),
+            (
+                Phase::Stopping {
                     reason: StopReason::Crashed { .. },
                     ..
                 },

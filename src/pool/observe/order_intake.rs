@@ -6,10 +6,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
-use crate::plan::orders::{self};
-use crate::plan::place;
+use crate::plan::order_refusals::refusal_of;
 use crate::types::action::{Action, Outcome, RecordKind};
-use crate::types::decision::{Plan, Prospect};
+use crate::types::decision::Plan;
 use crate::types::event::{Command, LoadOrder};
 use crate::types::ids::{ModelId, OrderId, ReplicaId, Span};
 use crate::types::model::Override;
@@ -21,74 +20,11 @@ impl Pool {
     /// An order that cannot be carried out is refused before anything is kept. Any other is kept first and carried
     /// out when the store has confirmed it (D1).
     pub(crate) fn order_asked(&mut self, id: OrderId, command: Command, actions: &mut Vec<Action>) {
-        let refusal = self.refuses(id, &command);
+        let refusal = refusal_of(self, id, &command);
         self.orders.insert(id, Order::new(command, self.now));
         match refusal {
             Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
             None => self.order_accepted(id, actions),
-        }
-    }
-
-    pub(crate) fn refuses(
-        &self,
-        id: OrderId,
-        command: &Command,
-    ) -> Option<(Refusal, Option<Box<Plan>>)> {
-        let model = match command {
-            Command::Load(LoadOrder { model, .. })
-            | Command::Unload { model, .. }
-            | Command::Set { model, .. } => *model,
-            Command::Cordon { device, .. } | Command::Uncordon { device } => {
-                let Some(known) = self.devices.get(device) else {
-                    return Some((Refusal::NoSuchDevice { device: *device }, None));
-                };
-                let serves = known.cordon.is_none() && matches!(command, Command::Uncordon { .. });
-                let device = known.name.clone();
-                return serves.then_some((Refusal::NotCordoned { device }, None));
-            }
-            _ => return None,
-        };
-        let Some(it) = self.models.get(&model).filter(|it| !it.removed) else {
-            return Some((Refusal::UnknownModel, None));
-        };
-        match command {
-            Command::Load(_) if self.closing.is_some() => Some((Refusal::ShuttingDown, None)),
-            Command::Load(load) => {
-                let have = self
-                    .nodes
-                    .values()
-                    .map(|node| node.len() as u32)
-                    .max()
-                    .unwrap_or(0);
-                if let Some(asked) = load.devices.filter(|asked| *asked > have) {
-                    return Some((Refusal::TooManyDevices { asked, have }, None));
-                }
-                let most = it.spec.devices_max;
-                if let Some(asked) = load.devices.filter(|asked| *asked > most) {
-                    return Some((Refusal::EngineTakesFewer { asked, most }, None));
-                }
-                if self.live(it) + it.planned.len() > 0 {
-                    return None;
-                }
-                let plan = place::explain(self, &orders::ask_of(self, load, self.now, id));
-                let refusal = plan
-                    .refusal
-                    .clone()
-                    .filter(|_| plan.prospect > Prospect::Soon)?;
-                Some((refusal, Some(Box::new(plan))))
-            }
-            Command::Unload {
-                replica: Some(replica),
-                ..
-            } if !it.replicas.contains(replica) => {
-                Some((Refusal::NoSuchReplica { replica: *replica }, None))
-            }
-            Command::Unload { .. }
-                if it.replicas.is_empty() && it.planned.is_empty() && it.fetch.is_none() =>
-            {
-                Some((Refusal::NotLoaded, None))
-            }
-            _ => None,
         }
     }
 

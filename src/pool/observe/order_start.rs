@@ -5,12 +5,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
+use crate::plan::cleanup::{leaving, rest_of_drain};
 use crate::plan::orders::REPLICAS_MAX;
 use crate::types::action::{Action, Outcome, RecordKind, Wish};
 use crate::types::event::{CleanupScope, Command, LoadOrder};
 use crate::types::ids::{DeviceId, ModelId, OrderId, ReplicaId, Span, Time};
+use crate::types::model::LoadWish;
 use crate::types::reason::{Refusal, StopReason};
-use crate::types::replica::Phase;
 
 impl Pool {
     /// Without a replica count, the order keeps the current number.
@@ -55,6 +56,7 @@ impl Pool {
     ) {
         self.night = true;
         self.touch_everything();
+        let drain = begun.map_or(drain, |begun| rest_of_drain(drain, self.now.since(begun)));
         if scope == CleanupScope::All {
             // Orders are newer than a cleanup that was interrupted.
             if begun.is_none() {
@@ -62,22 +64,12 @@ impl Pool {
             }
             self.forget_wishes(begun);
         }
-        let mut targets = Vec::new();
-        let replicas: Vec<ReplicaId> = self.replicas.keys().copied().collect();
-        for replica in replicas {
-            let it = self.replicas.get_mut(&replica).expect("listed");
-            if begun.is_some_and(|begun| it.launched > begun) {
-                continue;
-            }
-            if !scope.concerns(it.phase.state(), it.in_flight) {
-                continue;
-            }
-            let is_launching = matches!(it.phase, Phase::Launching { .. });
-            if is_launching && self.waited_for.contains(&it.model) {
-                it.leave_when_served = Some((StopReason::Cleanup { order: id }, id));
-            }
-            targets.push(replica);
+        let leaving = leaving(self, scope, begun);
+        for replica in &leaving.when_served {
+            let it = self.replicas.get_mut(replica).expect("chosen of these");
+            it.leave_when_served = Some((StopReason::Cleanup { order: id }, id));
         }
+        let targets = leaving.replicas;
         let count = targets.len();
         self.aim(id, targets, drain);
         let again = begun.map_or(
@@ -143,8 +135,8 @@ impl Pool {
     /// All wishes, or those that existed at a given time.
     pub(crate) fn forget_wishes(&mut self, before: Option<Time>) {
         for (id, model) in &mut self.models {
-            let wished = model.wish.as_ref().map(|wish| wish.since);
-            if before.is_some_and(|before| wished.is_some_and(|since| since > before)) {
+            let outlives = |before| model.wish.as_ref().is_some_and(|it| it.outlives(before));
+            if before.is_some_and(outlives) {
                 continue;
             }
             model.wish = None;
@@ -153,10 +145,8 @@ impl Pool {
             self.restoring.remove(id);
         }
         for (_, load) in self.unmet_wishes.values_mut() {
-            let since = load.as_ref().map(|wish| wish.since);
-            if before.is_none_or(|before| since.is_none_or(|since| since <= before)) {
-                *load = None;
-            }
+            let outlives = |wish: &LoadWish| before.is_some_and(|before| wish.outlives(before));
+            *load = load.take().filter(outlives);
         }
     }
 

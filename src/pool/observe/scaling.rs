@@ -1,7 +1,7 @@
-//! How many replicas a loaded model should have, by its ongoing requests (S1), as Ray Serve calculates it: ongoing
-//! requests per replica against a target, averaged over a time, and applied when the result has pointed in one
-//! direction for long enough (<https://github.com/ray-project/ray>, `python/ray/serve/autoscaling_policy.py`).
-//! Integers only.
+//! Counts the ongoing requests of models that are scaled, and sets how many replicas each should have (S1), as Ray Serve
+//! calculates it: ongoing requests per replica against a target, averaged over a time, and applied when the result has
+//! pointed in one direction for long enough (<https://github.com/ray-project/ray>,
+//! `python/ray/serve/autoscaling_policy.py`). Integers only. `plan/scaling.rs` chooses the replica that is surplus.
 //!
 //! The first replica is not scaled: demand loads it and keep-hot unloads it. A further one takes no room from
 //! models of equal priority.
@@ -14,8 +14,6 @@ use crate::types::autoscaling::Scaler;
 use crate::types::autoscaling::Scaling;
 use crate::types::autoscaling::TICK;
 use crate::types::ids::{ModelId, ReplicaId, Time};
-use crate::types::order::Order;
-use crate::types::replica::Phase;
 
 impl Pool {
     /// A model has become ready: its requests are counted from now on if it may have several replicas.
@@ -72,47 +70,6 @@ impl Pool {
 
     pub(crate) fn next_scaling(&self) -> Option<Time> {
         self.scalers.values().map(|scaler| scaler.due).min()
-    }
-
-    /// How many replicas a loaded model should have; 0: not scaled, or an administrator's order is setting it.
-    pub(crate) fn scaled_to(&self, id: ModelId) -> usize {
-        let Some(scaler) = self.scalers.get(&id).filter(|_| self.closing.is_none()) else {
-            return 0;
-        };
-        let loads = |order: &Order| order.load().is_some_and(|load| load.model == id);
-        match self.orders.values().any(loads) {
-            true => 0,
-            false => scaler.wanted as usize,
-        }
-    }
-
-    /// The surplus replica, if there is one: the least used, the youngest of those.
-    pub(crate) fn surplus_of(&self, id: ModelId) -> Option<ReplicaId> {
-        let wanted = self.scaled_to(id);
-        let model = &self.models[&id];
-        let wished = model.wish.as_ref().map_or(0, |it| it.replicas as usize);
-        if wanted == 0 || self.live(model) <= wanted.max(wished) {
-            return None;
-        }
-        let ready = |it: &&ReplicaId| matches!(self.replicas[*it].phase, Phase::Ready { .. });
-        let least = |it: &&ReplicaId| (self.replicas[*it].in_flight, core::cmp::Reverse(**it));
-        model
-            .replicas
-            .iter()
-            .filter(ready)
-            .min_by_key(least)
-            .copied()
-    }
-
-    /// Since when all of the model's ready replicas have been idle; `None` if one is busy.
-    pub(crate) fn all_idle_since(&self, id: ModelId) -> Option<Time> {
-        let replicas = self.models[&id]
-            .replicas
-            .iter()
-            .map(|it| &self.replicas[it]);
-        let ready = replicas.filter(|it| matches!(it.phase, Phase::Ready { .. }));
-        let idle: Option<Vec<Time>> = ready.map(|it| it.idle_since()).collect();
-        idle?.into_iter().max()
     }
 
     /// A replica left and is not replaced: it was not used, or an order removed it.

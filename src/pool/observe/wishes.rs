@@ -12,6 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
+use crate::plan::order_refusals::refusal_of;
 use crate::types::action::{Action, Wish};
 use crate::types::event::{CleanupScope, Command};
 use crate::types::ids::{DeviceId, ModelId, OrderId};
@@ -166,7 +167,7 @@ impl Pool {
         while self.saves.under_way.is_none()
             && let Some(id) = self.saves.queue.pop_front()
         {
-            match self.refuses(id, &self.orders[&id].command) {
+            match refusal_of(self, id, &self.orders[&id].command) {
                 Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
                 None => self.save(id, actions),
             }

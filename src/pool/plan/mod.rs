@@ -2,16 +2,21 @@
 
 pub(crate) mod asking;
 pub(crate) mod cheapest;
+pub(crate) mod cleanup;
 pub(crate) mod fetches;
 pub(crate) mod group;
 pub(crate) mod keep_hot;
 pub(crate) mod load_planning;
+pub(crate) mod measurement;
 pub(crate) mod next;
 pub(crate) mod obstacles;
+pub(crate) mod order_refusals;
 pub(crate) mod orders;
 pub(crate) mod parking;
 pub(crate) mod place;
 pub(crate) mod prefetch;
+pub(crate) mod readings;
+pub(crate) mod scaling;
 pub(crate) mod standstill;
 pub(crate) mod victims;
 

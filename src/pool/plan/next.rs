@@ -136,6 +136,14 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
         })
     };
     let failed = on_failed_device(pool, id);
+    let unwoken = replica
+        .parked
+        .as_ref()
+        .and_then(|it| it.wake_failure.as_ref());
+    if let (Phase::Launching { .. }, None, Some(message)) = (&replica.phase, &failed, unwoken) {
+        let message = message.clone();
+        return stop(StopReason::DidNotWake { message });
+    }
     match (&replica.phase, failed) {
         (Phase::Stopping { .. }, _) => None,
         (Phase::Asleep { .. }, Some((reason, _))) => stop(reason),

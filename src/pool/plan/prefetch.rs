@@ -1,15 +1,20 @@
 //! Which models that are not loaded are likely to be needed soon, so that their weights can be read into the host's
-//! memory while the disk is idle. A view: it changes nothing, and decides only what to read ahead.
+//! memory while the disk is idle, which of them is read next, and how much may be read.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::facts::state::{Model, Pool};
-use crate::types::ids::{ModelId, Span, Time};
+use crate::types::ids::{Bytes, ModelId, Span, Time};
 use crate::types::model::Tier;
 
 /// A smaller chance is not worth the wear of reading.
 const CHANCE_LEAST_PER_MILLE: u32 = 100;
+/// The time for which demand is predicted.
+const WITHIN: Span = Span::from_secs(600);
+/// The same weights are not read again sooner: if they did not stay, there is no room for them.
+const AGAIN_AFTER: Span = Span::from_secs(600);
 
 /// A model that may be needed soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +26,38 @@ pub struct PrefetchCandidate {
     pub saves: Span,
 }
 
+/// When the weights of each model were last read ahead.
+#[derive(Clone, Debug, Default)]
+pub struct ReadAheadHistory(BTreeMap<ModelId, Time>);
+
+impl ReadAheadHistory {
+    /// The next model whose weights to read, which counts as read from now on. `has_weights`: its weights are files of
+    /// this machine.
+    pub fn choose(
+        &mut self,
+        pool: &Pool,
+        now: Time,
+        has_weights: impl Fn(ModelId) -> bool,
+    ) -> Option<PrefetchCandidate> {
+        self.0.retain(|_, read| now.since(*read) < AGAIN_AFTER);
+        let candidates = pool.likely(now, WITHIN).into_iter();
+        let mut new = candidates.filter(|it| !self.0.contains_key(&it.model));
+        let next = new.find(|it| has_weights(it.model))?;
+        self.0.insert(next.model, now);
+        Some(next)
+    }
+}
+
+/// How much may be read ahead of what the machine has available: half of what is beyond the reserve, because reading
+/// drives other files out of the page cache.
+pub fn read_ahead_room(available: Bytes, reserve: Bytes) -> Bytes {
+    Bytes(available.saturating_sub(reserve).0 / 2)
+}
+
 impl Pool {
     /// The models whose weights to read ahead, by the time that saves on average, largest first. Empty while
     /// anything is loading or waits to load: those need the disk.
-    pub fn likely(&self, now: Time, within: Span) -> Vec<PrefetchCandidate> {
+    fn likely(&self, now: Time, within: Span) -> Vec<PrefetchCandidate> {
         let loads = !self.reading.is_empty() || !self.planned.is_empty();
         if loads || self.closing.is_some() {
             return Vec::new();
@@ -34,7 +67,8 @@ impl Pool {
             .iter()
             .filter_map(|(&id, model)| likely(id, model, now.max(self.now), within))
             .collect();
-        let worth = |it: &PrefetchCandidate| u64::from(it.chance_per_mille) * it.saves.0;
+        let worth =
+            |it: &PrefetchCandidate| it.saves.0.saturating_mul(u64::from(it.chance_per_mille));
         found.sort_by_key(|it| (Reverse(worth(it)), it.model));
         found
     }
@@ -88,6 +122,12 @@ mod tests {
         let late = demand.chance(Span(5 * MINUTE), ten).expect("known");
         assert!(soon > 250, "{soon}");
         assert!(late < 50, "{late}");
+    }
+
+    #[test]
+    fn half_of_the_memory_beyond_the_reserve_may_be_read_into() {
+        assert_eq!(read_ahead_room(Bytes(100), Bytes(40)), Bytes(30));
+        assert_eq!(read_ahead_room(Bytes(40), Bytes(100)), Bytes::ZERO);
     }
 
     #[test]

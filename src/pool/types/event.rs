@@ -85,6 +85,11 @@ pub enum Event {
         replica: ReplicaId,
         message: String,
     },
+    /// It could not be woken. Half awake it is of no use.
+    WakeFailed {
+        replica: ReplicaId,
+        message: String,
+    },
     /// A reading of a node's host memory. Without one nothing sleeps there.
     HostRead {
         node: NodeId,
@@ -273,6 +278,7 @@ pub enum Command {
     /// Empty the pool (E1) and lift the protection of always-hot models until `Reopen` (E2).
     Cleanup {
         scope: CleanupScope,
+        /// Of the complete cleanup, from its beginning.
         drain: Span,
         /// When an interrupted cleanup began that this one finishes: what has been loaded since stays.
         begun: Option<Time>,

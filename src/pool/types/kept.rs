@@ -71,7 +71,7 @@ mod tests {
         Time(seconds * 1000)
     }
 
-    fn said(ended: u64, seconds: u64, may_extend: bool) -> KeepAlive {
+    fn keep_alive(ended: u64, seconds: u64, may_extend: bool) -> KeepAlive {
         KeepAlive {
             ended: at(ended),
             ended_without: None,
@@ -89,13 +89,13 @@ mod tests {
             at(600),
             "at the beginning of time"
         );
-        kept.note(said(100, 30, false), KEEP_HOT);
+        kept.note(keep_alive(100, 30, false), KEEP_HOT);
         assert_eq!(kept.ends(at(100), KEEP_HOT), at(130));
-        kept.note(said(110, 0, false), KEEP_HOT);
+        kept.note(keep_alive(110, 0, false), KEEP_HOT);
         assert_eq!(kept.ends(at(110), KEEP_HOT), at(130), "the first one's");
         let with_another = KeepAlive {
             ended_without: Some(at(115)),
-            ..said(120, 0, false)
+            ..keep_alive(120, 0, false)
         };
         kept.note(with_another, KEEP_HOT);
         assert_eq!(kept.ends(at(120), KEEP_HOT), at(715), "of one without");
@@ -105,18 +105,18 @@ mod tests {
     #[test]
     fn only_who_may_extends_the_models_time_and_their_last_word_counts() {
         let mut kept = Kept::default();
-        kept.note(said(100, 9_000, false), KEEP_HOT);
+        kept.note(keep_alive(100, 9_000, false), KEEP_HOT);
         assert_eq!(kept.ends(at(100), KEEP_HOT), at(700));
-        kept.note(said(400, 0, false), KEEP_HOT);
+        kept.note(keep_alive(400, 0, false), KEEP_HOT);
         assert_eq!(kept.ends(at(400), KEEP_HOT), at(700));
-        kept.note(said(410, 9_000, true), KEEP_HOT);
+        kept.note(keep_alive(410, 9_000, true), KEEP_HOT);
         assert_eq!(kept.ends(at(410), KEEP_HOT), at(9_410));
         assert_eq!(kept.ends(at(500), KEEP_HOT), at(9_410), "of a later one");
-        kept.note(said(1_500, 60, true), KEEP_HOT);
+        kept.note(keep_alive(1_500, 60, true), KEEP_HOT);
         assert_eq!(kept.ends(at(1_500), KEEP_HOT), at(1_560));
         let forever = KeepAlive {
             span: Span(u64::MAX),
-            ..said(1_600, 0, true)
+            ..keep_alive(1_600, 0, true)
         };
         kept.note(forever, KEEP_HOT);
         assert_eq!(kept.ends(at(1_600), KEEP_HOT), Time(u64::MAX));
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn what_was_used_before_an_adoption_keeps_its_time() {
         let mut kept = Kept::since(Some(at(90)));
-        kept.note(said(100, 0, false), KEEP_HOT);
+        kept.note(keep_alive(100, 0, false), KEEP_HOT);
         assert_eq!(kept.ends(at(100), KEEP_HOT), at(690));
     }
 }

@@ -176,7 +176,7 @@ pub struct OverrideChange {
 
 impl OverrideChange {
     /// Replaces all of it.
-    pub fn whole(over: Override) -> OverrideChange {
+    pub fn replace_all(over: Override) -> OverrideChange {
         OverrideChange {
             priority: Some(over.priority),
             keep_hot: Some(over.keep_hot),
@@ -206,6 +206,13 @@ pub struct LoadWish {
 /// Why a device takes nothing new, and until when that is expected to last (M7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cordon {
+impl LoadWish {
+    /// A cleanup that began then does not end it: the administrator has ordered the load since (E3).
+    pub fn outlives(&self, cleanup: Time) -> bool {
+        self.since > cleanup
+    }
+}
+
     pub reason: String,
     pub since: Time,
     /// When it is expected to be over. Only shown; it takes an `uncordon` to end it.

@@ -82,6 +82,10 @@ pub enum StopReason {
     LoadTimedOut {
         deadline: Span,
     },
+    /// Its engine could not be woken: the model is loaded anew for the requests that wait.
+    DidNotWake {
+        message: String,
+    },
     /// A sleeper without demand for too long.
     SleptLong {
         slept: Span,
@@ -255,6 +259,7 @@ impl fmt::Display for StopReason {
             }
             StopReason::HostPressure { short } => {
                 write!(f, "asleep, and the host lacks {short} of memory")
+            StopReason::DidNotWake { message } => write!(f, "did not wake: {message}"),
             }
             StopReason::HostFor { by } => {
                 write!(f, "asleep, and {by} takes its place in the host's memory")

@@ -2,6 +2,7 @@
 //! and which stays.
 
 use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::action::GateMode;
@@ -189,4 +190,6 @@ pub struct Parked {
     /// Its shares when it is awake, and the part of them that it cannot free.
     pub(crate) awake: Vec<Share>,
     pub(crate) keeps: Vec<Share>,
+    /// Why its engine could not be woken.
+    pub(crate) wake_failure: Option<String>,
 }

@@ -172,7 +172,7 @@ impl Referee {
         let may_leave = |(id, seen): &(&ReplicaId, &Seen)| {
             let lower = self.priority(seen.model, now) < asker.priority
                 && !self.protected(seen.model, now)
-                && (seen.used || !self.somebody_waits(seen.model));
+                && (seen.used || !self.has_waiting(seen.model));
             let there = seen.stays() || victims.contains(id);
             let serves = seen.ready.is_some() && seen.sleeper.is_none();
             there && serves && seen.model != asker.model && (lower || asker.forced)

@@ -118,7 +118,7 @@ impl Referee {
             if seen.model == model {
                 wrong.push(format!("P5: {victim} leaves for {load} of its own model"));
             }
-            let unserved = !seen.used && self.somebody_waits(seen.model);
+            let unserved = !seen.used && self.has_waiting(seen.model);
             if unserved && !forced {
                 wrong.push(format!(
                     "P5: {victim} leaves for {load} before its waiting requests have been served"
@@ -148,10 +148,10 @@ impl Referee {
         idle >= least
             && !kept
             && !self.protected(seen.model, now)
-            && !self.somebody_waits(seen.model)
+            && !self.has_waiting(seen.model)
     }
 
-    pub(super) fn somebody_waits(&self, model: ModelId) -> bool {
+    pub(super) fn has_waiting(&self, model: ModelId) -> bool {
         self.open_tickets.values().any(|(of, _)| *of == model)
     }
 

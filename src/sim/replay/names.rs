@@ -18,6 +18,7 @@ pub(super) fn name_of_stop(reason: &StopReason) -> &'static str {
         StopReason::Surplus => "surplus",
         StopReason::Unwanted => "unwanted",
         StopReason::LoadTimedOut { .. } => "load-timed-out",
+        StopReason::DidNotWake { .. } => "did-not-wake",
         StopReason::SleptLong { .. } => "slept-long",
         StopReason::HostPressure { .. } => "host-pressure",
         StopReason::HostFor { .. } => "host-for-another",

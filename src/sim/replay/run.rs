@@ -290,7 +290,7 @@ impl<'a> Play<'a> {
                     priority: Some(priority),
                     ..Override::default()
                 };
-                let change = OverrideChange::whole(over);
+                let change = OverrideChange::replace_all(over);
                 self.order(Command::Set { model, change });
             }
         }

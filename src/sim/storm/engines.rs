@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use super::{Due, Fault, HOUR_MS, Play};
 use pool::{
-    Action, Bytes, Event, Exit, KeyId, ModelId, RecordKind, ReplicaId, Share, Span, Ticket, Tier,
-    Time,
+    Action, Bytes, Event, Exit, KeyId, KindId, ModelId, RecordKind, ReplicaId, Share, Span, Ticket,
+    Tier, Time, peak_after_life, peak_after_reading,
 };
 
 impl Play {
@@ -85,6 +85,7 @@ impl Play {
             runs: true,
             shares: placement.to_vec(),
             awake: placement.to_vec(),
+            measured: None,
         };
         for share in placement {
             let bytes = Bytes(share.bytes.0 / 1000 * part);
@@ -148,18 +149,52 @@ impl Play {
         self.referee.ready(replica, at);
         self.feed(at, Event::ReplicaReady { replica });
         if self.weather.learns && self.random.chance(300) {
-            let measured = Bytes(shares[0].bytes.0 / 1000 * self.random.between(700, 1_050));
-            let kind = self.device(shares[0].device).constant.kind;
-            let devices = shares.len() as u32;
-            self.feed(
-                at,
-                Event::ModelMeasured {
-                    model,
-                    devices,
-                    kind,
-                    bytes_per_device: measured,
-                },
-            );
+            let peak = Bytes(shares[0].bytes.0 / 1000 * self.random.between(700, 1_050));
+            if let Some(process) = self.processes.get_mut(&replica) {
+                process.measured = Some((at, peak));
+            }
+            let of = self.measured_as(model, &shares);
+            let kept = peak_after_reading(self.kept.peaks.get(&of).copied(), peak);
+            self.keeps_peak(at, of, kept);
+        }
+    }
+
+    fn measured_as(&mut self, model: ModelId, shares: &[Share]) -> (ModelId, u32, KindId) {
+        let kind = self.device(shares[0].device).constant.kind;
+        (model, shares.len() as u32, kind)
+    }
+
+    fn keeps_peak(&mut self, at: Time, of: (ModelId, u32, KindId), kept: Bytes) {
+        self.kept.peaks.insert(of, kept);
+        let (model, devices, kind) = of;
+        self.feed(
+            at,
+            Event::ModelMeasured {
+                model,
+                devices,
+                kind,
+                bytes_per_device: kept,
+            },
+        );
+    }
+
+    /// The process is gone, and the pool learns so. If it was measured and stayed below the kept peak, that fades.
+    pub(super) fn exits(&mut self, at: Time, replica: ReplicaId, exit: Exit) {
+        let Some(process) = self.processes.get(&replica).cloned() else {
+            return;
+        };
+        self.process_gone(at, replica);
+        self.feed(at, Event::ReplicaExited { replica, exit });
+        let Some((ready, peak)) = process.measured else {
+            return;
+        };
+        let of = self.measured_as(process.model, &process.awake);
+        let ready_for = Some(at.since(ready));
+        let kept = self.kept.peaks.get(&of).copied();
+        let faded = kept.and_then(|kept| peak_after_life(kept, peak, ready_for));
+        if let Some(faded) = faded.filter(|faded| Some(*faded) != kept) {
+            self.report.faded += 1;
+            self.keeps_peak(at, of, faded);
         }
     }
 
@@ -167,8 +202,7 @@ impl Play {
     pub(super) fn dies(&mut self, at: Time, replica: ReplicaId, exit: Exit) {
         if self.processes.contains_key(&replica) {
             self.report.crashes += 1;
-            self.process_gone(at, replica);
-            self.feed(at, Event::ReplicaExited { replica, exit });
+            self.exits(at, replica, exit);
         }
     }
 
@@ -312,4 +346,6 @@ pub(super) struct Process {
     /// Its shares now, and when it is awake.
     pub shares: Vec<Share>,
     pub awake: Vec<Share>,
+    /// When it became ready, and the peak that was measured then.
+    pub measured: Option<(Time, Bytes)>,
 }

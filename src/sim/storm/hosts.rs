@@ -84,6 +84,13 @@ impl Play {
         }
     }
 
+    pub(super) fn wake_fails(&mut self, at: Time, replica: ReplicaId) {
+        if self.processes.get(&replica).is_some_and(|it| it.runs) {
+            let message = "POST /wake_up answers 500".to_owned();
+            self.feed(at, Event::WakeFailed { replica, message });
+        }
+    }
+
     /// From now on it has its former memory.
     pub(super) fn wakes(&mut self, at: Time, replica: ReplicaId) {
         let Some(process) = self.processes.get_mut(&replica) else {
@@ -100,6 +107,7 @@ impl Play {
             0..=9 => self.push(at + takes, Due::Crash(replica)),
             // It never answers.
             10..=12 => {}
+            13..=17 => self.push(at + takes, Due::WakeFails(replica)),
             _ => self.push(at + takes, Due::Ready(replica)),
         }
     }

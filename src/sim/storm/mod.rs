@@ -3,8 +3,7 @@
 //! shut down. The same seed gives the same transcript.
 
 use alloc::borrow::ToOwned;
-use alloc::string::String;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 mod calm;
@@ -12,6 +11,7 @@ mod engines;
 mod fetching;
 mod hardware;
 mod hosts;
+mod kept;
 mod orders;
 mod readings;
 mod weather;
@@ -25,6 +25,7 @@ use super::world::World;
 use calm::Calm;
 use engines::Process;
 use hardware::Hardware;
+use kept::Kept;
 use pool::{
     Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, ModelId, ModelSpec, NodeId, OrderId, Pool,
     Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
@@ -77,6 +78,9 @@ pub struct StormReport {
     /// Engines that fell asleep, and that were woken.
     pub slept: u64,
     pub woken: u64,
+    /// Models whose weights were chosen to be read ahead, and measured peaks that faded.
+    pub read_ahead: u64,
+    pub faded: u64,
     /// Fetches of weights that were begun.
     pub fetches: u64,
     /// Loads that ran out of memory.
@@ -121,6 +125,7 @@ enum Due {
     Vanishes(ModelId),
     Asleep(ReplicaId),
     SleepFails(ReplicaId),
+    WakeFails(ReplicaId),
     HostRead(NodeId),
     Gone(ReplicaId),
     Returned(DeviceId, ReplicaId),
@@ -152,6 +157,7 @@ struct Play {
     processes: BTreeMap<ReplicaId, Process>,
     /// Models whose figures are too small, with the real ones.
     truly_needs: BTreeMap<ModelId, Bytes>,
+    kept: Kept,
     waiting: BTreeMap<Ticket, ModelId>,
     /// Fetches that run, with when they began.
     fetches_run: BTreeMap<ModelId, Time>,
@@ -267,6 +273,7 @@ impl Play {
             on_the_way: BTreeMap::new(),
             processes: BTreeMap::new(),
             truly_needs,
+            kept: Kept::default(),
             waiting: BTreeMap::new(),
             fetches_run: BTreeMap::new(),
             cleanups: BTreeSet::new(),
@@ -394,14 +401,9 @@ impl Play {
             Due::Vanishes(model) => self.vanishes(at, model),
             Due::Asleep(replica) => self.is_asleep(at, replica),
             Due::SleepFails(replica) => self.sleep_fails(at, replica),
+            Due::WakeFails(replica) => self.wake_fails(at, replica),
             Due::HostRead(node) => self.host_read_due(at, node),
-            Due::Gone(replica) => {
-                if self.processes.contains_key(&replica) {
-                    self.process_gone(at, replica);
-                    let exit = Exit::Asked;
-                    self.feed(at, Event::ReplicaExited { replica, exit });
-                }
-            }
+            Due::Gone(replica) => self.exits(at, replica, Exit::Asked),
             Due::Returned(device, replica) => {
                 self.device(device).returns(replica);
                 self.referee.memory_returned(at, device, replica);

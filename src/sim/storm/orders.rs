@@ -53,7 +53,7 @@ impl Play {
                     keep_hot: None,
                     expires: some(&mut self.random, 60_000, 900_000).map(|it| at + Span(it)),
                 };
-                let change = OverrideChange::whole(over);
+                let change = OverrideChange::replace_all(over);
                 Command::Set { model, change }
             }
             7 => {

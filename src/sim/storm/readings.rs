@@ -1,6 +1,8 @@
 //! How the pool of a storm gets device readings: periodically, more often while memory is expected to be returned,
 //! each with a small delay.
 
+use alloc::format;
+
 use super::hardware::Hardware;
 use super::{Due, Fault, Play};
 use pool::{Bytes, DeviceId, DeviceReading, Event, ReplicaId, Time};
@@ -25,6 +27,7 @@ impl Play {
             return;
         }
         self.reads(at, device);
+        self.reads_ahead(at);
         let (period, short) = (self.weather.period, self.weather.settle_period);
         let it = self.device(device);
         if !settling {
@@ -35,6 +38,21 @@ impl Play {
         it.settles = waits;
         if waits {
             self.push(at + short, Due::Reading(device, true));
+        }
+    }
+
+    /// Chooses a model whose weights to read, and checks the choice: it has no engine, nothing loads, and its weights
+    /// were not read in the last ten minutes.
+    fn reads_ahead(&mut self, at: Time) {
+        let Some((model, again)) = self.kept.read_ahead(&self.world.pool, at) else {
+            return;
+        };
+        self.report.read_ahead += 1;
+        let runs = self.processes.values().any(|it| it.model == model);
+        if runs || again {
+            let why = if runs { "runs" } else { "was read already" };
+            let text = format!("{}: {model} is read ahead, and {why}", at.0);
+            self.report.broken.push(text);
         }
     }
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::super::random::Random;
 use pool::{
     Bytes, DeviceId, DeviceReading, IdleYields, KindId, Layout, Limits, Link, Loader, LoaderId,
-    ModelId, ModelSpec, NodeId, Parking, Priority, Scaling, Span,
+    ModelId, ModelSpec, NodeId, Parking, Priority, Scaling, Span, reading_interval,
 };
 
 /// What is enabled in this world.
@@ -39,7 +39,8 @@ impl Weather {
         let measured = random.chance(400);
         Weather {
             measured,
-            settle_period: Span([100, 100, 500, 3_000][random.below(4) as usize]),
+            settle_period: [reading_interval(true, true), Span(500), Span(3_000)]
+                [random.below(4).saturating_sub(1) as usize],
             period: Span::from_secs(random.between(20, 300)),
             lag: Span(random.below(400)),
             growth: measured && random.chance(400),
@@ -64,7 +65,7 @@ impl Weather {
     pub fn calm(random: &mut Random) -> Weather {
         Weather {
             measured: random.chance(300),
-            settle_period: Span(100),
+            settle_period: reading_interval(true, true),
             period: Span::from_secs(60),
             lag: Span(50),
             growth: false,

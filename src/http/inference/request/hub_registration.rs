@@ -1,5 +1,5 @@
-//! Names that the catalogue does not have: refused with the closest ones, or brought in from the hub where the
-//! configuration lets whoever asks do so.
+//! Handles names that the catalogue does not have: refuses them with the closest ones, or registers the hub's model
+//! where the configuration lets the caller do so.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ async fn bring_in(
     closest: impl Fn() -> Vec<String>,
 ) -> Result<Arc<Route>, Failure> {
     let unknown = || Failure::unknown_model(name, &closest());
-    let error = match app.handle.newcomer(name, by).await {
+    let error = match app.handle.register_from_hub(name, by).await {
         Ok(route) => return Ok(route),
         Err(error) => error,
     };

@@ -1,0 +1,56 @@
+//! Which replicas a cleanup unloads (E1), and how long the rest of one may drain that was interrupted.
+
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::types::event::CleanupScope;
+use crate::types::ids::{ReplicaId, Span, Time};
+use crate::types::replica::Phase;
+
+/// The replicas that leave in a cleanup.
+pub(crate) struct Leaving {
+    pub(crate) replicas: Vec<ReplicaId>,
+    /// Those of them that are still loading for requests, which are served first.
+    pub(crate) when_served: Vec<ReplicaId>,
+}
+
+/// What has been launched since an interrupted cleanup began, stays.
+pub(crate) fn leaving(pool: &Pool, scope: CleanupScope, begun: Option<Time>) -> Leaving {
+    let older = |launched: Time| begun.is_none_or(|begun| launched <= begun);
+    let leaves = pool
+        .replicas
+        .iter()
+        .filter(|(_, it)| older(it.launched) && scope.concerns(it.phase.state(), it.in_flight));
+    let is_awaited = |id: &ReplicaId| {
+        let it = &pool.replicas[id];
+        matches!(it.phase, Phase::Launching { .. }) && pool.waited_for.contains(&it.model)
+    };
+    let replicas: Vec<ReplicaId> = leaves.map(|(&id, _)| id).collect();
+    Leaving {
+        when_served: replicas.iter().copied().filter(is_awaited).collect(),
+        replicas,
+    }
+}
+
+/// The least time for the requests that are still in flight.
+const REST_MIN: Span = Span::from_secs(30);
+
+/// What is left of the drain time of a cleanup that began this long ago.
+pub(crate) fn rest_of_drain(full: Span, passed: Span) -> Span {
+    Span(full.0.saturating_sub(passed.0)).max(REST_MIN.min(full))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_in_flight_get_the_rest_of_the_time_and_half_a_minute_at_least() {
+        let (full, minute) = (Span::from_secs(600), Span::from_secs(60));
+        assert_eq!(rest_of_drain(full, Span(0)), full);
+        assert_eq!(rest_of_drain(full, minute), Span::from_secs(540));
+        assert_eq!(rest_of_drain(full, Span::from_secs(3_600)), REST_MIN);
+        let short = Span::from_secs(5);
+        assert_eq!(rest_of_drain(short, minute), short);
+    }
+}

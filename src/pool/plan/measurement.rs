@@ -1,0 +1,96 @@
+//! Which figure of a model's memory is kept and planned with (M1). Pure functions; the controller measures and the
+//! simulator makes measurements up, and both decide by them.
+//!
+//! The kept figure is a decayed maximum. A higher peak counts at once. A replica that served for a while and stayed
+//! below takes an eighth of the difference off when it ends: after five such lives half of a freak peak is forgotten,
+//! and after twenty nearly all of it, while a peak that comes back once in a while is kept.
+
+use crate::types::ids::{Bytes, Span};
+
+/// A shorter life has not shown what the engine takes.
+const LIFE_LEAST: Span = Span::from_secs(60);
+/// The part of the difference that one life below the kept peak takes off.
+const DECAY: u64 = 8;
+
+/// The kept peak when a replica is seen to hold this much.
+pub fn peak_after_reading(kept: Option<Bytes>, seen: Bytes) -> Bytes {
+    seen.max(kept.unwrap_or(Bytes::ZERO))
+}
+
+/// The kept peak when the life of a replica has ended, of which this was the peak. `None`: the life was too short to
+/// count. `ready_for` is `None` for a replica that never became ready.
+pub fn peak_after_life(kept: Bytes, peak: Bytes, ready_for: Option<Span>) -> Option<Bytes> {
+    let is_long = ready_for.is_some_and(|span| span >= LIFE_LEAST);
+    let fades = Bytes(kept.saturating_sub(peak).0 / DECAY);
+    is_long.then(|| kept.saturating_sub(fades))
+}
+
+/// A kept peak, and what is known of how it came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasuredPeak {
+    pub bytes_per_device: Bytes,
+    /// A cache that grows while it is used: the replica may hold more than it was seen to hold.
+    pub may_grow: bool,
+    /// It was measured with as many devices as the model's file gives a replica, which `estimate` is of.
+    pub as_configured: bool,
+    /// What the catalogue estimates, per device.
+    pub estimate: Bytes,
+}
+
+impl MeasuredPeak {
+    /// The figure that is planned with; `None` if the measurement says too little.
+    pub fn planned_with(self) -> Option<Bytes> {
+        match (self.may_grow, self.as_configured) {
+            (false, _) => Some(self.bytes_per_device),
+            (true, true) => Some(self.bytes_per_device.max(self.estimate)),
+            (true, false) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = Bytes::GIB;
+    const LONG: Option<Span> = Some(LIFE_LEAST);
+
+    #[test]
+    fn a_freak_peak_fades_with_the_lives_that_stay_below_it() {
+        let (freak, usual) = (Bytes(80 * GIB), Bytes(40 * GIB));
+        let life = |kept, _| peak_after_life(kept, usual, LONG).expect("long enough");
+        let after = |lives: usize| (0..lives).fold(freak, life);
+        assert!(after(1) < freak && after(1) > Bytes(74 * GIB));
+        assert!(after(6) < Bytes(60 * GIB));
+        assert!(after(20) < Bytes(43 * GIB) && after(20) >= usual);
+        assert_eq!(
+            peak_after_life(usual, freak, LONG),
+            Some(usual),
+            "only a reading raises the figure"
+        );
+    }
+
+    #[test]
+    fn a_higher_reading_counts_at_once_and_a_short_life_not_at_all() {
+        let (low, high) = (Bytes(GIB), Bytes(2 * GIB));
+        assert_eq!(peak_after_reading(None, low), low);
+        assert_eq!(peak_after_reading(Some(low), high), high);
+        assert_eq!(peak_after_reading(Some(high), low), high);
+        assert_eq!(peak_after_life(high, low, Some(Span(59_999))), None);
+        assert_eq!(peak_after_life(high, low, None), None);
+    }
+
+    #[test]
+    fn what_may_grow_is_never_planned_below_its_estimate_and_only_as_it_is_configured() {
+        let measured = |may_grow, as_configured| MeasuredPeak {
+            bytes_per_device: Bytes(GIB),
+            may_grow,
+            as_configured,
+            estimate: Bytes(3 * GIB),
+        };
+        assert_eq!(measured(false, false).planned_with(), Some(Bytes(GIB)));
+        assert_eq!(measured(false, true).planned_with(), Some(Bytes(GIB)));
+        assert_eq!(measured(true, true).planned_with(), Some(Bytes(3 * GIB)));
+        assert_eq!(measured(true, false).planned_with(), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! Which orders are refused before anything is kept, and why.
+
+use alloc::boxed::Box;
+
+use crate::facts::state::{Model, Pool};
+use crate::plan::{orders, place};
+use crate::types::decision::{Plan, Prospect};
+use crate::types::event::{Command, LoadOrder};
+use crate::types::ids::OrderId;
+use crate::types::reason::Refusal;
+
+/// Why an order cannot be carried out, with the plan of a load; `None` if it is accepted.
+pub(crate) fn refusal_of(
+    pool: &Pool,
+    id: OrderId,
+    command: &Command,
+) -> Option<(Refusal, Option<Box<Plan>>)> {
+    let model = match command {
+        Command::Load(LoadOrder { model, .. })
+        | Command::Unload { model, .. }
+        | Command::Set { model, .. } => *model,
+        Command::Cordon { device, .. } | Command::Uncordon { device } => {
+            let Some(known) = pool.devices.get(device) else {
+                return Some((Refusal::NoSuchDevice { device: *device }, None));
+            };
+            let serves = known.cordon.is_none() && matches!(command, Command::Uncordon { .. });
+            let device = known.name.clone();
+            return serves.then_some((Refusal::NotCordoned { device }, None));
+        }
+        _ => return None,
+    };
+    let Some(it) = pool.models.get(&model).filter(|it| !it.removed) else {
+        return Some((Refusal::UnknownModel, None));
+    };
+    match command {
+        Command::Load(_) if pool.closing.is_some() => Some((Refusal::ShuttingDown, None)),
+        Command::Load(load) => {
+            let have = pool
+                .nodes
+                .values()
+                .map(|node| node.len() as u32)
+                .max()
+                .unwrap_or(0);
+            if let Some(asked) = load.devices.filter(|asked| *asked > have) {
+                return Some((Refusal::TooManyDevices { asked, have }, None));
+            }
+            let most = it.spec.devices_max;
+            if let Some(asked) = load.devices.filter(|asked| *asked > most) {
+                return Some((Refusal::EngineTakesFewer { asked, most }, None));
+            }
+            if let (Some(asked), Some(has)) = (load.devices, devices_of(pool, it))
+                && asked != has
+            {
+                return Some((Refusal::LoadedOnOthers { asked, has }, None));
+            }
+            if pool.live(it) + it.planned.len() > 0 {
+                return None;
+            }
+            let plan = place::explain(pool, &orders::ask_of(pool, load, pool.now, id));
+            let refusal = plan
+                .refusal
+                .clone()
+                .filter(|_| plan.prospect > Prospect::Soon)?;
+            Some((refusal, Some(Box::new(plan))))
+        }
+        Command::Unload {
+            replica: Some(replica),
+            ..
+        } if !it.replicas.contains(replica) => {
+            Some((Refusal::NoSuchReplica { replica: *replica }, None))
+        }
+        Command::Unload { .. }
+            if it.replicas.is_empty() && it.planned.is_empty() && it.fetch.is_none() =>
+        {
+            Some((Refusal::NotLoaded, None))
+        }
+        _ => None,
+    }
+}
+
+/// The devices of each of a model's replicas that stay; `None`: there is none.
+fn devices_of(pool: &Pool, model: &Model) -> Option<u32> {
+    let replicas = model.replicas.iter().map(|id| &pool.replicas[id]);
+    let mut staying = replicas.filter(|replica| replica.is_live());
+    staying.next().map(|replica| replica.shares.len() as u32)
+}
