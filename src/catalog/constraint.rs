@@ -1,5 +1,4 @@
-//! Which devices a model may use, as its file says (`pool_config.devices`). Knows names and labels, not
-//! what is free.
+//! Which devices a model may use, by its file (`pool_config.devices`): names and labels, not what is free.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The engines by the names that files have for them, and what is said of a name that is none.
+//! The engines by the names that files use for them, and the error for a name that is not known.
 
 use super::engine_fields::{CANDLE, COMMAND};
 use super::engines::{self, ENGINES};

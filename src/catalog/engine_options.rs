@@ -1,6 +1,5 @@
-//! Which program a command starts, as far as it can be told from its words, and those of its
-//! options that decide how much memory it takes. What is not recognised is another program, with
-//! the figures of one. It starts nothing and reads no file.
+//! Recognises which program a command starts, and those of its options that decide how much memory it takes. A command
+//! that is not recognised counts as another program, with the figures of one.
 
 use std::collections::BTreeMap;
 

@@ -1,13 +1,12 @@
-//! Where a model of the catalogue comes from.
+//! Where a model of the catalogue comes from: a model file, or a registration over the API.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where an entry comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     File(PathBuf),
-    /// Over the API; kept in the store.
+    /// Over the API, and kept in the store.
     Registered,
 }
 

@@ -1,5 +1,5 @@
-//! The device counts that a model can take, with what each asks of a device (M5), and demands that
-//! depend on how large a device is. Which of them is used is decided in the core.
+//! The device counts that a model can take, with its need on each device (M5), and needs that depend on how large a
+//! device is. The core chooses among them.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! `model_reference.json`: what is known of models by name alone, GPU counts above all. Both of
-//! its forms are read. It says nothing of how a model runs.
+//! `model_reference.json`: what is known of models by name alone, GPU counts above all. Both of its forms are read.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! RemoteEngine: an OpenAI endpoint that somebody else runs. It reads the part of a model file that
-//! names the endpoint and refuses what has no meaning for it. It connects nowhere and reads no key.
+//! RemoteEngine: an OpenAI endpoint of another operator. It reads the part of a model file that names the endpoint and
+//! refuses what has no meaning for it. It connects to nothing and reads no key.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

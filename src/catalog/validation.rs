@@ -1,5 +1,5 @@
-//! What a user's text must be before a model is asked, as its file says (`pool_config.validation`): how long, and
-//! of which characters. Reads and checks the rule; the texts are checked where requests arrive.
+//! Reads and checks the rule for users' texts in a model's file (`pool_config.validation`): how long they may be, and
+//! of which characters. `http` applies the rule.
 
 use regex_syntax::hir::{Class, ClassUnicode, HirKind};
 use serde::{Deserialize, Serialize};

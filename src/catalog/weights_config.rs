@@ -1,5 +1,5 @@
-//! From the keys of `engine_config` to where weights are fetched from: the hub, or a mirror in a bucket.
-//! Every mistake is refused with its key; nothing is asked over a network here.
+//! Reads from the keys of `engine_config` where weights are fetched from: the hub, or a mirror in a bucket. Every
+//! mistake is refused with its key; no network is used here.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Keeps this machine's folders out of what users are told: of a path in an engine's words its last part stays. What
-//! administrators are told is not changed.
+//! Keeps this machine's folders out of messages to users: of a path in an engine's message its last part stays.
+//! Messages to administrators are not changed.
 
 /// Shorter ones are routes, or tell nothing.
 const PARTS_MIN: usize = 3;

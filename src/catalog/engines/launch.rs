@@ -1,5 +1,5 @@
-//! From an engine's row, a model's entry and a placement to a command line with its environment. It owns
-//! the order of the words and the container around them; what the words are, the engine's file says.
+//! Makes a command line with its environment of an engine's row, a model's entry and a placement: the order of the
+//! arguments, and the container around them. The arguments themselves are in the engine's file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What a client wants of a model's reasoning, whichever API it speaks, and an engine's switches for it. What an engine has no
-//! switch for is named. Reads no request and knows no engine.
+//! What a client wants of a model's reasoning, whichever API it uses, and an engine's switches for it. A wish for which
+//! the engine has no switch is named.
 
 use serde_json::Value;
 

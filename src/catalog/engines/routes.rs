@@ -1,5 +1,5 @@
-//! What engines are asked beside chats and completed texts: the routes of OpenAI's and vLLM's APIs, which engine
-//! has which, and where one has words of its own.
+//! The routes of engines beside chats and completions: those of OpenAI's and vLLM's APIs, which engine has which, and
+//! where one uses names of its own.
 
 /// A route that not every engine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

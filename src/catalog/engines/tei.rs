@@ -1,7 +1,7 @@
 //! Text Embeddings Inference: `text-embeddings-router`. `tests/fixtures/tei_flags.txt` has its flags.
 //!
-//! It computes embeddings, scores and ranks on one device, keeps no cache, and takes what the model
-//! needs. What newer versions alone know is told by their variables, which older ones do not read.
+//! It computes embeddings, scores and ranks on one device, keeps no cache, and takes the memory that the model
+//! needs. Options of newer versions are passed as environment variables, which older versions ignore.
 
 use super::engine::{Asks, Beside, Engine, Given, RerankWords, pair, port_beside};
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};

@@ -1,5 +1,5 @@
-//! Strict reading of what administrators send: every field by its name, with its type and range; what
-//! nobody asked for is refused. Nothing is guessed, and nothing passes unread.
+//! Reads what administrators send strictly: every field by its name, with its type and range. An unknown field is
+//! refused, and nothing is guessed.
 
 use std::collections::BTreeMap;
 use std::error::Error;

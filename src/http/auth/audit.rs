@@ -1,6 +1,6 @@
-//! Writes down every change that is asked for on an admin route, whether it was done or refused: who,
-//! from where, what and with which end. The row is in the store before the answer goes out. Of what was
-//! sent only the fields of a fixed list are kept; a key, a document or a reason never is.
+//! Records every change that a caller of an admin route requests, whether it was made or refused: who, from where, what
+//! and with which outcome. The row is in the store before the answer goes out. Of the request only the fields of a
+//! fixed list are kept; a key, a document or a reason never is.
 
 use std::time::Duration;
 

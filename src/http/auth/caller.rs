@@ -1,4 +1,4 @@
-//! What the head of a request says of its sender.
+//! Reads what the head of a request says of its sender.
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};

@@ -1,6 +1,5 @@
-//! Web pages that ask through somebody's browser. A browser sends from wherever its user is, so that an address
-//! says nothing of who wants the request; what the browser itself writes into the head does. Whoever sends
-//! a key is not judged here.
+//! Refuses requests without a key that a web page sends through a visitor's browser. A browser sends from its user's
+//! address, so the address says nothing of the page; the headers that the browser itself writes do.
 
 use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, StatusCode, header};

@@ -1,5 +1,5 @@
-//! How far an administrator's own rights reach, and whether a key lies within them: nobody makes, changes or
-//! revokes a key that may do more than they may themselves. It reads no store and changes nothing.
+//! Checks whether a key lies within an administrator's own rights: an administrator cannot make, change or revoke a key
+//! that may do more than they may themselves.
 
 use std::sync::Arc;
 

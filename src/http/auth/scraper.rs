@@ -1,4 +1,4 @@
-//! `GET /metrics`, and who may read it: the metrics name every model, and `auth.metrics` says who may.
+//! `GET /metrics`. The metrics name every model, and `auth.metrics` says who may read them.
 
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;

@@ -1,5 +1,5 @@
-//! Which names of models somebody may know: those that their key or their groups are for. What is not for them
-//! does not exist for them, and what the pool tells them names it nowhere. It looks nothing up.
+//! Which names of models a caller may see: those that their key or their groups are for. A model outside does not exist
+//! for them, and no message to them names it.
 
 use std::sync::Arc;
 

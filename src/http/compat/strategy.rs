@@ -1,5 +1,4 @@
-//! The words by which the GPT-J pipeline was told how to choose tokens, in the fields that each engine has for it.
-//! Knows what engines can do; computes nothing.
+//! Translates the sampling parameters of the GPT-J pipeline into the fields that each engine has for them.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,5 @@
-//! What one chunk of a chat says, or a whole answer as if it were one: text, pieces of tool calls, why it
-//! ended, what it cost. It keeps nothing from one to the next.
+//! Reads one chunk of a chat, or a complete answer as if it were one: text, pieces of tool calls, why it ended, its
+//! usage. It keeps nothing from one chunk to the next.
 
 use serde_json::{Map, Value};
 

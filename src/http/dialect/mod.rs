@@ -1,5 +1,5 @@
-//! Other APIs' words for a chat: a request in them becomes OpenAI's, and the chat's answer, whole or event by
-//! event, is told in them again. What is here converts; it finds no model and sends nothing.
+//! Translates other chat APIs: a request becomes one of OpenAI's, and the chat's answer, complete or event by event, is
+//! translated back. Nothing here finds a model or sends anything.
 
 pub(super) mod anthropic;
 mod chat;

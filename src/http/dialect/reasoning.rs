@@ -1,5 +1,5 @@
-//! What a request says of reasoning, in the fields of whichever API: the wish, and what the client calls each part of it, so
-//! that a part without effect is named as the client knows it.
+//! Reads a request's wish for reasoning, in the fields of whichever API, with the client's name of each part, so that a
+//! part without effect is named as the client knows it.
 
 use catalog::{Effort, ReasoningWish, WishPart};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! An object of a request whose fields are taken one by one. What has a wrong type is named, and what nobody
-//! took at the end is unknown and named too. It knows no field's meaning.
+//! An object of a request whose fields are taken one by one. A wrong type is named, and what is left at the end is
+//! unknown and named too.
 
 use serde_json::{Map, Value};
 

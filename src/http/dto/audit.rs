@@ -1,4 +1,4 @@
-//! The audit as the API gives it: who asked for what, from where, and what came of it.
+//! The audit as the API returns it: who requested what, from where, and with which outcome.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

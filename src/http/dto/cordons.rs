@@ -1,4 +1,4 @@
-//! Devices that are taken out of service and put back (M7): what is asked, and what is answered.
+//! Requests and answers for devices that are taken out of service and put back (M7).
 
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,4 +1,4 @@
-//! Devices with the owners of their memory, and who waits for what.
+//! Devices with the owners of their memory, and the requests that wait.
 
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,5 +1,5 @@
-//! The access log: one JSON line for each request, written by a thread of its own. A request never waits
-//! for the disk: lines for which there is no room are dropped, counted, and the count is told.
+//! The access log: one JSON line for each request, written by a thread of its own. A request never waits for the disk:
+//! lines for which there is no room are dropped, and their count is logged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! A request's body on its way in: read when a handler asks for it, and whole. What becomes of it is told to
-//! whoever answers, also when no handler asked.
+//! A request's body on its way in, read when a handler reads it, and as a whole. The answer learns what became of it,
+//! also when no handler read it.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Whose request it is, by address. A proxy is believed only if it is configured as trusted; whatever
-//! else a request says of its origin makes it less trusted, never more.
+//! Finds the client of a request by address. A proxy is believed only if it is configured as trusted; whatever else a
+//! request says of its origin makes it less trusted, never more.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,5 +1,5 @@
-//! What a connection is doing and since when: waits for a head, is idle, cannot be written to. It says when
-//! a connection has had its time; who serves the connection ends it.
+//! What a connection is doing and since when: waiting for a head, idle, or not taking what is written. It says when the
+//! time of a connection is over; the connection's own task ends it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Headers that answers get whatever they say: nobody guesses their type, nobody frames them, and what an
-//! administrator reads is kept by no cache.
+//! The headers that every answer gets: its type is not guessed, it is not framed, and what an administrator reads is
+//! kept by no cache.
 
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,

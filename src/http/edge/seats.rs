@@ -1,5 +1,5 @@
-//! How many connections there may be, in all and for each address. It counts; who has no seat is told so
-//! by whoever accepts.
+//! Counts connections and limits them, in all and for each address. Without a seat the connection is answered and
+//! closed by the code that accepted it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! Before a request goes to its model: whether its key may use the model and has enough left, how long its
-//! client is willing to wait, and what the head of its answer tells of all that. Counts nothing itself.
+//! Before a request goes to its model: whether its key may use the model and has enough of its limits left, how long
+//! its client is willing to wait, and the headers about all that.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

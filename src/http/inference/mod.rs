@@ -1,5 +1,5 @@
-//! A request for a model, from its body to its answer: `request` reads and checks it, `admission` counts it and
-//! takes a seat, `upstream` reaches the engine, and `answer` passes on what the engine says.
+//! A request for a model, from its body to its answer: `request` reads and checks it, `admission` counts it and takes a
+//! seat, `upstream` sends it to the engine, and `answer` passes the engine's answer on.
 
 pub mod answer;
 pub mod request;

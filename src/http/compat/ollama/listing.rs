@@ -1,4 +1,4 @@
-//! `GET /api/tags`: the models that are for whoever asks; and the version of the API. Listing loads nothing.
+//! `GET /api/tags`: the models that the caller may use; and the version of the API. Listing loads nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! `/api/pull` and the routes that change Ollama's own store: nothing is changed over them here, and each says what to
-//! do instead.
+//! `/api/pull` and the routes that change Ollama's own store: nothing is changed over them here, and each error says
+//! what to do instead.
 
 use axum::Json;
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! `GET /api/ps`: what is loaded of the models that are for whoever asks, and until when. Asking keeps nothing loaded.
+//! `GET /api/ps`: which of the caller's models are loaded, and until when. A request for it keeps nothing loaded.
 
 use std::sync::Arc;
 

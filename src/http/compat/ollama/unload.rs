@@ -1,5 +1,4 @@
-//! `keep_alive: 0` without a prompt: an administrator's order to unload, with all that belongs to it. Users without
-//! that right are told so.
+//! `keep_alive: 0` without a prompt: an administrator's order to unload. Users without that right get an error.
 
 use axum::body::Body;
 use axum::http::request::Parts;

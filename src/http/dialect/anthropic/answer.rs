@@ -1,6 +1,5 @@
-//! A chat's answer in the words of the Messages API: whole, or as its events. Blocks are numbered as they
-//! begin; a text ends where a tool is called, calls end with the message, so that pieces of several may come
-//! in any order.
+//! Translates a chat's answer into the Messages API's: one object, or its events. Blocks are numbered as they begin; a
+//! text ends where a tool is called, and calls end with the message, so that pieces of several may come in any order.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! A chat's answer in Ollama's words: one object, or a line for each piece. Calls of tools are told whole, so that
-//! their pieces are kept until the end.
+//! Translates a chat's answer into Ollama's: one object, or a line for each piece. Tool calls are sent complete, so
+//! that their pieces are kept until the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! When a request came, had its seat and began to be answered: the times that its answer tells, in nanoseconds.
+//! When a request arrived, got its seat and began to be answered: the times in its answer, in nanoseconds.
 
 use std::sync::OnceLock;
 use std::time::Instant;

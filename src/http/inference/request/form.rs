@@ -1,5 +1,5 @@
-//! The form of a sound's request: read whole from a body that was bounded before, and written anew for the engine.
-//! Only fields that are known go on, and the file goes by a plain name.
+//! Reads the form of an audio request and writes it anew for the engine: known fields alone, and the file under a plain
+//! name.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};

@@ -1,5 +1,5 @@
-//! How many answers a request asks for: its prompts times `n` or `best_of`, whichever is more. One request has one seat,
-//! however many they are, so that they are bounded. Nothing of the prompts is kept.
+//! Counts the answers that a request asks for, its prompts times `n` or `best_of`, and limits them: one request has one
+//! seat, however many they are.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Sounds: what is said in one, and a text as one. A form is read whole and written anew with the fields that are
-//! known; what an engine says goes back as it is.
+//! Transcriptions, translations and speech. A form is read and written anew with the fields that are known; the
+//! engine's answer goes back as it is.
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;

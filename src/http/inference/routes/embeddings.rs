@@ -1,4 +1,4 @@
-//! Numbers for texts. The input is checked before anything is loaded for it; engines are asked for plain numbers,
+//! `POST /v1/embeddings`. The input is checked before anything is loaded for it; engines are asked for plain numbers,
 //! and base64 is made of them here, so that it is the same for all.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! `GET /hot-models`, as the old service had it: what is loaded of the models that are for whoever asks. It
-//! loads nothing and keeps nothing.
+//! `GET /hot-models`, as the old service had it: which of the caller's models are loaded. It loads nothing and keeps
+//! nothing.
 
 use axum::Json;
 use axum::extract::State;

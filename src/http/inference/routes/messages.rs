@@ -1,4 +1,4 @@
-//! Anthropic's Messages routes: an answer is made as a chat's is, and told in their words.
+//! Anthropic's Messages routes: the request becomes a chat, and its answer is translated back.
 
 use axum::body::Body;
 use axum::extract::State;

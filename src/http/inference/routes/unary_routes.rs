@@ -1,6 +1,6 @@
-//! Routes whose requests go to an engine and back: how they wait for their model like any other request, and are
-//! asked. Ranks and scores go through here as they are; nothing is streamed, and what an engine does not do
-//! for this model it says itself.
+//! `POST /v1/rerank` and `POST /v1/score`, and what every route without a stream shares: one request goes to the
+//! engine, and one answer comes back. The request waits for its model like any other; what the engine does not compute,
+//! the engine refuses.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! A request that has a seat: what is counted of it, how it reaches its engine, and how the engine's own errors come
-//! back. Knows nothing of what is asked.
+//! back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

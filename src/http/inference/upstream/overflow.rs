@@ -1,5 +1,5 @@
-//! A prompt that is too long for its model, in whatever words its engine says so: told in the words and with the code that
-//! clients know, so that they shorten the conversation instead of giving up. It changes no other error.
+//! Recognises an engine's error for a prompt that is too long, in whatever words, and gives it the words and the code
+//! that clients know, so that they shorten the conversation instead of giving up. It changes no other error.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};

@@ -1,6 +1,5 @@
-//! What is different about answers of an endpoint that somebody else runs: its refusal of the pool's
-//! key is not the client's, a redirect is not followed, and nothing that it repeats of the key is
-//! passed on. It sends nothing itself.
+//! What differs in answers of a remote endpoint: its refusal of the pool's key is not the client's, a redirect is not
+//! followed, and nothing that it repeats of the key is passed on.
 
 use std::ops::Range;
 

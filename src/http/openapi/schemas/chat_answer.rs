@@ -1,4 +1,4 @@
-//! The answer of a chat completion, whole or in pieces.
+//! The answer of a chat completion, complete or in pieces.
 
 use std::collections::BTreeMap;
 

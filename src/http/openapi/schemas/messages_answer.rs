@@ -1,4 +1,4 @@
-//! The answer of Anthropic's Messages API: whole, as events, or an error.
+//! The answer of Anthropic's Messages API: complete, as events, or an error.
 
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -1,5 +1,5 @@
-//! Holds users' texts to the rule of their model's file (`pool_config.validation`) before anything is loaded or
-//! waits: refuses them, or cleans them and says so. It does not know what an engine makes of a text.
+//! Applies the rule for texts of a model's file (`pool_config.validation`) before anything is loaded or waits: refuses
+//! texts, or cleans them and says so in a header.
 
 #[cfg(test)]
 mod tests;
