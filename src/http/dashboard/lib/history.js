@@ -16,10 +16,10 @@ export const kindWord = kind => KINDS[kind]?.[0] ?? kind;
 export const kindTone = kind => KINDS[kind]?.[1] ?? '';
 
 /** One page, oldest first: the newest events, or those before the event `before`. */
-export async function page({ before, limit = 200, model, kind } = {}) {
+export async function page({ before, limit = 200, model, kind, reason } = {}) {
   // `until` leaves out its own millisecond, in which there may be more events than that one.
   const until = before && new Date(Date.parse(before.at) + 1).toISOString();
-  const { events } = await get('/admin/events', { limit, model, kind, until });
+  const { events } = await get('/admin/events', { limit, model, kind, reason, until });
   return before ? events.filter(it => it.id < before.id) : events;
 }
 

@@ -22,26 +22,28 @@ export function Events() {
   const { query } = route.use();
   const [newest, state] = useEvents(200), [older, setOlder] = useState([]), [isWhole, setWhole] = useState(false), [reading, setReading] = useState(false);
   const [chosen, setChosen] = useState(null);
-  const { of: model = '', kind = '', find = '' } = query;
+  const { of: model = '', kind = '', cause = '', find = '' } = query, filter = { model: model || undefined, kind: kind || undefined, reason: cause || undefined };
   const set = change => replace('events', { ...query, ...change });
   // A model's or a kind's own pages reach further back than what is shared by all.
   useEffect(() => {
     let over = false;
     setOlder([]);
     setWhole(false);
-    if (!model && !kind) return undefined;
-    page({ model: model || undefined, kind: kind || undefined, limit: 500 }).then(it => { if (!over) { setOlder(it.reverse()); setWhole(it.length < 500); } }, () => { if (!over) setWhole(true); });
+    if (!model && !kind && !cause) return undefined;
+    page({ ...filter, limit: 500 }).then(it => { if (!over) { setOlder(it.reverse()); setWhole(it.length < 500); } }, () => { if (!over) setWhole(true); });
     return () => { over = true; };
-  }, [model, kind]);
+  }, [model, kind, cause]);
+  const causes = useMemo(() => [...new Set([cause, ...[...older, ...newest].map(it => it.cause)].filter(Boolean))].sort(), [newest, older, cause]);
+  const is = it => (!model || it.model === model) && (!kind || it.kind === kind) && (!cause || it.cause === cause);
   const all = useMemo(() => {
     const seen = new Map([...older, ...newest].map(it => [it.id, it])), words = find.toLowerCase();
-    const is = it => (!model || it.model === model) && (!kind || it.kind === kind) && (!words || `${it.model ?? ''} ${it.reason} ${it.replica ?? ''} ${it.order ?? ''} ${kindWord(it.kind)}`.toLowerCase().includes(words));
-    return [...seen.values()].filter(is).sort((one, other) => other.id - one.id);
-  }, [newest, older, model, kind, find]);
+    const has = it => is(it) && (!words || `${it.model ?? ''} ${it.reason} ${it.replica ?? ''} ${it.order ?? ''} ${kindWord(it.kind)}`.toLowerCase().includes(words));
+    return [...seen.values()].filter(has).sort((one, other) => other.id - one.id);
+  }, [newest, older, model, kind, cause, find]);
   const more = async () => {
     setReading(true);
     try {
-      const before = [...older, ...newest].filter(it => (!model || it.model === model) && (!kind || it.kind === kind)).reduce((one, other) => other.id < one.id ? other : one), found = await page({ before, limit: 500, model: model || undefined, kind: kind || undefined });
+      const before = [...older, ...newest].filter(is).reduce((one, other) => other.id < one.id ? other : one), found = await page({ ...filter, before, limit: 500 });
       setOlder(now => [...now, ...found]);
       if (!found.length) setWhole(true);
     } catch { setWhole(true); }
@@ -51,6 +53,7 @@ export function Events() {
   const event = all.find(it => it.id === id) ?? (chosen?.id === id ? chosen : null);
   return html`<${Head} title="Events" about=${state === 'live' ? 'Every decision with its reason, as it is made' : state === 'lost' ? 'The stream is lost and is opened again' : undefined}><${Search} label="Find in reasons" value=${find} onInput=${value => set({ find: value })} /><//>
     <div class="filters"><label class="select"><span class="quiet">Kind</span><select value=${kind} onChange=${it => set({ kind: it.currentTarget.value })}><option value="">Every kind</option>${Object.entries(KINDS).map(([name, [word]]) => html`<option value=${name} key=${name}>${word}</option>`)}</select></label>
+      ${causes.length > 1 && html`<label class="select"><span class="quiet">Reason</span><select value=${cause} onChange=${it => set({ cause: it.currentTarget.value })}><option value="">Every reason</option>${causes.map(name => html`<option value=${name} key=${name}>${name.replaceAll('_', ' ')}</option>`)}</select></label>`}
       ${model && html`<span class="chip on"><${Name} of=${model} most=${50} /><${IconButton} icon="close" label="All models" onClick=${() => set({ of: '' })} /></span>`}</div>
     ${state instanceof Error ? html`<${Problem} failure=${state} />` : html`<div class=${`split ${id !== null ? 'open' : ''}`}><div class="split-list">
       <${Table} label="Events" columns=${COLUMNS} rows=${all} id=${it => String(it.id)} rowHeight=${innerWidth < 700 || id !== null && innerWidth < 1700 ? 52 : 40} onOpen=${it => { setChosen(it); replace('events', { ...query, event: it.id }); }} opened=${query.event}

@@ -61,7 +61,14 @@ export function TimeLine() {
   const [view, setView] = useState(() => wanted ? { from: wanted - HOUR, to: wanted + HOUR, sticks: false } : { from: poolNow() - 6 * HOUR, to: poolNow(), sticks: true });
   const [cursor, setCursor] = useState(wanted), [isPlaying, setPlaying] = useState(false), frame = useRef(null), drag = useRef(null), [width, setWidth] = useState(900);
   const from = view.sticks ? now - (view.to - view.from) : view.from, to = view.sticks ? now : view.to, range = to - from;
-  const history = useHistory(from);
+  const history = useHistory(from), isFitted = useRef(Boolean(wanted));
+  // A pool that is young fills the picture at the first look.
+  useEffect(() => {
+    if (isFitted.current || history.reading) return;
+    isFitted.current = true;
+    const first = history.isWhole && history.events[0] ? Date.parse(history.events[0].at) : 0;
+    if (first > from) setView({ from: now - Math.max(10 * 60_000, (now - first) * 1.06), to: now, sticks: true });
+  }, [history.reading]);
   const { lanes, marks } = useMemo(() => {
     const { spans, marks: found } = residence(history.events), of = new Map();
     for (const it of spans) of.set(it.device, [...of.get(it.device) ?? [], it]);
@@ -74,6 +81,7 @@ export function TimeLine() {
     return () => look.disconnect();
   }, [lanes.length > 0]);
   const zoom = (factor, at = 0.5) => {
+    isFitted.current = true;
     const next = Math.min(90 * 24 * HOUR, Math.max(60_000, range * factor)), middle = from + range * at;
     const end = middle + next * (1 - at);
     setView(end >= now - 1000 ? { from: now - next, to: now, sticks: true } : { from: middle - next * at, to: end, sticks: false });
@@ -129,6 +137,7 @@ export function TimeLine() {
   };
   const step = STEPS.find(it => range / it <= Math.max(3, width / 110)) ?? 168 * HOUR, ticks = [];
   for (let at = Math.ceil(from / step) * step; at < to; at += step) ticks.push(at);
+  const isInside = at => x(at) * width > 30 && (1 - x(at)) * width > 30;
   const height = lanes.length <= 12 ? 62 : lanes.length <= 32 ? 36 : 24;
   const shownMarks = marks.filter(it => it.at >= from && it.at <= to);
   const poolMarks = shownMarks.filter(it => ['cleanup', 'reopen'].includes(it.event.kind));
@@ -140,7 +149,7 @@ export function TimeLine() {
     ${history.failure && html`<${Problem} failure=${history.failure} />`}
     ${history.reading && history.events.length === 0 ? html`<${Loading} />` : lanes.length === 0 ? html`<${Empty} icon="timeline" title="No devices" />` : html`<div class="time-line" tabindex="0" role="group" aria-label=${`Time line of ${count(lanes.length, 'device')}. Plus and minus zoom, arrow keys move. The list of events has the same as text.`} onKeyDown=${onKey}>
       <div class="time-names"><div class="time-ruler"></div>${lanes.map(lane => html`<div class="time-name figure" key=${lane.name} style=${{ height: `${height}px` }}>${short(lane.name, 14)}</div>`)}</div>
-      <div class="time-frame" ref=${frame} ...${onPointer}><div class="time-ruler">${ticks.map(at => html`<span class="time-tick figure" key=${at} style=${{ left: `${x(at) * 100}%` }}>${step >= 24 * HOUR ? day(at) : hourMinute(at)}</span>`)}</div>
+      <div class="time-frame" ref=${frame} ...${onPointer}><div class="time-ruler">${ticks.filter(isInside).map(at => html`<span class="time-tick figure" key=${at} style=${{ left: `${x(at) * 100}%` }}>${step >= 24 * HOUR ? day(at) : hourMinute(at)}</span>`)}</div>
         ${ticks.map(at => html`<span class="time-grid" key=${at} style=${{ left: `${x(at) * 100}%` }}></span>`)}
         ${lanes.map(lane => html`<div class="time-lane" key=${lane.name} style=${{ height: `${height}px` }}>${lane.spans.filter(it => it.from < to && (it.to ?? now) > from && left-- > 0).map(it => html`<${Span} key=${it.replica} span=${it} lane=${lane} x=${x} now=${now} from=${from} to=${to} height=${height} width=${width} />`)}
           ${shownMarks.filter(it => ['device_failed', 'cordon', 'uncordon'].includes(it.event.kind) && it.event.reason?.includes(lane.name)).map(it => html`<span class="time-mark" key=${it.event.id} style=${{ left: `${x(it.at) * 100}%` }} title=${`${kindWord(it.event.kind)}: ${clean(it.event.reason)}`}></span>`)}</div>`)}
