@@ -8,7 +8,9 @@ use candle_engine::{DeviceChoice, Quantization, Task};
 use clap::{Args, Parser, Subcommand};
 use config::Config;
 use simulate::SimulateArgs;
-use terminal::{CHAT_EXAMPLES, ChatArgs, RUN_EXAMPLES, RunArgs};
+use terminal::{
+    CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, RUN_EXAMPLES, RunArgs,
+};
 
 use crate::pull::EXAMPLES as PULL_EXAMPLES;
 
@@ -35,6 +37,9 @@ pub enum Command {
     /// Ask a model of a running pool once. Without a prompt, at a terminal, it is `chat`.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Ask several models of a running pool the prompts of a file, and show their answers beside each other.
+    #[command(after_help = EVALUATE_EXAMPLES)]
+    Evaluate(Box<EvaluateArgs>),
     /// Fetch a model's weights to this machine without loading them. It needs no server.
     #[command(after_help = PULL_EXAMPLES)]
     Pull(PullArgs),
@@ -208,6 +213,12 @@ pub struct EngineArgs {
     /// Maximum tokens of all running requests, including the longest answers they may produce.
     #[arg(long)]
     pub max_batch_total_tokens: Option<usize>,
+    /// How many requests must wait before they join the running ones, in thousandths of the number of running ones.
+    #[arg(long, requires = "max_waiting_steps")]
+    pub waiting_served_ratio_milli: Option<u32>,
+    /// Steps without a new request after which one joins in any case.
+    #[arg(long, requires = "waiting_served_ratio_milli")]
+    pub max_waiting_steps: Option<u32>,
     /// Quantize wide weights while loading: q8_0 or q4_k.
     #[arg(long, value_name = "FORM")]
     pub quantization: Option<Quantization>,

@@ -18,6 +18,7 @@ pub(crate) fn settings(config: &Config) -> InventorySettings {
                 name: device.name.clone(),
                 memory: device.memory.0,
                 node: device.node.to_string(),
+                product: device.product.clone(),
                 labels: device.labels.clone(),
             })
             .collect(),

@@ -25,6 +25,9 @@ fn main() -> ExitCode {
         Some(Command::Chat(args)) => {
             return with_defaults(&args.server, |defaults| terminal::chat(&args, defaults));
         }
+        Some(Command::Evaluate(args)) => {
+            return with_defaults(&args.server, |defaults| terminal::evaluate(&args, defaults));
+        }
         Some(Command::Run(args)) => {
             return with_defaults(&args.server, |defaults| terminal::run(&args, defaults));
         }
@@ -62,7 +65,7 @@ fn with_defaults(args: &ServerArgs, run: impl FnOnce(&Defaults) -> ExitCode) -> 
 
 /// The embedded engine runs in a separate process, so that all its memory is freed when it exits.
 fn engine(args: EngineArgs) -> Result<(), String> {
-    use candle_engine::{EngineOptions, Listen, TokenBudgets};
+    use candle_engine::{EngineOptions, Joining, Listen, TokenBudgets};
     // The controller adds the time to each line it keeps.
     tracing_subscriber::fmt()
         .without_time()
@@ -86,6 +89,12 @@ fn engine(args: EngineArgs) -> Result<(), String> {
             input: args.max_input_tokens,
             prefill: args.max_batch_prefill_tokens,
             total: args.max_batch_total_tokens,
+            joining: args.waiting_served_ratio_milli.zip(args.max_waiting_steps).map(
+                |(served_ratio_milli, steps)| Joining {
+                    served_ratio_milli,
+                    steps,
+                },
+            ),
         },
         quantization: args.quantization,
         verify: args.verify,

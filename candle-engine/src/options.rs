@@ -68,6 +68,18 @@ pub struct TokenBudgets {
     pub prefill: Option<usize>,
     /// Of all requests that run, prompts and the most that they may answer; others wait. At least the context.
     pub total: Option<usize>,
+    /// When waiting requests join those that run; `None` is as soon as there is room.
+    pub joining: Option<Joining>,
+}
+
+/// A prompt that is computed delays those that run. Waiting requests join them once enough wait, so that several are computed
+/// at the same time, or after so many steps without a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Joining {
+    /// How many have to wait, in thousandths of the number of those that run.
+    pub served_ratio_milli: u32,
+    /// Steps after which one joins, however few wait.
+    pub steps: u32,
 }
 
 /// The address of the engine.

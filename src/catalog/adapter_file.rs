@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::CatalogError;
 use super::diagnostics::Diagnostics;
+use super::fields::fields_of;
 use super::model_file::LoraAdapter;
 
 /// A file that describes an adapter of another model.
@@ -40,25 +41,42 @@ struct Mirror {
     bucket_uri: String,
 }
 
+/// Keys that no release knew; the form is an old one.
+fn take_unknown(value: &mut Value, notes: &mut Diagnostics) -> Result<(), CatalogError> {
+    let mirror = "lora_mirror_config";
+    for (section, known) in [("", fields_of::<Form>()), (mirror, fields_of::<Mirror>())] {
+        let keys = match section {
+            "" => value.as_object_mut(),
+            section => value.get_mut(section).and_then(Value::as_object_mut),
+        };
+        let Some(keys) = keys else { continue };
+        let unknown = keys.keys().filter(|key| !known.contains(&key.as_str()));
+        for key in unknown.cloned().collect::<Vec<_>>() {
+            keys.shift_remove(&key);
+            let path = match section {
+                "" => key,
+                section => format!("{section}.{key}"),
+            };
+            notes.unknown_key(&path, known.iter().copied());
+        }
+    }
+    notes.refuse_unknown()
+}
+
 pub(super) fn read(
     value: &Value,
     path: &Path,
     notes: &mut Diagnostics,
 ) -> Result<Option<AdapterFile>, CatalogError> {
-    let form: Form =
-        reading::value_at(value.clone()).map_err(|(path, problem)| match path.as_str() {
-            "." => notes.refuse("the document", problem),
-            key => notes.refuse(key, problem),
-        })?;
+    let mut value = value.clone();
+    take_unknown(&mut value, notes)?;
+    let form: Form = reading::value_at(value).map_err(|(path, problem)| match path.as_str() {
+        "." => notes.refuse("the document", problem),
+        key => notes.refuse(key, problem),
+    })?;
     if form.enabled == Some(false) {
         notes.warn("enabled", "is false, so the adapter is left out");
         return Ok(None);
-    }
-    if form.generation.is_some() {
-        notes.warn(
-            "generation",
-            "has no effect: requests for the adapter are taken as those for its base model",
-        );
     }
     // It counts from this file, and the base model's file may lie in another folder.
     let lora_path = form
@@ -73,6 +91,7 @@ pub(super) fn read(
             name: form.model_id,
             path: lora_path,
             bucket_uri: form.lora_mirror_config.map(|mirror| mirror.bucket_uri),
+            generation: form.generation,
         },
     }))
 }

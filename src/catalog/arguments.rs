@@ -19,6 +19,14 @@ impl Entry {
         if let Some(keys) = engine.as_object_mut() {
             // They change what is said of the model, or to it, and not how it is started.
             keys.retain(|key, _| !OF_REQUESTS.contains(&key.as_str()));
+            let adapters = keys
+                .get_mut("lora_adapters")
+                .and_then(|it| it.as_array_mut());
+            for adapter in adapters.into_iter().flatten() {
+                if let Some(keys) = adapter.as_object_mut() {
+                    keys.shift_remove("generation");
+                }
+            }
         }
         let beside = format!("{} {}", self.seats_per_replica, self.parking.is_some());
         let digest = Sha256::digest(format!("{engine} {beside}").as_bytes());

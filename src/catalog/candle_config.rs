@@ -12,9 +12,10 @@ use super::CatalogError;
 use super::candle_models::{self, Seen, Serves};
 use super::diagnostics::Diagnostics;
 use super::engine_fields::{COMMAND, context, only_of_servers, warn_of_paths};
+use super::fields::fields_of;
 use super::limits;
 use super::model_file::{ComputeDevice, EngineConfig, Quantization, Task};
-use super::recipe::{CandleRecipe, TokenBudgets};
+use super::recipe::{CandleRecipe, Joining, TokenBudgets};
 use super::server_config::Around;
 
 /// Sequences the embedded engine computes together, unless the file says otherwise.
@@ -25,6 +26,12 @@ const CANDLE_CONTEXT_MIN: u32 = 16;
 const THREADS_MAX: u32 = 1024;
 /// More tokens at once are a mistake.
 const BUDGET_MAX: u32 = 100_000_000;
+
+/// Aviary's own: waiting requests to running ones, and steps, each of which computes a token of a running request.
+const SERVED_RATIO: f64 = 1.2;
+const WAITING_STEPS: i64 = 20;
+const SERVED_RATIO_MAX: f64 = 1000.0;
+const WAITING_STEPS_MAX: u32 = 1_000_000;
 
 pub(super) fn candle(
     engine: &EngineConfig,
@@ -74,17 +81,6 @@ pub(super) fn candle(
         overflow,
         task,
     } = kwargs(engine, notes)?;
-    for (key, given) in [
-        ("max_waiting_tokens", max_waiting_tokens.is_some()),
-        ("waiting_served_ratio", waiting_served_ratio.is_some()),
-    ] {
-        if given {
-            notes.warn(
-                &format!("engine_config.engine_kwargs.{key}"),
-                "has no effect: a request joins those that run as soon as the budgets of tokens have room",
-            );
-        }
-    }
     let concurrency = concurrency
         .map(|value| {
             let bounded = |value| limits::count(value, CANDLE_CONCURRENCY_MAX);
@@ -108,6 +104,7 @@ pub(super) fn candle(
         input: tokens("max_input_tokens", max_input_tokens)?,
         prefill: tokens("max_batch_prefill_tokens", max_batch_prefill_tokens)?,
         total: tokens("max_batch_total_tokens", max_batch_total_tokens)?,
+        joining: joining(waiting_served_ratio, max_waiting_tokens, notes)?,
     };
     let context = context(engine, CANDLE_CONTEXT_MIN, notes)?;
     check_budgets(&budgets, context, notes)?;
@@ -151,9 +148,9 @@ struct EngineKwargs {
     max_input_tokens: Option<i64>,
     max_batch_prefill_tokens: Option<i64>,
     max_batch_total_tokens: Option<i64>,
-    /// Of other engines' schedulers.
-    max_waiting_tokens: Option<Value>,
-    waiting_served_ratio: Option<Value>,
+    /// When waiting requests join those that run.
+    max_waiting_tokens: Option<i64>,
+    waiting_served_ratio: Option<f64>,
     /// Wide weights are written anew while they are loaded.
     quantization: Option<Quantization>,
     verify: Option<bool>,
@@ -161,6 +158,11 @@ struct EngineKwargs {
     overflow: Option<Overflow>,
     /// What the model is served for, where its files do not say.
     task: Option<Task>,
+}
+
+/// The options of the embedded engine by name.
+pub(super) fn option_keys() -> &'static [&'static str] {
+    fields_of::<EngineKwargs>()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -260,6 +262,36 @@ fn check_task(
         }
         _ => Ok(()),
     }
+}
+
+/// Aviary's two keys; one without the other has Aviary's own value for that.
+fn joining(
+    ratio: Option<f64>,
+    steps: Option<i64>,
+    notes: &Diagnostics,
+) -> Result<Option<Joining>, CatalogError> {
+    if ratio.is_none() && steps.is_none() {
+        return Ok(None);
+    }
+    let field = |key: &str| format!("engine_config.engine_kwargs.{key}");
+    let ratio = notes.check(
+        &field("waiting_served_ratio"),
+        ratio.unwrap_or(SERVED_RATIO),
+        |ratio| match (0.0..=SERVED_RATIO_MAX).contains(&ratio) {
+            // At most a thousand times a thousand.
+            true => Ok((ratio * 1000.0).round() as u32),
+            false => Err(format!("allowed: 0 to {SERVED_RATIO_MAX}")),
+        },
+    )?;
+    let steps = notes.check(
+        &field("max_waiting_tokens"),
+        steps.unwrap_or(WAITING_STEPS),
+        |steps| limits::count(steps, WAITING_STEPS_MAX),
+    )?;
+    Ok(Some(Joining {
+        served_ratio_milli: ratio,
+        steps,
+    }))
 }
 
 /// A prompt leaves room for an answer, and one request fits into what all may have.

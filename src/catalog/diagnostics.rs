@@ -23,6 +23,10 @@ pub(super) struct Diagnostics {
     below: Option<String>,
     /// The folder that relative paths count from; `None`: the one in which model-pool was started.
     folder: Option<PathBuf>,
+    /// Keys that no release of an older form knew are refused, and not warned of.
+    pub is_strict: bool,
+    /// The first of them.
+    unknown: Option<CatalogError>,
     pub warnings: Vec<Warning>,
 }
 
@@ -102,6 +106,36 @@ impl Diagnostics {
             key: Some(key),
             message: message.into(),
         });
+    }
+
+    /// A key of an older form that no release of it knew: a warning, or a refusal where the configuration is strict.
+    pub fn unknown_key<'a>(&mut self, key: &str, known: impl Iterator<Item = &'a str>) {
+        let name = key.rsplit('.').next().unwrap_or(key);
+        let hint = match reading::nearest(name, known) {
+            Some(near) => format!("; did you mean `{near}`?"),
+            None => String::new(),
+        };
+        match self.is_strict {
+            true => {
+                let problem = format!(
+                    "is known to no release that wrote this form, and catalog.strict is true{hint}"
+                );
+                let refusal = self.refuse(key, problem);
+                self.unknown.get_or_insert(refusal);
+            }
+            false => self.warn(
+                key,
+                format!("has no effect: no release that wrote this form knows the key{hint}"),
+            ),
+        }
+    }
+
+    /// Refuses the document if it has keys that are to be refused.
+    pub fn refuse_unknown(&mut self) -> Result<(), CatalogError> {
+        match self.unknown.take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
     /// The checked value, or a refusal with the key, the value and what is allowed.

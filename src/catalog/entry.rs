@@ -90,6 +90,8 @@ pub struct Entry {
     pub scaling: Option<Scaling>,
     /// What is added to its requests.
     pub generation: Generation,
+    /// The same of adapters that have their own.
+    pub adapter_generation: BTreeMap<String, Generation>,
     /// What happens to fields of requests that its engine is not known to take.
     pub unknown_fields: UnknownFields,
     /// What texts of users must be.
@@ -104,6 +106,12 @@ impl Entry {
         found.map(String::as_str)
     }
 
+    /// What is added to requests that have this name: the model's, an alias, or an adapter.
+    pub fn generation_of(&self, name: &str) -> &Generation {
+        let own = self.adapter_generation.get(name);
+        own.unwrap_or(&self.generation)
+    }
+
     /// Reads a document that came over the API or from the store. The warnings name every key
     /// that has no effect.
     pub fn from_document(
@@ -113,6 +121,7 @@ impl Entry {
         reference: &Reference,
     ) -> Result<(Entry, Vec<Warning>), CatalogError> {
         let mut notes = Diagnostics::of(&source);
+        notes.is_strict = config.catalog.strict;
         let read = document::typed(document.clone(), None, &mut notes)?;
         let Some(read) = read else {
             return Err(notes.refuse("enabled", "is false; leave the model out instead"));
@@ -243,6 +252,15 @@ impl Entry {
         let to_zero = to_zero.map(|seconds| KeepHot::For(Length(Span((seconds * 1000.0) as u64))));
         let section = document.engine_config.generation.as_ref();
         let generation = generation::read(section, pool.prompt_compat, &recipe, notes)?;
+        let mut adapter_generation = BTreeMap::new();
+        for (nth, adapter) in document.engine_config.lora_adapters.iter().enumerate() {
+            if let Some(section) = adapter.generation.as_ref().filter(|it| !it.is_null()) {
+                let at = format!("engine_config.lora_adapters[{nth}].generation");
+                let own = generation::read_at(&at, section, pool.prompt_compat, &recipe, notes)?;
+                let own = own.over(&generation, section);
+                adapter_generation.insert(adapter.name.clone(), own);
+            }
+        }
         without_effect::warn(&document, notes);
         let mut entry = Entry {
             aliases: pool.aliases.clone(),
@@ -263,6 +281,7 @@ impl Entry {
             labels: pool.labels.clone(),
             scaling,
             generation,
+            adapter_generation,
             name,
             source,
             recipe,

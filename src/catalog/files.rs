@@ -185,6 +185,7 @@ pub(super) fn read(
     }
     let positions = Arc::new(Positions::of(&text));
     let mut notes = Diagnostics::of_file(path, Arc::clone(&positions));
+    notes.is_strict = config.catalog.strict;
     for twice in &positions.twice {
         notes.warn(
             &twice.path,
@@ -225,6 +226,10 @@ pub(super) fn read(
             let problem = format!("holds {} models; allowed: {MODELS_MAX}", parts.len());
             return Err(Failed::whole(path, None, of_file(path, problem)));
         }
+        forms::tell_of_the_rest(&value, &mut notes);
+        notes
+            .refuse_unknown()
+            .map_err(|error| Failed::whole(path, None, error))?;
         return Ok(several(parts, path, &positions, notes, read));
     }
     let name = name_in(&value);
@@ -276,9 +281,11 @@ fn several(
     whole: Diagnostics,
     mut read: impl FnMut(Value, &mut Diagnostics) -> Result<Option<Item>, CatalogError>,
 ) -> Vec<Read> {
+    let whole_is_strict = whole.is_strict;
     let mut all = vec![(Ok(None), whole.warnings)];
     for (place, value) in parts {
         let mut notes = Diagnostics::of_file(path, Arc::clone(positions));
+        notes.is_strict = whole_is_strict;
         let name = name_in(&value);
         let item = if value.is_string() {
             let message = "names another file; it is read when it lies in catalog.models_dir";

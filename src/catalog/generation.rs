@@ -6,10 +6,12 @@ use serde_json::{Map, Number, Value};
 
 use super::CatalogError;
 use super::diagnostics::Diagnostics;
-use super::engine_kind::EngineKind;
-use super::engine_options::kind_of_words;
 use super::prompt::{self, Prompt, PromptCompat};
 use super::recipe::Recipe;
+use super::sampling::{
+    Candle, Family, IDLE, LlamaCpp, PARAMETERS, Plain, SWITCHES, Tgi, Vllm, checked, family_of,
+    who_takes,
+};
 
 /// RayLLM's bound on a model's and a request's stops together.
 pub const STOPS_MAX: usize = 8;
@@ -23,165 +25,41 @@ pub struct Generation {
     pub prompt: Prompt,
     /// Fields that count where a request has none.
     pub defaults: Map<String, Value>,
+    /// Those that take their place where the engine writes the prompt of a chat itself.
+    pub in_chats: Map<String, Value>,
     pub stops: Vec<String>,
     /// Ids that end an answer, or lists of them in a row; only for engines that take `stop_token_ids`.
     pub stop_tokens: Vec<Value>,
 }
 
-/// A group of parameters of Hugging Face's `generate`, and which engines take it under which name.
-struct Parameter {
-    /// Its names in model files.
-    names: &'static str,
-    range: (f64, f64),
-    is_whole: bool,
-    /// The field of a request, by engine; empty: those that are not named.
-    fields: &'static [(&'static [Family], &'static str)],
-}
-
-/// Engines that take the same fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
-    Candle,
-    /// vLLM and what follows it: SGLang, TensorRT-LLM.
-    Vllm,
-    LlamaCpp,
-    /// OpenAI's own fields alone.
-    Plain,
-}
-
-use Family::{Candle, LlamaCpp, Plain, Vllm};
-
-const ALL: &[Family] = &[Candle, Vllm, LlamaCpp, Plain];
-
-const PARAMETERS: &[Parameter] = &[
-    number("temperature", (0.0, 2.0), &[(ALL, "temperature")]),
-    number("top_p", (1e-6, 1.0), &[(ALL, "top_p")]),
-    number(
-        "presence_penalty",
-        (-2.0, 2.0),
-        &[(ALL, "presence_penalty")],
-    ),
-    number(
-        "frequency_penalty",
-        (-2.0, 2.0),
-        &[(ALL, "frequency_penalty")],
-    ),
-    whole("seed", (-9.3e18, 9.3e18), &[(ALL, "seed")]),
-    whole(
-        "max_new_tokens max_tokens",
-        (1.0, 1e9),
-        &[(ALL, "max_tokens")],
-    ),
-    whole(
-        "min_new_tokens min_tokens",
-        (0.0, 1e9),
-        &[(&[Candle, Vllm], "min_tokens")],
-    ),
-    whole(
-        "top_k",
-        (-1.0, 4e9),
-        &[(&[Candle, Vllm, LlamaCpp], "top_k")],
-    ),
-    number("min_p", (0.0, 1.0), &[(&[Candle, Vllm, LlamaCpp], "min_p")]),
-    number(
-        "typical_p",
-        (0.0, 1.0),
-        &[(&[Candle, LlamaCpp], "typical_p")],
-    ),
-    number(
-        "repetition_penalty repeat_penalty",
-        (0.01, 10.0),
-        &[
-            (&[Candle, Vllm], "repetition_penalty"),
-            (&[LlamaCpp], "repeat_penalty"),
-        ],
-    ),
-];
-
-/// Switches, and the field that turns them on.
-const SWITCHES: &[Parameter] = &[
-    number(
-        "ignore_eos_token ignore_eos",
-        (0.0, 1.0),
-        &[(&[Candle, Vllm, LlamaCpp], "ignore_eos")],
-    ),
-    number(
-        "skip_special_tokens",
-        (0.0, 1.0),
-        &[(&[Vllm], "skip_special_tokens")],
-    ),
-];
-
-/// What asks for nothing with these values; any other value has no effect, and that is said.
-const IDLE: &[(&str, &str, &str)] = &[
-    ("num_beams", "1", "answers are sampled, not searched for"),
-    (
-        "num_return_sequences",
-        "1",
-        "a request asks for several answers with n",
-    ),
-    ("return_token_type_ids", "false", "it is the tokenizer's"),
-    ("use_cache", "true", "engines always keep a cache"),
-    (
-        "early_stopping",
-        "false",
-        "there is no search that could stop early",
-    ),
-    (
-        "return_full_text",
-        "false",
-        "a request asks for its prompt with echo",
-    ),
-    ("watermark", "false", "answers have no watermark"),
-];
-
-const fn number(
-    names: &'static str,
-    range: (f64, f64),
-    fields: &'static [(&'static [Family], &'static str)],
-) -> Parameter {
-    Parameter {
-        names,
-        range,
-        is_whole: false,
-        fields,
-    }
-}
-
-const fn whole(
-    names: &'static str,
-    range: (f64, f64),
-    fields: &'static [(&'static [Family], &'static str)],
-) -> Parameter {
-    Parameter {
-        is_whole: true,
-        ..number(names, range, fields)
-    }
-}
-
-impl Parameter {
-    fn is(&self, name: &str) -> bool {
-        self.names.split(' ').any(|known| known == name)
-    }
-
-    fn field(&self, family: Family) -> Option<&'static str> {
-        let mut fields = self.fields.iter();
-        let found = fields.find(|(families, _)| families.contains(&family));
-        found.map(|(_, field)| *field)
-    }
-
-    fn allowed(&self) -> String {
-        let (least, most) = self.range;
-        let kind = if self.is_whole {
-            "whole numbers"
-        } else {
-            "numbers"
-        };
-        format!("allowed: {kind} from {least} to {most}")
+impl Generation {
+    /// An adapter's: what its section leaves out is its base model's.
+    pub(super) fn over(mut self, base: &Generation, section: &Value) -> Generation {
+        let has = |key: &str| section.get(key).is_some();
+        if !has("prompt_format") {
+            self.prompt = base.prompt.clone();
+        }
+        if !has("generate_kwargs") {
+            self.defaults = base.defaults.clone();
+            self.in_chats = base.in_chats.clone();
+        }
+        if !has("stopping_sequences") && !has("stopping_tokens") {
+            self.stops = base.stops.clone();
+            self.stop_tokens = base.stop_tokens.clone();
+        }
+        self
     }
 }
 
 const FIELD: &str = "engine_config.generation";
+
+/// The keys of the section.
+pub(super) const KEYS: &[&str] = &[
+    "prompt_format",
+    "generate_kwargs",
+    "stopping_sequences",
+    "stopping_tokens",
+];
 
 /// Reads the section. Without it the engine's own way counts.
 pub(super) fn read(
@@ -190,23 +68,41 @@ pub(super) fn read(
     recipe: &Recipe,
     notes: &mut Diagnostics,
 ) -> Result<Generation, CatalogError> {
+    match section {
+        Some(section) => read_at(FIELD, section, compat, recipe, notes),
+        None => Ok(Generation::default()),
+    }
+}
+
+/// The same of a section that stands at another place: that of an adapter.
+pub(super) fn read_at(
+    at: &str,
+    section: &Value,
+    compat: PromptCompat,
+    recipe: &Recipe,
+    notes: &mut Diagnostics,
+) -> Result<Generation, CatalogError> {
     let mut generation = Generation::default();
-    let Some(section) = section else {
-        return Ok(generation);
-    };
     let Value::Object(section) = section else {
-        return Err(notes.refuse(FIELD, "keys with values are expected here"));
+        return Err(notes.refuse(at, "keys with values are expected here"));
     };
     let family = family_of(recipe);
     for (key, value) in section {
-        let field = format!("{FIELD}.{key}");
+        let field = format!("{at}.{key}");
         match (key.as_str(), value) {
             ("prompt_format", value) => {
                 generation.prompt = prompt::read(value, &field, compat, notes)?;
             }
             ("generate_kwargs", Value::Object(kwargs)) => {
                 for (key, value) in kwargs.iter().filter(|(_, value)| !value.is_null()) {
-                    default(&mut generation.defaults, family, key, value, notes)?;
+                    let field = format!("{field}.{key}");
+                    default(
+                        &mut generation.defaults,
+                        family,
+                        (key, &field),
+                        value,
+                        notes,
+                    )?;
                 }
             }
             ("stopping_sequences", Value::Array(stops)) => {
@@ -222,28 +118,51 @@ pub(super) fn read(
             ("stopping_sequences", _) => {
                 return Err(notes.refuse(&field, "a list of texts and token ids is expected here"));
             }
+            ("stopping_tokens", Value::Array(stops)) => {
+                for (nth, stop) in stops.iter().enumerate() {
+                    let field = format!("{field}[{nth}]");
+                    if stop.is_string() {
+                        return Err(notes.refuse(
+                            &field,
+                            "is a text; texts go into stopping_sequences, and token ids here",
+                        ));
+                    }
+                    ending(&mut generation, stop, &field, notes)?;
+                }
+            }
+            ("stopping_tokens", Value::Null) => {}
+            ("stopping_tokens", _) => {
+                return Err(notes.refuse(&field, "a list of token ids is expected here"));
+            }
             (unknown, _) => {
-                let known = ["prompt_format", "generate_kwargs", "stopping_sequences"];
-                let near = reading::nearest(unknown, known.into_iter());
+                let near = reading::nearest(unknown, KEYS.iter().copied());
                 let hint = near.map_or_else(
-                    || format!("known here: {}", known.join(", ")),
+                    || format!("known here: {}", KEYS.join(", ")),
                     |near| format!("did you mean `{near}`?"),
                 );
                 return Err(notes.refuse(&field, format!("is not known; {hint}")));
             }
         }
     }
-    drop_stop_tokens(&mut generation, family, notes);
+    drop_stop_tokens(&mut generation, family, at, notes);
+    if family == Tgi {
+        penalise_in_chats(&mut generation, at, notes);
+    }
     Ok(generation)
 }
 
 /// Only some engines take ids.
-fn drop_stop_tokens(generation: &mut Generation, family: Family, notes: &mut Diagnostics) {
-    let field = format!("{FIELD}.stopping_sequences");
+fn drop_stop_tokens(
+    generation: &mut Generation,
+    family: Family,
+    at: &str,
+    notes: &mut Diagnostics,
+) {
+    let field = format!("{at}.stopping_sequences");
     let takes = |value: &Value| match family {
         Candle => true,
         Vllm => value.is_u64(),
-        LlamaCpp | Plain => false,
+        LlamaCpp | Tgi | Plain => false,
     };
     let before = generation.stop_tokens.len();
     generation.stop_tokens.retain(takes);
@@ -258,53 +177,32 @@ fn drop_stop_tokens(generation: &mut Generation, family: Family, notes: &mut Dia
     }
 }
 
-fn family_of(recipe: &Recipe) -> Family {
-    let of_kind = |kind: EngineKind| match kind {
-        EngineKind::Vllm | EngineKind::Sglang | EngineKind::TrtLlm => Vllm,
-        EngineKind::LlamaCpp => LlamaCpp,
-        EngineKind::Tgi | EngineKind::Tei | EngineKind::Other => Plain,
-    };
-    match recipe {
-        Recipe::Candle(_) => Candle,
-        Recipe::Server(server) => of_kind(server.engine.kind),
-        Recipe::Command(command) => of_kind(kind_of_words(&command.command)),
-        Recipe::Remote(_) => Plain,
-    }
-}
-
-impl Recipe {
-    /// The field by which the model's engine takes a sampling parameter of this name, if it is known to take it.
-    pub fn sampling_field(&self, name: &str) -> Option<&'static str> {
-        let parameter = PARAMETERS.iter().find(|it| it.is(name))?;
-        parameter.field(family_of(self))
-    }
-}
-
 fn default(
     defaults: &mut Map<String, Value>,
     family: Family,
-    key: &str,
+    (key, field): (&str, &str),
     value: &Value,
     notes: &mut Diagnostics,
 ) -> Result<(), CatalogError> {
-    let field = format!("{FIELD}.generate_kwargs.{key}");
+    // What stands beside it in the same section.
+    let beside = |other: &str| format!("{}{other}", &field[..field.len() - key.len()]);
     if key == "do_sample" {
         match value {
             // The likeliest token, whatever the temperature is said to be.
             Value::Bool(false) => {
                 let before = defaults.insert("temperature".to_owned(), Value::from(0));
                 if before.is_some_and(|value| value.as_f64() != Some(0.0)) {
-                    notes.warn(&format!("{FIELD}.generate_kwargs.temperature"), COLD);
+                    notes.warn(&beside("temperature"), COLD);
                 }
             }
             Value::Bool(true) => {}
-            _ => return Err(notes.refuse(&field, "is a switch; write true or false")),
+            _ => return Err(notes.refuse(field, "is a switch; write true or false")),
         }
         return Ok(());
     }
     if let Some((_, idle, instead)) = IDLE.iter().find(|(name, ..)| *name == key) {
         if *value != idle_value(idle) {
-            notes.warn(&field, format!("has no effect: {instead}"));
+            notes.warn(field, format!("has no effect: {instead}"));
         }
         return Ok(());
     }
@@ -315,20 +213,20 @@ fn default(
         let hint = reading::nearest(key, known)
             .map(|near| format!("; did you mean `{near}`?"))
             .unwrap_or_default();
-        notes.warn(&field, format!("has no effect: no engine takes it{hint}"));
+        notes.warn(field, format!("has no effect: no engine takes it{hint}"));
         return Ok(());
     };
     let value = match (switch.is_some(), value) {
         (true, Value::Bool(_)) => value.clone(),
-        (true, _) => return Err(notes.refuse(&field, "is a switch; write true or false")),
+        (true, _) => return Err(notes.refuse(field, "is a switch; write true or false")),
         (false, Value::Number(number)) => match checked(parameter, number) {
             Some(number) => Value::Number(number),
             None => {
                 let problem = format!("{number} is not allowed; {}", parameter.allowed());
-                return Err(notes.refuse(&field, problem));
+                return Err(notes.refuse(field, problem));
             }
         },
-        (false, _) => return Err(notes.refuse(&field, "a number is expected here")),
+        (false, _) => return Err(notes.refuse(field, "a number is expected here")),
     };
     // Neither bounds anything.
     let is_idle = value == Value::Bool(false) && parameter.is("ignore_eos")
@@ -339,19 +237,50 @@ fn default(
         // Nothing but `do_sample: false` can have said it before.
         Some(name) if name == "temperature" && defaults.contains_key(name) => {
             if value.as_f64() != Some(0.0) {
-                notes.warn(&field, COLD);
+                notes.warn(field, COLD);
             }
         }
         Some(name) => {
             let before = defaults.insert(name.to_owned(), value.clone());
             if let Some(before) = before.filter(|before| *before != value) {
                 let other = format!("counts, and not the {before} of another name for the same");
-                notes.warn(&field, other);
+                notes.warn(field, other);
             }
         }
-        None => notes.warn(&field, "has no effect: this engine does not take it"),
+        None => notes.warn(
+            field,
+            format!(
+                "has no effect: this engine does not take it{}",
+                who_takes(parameter)
+            ),
+        ),
     }
     Ok(())
+}
+
+/// TGI's chats have no field for a repetition penalty: it makes one of the presence penalty, and adds 2.
+fn penalise_in_chats(generation: &mut Generation, at: &str, notes: &mut Diagnostics) {
+    let Some(penalty) = generation.defaults.get("repetition_penalty") else {
+        return;
+    };
+    let shifted = penalty.as_f64().map(|penalty| penalty - 2.0);
+    let shifted = shifted.filter(|shifted| (-2.0..=2.0).contains(shifted));
+    match shifted.and_then(Number::from_f64) {
+        Some(shifted) => {
+            if generation.defaults.contains_key("presence_penalty") {
+                notes.warn(
+                    &format!("{at}.generate_kwargs.presence_penalty"),
+                    "has no effect in chats: this engine makes one penalty of both, and repetition_penalty counts",
+                );
+            }
+            let field = "presence_penalty".to_owned();
+            generation.in_chats.insert(field, Value::Number(shifted));
+        }
+        None => notes.warn(
+            &format!("{at}.generate_kwargs.repetition_penalty"),
+            "has no effect in chats: there this engine takes one up to 4",
+        ),
+    }
 }
 
 fn idle_value(text: &str) -> Value {
@@ -359,20 +288,6 @@ fn idle_value(text: &str) -> Value {
         "true" => Value::Bool(true),
         "false" => Value::Bool(false),
         number => Value::from(number.parse::<u64>().unwrap_or_default()),
-    }
-}
-
-/// The number as engines want it: `512.0` is a whole one.
-fn checked(parameter: &Parameter, number: &Number) -> Option<Number> {
-    let value = number.as_f64()?;
-    let (least, most) = parameter.range;
-    if !(least..=most).contains(&value) {
-        return None;
-    }
-    match (parameter.is_whole, number.is_f64()) {
-        (true, true) if value.fract() == 0.0 => Some(Number::from(value as i64)),
-        (true, true) => None,
-        _ => Some(number.clone()),
     }
 }
 

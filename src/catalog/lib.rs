@@ -24,7 +24,9 @@ mod entry;
 mod entry_source;
 mod error;
 mod estimate;
+mod fields;
 mod files;
+mod files_mark;
 mod findings;
 mod forms;
 mod generation;
@@ -45,6 +47,7 @@ mod reference;
 mod relative_paths;
 mod remote;
 mod request_fields;
+mod sampling;
 mod scaling;
 mod server_config;
 mod token_counter;
@@ -60,7 +63,7 @@ pub use engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 pub use engine_options::EngineOptions;
 pub use engines::{
     Asks, Call, ENGINES, Effort, EffortField, Engine, Extra, Failure, FailureClass, FlagError,
-    Flags, Given, Metrics, Parking, Place, PlacedDevice, ReasoningFields, ReasoningSwitch,
+    Flags, Given, Metrics, OptionFate, Parking, Place, PlacedDevice, ReasoningFields, ReasoningSwitch,
     ReasoningWish, RerankWords, ServerCommand, ServerRecipe, Stage, TokenWords, Where, WishPart,
     Words, barred_variable, find as find_engine,
 };
@@ -83,7 +86,7 @@ pub use models::{Catalog, Changes};
 pub use need_source::{Measured, NeedSource};
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use recipe::{
-    CANDLE_METRICS, CandleRecipe, CommandRecipe, ComputeDevice, LaunchValues, Listen, Quantization,
+    CANDLE_METRICS, CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen, Quantization,
     Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError, TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
@@ -91,6 +94,7 @@ pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
 pub use request_fields::{Ask, TEMPLATE_SWITCHES, fields_of_all_engines, never};
 pub use token_counter::{CountError, Counted, TokenCounter};
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
+pub use without_effect::table_of_keys_without_effect;
 pub use weights::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Manifest, ManifestFile,
     Origin, Scheme,

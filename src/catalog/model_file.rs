@@ -222,6 +222,9 @@ pub struct LoraAdapter {
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket_uri: Option<String>,
+    /// Its own prompt format, defaults and stops, instead of the base model's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<Value>,
 }
 
 /// Who fetches a model's weights.

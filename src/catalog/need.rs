@@ -18,6 +18,7 @@ use super::hub_cache;
 use super::layouts::{Demand, DeviceShare};
 use super::need_source::{Measured, NeedSource};
 use super::recipe::{CandleRecipe, Recipe};
+use super::weights::Fetch;
 use model_files::ModelFiles;
 use model_files::name_size;
 
@@ -65,7 +66,10 @@ impl Entry {
         let figure = Figures::of(self).bytes(self.devices_per_replica, measured, device_total);
         let (bytes_per_device, source) = match figure {
             Err(_) if absent => (Bytes(Bytes::GIB), NeedSource::Unfetched),
-            Ok((bytes, NeedSource::Rough { .. })) if absent => (bytes, NeedSource::Estimate),
+            // Offline nobody will know better before somebody brings the weights.
+            Ok((bytes, NeedSource::Rough { .. })) if absent && !config.sources.offline => {
+                (bytes, NeedSource::Estimate)
+            }
             figure => figure?,
         };
         let total = Bytes(
@@ -119,6 +123,7 @@ impl Entry {
             parking: self.parking(total),
             scaling: self.scaling.clone().map(Box::new),
             started_with: self.started_with(),
+            files_mark: self.files_mark(),
             absent,
             ..ModelSpec::default()
         };
@@ -222,9 +227,19 @@ impl<'a> Figures<'a> {
 
     pub(super) fn files(&self) -> Result<&ModelFiles, &EstimateError> {
         self.files
-            .get_or_init(|| match self.path() {
-                Some(path) => Ok(ModelFiles::read(&path)?),
-                None => Err(EstimateError::NotLocal),
+            .get_or_init(|| {
+                let described = self.entry.fetch.as_ref().and_then(Fetch::described);
+                if let Some((folder, bytes)) = described {
+                    let mut files = ModelFiles::read(&folder)?;
+                    files.weights.stored_bytes = bytes;
+                    // They were listed, not counted from the configuration.
+                    files.by_config = false;
+                    return Ok(files);
+                }
+                match self.path() {
+                    Some(path) => Ok(ModelFiles::read(&path)?),
+                    None => Err(EstimateError::NotLocal),
+                }
             })
             .as_ref()
     }

@@ -181,6 +181,17 @@ pub struct TokenBudgets {
     pub prefill: Option<u32>,
     /// Of all requests that run, with the most that they may answer.
     pub total: Option<u32>,
+    /// When waiting requests join those that run; `None`: as soon as there is room.
+    pub joining: Option<Joining>,
+}
+
+/// Waiting requests join once so many of them wait, or after so many steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joining {
+    /// Thousandths of the number of those that run.
+    pub served_ratio_milli: u32,
+    /// Steps without a new request after which one joins in any case.
+    pub steps: u32,
 }
 
 /// The embedded engine.

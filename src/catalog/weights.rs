@@ -213,6 +213,27 @@ impl Fetch {
         self.notes.join(self.key())
     }
 
+    /// Where what the hub says of the model is kept before it is fetched: its `config.json`, and in `bytes` the size of its
+    /// weights.
+    pub fn description(&self) -> PathBuf {
+        self.notes.join("described").join(self.fingerprint())
+    }
+
+    /// The same, if it is there and the model is not.
+    pub(super) fn described(&self) -> Option<(PathBuf, u64)> {
+        let folder = self.description();
+        let bytes = std::fs::read_to_string(folder.join("bytes")).ok()?;
+        let bytes = bytes.trim().parse().ok()?;
+        Some((folder, bytes)).filter(|_| !self.is_here())
+    }
+
+    /// Whether the hub should be asked how large the model is. Blocking.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.origin, Origin::Hub { .. })
+            && !self.is_here()
+            && !self.description().join("bytes").is_file()
+    }
+
     pub fn manifest_path(&self) -> PathBuf {
         let mut name = self.key();
         name.push_str(".json");

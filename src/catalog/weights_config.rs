@@ -12,6 +12,7 @@ use config::Config;
 use super::CatalogError;
 use super::adapters;
 use super::diagnostics::Diagnostics;
+use super::fields::fields_of;
 use super::hub_cache;
 use super::hub_name::{self, ID, ID_MAX};
 use super::model_file::{EngineConfig, Fetcher};
@@ -75,6 +76,23 @@ struct GcsMirror {
 struct ExtraFile {
     bucket_uri: String,
     destination_path: String,
+}
+
+/// The keys of the sections of mirrors.
+pub(super) struct MirrorKeys {
+    pub s3: &'static [&'static str],
+    pub gcs: &'static [&'static str],
+    pub credentials: &'static [&'static str],
+    pub extra_file: &'static [&'static str],
+}
+
+pub(super) fn keys() -> MirrorKeys {
+    MirrorKeys {
+        s3: fields_of::<S3Mirror>(),
+        gcs: fields_of::<GcsMirror>(),
+        credentials: fields_of::<AwsCredentials>(),
+        extra_file: fields_of::<ExtraFile>(),
+    }
 }
 
 /// What is fetched for the model; `None`: nothing, or its engine does it.

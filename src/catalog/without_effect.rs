@@ -2,79 +2,130 @@
 //! a warning with what is used instead; none is dropped in silence.
 
 use super::diagnostics::Diagnostics;
+use super::forms::dropped::{self, OUTSIDE_OF_RAY};
 use super::model_file::ModelDocument;
 
+const CLUSTER: &str = "the pool places replicas by GPU memory alone";
+
+/// A key, whether a document has it, and what is used instead.
+struct Idle {
+    key: &'static str,
+    is_given: fn(&ModelDocument) -> bool,
+    instead: &'static str,
+}
+
+const IDLE: &[Idle] = &[
+    Idle {
+        key: "multiplex_config",
+        is_given: |it| it.multiplex_config.is_some(),
+        instead: "a replica has all adapters of its model's file; one file describes one model",
+    },
+    Idle {
+        key: "engine_config.model_type",
+        is_given: |it| it.engine_config.model_type.is_some(),
+        instead: "the engine reads it from the model",
+    },
+    Idle {
+        key: "engine_config.tokenizer_id",
+        is_given: |it| it.engine_config.tokenizer_id.is_some(),
+        instead: "the tokenizer in the model's folder is used",
+    },
+    Idle {
+        key: "engine_config.model_url",
+        is_given: |it| it.engine_config.model_url.is_some(),
+        instead: "it is told to clients of RayLLM and Aviary alone (compat)",
+    },
+    Idle {
+        key: "engine_config.model_description",
+        is_given: |it| it.engine_config.model_description.is_some(),
+        instead: "it is told to clients of RayLLM and Aviary alone (compat)",
+    },
+    Idle {
+        key: "scaling_config.num_cpus_per_worker",
+        is_given: |it| it.scaling_config.num_cpus_per_worker.is_some(),
+        instead: CLUSTER,
+    },
+    Idle {
+        key: "scaling_config.placement_strategy",
+        is_given: |it| it.scaling_config.placement_strategy.is_some(),
+        instead: "all GPUs of a replica are of one machine",
+    },
+    Idle {
+        key: "scaling_config.resources_per_worker",
+        is_given: |it| it.scaling_config.resources_per_worker.is_some(),
+        instead: CLUSTER,
+    },
+    Idle {
+        key: "scaling_config.pg_timeout_s",
+        is_given: |it| it.scaling_config.pg_timeout_s.is_some(),
+        instead: "pool_config.load_deadline limits a load",
+    },
+    Idle {
+        key: "deployment_config.ray_actor_options",
+        is_given: |it| it.deployment_config.ray_actor_options.is_some(),
+        instead: CLUSTER,
+    },
+    Idle {
+        key: "pool_config.labels",
+        is_given: |it| !it.pool_config.labels.is_empty(),
+        instead: "they are kept, and shown nowhere",
+    },
+];
+
+/// Values of keys that have an effect with others: the key, the value, and what happens instead.
+const IDLE_VALUES: &[(&str, &str)] = &[
+    (
+        "scaling_config.num_workers: 0",
+        "each replica gets one device at least",
+    ),
+    (
+        "scaling_config.num_gpus_per_worker: 0.5",
+        "a replica takes whole devices, and models share a GPU by the memory they need, which pool_config.memory_gib may say",
+    ),
+    (
+        "engine_config.runtime_env.pip, conda, working_dir, py_modules, container",
+        "an engine has an environment of its own: install what it needs there, and name its program in engine_config.program",
+    ),
+    (
+        "deployment_config.autoscaling_config.metrics_interval_s",
+        "requests are counted every second",
+    ),
+];
+
+/// Every key of older systems that loads and has no effect, with what is used instead; sorted, as a table of
+/// Markdown. docs/rayllm.md has it.
+pub fn table_of_keys_without_effect() -> String {
+    let form = |it: &dropped::Dropped| {
+        let keys: Vec<&str> = it.keys().collect();
+        let place = match it.section {
+            "" => String::new(),
+            section => format!(" in `{section}`"),
+        };
+        (format!("`{}`{place}", keys.join("`, `")), it.instead)
+    };
+    let of_forms = dropped::all().map(form);
+    let own = IDLE.iter().map(|it| (format!("`{}`", it.key), it.instead));
+    let values = IDLE_VALUES
+        .iter()
+        .map(|(key, instead)| (format!("`{key}`"), *instead));
+    let mut rows: Vec<String> = own
+        .chain(values)
+        .chain(of_forms)
+        .map(|(key, instead)| format!("| {key} | {instead} |\n"))
+        .collect();
+    rows.sort();
+    format!("| key | here |\n|---|---|\n{}", rows.concat())
+}
+
 pub(super) fn warn(document: &ModelDocument, notes: &mut Diagnostics) {
-    let engine = &document.engine_config;
-    let scaling = &document.scaling_config;
     let deployment = &document.deployment_config;
-    let cluster = "the pool places replicas by GPU memory alone";
-    let table = [
-        (
-            "multiplex_config",
-            document.multiplex_config.is_some(),
-            "one file describes one model",
-        ),
-        (
-            "engine_config.model_type",
-            engine.model_type.is_some(),
-            "the engine reads it from the model",
-        ),
-        (
-            "engine_config.tokenizer_id",
-            engine.tokenizer_id.is_some(),
-            "the tokenizer in the model's folder is used",
-        ),
-        (
-            "engine_config.model_url",
-            engine.model_url.is_some(),
-            "it is shown nowhere",
-        ),
-        (
-            "engine_config.model_description",
-            engine.model_description.is_some(),
-            "it is shown nowhere",
-        ),
-        (
-            "scaling_config.num_cpus_per_worker",
-            scaling.num_cpus_per_worker.is_some(),
-            cluster,
-        ),
-        (
-            "scaling_config.placement_strategy",
-            scaling.placement_strategy.is_some(),
-            cluster,
-        ),
-        (
-            "scaling_config.resources_per_worker",
-            scaling.resources_per_worker.is_some(),
-            cluster,
-        ),
-        (
-            "scaling_config.pg_timeout_s",
-            scaling.pg_timeout_s.is_some(),
-            "pool_config.load_deadline limits a load",
-        ),
-        (
-            "deployment_config.ray_actor_options",
-            deployment.ray_actor_options.is_some(),
-            cluster,
-        ),
-        (
-            "pool_config.labels",
-            !document.pool_config.labels.is_empty(),
-            "they are kept, and shown nowhere",
-        ),
-    ];
-    let ray = engine.runtime_env.iter().flat_map(|it| it.rest.keys());
-    for key in ray {
-        let message = "has no effect outside of Ray: install what the engine needs into its own environment, and name its program in engine_config.program";
-        notes.warn(&format!("engine_config.runtime_env.{key}"), message);
+    let environment = document.engine_config.runtime_env.iter();
+    for key in environment.flat_map(|it| it.rest.keys()) {
+        notes.warn(&format!("engine_config.runtime_env.{key}"), OUTSIDE_OF_RAY);
     }
-    for (key, given, instead) in table {
-        if given {
-            notes.warn(key, format!("has no effect in this version: {instead}"));
-        }
+    for idle in IDLE.iter().filter(|it| (it.is_given)(document)) {
+        let message = format!("has no effect in this version: {}", idle.instead);
+        notes.warn(idle.key, message);
     }
     if document.pool_config.preload == Some(true) {
         notes.warn(

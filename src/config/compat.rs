@@ -9,6 +9,8 @@ use super::problem::Problem;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompatSection {
+    /// Aviary up to 0.1: `query`, `query/batch`, `stream` and `metadata` with the model's name in the path, and `models`.
+    pub aviary: bool,
     /// NCSA's LLM Serving: `admin/get_model` and its like below the base path, with the key in the body.
     pub ncsa: bool,
     /// Ollama's API below `/api/`, beside the base path and below it (docs/ollama.md).

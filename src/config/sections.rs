@@ -123,6 +123,10 @@ pub struct FixedDevice {
     /// With provider `nvml`: selects the GPU with this index, whatever its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
+    /// With provider `fixed`: the GPU's product name, such as `NVIDIA A100-SXM4-40GB`, which a model's
+    /// `pool_config.devices.kinds` and the accelerator types of older files select it by.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub product: Option<String>,
     /// Labels by which a model's `pool_config.devices.labels` selects it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
@@ -274,6 +278,9 @@ pub struct CatalogSection {
     pub models_dir: PathBuf,
     /// GPU counts and priorities of known models.
     pub model_reference: PathBuf,
+    /// Whether a model file of an older system is refused for a key that no release of it knew. If false, the key is a
+    /// warning.
+    pub strict: bool,
     /// Who may register a model that is not in the catalogue: nobody (`refuse`), administrators (`admin`), or
     /// any user who requests a model of the hub (`anyone`).
     pub on_unknown: OnUnknown,
@@ -293,6 +300,7 @@ impl Default for CatalogSection {
         CatalogSection {
             models_dir: PathBuf::from("config/models"),
             model_reference: PathBuf::from("model_reference.json"),
+            strict: false,
             on_unknown: OnUnknown::Admin,
             unknown_engine: "CandleEngine".to_owned(),
             unknown_limit: 100,

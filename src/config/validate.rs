@@ -273,6 +273,10 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<Problem> {
             let message = "has a uuid or an index, which only inventory.provider nvml supports";
             wrong("", message.to_owned());
         }
+        if device.product.is_some() && inventory.provider == Provider::Nvml {
+            let message = "is stated, and inventory.provider nvml reads what the GPUs are; remove it";
+            wrong(".type", message.to_owned());
+        }
         if device.node != 0 && inventory.provider == Provider::Nvml {
             let message = format!(
                 "is {}; all GPUs of inventory.provider nvml are on one machine",

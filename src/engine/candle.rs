@@ -37,6 +37,11 @@ impl EngineDriver for CandleDriver {
             ("--max-input-tokens", budgets.input),
             ("--max-batch-prefill-tokens", budgets.prefill),
             ("--max-batch-total-tokens", budgets.total),
+            (
+                "--waiting-served-ratio-milli",
+                budgets.joining.map(|it| it.served_ratio_milli),
+            ),
+            ("--max-waiting-steps", budgets.joining.map(|it| it.steps)),
         ] {
             if let Some(tokens) = tokens {
                 option(name, tokens.to_string().into());

@@ -13,6 +13,8 @@ pub struct FixedDevice {
     pub memory: Bytes,
     /// The node's name; devices with the same name are on the same node.
     pub node: String,
+    /// The product's name, by which models select it too.
+    pub product: Option<String>,
     /// Labels by which models select it.
     pub labels: Vec<String>,
 }
@@ -23,8 +25,8 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
     }
     let mut names = BTreeSet::new();
     let mut nodes: BTreeMap<&str, NodeId> = BTreeMap::new();
-    // Configured devices differ only in their size.
-    let mut products: BTreeMap<Bytes, u32> = BTreeMap::new();
+    // Configured devices differ in their size and in what product they are said to be.
+    let mut products: BTreeMap<(Bytes, Option<&str>), u32> = BTreeMap::new();
     let mut devices: Vec<DeviceInfo> = Vec::with_capacity(written.len());
     for (index, device) in written.iter().enumerate() {
         let wrong = |problem| InventoryFault::FixedDevice {
@@ -41,6 +43,10 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
         if device.memory == Bytes::ZERO {
             return Err(wrong("its memory is 0; write for example 24GiB"));
         }
+        let product = device.product.as_deref();
+        if product.is_some_and(|name| name.trim().is_empty()) {
+            return Err(wrong("its type is empty; write a product's name, or remove it"));
+        }
         let next = NodeId(small(nodes.len()));
         let next_product = small(products.len());
         devices.push(DeviceInfo {
@@ -54,8 +60,10 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
             total: device.memory,
             installed: device.memory,
             headroom: Bytes::ZERO,
-            product_name: None,
-            product: *products.entry(device.memory).or_insert(next_product),
+            product_name: device.product.clone(),
+            product: *products
+                .entry((device.memory, device.product.as_deref()))
+                .or_insert(next_product),
             pci: None,
             links: Vec::new(),
             labels: device.labels.clone(),

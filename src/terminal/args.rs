@@ -1,4 +1,4 @@
-//! The command lines of `chat` and `run`.
+//! The command lines of `chat`, `run` and `evaluate`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,6 +24,17 @@ Examples:
   model-pool run org/small-GGUF:Q4_K_M \"Hello\"     # a model of the hub, by its quantization
 
 Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 cannot reach the server, 130 stopped by Ctrl-C.";
+
+/// Shown below the options of `evaluate --help`.
+pub const EVALUATE_EXAMPLES: &str = "\
+Examples:
+  model-pool evaluate tiny-guide tiny-chat --file questions.txt
+  model-pool evaluate org/small org/large --file questions.jsonl --max-tokens 200 --json > answers.json
+  model-pool evaluate tiny-guide --file letters.txt --separator ----
+
+A text file has one prompt a line, or with --separator parts between such lines. A file *.jsonl has one JSON object a
+line, with `prompt`. The models are asked one after another, so that each is loaded once.
+Exit status: 0 all answers came, 1 some did not, 2 wrong usage or broken lines, 3 cannot reach the server, 130 stopped by Ctrl-C.";
 
 #[derive(Args, Clone, Debug)]
 pub struct ServerArgs {
@@ -90,6 +101,32 @@ pub struct RunArgs {
     /// Print the answer when it is complete
     #[arg(long)]
     pub no_stream: bool,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct EvaluateArgs {
+    /// Models of the pool
+    #[arg(required = true)]
+    pub models: Vec<String>,
+    /// The file with the prompts; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// The line that separates prompts of several lines in a text file
+    #[arg(long, value_name = "LINE")]
+    pub separator: Option<String>,
+    /// Leave out lines that cannot be used, instead of asking nothing
+    #[arg(long)]
+    pub skip_broken: bool,
+    /// How many requests for a model run at the same time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    pub at_once: usize,
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub server: ServerArgs,
 }

@@ -17,6 +17,8 @@ use super::waiting::{Notice, Waiting, read};
 /// How often the status line changes.
 const TICK: Duration = Duration::from_millis(500);
 
+const CLOSED: &str = "the server closed the connection before the answer was complete";
+
 /// How an answer is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
@@ -108,8 +110,7 @@ async fn receive(
             None if answer.finish.is_some() => return Ok(()),
             None => {
                 return Err(Failure::Cut {
-                    message: "the server closed the connection before the answer was complete"
-                        .to_owned(),
+                    message: CLOSED.to_owned(),
                 });
             }
         };
@@ -120,6 +121,35 @@ async fn receive(
             }
             Data::Piece(_) => {}
             Data::End => return Ok(()),
+            Data::Error(message) => return Err(Failure::Cut { message }),
+        }
+    }
+}
+
+/// Asks and shows nothing.
+pub async fn quietly(client: &Client, body: &Value) -> Result<Answer, Failure> {
+    let clock = Clock::start();
+    let mut answer = Answer::default();
+    let mut stream = client.stream(body).await?;
+    loop {
+        let data = match stream.next().await? {
+            Some(Event::Comment(comment)) => {
+                if let Some(Notice::Seated { waited }) = read(&comment) {
+                    answer.waited = Some(waited);
+                }
+                continue;
+            }
+            Some(Event::Data(data)) => data,
+            None if answer.finish.is_some() => return Ok(answer),
+            None => {
+                return Err(Failure::Cut {
+                    message: CLOSED.to_owned(),
+                });
+            }
+        };
+        match answer.take(&data, clock.passed()) {
+            Data::Piece(_) => {}
+            Data::End => return Ok(answer),
             Data::Error(message) => return Err(Failure::Cut { message }),
         }
     }

@@ -1,9 +1,10 @@
-//! `model-pool chat` and `model-pool run`: a client of a running pool for the terminal. It knows the HTTP API alone,
+//! `model-pool chat`, `run` and `evaluate`: a client of a running pool for the terminal. It knows the HTTP API alone,
 //! so that it works with a pool on any machine.
 //!
 //! ```text
 //! chat ─▶ session: input ─▶ command, or a prompt ─▶ ask ─▶ screen
 //! run  ─▶ once:    arguments and standard input  ─▶ ask ─▶ screen
+//! evaluate:        prompts of a file, for each model ─▶ ask ─▶ table
 //!                                        ask: client ─▶ events ─▶ answer
 //! ```
 
@@ -15,6 +16,7 @@ mod client;
 mod command;
 mod conversation;
 mod editor;
+mod evaluate;
 mod events;
 mod failure;
 mod input;
@@ -34,7 +36,10 @@ mod waiting;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-pub use args::{AskArgs, CHAT_EXAMPLES, ChatArgs, RUN_EXAMPLES, RunArgs, ServerArgs};
+pub use args::{
+    AskArgs, CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, RUN_EXAMPLES, RunArgs,
+    ServerArgs,
+};
 pub use clean::clean;
 pub use models::hub_name;
 pub use quantity::{bytes, seconds};
@@ -60,6 +65,13 @@ pub fn run(args: &RunArgs, defaults: &Defaults) -> ExitCode {
     }
     end(&with_client(&args.server, defaults, |runtime, client| {
         once::run(runtime, client, args)
+    }))
+}
+
+/// `model-pool evaluate MODEL… --file FILE`.
+pub fn evaluate(args: &EvaluateArgs, defaults: &Defaults) -> ExitCode {
+    end(&with_client(&args.server, defaults, |runtime, client| {
+        evaluate::run(runtime, client, args)
     }))
 }
 

@@ -37,8 +37,14 @@ fn the_budgets_of_a_scheduler_reach_the_embedded_engine_and_their_order_is_check
     );
     let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert!(
-        notes.iter().any(|it| it.contains("waiting_served_ratio")),
+        notes.iter().all(|it| !it.contains("waiting_served_ratio")),
         "{notes:?}"
+    );
+    let joining = budgets.joining.map(|it| (it.served_ratio_milli, it.steps));
+    assert_eq!(
+        joining,
+        Some((1200, 20)),
+        "with Aviary's own number of steps"
     );
     for (policy, words) in [
         (
@@ -187,11 +193,12 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
     assert!(errors.is_empty(), "{errors:?}");
     let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert!(
-        notes
-            .iter()
-            .any(|it| it.contains("line 4: generation: has no effect")),
+        notes.iter().all(|it| !it.contains("generation")),
         "{notes:?}"
     );
+    let base_entry = catalog.get("lab/base").expect("the base");
+    let own = base_entry.generation_of("lab/base:terse:1");
+    assert_eq!(own.prompt, model_pool::catalog::Prompt::Disabled);
     for name in ["lab/polite", "lab/base:terse:1", "lab/base"] {
         let entry = catalog.get(name).expect(name);
         assert_eq!(entry.name, "lab/base");

@@ -7,6 +7,8 @@ mod estimates;
 mod gpus;
 mod inventory;
 mod model_files;
+mod old_generation;
+mod old_keys;
 mod parsers;
 mod schedule;
 mod schedule_real;

@@ -1,6 +1,7 @@
 //! `model-pool chat`, `run` and `pull` as people and scripts use them: at a pseudo-terminal, and with pipes.
 
 mod chat;
+mod evaluate;
 mod hub_names;
 mod pull;
 mod run;

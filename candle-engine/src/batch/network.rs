@@ -110,6 +110,7 @@ impl Generator {
             prompt_rows_beside: PROMPT_ROWS_BESIDE.min(rows),
             prefill_tokens: self.budgets.prefill,
             total_tokens: self.budgets.total,
+            joining: self.budgets.joining,
         }
     }
 

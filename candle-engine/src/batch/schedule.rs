@@ -17,6 +17,7 @@
 mod group;
 
 use super::pages::{PageTokens, Pages};
+use crate::options::Joining;
 use crate::step::{PAGE_TOKENS, Page, Span, Step};
 use group::{Branch, Group};
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +40,8 @@ pub(crate) struct Limits {
     pub prefill_tokens: Option<usize>,
     /// Tokens of all running requests, prompts and the most that they may answer; a longer one runs alone.
     pub total_tokens: Option<usize>,
+    /// When those that wait join those that run; `None`: as soon as there is room.
+    pub joining: Option<Joining>,
 }
 
 /// What a new request is to the schedule.
@@ -96,6 +99,8 @@ pub(crate) struct Schedule {
     waiting: VecDeque<RequestId>,
     running: Vec<RequestId>,
     last_request: RequestId,
+    /// Steps since a request began.
+    steps_without_new: u32,
     counts: Counts,
 }
 
@@ -108,6 +113,7 @@ impl Schedule {
             waiting: VecDeque::new(),
             running: Vec::new(),
             last_request: 0,
+            steps_without_new: 0,
             counts: Counts::default(),
         }
     }
@@ -183,10 +189,13 @@ impl Schedule {
         for request in &self.running {
             self.place_chunk(*request, first_chunk, &mut rows, &mut plan);
         }
-        while rows > 0 {
+        self.steps_without_new = self.steps_without_new.saturating_add(1);
+        let may_join = self.may_join();
+        while rows > 0 && may_join {
             let Some(request) = self.admit(&mut plan) else {
                 break;
             };
+            self.steps_without_new = 0;
             if !self.groups[&request].is_filling {
                 self.place_next_tokens(request, &mut plan);
                 rows = rows.min(self.limits.prompt_rows_beside);
@@ -235,6 +244,17 @@ impl Schedule {
             group.release(&mut self.pages);
             self.waiting.push_front(youngest);
             self.counts.preemptions += 1;
+        }
+    }
+
+    /// Whether enough wait, or have waited for long enough, to join those that run.
+    fn may_join(&self) -> bool {
+        let (running, waiting) = (self.running.len() as u64, self.waiting.len() as u64);
+        match self.limits.joining {
+            Some(joining) if running > 0 && self.steps_without_new <= joining.steps => {
+                waiting >= running * u64::from(joining.served_ratio_milli) / 1000
+            }
+            _ => true,
         }
     }
 

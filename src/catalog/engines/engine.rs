@@ -3,8 +3,9 @@
 use std::fmt;
 
 use pool::Bytes;
+use serde_json::Value;
 
-use super::flags::{Flags, Said};
+use super::flags::{Flags, OptionFate, Said};
 use super::launch::ServerRecipe;
 use super::lines::{self, Failure, Stage};
 use super::place::{Place, Where};
@@ -245,6 +246,15 @@ impl Engine {
     /// The name in model files.
     pub fn name(&self) -> &'static str {
         self.names[0]
+    }
+
+    /// What becomes of an option of an earlier version of it.
+    pub fn option(&self, key: &str, value: &Value) -> OptionFate {
+        let plain = key.trim_start_matches('-').replace('-', "_");
+        match self.share_key == Some(plain.as_str()) {
+            true => OptionFate::Taken,
+            false => self.flags.fate(key, value),
+        }
     }
 
     /// Whether the size of the weights is needed to start it there.

@@ -113,7 +113,35 @@ fn names(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.split_ascii_whitespace()
 }
 
+/// What becomes of an option in a file that was written for an earlier version of the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OptionFate {
+    Taken,
+    /// Why not, as words that follow `it`.
+    Refused(String),
+    /// The engine has no such option.
+    Unknown,
+}
+
 impl Flags {
+    /// What becomes of an option of an earlier version.
+    pub fn fate(&self, written: &str, value: &Value) -> OptionFate {
+        let key = written.trim_start_matches('-').replace('-', "_");
+        let mut barred = self.barred.iter();
+        if let Some(said) = barred.find(|said| names(said.names).any(|name| name == key)) {
+            return OptionFate::Refused(said.why.to_owned());
+        }
+        match self.kind_of(&key) {
+            None => OptionFate::Unknown,
+            // Words that have gone, such as forms of quantization.
+            Some(Kind::OneOf(words)) if !value.is_null() => match text(Kind::OneOf(words), value) {
+                Ok(_) => OptionFate::Taken,
+                Err(_) => OptionFate::Refused(one_of(words, value)),
+            },
+            Some(_) => OptionFate::Taken,
+        }
+    }
+
     /// Every key that is taken.
     pub fn keys(&self) -> impl Iterator<Item = &'static str> {
         self.groups.iter().flat_map(|group| names(group.names))

@@ -25,7 +25,7 @@ mod vllm_flags;
 pub(super) use engine::post;
 pub use engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords};
 use flags::Said;
-pub use flags::{FlagError, Flags, Words};
+pub use flags::{FlagError, Flags, OptionFate, Words};
 pub use launch::ServerRecipe;
 pub use lines::{Failure, FailureClass, Stage};
 pub use place::{Place, PlacedDevice, ServerCommand, Where};

@@ -4,9 +4,11 @@
 //! `--enable-sleep-mode`; the routes for it are there in its development mode alone.
 
 use pool::Bytes;
+use serde_json::Value;
 
 use super::engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, lora, pair, post};
 use super::flags::{Flags, Spelling, said};
+use super::launch::ServerRecipe;
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
@@ -171,7 +173,7 @@ fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
 fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
     let on = || "1".to_owned();
     let mut env = vec![("VLLM_NO_USAGE_STATS", on()), ("DO_NOT_TRACK", on())];
-    if given.recipe.is_local {
+    if given.recipe.is_local && !drafts_by_a_model_of_the_hub(given.recipe) {
         env.extend([("HF_HUB_OFFLINE", on()), ("TRANSFORMERS_OFFLINE", on())]);
     }
     if given.recipe.sleep != Sleep::Off {
@@ -179,6 +181,16 @@ fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
         env.push(("VLLM_SERVER_DEV_MODE", on()));
     }
     env
+}
+
+/// vLLM fetches such a draft itself, which it could not do offline.
+fn drafts_by_a_model_of_the_hub(recipe: &ServerRecipe) -> bool {
+    let mut options = recipe.words.of_key.iter();
+    let config = options.find(|(key, _)| key == "speculative_config");
+    let config = config.and_then(|(_, words)| words.last());
+    let config = config.and_then(|word| serde_json::from_str::<Value>(word).ok());
+    let model = config.as_ref().and_then(|config| config["model"].as_str());
+    model.is_some_and(|model| !model.starts_with('/'))
 }
 
 /// What a sleeping vLLM keeps on each device, as its log gives it (`memory is still in use`): a start.

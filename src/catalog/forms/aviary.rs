@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::dropped::{self, AVIARY};
 use super::paths::Draft;
 use crate::CatalogError;
 use crate::diagnostics::Diagnostics;
@@ -35,7 +36,12 @@ pub(super) fn model_config(value: &mut Value, notes: &mut Diagnostics) -> Result
         );
     }
     engine(&mut draft)?;
-    for key in ["prompt_format", "generate_kwargs", "stopping_sequences"] {
+    for key in [
+        "prompt_format",
+        "generate_kwargs",
+        "stopping_sequences",
+        "stopping_tokens",
+    ] {
         draft.rename(
             &format!("model_config.generation.{key}"),
             &format!("engine_config.generation.{key}"),
@@ -45,25 +51,33 @@ pub(super) fn model_config(value: &mut Value, notes: &mut Diagnostics) -> Result
     if is_tgi {
         policy(&mut draft, "model_config.generation")?;
     }
-    let words = "prompts are bounded by tokens: engine_config.max_total_tokens";
-    draft.drop_key("model_config.max_input_words", words);
-    draft.drop_key("model_config.generation.max_input_words", words);
-    let batch = "the engine batches by itself, as requests come; deployment_config.max_ongoing_requests bounds how many it takes at once";
-    for key in [
-        "batching",
-        "generation.max_batch_size",
-        "generation.batch_wait_timeout_s",
+    for section in [
+        "model_config",
+        "model_config.generation",
+        "model_config.initialization",
     ] {
-        draft.drop_key(&format!("model_config.{key}"), batch);
+        draft.drop_table(AVIARY, section);
     }
-    let pipeline = "the engine has its own way of generating";
-    for key in ["pipeline", "full_warmup"] {
-        draft.drop_key(&format!("model_config.initialization.{key}"), pipeline);
+    for (section, known) in [
+        (
+            "initialization.initializer",
+            "type dtype from_pretrained_kwargs use_bettertransformer torch_compile use_kernel max_tokens use_meta_tensor ds_inference_kwargs device_map model_filename model_init_kwargs",
+        ),
+        (
+            "initialization",
+            "initializer pipeline s3_mirror_config gcs_mirror_config runtime_env hf_model_id full_warmup",
+        ),
+        (
+            "generation",
+            "prompt_format generate_kwargs stopping_sequences stopping_tokens max_batch_size batch_wait_timeout_s max_input_words max_batch_total_tokens max_total_tokens max_waiting_tokens max_input_length max_batch_prefill_tokens waiting_served_ratio max_iterations_curr_batch",
+        ),
+    ] {
+        draft.finish(&format!("model_config.{section}"), known);
     }
-    for section in ["initialization.initializer", "initialization", "generation"] {
-        draft.finish(&format!("model_config.{section}"));
-    }
-    draft.finish("model_config");
+    draft.finish(
+        "model_config",
+        "model_id model_url model_description batching initialization generation max_input_words",
+    );
     Ok(())
 }
 
@@ -111,6 +125,12 @@ fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
 }
 
 fn llama_cpp(draft: &mut Draft<'_>) {
+    for key in ["s3_mirror_config", "gcs_mirror_config"] {
+        draft.drop_key(
+            &format!("engine_config.{key}"),
+            "llama.cpp fetches its one file from the hub by itself; bring the mirror's file into a folder, and name it in engine_config.model_path",
+        );
+    }
     let file = format!("{INITIALIZER}.model_filename");
     match draft.text(&file) {
         Some(name) if !name.ends_with(".gguf") => draft.drop_key(
@@ -128,7 +148,7 @@ fn llama_cpp(draft: &mut Draft<'_>) {
     ] {
         draft.rename(&format!("{kwargs}.{old}"), &format!("{KWARGS}.{new}"));
     }
-    draft.finish(&kwargs);
+    draft.finish(&kwargs, "n_ctx n_threads n_batch use_mlock");
 }
 
 fn transformers(draft: &mut Draft<'_>) {
@@ -137,22 +157,19 @@ fn transformers(draft: &mut Draft<'_>) {
         &format!("{INITIALIZER}.{trust}"),
         &format!("{KWARGS}.trust_remote_code"),
     );
-    draft.rename(&format!("{INITIALIZER}.dtype"), &format!("{KWARGS}.dtype"));
+    match draft.text(&format!("{INITIALIZER}.dtype")) {
+        Some("int8") => draft.drop_key(
+            &format!("{INITIALIZER}.dtype"),
+            "vLLM computes with float16, bfloat16 or float32; name a quantised model in hf_model_id",
+        ),
+        _ => draft.rename(&format!("{INITIALIZER}.dtype"), &format!("{KWARGS}.dtype")),
+    }
     // DeepSpeed's room for prompt and answer together.
     draft.rename(
         &format!("{INITIALIZER}.max_tokens"),
         "engine_config.max_total_tokens",
     );
-    let own = "the engine has its own kernels and places weights itself";
-    for key in [
-        "from_pretrained_kwargs",
-        "use_bettertransformer",
-        "torch_compile",
-        "use_kernel",
-        "use_meta_tensor",
-        "ds_inference_kwargs",
-        "device_map",
-    ] {
+    for (key, instead) in dropped::of(AVIARY, INITIALIZER) {
         let path = format!("{INITIALIZER}.{key}");
         match draft.get(&path) {
             // What had one key that has moved.
@@ -162,7 +179,7 @@ fn transformers(draft: &mut Draft<'_>) {
             Some(Value::Bool(false)) => {
                 draft.take(&path);
             }
-            _ => draft.drop_key(&path, own),
+            _ => draft.drop_key(&path, instead),
         }
     }
 }
@@ -177,16 +194,16 @@ pub(super) fn scheduler(value: &mut Value, notes: &mut Diagnostics) -> Result<()
                 &format!("{KWARGS}.{key}"),
             );
         }
-        draft.finish("engine_config.model_init_kwargs");
+        draft.finish("engine_config.model_init_kwargs", "");
     }
     if draft.get("engine_config.scheduler").is_some() {
-        draft.drop_key(
-            "engine_config.scheduler.policy.type",
-            "the engine has one policy of its own, which takes the same bounds",
-        );
+        draft.drop_table(AVIARY, "engine_config.scheduler.policy");
         policy(&mut draft, "engine_config.scheduler.policy")?;
-        draft.finish("engine_config.scheduler.policy");
-        draft.finish("engine_config.scheduler");
+        draft.finish(
+            "engine_config.scheduler.policy",
+            "type max_input_length max_batch_prefill_tokens max_batch_total_tokens max_total_tokens max_iterations_curr_batch max_waiting_tokens waiting_served_ratio",
+        );
+        draft.finish("engine_config.scheduler", "policy");
     }
     Ok(())
 }

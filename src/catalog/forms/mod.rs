@@ -3,7 +3,10 @@
 //! `llm_configs`. A key that moves keeps its name in what is said of it; one that has no effect is a warning.
 //! Whether a value is allowed is decided where today's form is read.
 
+mod applications;
 mod aviary;
+pub(super) mod dropped;
+mod leftovers;
 mod paths;
 mod ray_serve;
 mod rayllm;
@@ -43,7 +46,7 @@ pub(super) fn parts(value: &Value) -> Option<Vec<(String, Value)>> {
                 let place = move |nth: usize| format!("{above}{name}[{nth}]");
                 let items = items_of(list).into_iter().enumerate();
                 items
-                    .map(move |(nth, item)| (place(nth), item))
+                    .map(move |(nth, item)| (place(nth), applications::of_list(name, item)))
                     .collect::<Vec<_>>()
             })
             .collect()
@@ -51,15 +54,14 @@ pub(super) fn parts(value: &Value) -> Option<Vec<(String, Value)>> {
     if let Some(applications) = value.get("applications").and_then(Value::as_array) {
         let of_application = |(nth, it): (usize, &Value)| {
             let args = it.get("args").unwrap_or(&Value::Null);
-            list_at(&format!("applications[{nth}].args."), args)
+            let mut parts = list_at(&format!("applications[{nth}].args."), args);
+            for (_, part) in &mut parts {
+                applications::share_variables(it, part);
+            }
+            parts
         };
-        return Some(
-            applications
-                .iter()
-                .enumerate()
-                .flat_map(of_application)
-                .collect(),
-        );
+        let numbered = applications.iter().enumerate();
+        return Some(numbered.flat_map(of_application).collect());
     }
     let is_several = value.get("llm_configs").is_some();
     is_several.then(|| list_at("", value))
@@ -88,6 +90,31 @@ pub(super) fn is_something_else(value: &Value) -> bool {
     }
 }
 
+/// What is said of a file of Ray Serve beside its models.
+pub(super) fn tell_of_the_rest(value: &Value, notes: &mut Diagnostics) {
+    applications::tell(value, notes);
+}
+
+/// Sections that only older forms have.
+const OLD_SECTIONS: [&str; 4] = [
+    "model_config",
+    "model_loading_config",
+    "scaling_config",
+    "multiplex_config",
+];
+
+/// Whether a document is of an older form: keys that no release knew are warnings in it.
+fn is_old(value: &Value) -> bool {
+    OLD_SECTIONS.iter().any(|key| value.get(key).is_some()) || is_aviary_0_2(value)
+}
+
+/// Its engine has no default.
+fn is_aviary_0_2(value: &Value) -> bool {
+    let engine = value.get("engine_config");
+    let mut keys = ["scheduler", "model_init_kwargs"].into_iter();
+    engine.is_some_and(|engine| keys.any(|key| engine.get(key).is_some()))
+}
+
 /// Makes a document of an older form, or of another system's, one of today's. Whether anything changed.
 pub(super) fn translate(value: &mut Value, notes: &mut Diagnostics) -> Result<bool, CatalogError> {
     if !value.is_object() {
@@ -100,6 +127,7 @@ pub(super) fn translate(value: &mut Value, notes: &mut Diagnostics) -> Result<bo
         ));
     }
     let before = value.clone();
+    let (is_old, is_aviary_0_2) = (is_old(value), is_aviary_0_2(value));
     if value.get("model_config").is_some() {
         aviary::model_config(value, notes)?;
     }
@@ -107,7 +135,11 @@ pub(super) fn translate(value: &mut Value, notes: &mut Diagnostics) -> Result<bo
         ray_serve::llm_config(value, notes)?;
     }
     aviary::scheduler(value, notes)?;
-    rayllm::tidy(value, notes)?;
+    rayllm::tidy(value, is_old && !is_aviary_0_2, notes)?;
+    if is_old {
+        leftovers::take_out(value, notes);
+        notes.refuse_unknown()?;
+    }
     let is_translated = *value != before;
     // What is null is as if it were not there.
     if let Some(sections) = value.as_object_mut().filter(|_| is_translated) {

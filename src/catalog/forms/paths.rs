@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::dropped::{self, Dropped};
 use crate::diagnostics::Diagnostics;
 
 /// A document that is being translated, and what is said of it.
@@ -67,16 +68,24 @@ impl Draft<'_> {
         }
     }
 
-    /// What is left of a section, which is removed with it: keys that nobody knows.
-    pub fn finish(&mut self, path: &str) {
+    /// Takes the keys of a section that have no effect.
+    pub fn drop_table(&mut self, table: &[Dropped], section: &str) {
+        for (key, instead) in dropped::of(table, section) {
+            match section {
+                "" => self.drop_key(key, instead),
+                section => self.drop_key(&format!("{section}.{key}"), instead),
+            }
+        }
+    }
+
+    /// What is left of a section, which is removed with it: keys that nobody knows. `known`: those of the section.
+    pub fn finish(&mut self, path: &str, known: &str) {
         let Some(rest) = self.take(path) else { return };
         match rest {
             Value::Object(rest) => {
                 for key in rest.keys() {
-                    self.notes.warn(
-                        &format!("{path}.{key}"),
-                        "has no effect: no release that wrote this form knows the key",
-                    );
+                    self.notes
+                        .unknown_key(&format!("{path}.{key}"), known.split_ascii_whitespace());
                 }
             }
             _ => self

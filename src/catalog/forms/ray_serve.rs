@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::dropped::{self, RAY_SERVE};
 use super::paths::Draft;
 use super::rayllm::kind_of;
 use crate::CatalogError;
@@ -23,7 +24,11 @@ pub(super) fn llm_config(value: &mut Value, notes: &mut Diagnostics) -> Result<(
         "model_loading_config.tokenizer_source",
         "engine_config.tokenizer_id",
     );
-    draft.finish("model_loading_config");
+    draft.drop_table(RAY_SERVE, "model_loading_config");
+    draft.finish(
+        "model_loading_config",
+        "model_id model_source tokenizer_source",
+    );
     for (old, new) in [
         ("engine_kwargs", "engine_config.engine_kwargs"),
         ("runtime_env", "engine_config.runtime_env"),
@@ -45,29 +50,8 @@ pub(super) fn llm_config(value: &mut Value, notes: &mut Diagnostics) -> Result<(
     }
     parallelism(&mut draft)?;
     accelerator(&mut draft)?;
-    for (keys, instead) in [
-        ("input_modality", "the engine reads it from the model"),
-        (
-            "json_mode",
-            "the engine answers in JSON when a request asks for it",
-        ),
-        (
-            "lora_config",
-            "adapters are given to the engine in engine_kwargs, as docs/engines.md shows",
-        ),
-        (
-            "accelerator_config placement_group_config resources_per_bundle server_cls experimental_configs callback_config",
-            "it is Ray Serve's own",
-        ),
-        (
-            "log_engine_metrics",
-            "the engine's own numbers are always read",
-        ),
-    ] {
-        for key in keys.split(' ') {
-            draft.drop_key(key, instead);
-        }
-    }
+    lora(&mut draft);
+    draft.drop_table(RAY_SERVE, "");
     Ok(())
 }
 
@@ -148,6 +132,18 @@ fn source(draft: &mut Draft<'_>) {
     }
 }
 
+/// Adapters are looked for by nobody here; each is written down.
+fn lora(draft: &mut Draft<'_>) {
+    if draft.get("lora_config").is_none() {
+        draft.take("lora_config");
+        return;
+    }
+    for (key, instead) in dropped::of(RAY_SERVE, "lora_config") {
+        draft.drop_key(&format!("lora_config.{key}"), instead);
+    }
+    draft.finish("lora_config", "dynamic_lora_loading_path");
+}
+
 /// A replica takes as many GPUs as both degrees ask for together.
 fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
     let mut gpus = 1;
@@ -172,7 +168,7 @@ fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
         }
     }
     for section in ["tensor_parallelism", "pipeline_parallelism"] {
-        draft.finish(section);
+        draft.finish(section, "degree");
     }
     if let Some(path) = said {
         if draft.put("pool_config.gpus_per_replica", json!(gpus)) {

@@ -1,22 +1,45 @@
 //! RayLLM 0.5's form where it is not today's, and what files of its users hold beside it: newer and older
 //! names, keys of Ray Serve, options of engines that are gone, accelerator types.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::dropped::{self, RAYLLM};
 use super::paths::Draft;
 use crate::CatalogError;
 use crate::diagnostics::Diagnostics;
 
 const KWARGS: &str = "engine_config.engine_kwargs";
 
-pub(super) fn tidy(value: &mut Value, notes: &mut Diagnostics) -> Result<(), CatalogError> {
+/// `has_default`: the form has an engine for files that name none.
+pub(super) fn tidy(
+    value: &mut Value,
+    has_default: bool,
+    notes: &mut Diagnostics,
+) -> Result<(), CatalogError> {
     let mut draft = Draft { value, notes };
-    for key in ["standalone_function_calling_model", "depends_on_model"] {
-        draft.drop_key(key, "each model stands for itself");
-    }
+    draft.drop_table(RAYLLM, "");
     deployment(&mut draft);
     scaling(&mut draft);
+    if has_default && draft.get("engine_config.type").is_none() {
+        default_engine(&mut draft);
+    }
     engine(&mut draft)
+}
+
+/// RayLLM 0.5's model classes have a default of their own.
+fn default_engine(draft: &mut Draft<'_>) {
+    if draft.get("engine_config").is_none() {
+        return;
+    }
+    let kind = match draft.text("engine_config.model_type") {
+        Some("embedding") => "EmbeddingEngine",
+        _ => "VLLMEngine",
+    };
+    draft.put("engine_config.type", json!(kind));
+    draft.notes.warn(
+        "engine_config.type",
+        format!("is missing; {kind} counts, as in RayLLM 0.5"),
+    );
 }
 
 fn deployment(draft: &mut Draft<'_>) {
@@ -51,11 +74,12 @@ fn deployment(draft: &mut Draft<'_>) {
         "deployment_config.ray_actor_options.runtime_env",
         "engine_config.runtime_env",
     );
-    if draft
-        .get("deployment_config.ray_actor_options")
-        .is_some_and(is_empty)
-    {
-        draft.take("deployment_config.ray_actor_options");
+    draft.drop_table(RAYLLM, dropped::ACTOR);
+    if draft.get(dropped::ACTOR).is_some() {
+        let known: Vec<&str> = dropped::of(RAYLLM, dropped::ACTOR)
+            .map(|(key, _)| key)
+            .collect();
+        draft.finish(dropped::ACTOR, &known.join(" "));
     }
     match draft
         .get("deployment_config.max_queued_requests")
@@ -71,36 +95,8 @@ fn deployment(draft: &mut Draft<'_>) {
             "pool_config.queue_limit",
         ),
     }
-    for (keys, instead) in [
-        (
-            "name user_config logging_config request_router_config num_ingress_replicas",
-            "it is Ray Serve's own",
-        ),
-        (
-            "num_replicas",
-            "replicas are loaded on demand; an administrator's load asks for several",
-        ),
-        (
-            "health_check_period_s health_check_timeout_s",
-            "pool.heartbeat and pool.heartbeat_timeout say when an engine is asked",
-        ),
-        (
-            "graceful_shutdown_wait_loop_s graceful_shutdown_timeout_s",
-            "pool.preempt_drain and pool_config.stop_grace bound how long a replica drains and stops",
-        ),
-        (
-            "placement_group_bundles placement_group_strategy",
-            "pool_config.gpus_per_replica says how many GPUs a replica takes, all of one machine",
-        ),
-    ] {
-        for key in keys.split(' ') {
-            draft.drop_key(&format!("{at}.{key}"), instead);
-        }
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    value.as_object().is_some_and(Map::is_empty)
+    draft.drop_table(RAYLLM, at);
+    draft.drop_table(RAYLLM, dropped::SCALING);
 }
 
 /// A whole number that is written as `48.0`.
@@ -191,11 +187,22 @@ pub(super) fn kind_of(resource: &str) -> Option<String> {
     }
 }
 
-/// Variables are texts, whatever YAML takes them for.
+/// Variables are texts, whatever YAML takes them for. One of Ray's form without a value is none.
 fn texts(draft: &mut Draft<'_>, path: &str) {
-    let Some(Value::Object(variables)) = draft.get(path).cloned() else {
+    let Some(Value::Object(mut variables)) = draft.get(path).cloned() else {
         return;
     };
+    if path.ends_with("env_vars") && variables.values().any(Value::is_null) {
+        for (name, _) in variables.iter().filter(|(_, value)| value.is_null()) {
+            draft.notes.warn(
+                &format!("{path}.{name}"),
+                "has no effect: it has no value; write one, or name it in env_vars_to_propogate to pass it on",
+            );
+        }
+        variables.retain(|_, value| !value.is_null());
+        draft.take(path);
+        draft.put(path, Value::Object(variables.clone()));
+    }
     let is_plain = |value: &Value| value.is_number() || value.is_boolean();
     for (name, _) in variables.iter().filter(|(_, value)| value.is_f64()) {
         draft.notes.warn(
@@ -238,16 +245,19 @@ fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
         "EmbeddingEngine" => embedding(draft),
         _ => {}
     }
-    // Who names no other place means the model itself.
-    let runs_here = !matches!(
-        kind.as_str(),
-        "CandleEngine" | "CommandEngine" | "RemoteEngine" | ""
-    );
+    draft.drop_table(RAYLLM, "engine_config");
     let id = draft.text("engine_config.model_id").map(str::to_owned);
     let is_mirrored = ["s3_mirror_config", "gcs_mirror_config"]
         .iter()
         .any(|key| draft.get(&format!("engine_config.{key}")).is_some());
-    if let Some(id) = id.filter(|id| runs_here && (id.contains('/') || is_mirrored))
+    // Who names no other place means the model itself; of an embedded engine that is a file or folder, unless a mirror says
+    // where it comes from.
+    let means_itself = |id: &String| match kind.as_str() {
+        "CommandEngine" | "RemoteEngine" | "" => false,
+        "CandleEngine" => is_mirrored,
+        _ => is_mirrored || id.contains('/'),
+    };
+    if let Some(id) = id.filter(means_itself)
         && draft.get("engine_config.model_path").is_none()
         && draft.put("engine_config.hf_model_id", json!(id))
     {
@@ -270,29 +280,54 @@ fn vllm(draft: &mut Draft<'_>) {
                 .moved(&format!("{KWARGS}.enforce_eager"), &eager);
         }
     }
-    for (keys, instead) in [
+    draft.rename(
+        &format!("{KWARGS}.max_log_probs"),
+        &format!("{KWARGS}.max_logprobs"),
+    );
+    speculative(draft);
+    draft.drop_table(RAYLLM, KWARGS);
+}
+
+/// The keys for a draft of several tokens, which vLLM takes as one object now.
+fn speculative(draft: &mut Draft<'_>) {
+    const MODEL: &str = "engine_config.engine_kwargs.speculative_model";
+    const CONFIG: &str = "engine_config.engine_kwargs.speculative_config";
+    const KEYS: [(&str, &str); 6] = [
+        ("num_speculative_tokens", "num_speculative_tokens"),
+        ("ngram_prompt_lookup_max", "prompt_lookup_max"),
+        ("ngram_prompt_lookup_min", "prompt_lookup_min"),
         (
-            "enable_cuda_graph",
-            "CUDA graphs are on unless enforce_eager is true",
+            "speculative_draft_tensor_parallel_size",
+            "draft_tensor_parallel_size",
         ),
-        (
-            "num_tokenizer_actors tokenizer_pool_size tokenizer_pool_type tokenizer_pool_extra_config worker_use_ray use_v2_block_manager \
-             enable_json_logits_processors engine_use_ray max_paddings max_context_len_to_capture disable_log_requests max_log_len",
-            "vLLM does not have it any more",
-        ),
-        (
-            "speculative_model num_speculative_tokens ngram_prompt_lookup_max ngram_prompt_lookup_min speculative_disable_by_batch_size \
-             speculative_draft_tensor_parallel_size speculative_max_model_len use_speculative",
-            "vLLM takes speculative_config instead, an object",
-        ),
-        ("device", "the pool gives the engine its devices"),
-        (
-            "load_s3_path",
-            "s3_mirror_config says where weights come from",
-        ),
-    ] {
-        for key in keys.split_ascii_whitespace() {
+        ("speculative_max_model_len", "max_model_len"),
+        ("speculative_model_quantization", "quantization"),
+    ];
+    let is_on = draft.get(&format!("{KWARGS}.use_speculative")) != Some(&Value::Bool(false));
+    let model = draft.text(MODEL).map(str::to_owned).filter(|_| is_on);
+    let Some(model) = model.filter(|_| draft.get(CONFIG).is_none()) else {
+        let instead = match draft.get(CONFIG) {
+            Some(_) => "speculative_config is given too, and counts",
+            None if is_on => "no speculative_model is named, so nothing is drafted",
+            None => "use_speculative is false",
+        };
+        for (key, _) in KEYS {
             draft.drop_key(&format!("{KWARGS}.{key}"), instead);
+        }
+        draft.drop_key(MODEL, instead);
+        return;
+    };
+    draft.take(MODEL);
+    match model.as_str() {
+        "[ngram]" => draft.put(&format!("{CONFIG}.method"), json!("ngram")),
+        name => draft.put(&format!("{CONFIG}.model"), json!(name)),
+    };
+    draft.notes.moved(CONFIG, MODEL);
+    for (old, new) in KEYS {
+        let old = format!("{KWARGS}.{old}");
+        match draft.get(&old) {
+            Some(_) => draft.rename(&old, &format!("{CONFIG}.{new}")),
+            None => drop(draft.take(&old)),
         }
     }
 }
@@ -307,17 +342,6 @@ fn trtllm(draft: &mut Draft<'_>) {
         "engine_config.kv_cache_free_gpu_mem_fraction",
         &format!("{KWARGS}.kv_cache_free_gpu_memory_fraction"),
     );
-    for key in [
-        "scheduler_policy",
-        "logger_level",
-        "max_tokens_in_paged_kv_cache",
-        "enable_trt_overlap",
-    ] {
-        draft.drop_key(
-            &format!("engine_config.{key}"),
-            "trtllm-serve has its own way, which engine_kwargs may change",
-        );
-    }
 }
 
 fn embedding(draft: &mut Draft<'_>) {
@@ -325,13 +349,5 @@ fn embedding(draft: &mut Draft<'_>) {
     draft.rename(
         "engine_config.max_batch_size",
         &format!("{KWARGS}.max_batch_requests"),
-    );
-    draft.drop_key(
-        "engine_config.batch_wait_timeout_s",
-        "the engine batches what waits, and waits for nothing",
-    );
-    draft.drop_key(
-        "engine_config.optimize",
-        "the engine chooses its own back end",
     );
 }

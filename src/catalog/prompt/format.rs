@@ -7,6 +7,7 @@ use super::Prompt;
 use super::template::Template;
 use crate::CatalogError;
 use crate::diagnostics::Diagnostics;
+use crate::fields::fields_of;
 
 /// Whose output is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
@@ -63,6 +64,17 @@ struct Keys {
     tools_list: Option<Value>,
     tools_list_in_user: Option<Value>,
     tools_list_in_last_user: Option<Value>,
+    /// Read before the others, and alone.
+    #[expect(dead_code, reason = "it is among the keys that a format may have")]
+    use_hugging_face_chat_template: Option<Value>,
+}
+
+/// The key of the form after RayLLM 0.5 that asks for the tokenizer's own template.
+const OF_TOKENIZER: &str = "use_hugging_face_chat_template";
+
+/// The keys that a format may have.
+pub fn keys() -> &'static [&'static str] {
+    fields_of::<Keys>()
 }
 
 /// The templates of a format that is one text: the user's alone has words around it.
@@ -78,6 +90,14 @@ pub fn read(
     let is_compatible = compat == PromptCompat::RayLlm05;
     let format = match value {
         Value::Null => return Ok(Prompt::Disabled),
+        Value::Object(keys) if keys.contains_key(OF_TOKENIZER) => {
+            let field = format!("{field}.{OF_TOKENIZER}");
+            return match &keys[OF_TOKENIZER] {
+                Value::Bool(true) if keys.len() == 1 => Ok(Prompt::ChatTemplate),
+                Value::Bool(true) => Err(notes.refuse(&field, "is true, and templates are given too; remove one of them")),
+                _ => Err(notes.refuse(&field, "is true or absent; without it, write the templates system, user, assistant and trailing_assistant")),
+            };
+        }
         Value::String(text) => one_text(text, field, is_compatible, notes)?,
         value => {
             let keys: Keys = reading::value_at(value.clone()).map_err(|(path, problem)| {
@@ -165,14 +185,9 @@ impl Keys {
         let in_user = self.system_in_user.unwrap_or(false);
         let in_last = self.system_in_last_user.unwrap_or(false);
         let system_in = match (in_user, in_last) {
-            (true, true) => {
-                return Err(notes.refuse(
-                    &format!("{field}.system_in_last_user"),
-                    "and system_in_user are both true; the system text goes into one of them",
-                ));
-            }
+            // The form after RayLLM 0.5 wants both: the second says which message it is.
+            (_, true) => SystemIn::LastUser,
             (true, false) => SystemIn::FirstUser,
-            (false, true) => SystemIn::LastUser,
             (false, false) => SystemIn::OwnMessage,
         };
         match (system_in, user.has_system()) {

@@ -8,7 +8,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-pub(super) use format::read;
+pub(super) use format::{keys, read};
 pub use format::{PromptCompat, PromptFormat};
 pub use render::PromptError;
 

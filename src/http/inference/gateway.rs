@@ -130,11 +130,12 @@ pub(crate) async fn answer(
         served_name.clone(),
         Arc::clone(&route.entry),
     );
+    let asked_name = scanned.model.clone();
     let bytes = body.len();
     let written = move || {
         sequences::check(&body, path, most)?;
         let conversation = several.then(|| conversation::of(&body)).flatten();
-        let outgoing = outgoing_of(&body, path, &name, &entry, hints.reasoning)?;
+        let outgoing = outgoing_of(&body, path, &name, &asked_name, &entry, hints.reasoning)?;
         Ok((outgoing, conversation))
     };
     let (mut outgoing, conversation) = app.reading.run(bytes, written).await.map_err(fail)?;
@@ -257,6 +258,7 @@ fn outgoing_of(
     body: &Bytes,
     path: &'static str,
     served_name: &str,
+    asked_name: &str,
     entry: &Entry,
     reasoning: ReasoningRequest,
 ) -> Result<Outgoing, Failure> {
@@ -271,7 +273,7 @@ fn outgoing_of(
         fields_of: &|wish: &ReasoningWish| entry.recipe.reasoning(wish),
         continuous_usage: entry.recipe.has_continuous_usage(),
     };
-    let generation = &entry.generation;
+    let generation = entry.generation_of(asked_name);
     outgoing(body, path, served_name, generation, room, fate, wishes)
 }
 

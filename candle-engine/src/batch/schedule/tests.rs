@@ -1,5 +1,6 @@
 //! The schedule by story and by storm. A checker keeps its own copy of every sequence and of what lies on every page, and
 //! holds each step against it.
+//! Longer than 500 lines because stories and storm share the checker.
 
 use super::*;
 use crate::batch::room::answer_room;
@@ -14,6 +15,7 @@ const LIMITS: Limits = Limits {
     prompt_rows_beside: 32,
     prefill_tokens: None,
     total_tokens: None,
+    joining: None,
 };
 
 fn text(first: u32, tokens: usize) -> Vec<u32> {
@@ -400,6 +402,30 @@ fn budgets_of_prompts_and_of_all_tokens_hold() {
 }
 
 #[test]
+fn requests_join_those_that_run_when_enough_wait_or_after_so_many_steps() {
+    let joining = Joining {
+        served_ratio_milli: 2000,
+        steps: 5,
+    };
+    let limits = Limits {
+        joining: Some(joining),
+        ..LIMITS
+    };
+    let begins = |plan: Plan| plan.begun;
+    let mut world = World::new(limits);
+    let first = world.arrive(text(0, 4), 60);
+    assert_eq!(begins(world.once()), [first], "nobody runs");
+    let second = world.arrive(text(100, 4), 60);
+    assert!(begins(world.once()).is_empty(), "one waits for one");
+    let third = world.arrive(text(200, 4), 60);
+    assert_eq!(begins(world.once()), [second, third], "two wait for one");
+    let fourth = world.arrive(text(300, 4), 60);
+    let waited: Vec<_> = (0..6).map(|_| begins(world.once())).collect();
+    assert!(waited[..5].iter().all(Vec::is_empty), "{waited:?}");
+    assert_eq!(waited[5], [fourth], "it has waited for five steps");
+}
+
+#[test]
 fn a_request_that_ends_before_its_turn_is_not_missed() {
     let mut world = World::new(Limits { seats: 1, ..LIMITS });
     let [_, second, _] = [0, 100, 200].map(|first| world.arrive(text(first, 20), 5));
@@ -446,6 +472,10 @@ fn every_request_ends_once_and_in_turn_whatever_happens() {
             prompt_rows_beside: random.random_range(1..40),
             prefill_tokens: random.random_bool(0.3).then(|| random.random_range(1..200)),
             total_tokens: random.random_bool(0.3).then(|| random.random_range(1..400)),
+            joining: random.random_bool(0.3).then(|| Joining {
+                served_ratio_milli: random.random_range(0..5000),
+                steps: random.random_range(0..30),
+            }),
         };
         let mut world = World::new(limits);
         let mut arrived = 0;

@@ -114,7 +114,9 @@ pub(crate) fn outgoing(
             KWARGS if path == CHAT => {}
             "stop" | "stop_token_ids" if has_stops => {}
             // As if it were not there; engines take null for all kinds of things.
-            _ if is_null && generation.defaults.contains_key(name) => {}
+            _ if is_null
+                && (generation.defaults.contains_key(name)
+                    || generation.in_chats.contains_key(name)) => {}
             "messages" if format.is_some() => {}
             // Texts have the older name alone; of both the newer one counts.
             "max_completion_tokens" if format.is_some() => {
@@ -171,7 +173,14 @@ pub(crate) fn outgoing(
     }
     let limits = ["max_tokens", "max_completion_tokens"];
     let is_limited = limits.into_iter().any(is_given);
-    for (name, value) in &generation.defaults {
+    // Where the engine writes the prompt, it may take a default by another name.
+    let in_chats = match path == CHAT && format.is_none() {
+        true => Some(&generation.in_chats),
+        false => None,
+    };
+    let instead = |name: &str| in_chats.is_some_and(|it| it.contains_key(name));
+    let usual = generation.defaults.iter().filter(|(name, _)| !instead(name));
+    for (name, value) in usual.chain(in_chats.into_iter().flatten()) {
         let is_said = is_given(name) || (name == "max_tokens" && is_limited);
         if !is_said {
             written.value(name, value);

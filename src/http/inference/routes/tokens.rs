@@ -285,8 +285,10 @@ async fn tokens(
         .unwrap_or(own)
         .to_owned();
     let known = own.clone();
+    let asked_name = scanned.model.clone();
     let written = move || {
-        let asking = asking(&asked)?.written(&of_model.entry.generation.prompt)?;
+        let generation = of_model.entry.generation_of(&asked_name);
+        let asking = asking(&asked)?.written(&generation.prompt)?;
         asking.check(&of_model.entry.name, words)?;
         Ok(Sent::of(&asking, words, &known))
     };

@@ -1,0 +1,154 @@
+//! What surrounds the models in a file of Ray Serve: variables that an application has for all of them, the lists that say
+//! which engine they are for, and keys of the cluster, which have no effect and are told.
+
+use serde_json::{Map, Value, json};
+
+use super::LISTS;
+use super::dropped::{self, OUTSIDE_OF_RAY, SERVE};
+use crate::diagnostics::Diagnostics;
+
+/// A model of a list that says which engine runs it.
+pub(super) fn of_list(list: &str, mut item: Value) -> Value {
+    let kind = match list {
+        "embedding_models" => "EmbeddingEngine",
+        "trtllm_models" => "TRTLLMEngine",
+        _ => return item,
+    };
+    if let Some(Value::Object(engine)) = item.get_mut("engine_config")
+        && engine.get("type").is_none_or(Value::is_null)
+    {
+        engine.insert("type".to_owned(), json!(kind));
+    }
+    item
+}
+
+/// Gives a model the variables of its application; its own count.
+pub(super) fn share_variables(application: &Value, model: &mut Value) {
+    let variables = &application["runtime_env"]["env_vars"];
+    let Some(variables) = variables.as_object().filter(|it| !it.is_empty()) else {
+        return;
+    };
+    // An adapter has the environment of its base model.
+    if model.get("base_model_id").is_some() {
+        return;
+    }
+    let place = if model.get("model_config").is_some() {
+        "model_config.initialization"
+    } else if model.get("engine_config").is_some() {
+        "engine_config"
+    } else {
+        ""
+    };
+    let mut at = &mut *model;
+    let path = place.split('.').chain(["runtime_env", "env_vars"]);
+    for key in path.filter(|key| !key.is_empty()) {
+        let Some(keys) = at.as_object_mut() else {
+            return;
+        };
+        let below = keys.entry(key).or_insert(Value::Null);
+        if below.is_null() {
+            *below = Value::Object(Map::new());
+        }
+        at = below;
+    }
+    if let Some(own) = at.as_object_mut() {
+        for (name, value) in variables {
+            own.entry(name).or_insert_with(|| value.clone());
+        }
+    }
+}
+
+/// Warns of every key beside the models.
+pub(super) fn tell(value: &Value, notes: &mut Diagnostics) {
+    let Some(keys) = value.as_object() else {
+        return;
+    };
+    let applications = value.get("applications").and_then(Value::as_array);
+    let is_model_list = |key: &str| LISTS.contains(&key);
+    for key in keys.keys() {
+        let is_read = match applications {
+            Some(_) => key == "applications",
+            None => is_model_list(key),
+        };
+        if !is_read {
+            tell_one(
+                key,
+                key,
+                dropped::CLUSTER,
+                &["applications", "llm_configs"],
+                notes,
+            );
+        }
+    }
+    for (nth, application) in applications.into_iter().flatten().enumerate() {
+        let at = format!("applications[{nth}]");
+        let Some(keys) = application.as_object() else {
+            notes.warn(&at, "has no effect: keys with values are expected here");
+            continue;
+        };
+        for key in keys.keys().filter(|key| *key != "args") {
+            let path = format!("{at}.{key}");
+            match key.as_str() {
+                "runtime_env" => environment(&path, application, notes),
+                key => tell_one(
+                    &path,
+                    key,
+                    dropped::APPLICATION,
+                    &["args", "runtime_env"],
+                    notes,
+                ),
+            }
+        }
+        let args = application.get("args").and_then(Value::as_object);
+        for key in args.into_iter().flat_map(Map::keys) {
+            if !is_model_list(key) {
+                let path = format!("{at}.args.{key}");
+                tell_one(&path, key, dropped::ARGUMENTS, &LISTS, notes);
+            }
+        }
+    }
+}
+
+fn tell_one(path: &str, key: &str, section: &str, read: &[&str], notes: &mut Diagnostics) {
+    let mut table = dropped::of(SERVE, section);
+    match table.find(|(known, _)| *known == key) {
+        Some((_, instead)) => notes.warn(path, format!("has no effect: {instead}")),
+        None => {
+            let known = dropped::of(SERVE, section).map(|(known, _)| known);
+            notes.unknown_key(path, known.chain(read.iter().copied()));
+        }
+    }
+}
+
+/// Variables go to the models that are written here; nothing of Ray's remains for those in files of their own.
+fn environment(path: &str, application: &Value, notes: &mut Diagnostics) {
+    let environment = &application["runtime_env"];
+    for key in environment.as_object().into_iter().flat_map(Map::keys) {
+        if key != "env_vars" {
+            notes.warn(&format!("{path}.{key}"), OUTSIDE_OF_RAY);
+        }
+    }
+    let variables = environment["env_vars"].as_object();
+    let names: Vec<&str> = variables
+        .into_iter()
+        .flat_map(Map::keys)
+        .map(String::as_str)
+        .collect();
+    let args = application.get("args").and_then(Value::as_object);
+    let lists = args.into_iter().flatten();
+    let mut models = lists
+        .filter(|(key, _)| LISTS.contains(&key.as_str()))
+        .flat_map(|(_, list)| match list {
+            Value::Array(items) => items.as_slice(),
+            single => std::slice::from_ref(single),
+        });
+    if !names.is_empty() && models.any(Value::is_string) {
+        notes.warn(
+            &format!("{path}.env_vars"),
+            format!(
+                "{} reach the models that are written in this file; those in files of their own need them in engine_config.runtime_env.env_vars, or in the environment of model-pool and in env_vars_to_propogate",
+                names.join(", ")
+            ),
+        );
+    }
+}

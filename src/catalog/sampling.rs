@@ -1,0 +1,217 @@
+//! The sampling parameters of Hugging Face's `generate`, and the field by which each engine takes them. Reads no request.
+
+use serde_json::Number;
+
+use super::engine_kind::EngineKind;
+use super::engine_options::kind_of_words;
+use super::recipe::Recipe;
+
+/// A group of parameters of Hugging Face's `generate`, and which engines take it under which name.
+pub(super) struct Parameter {
+    /// Its names in model files.
+    pub names: &'static str,
+    pub range: (f64, f64),
+    pub is_whole: bool,
+    /// The field of a request, by engine; empty: those that are not named.
+    pub fields: &'static [(&'static [Family], &'static str)],
+}
+
+/// Engines that take the same fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Candle,
+    /// vLLM and what follows it: SGLang, TensorRT-LLM.
+    Vllm,
+    LlamaCpp,
+    /// Text Generation Inference, which has no least number of tokens and no ids that end an answer.
+    Tgi,
+    /// OpenAI's own fields alone.
+    Plain,
+}
+
+pub(super) use Family::{Candle, LlamaCpp, Plain, Tgi, Vllm};
+
+pub(super) const ALL: &[Family] = &[Candle, Vllm, LlamaCpp, Tgi, Plain];
+
+pub(super) const PARAMETERS: &[Parameter] = &[
+    number("temperature", (0.0, 2.0), &[(ALL, "temperature")]),
+    number("top_p", (1e-6, 1.0), &[(ALL, "top_p")]),
+    number(
+        "presence_penalty",
+        (-2.0, 2.0),
+        &[(ALL, "presence_penalty")],
+    ),
+    number(
+        "frequency_penalty",
+        (-2.0, 2.0),
+        &[(ALL, "frequency_penalty")],
+    ),
+    whole("seed", (-9.3e18, 9.3e18), &[(ALL, "seed")]),
+    whole(
+        "max_new_tokens max_tokens",
+        (1.0, 1e9),
+        &[(ALL, "max_tokens")],
+    ),
+    whole(
+        "min_new_tokens min_tokens",
+        (0.0, 1e9),
+        &[(&[Candle, Vllm], "min_tokens")],
+    ),
+    whole(
+        "top_k",
+        (-1.0, 4e9),
+        &[(&[Candle, Vllm, LlamaCpp], "top_k")],
+    ),
+    number("min_p", (0.0, 1.0), &[(&[Candle, Vllm, LlamaCpp], "min_p")]),
+    number(
+        "typical_p",
+        (0.0, 1.0),
+        &[(&[Candle, LlamaCpp], "typical_p")],
+    ),
+    number(
+        "repetition_penalty repeat_penalty",
+        (0.01, 10.0),
+        &[
+            (&[Candle, Vllm, Tgi], "repetition_penalty"),
+            (&[LlamaCpp], "repeat_penalty"),
+        ],
+    ),
+];
+
+/// Switches, and the field that turns them on.
+pub(super) const SWITCHES: &[Parameter] = &[
+    number(
+        "ignore_eos_token ignore_eos",
+        (0.0, 1.0),
+        &[(&[Candle, Vllm, LlamaCpp], "ignore_eos")],
+    ),
+    number(
+        "skip_special_tokens",
+        (0.0, 1.0),
+        &[(&[Vllm], "skip_special_tokens")],
+    ),
+];
+
+/// What asks for nothing with these values; any other value has no effect, and that is said.
+pub(super) const IDLE: &[(&str, &str, &str)] = &[
+    ("num_beams", "1", "answers are sampled, not searched for"),
+    (
+        "num_return_sequences",
+        "1",
+        "a request asks for several answers with n",
+    ),
+    ("return_token_type_ids", "false", "it is the tokenizer's"),
+    ("use_cache", "true", "engines always keep a cache"),
+    (
+        "early_stopping",
+        "false",
+        "there is no search that could stop early",
+    ),
+    (
+        "return_full_text",
+        "false",
+        "a request asks for its prompt with echo",
+    ),
+    ("watermark", "false", "answers have no watermark"),
+];
+
+pub(super) const fn number(
+    names: &'static str,
+    range: (f64, f64),
+    fields: &'static [(&'static [Family], &'static str)],
+) -> Parameter {
+    Parameter {
+        names,
+        range,
+        is_whole: false,
+        fields,
+    }
+}
+
+pub(super) const fn whole(
+    names: &'static str,
+    range: (f64, f64),
+    fields: &'static [(&'static [Family], &'static str)],
+) -> Parameter {
+    Parameter {
+        is_whole: true,
+        ..number(names, range, fields)
+    }
+}
+
+impl Parameter {
+    pub fn is(&self, name: &str) -> bool {
+        self.names.split(' ').any(|known| known == name)
+    }
+
+    pub fn field(&self, family: Family) -> Option<&'static str> {
+        let mut fields = self.fields.iter();
+        let found = fields.find(|(families, _)| families.contains(&family));
+        found.map(|(_, field)| *field)
+    }
+
+    pub fn allowed(&self) -> String {
+        let (least, most) = self.range;
+        let kind = if self.is_whole {
+            "whole numbers"
+        } else {
+            "numbers"
+        };
+        format!("allowed: {kind} from {least} to {most}")
+    }
+}
+
+pub(super) fn family_of(recipe: &Recipe) -> Family {
+    let of_kind = |kind: EngineKind| match kind {
+        EngineKind::Vllm | EngineKind::Sglang | EngineKind::TrtLlm => Vllm,
+        EngineKind::LlamaCpp => LlamaCpp,
+        EngineKind::Tgi => Tgi,
+        EngineKind::Tei | EngineKind::Other => Plain,
+    };
+    match recipe {
+        Recipe::Candle(_) => Candle,
+        Recipe::Server(server) => of_kind(server.engine.kind),
+        Recipe::Command(command) => of_kind(kind_of_words(&command.command)),
+        Recipe::Remote(_) => Plain,
+    }
+}
+
+impl Recipe {
+    /// The field by which the model's engine takes a sampling parameter of this name, if it is known to take it.
+    pub fn sampling_field(&self, name: &str) -> Option<&'static str> {
+        let parameter = PARAMETERS.iter().find(|it| it.is(name))?;
+        parameter.field(family_of(self))
+    }
+}
+
+/// The engines that do.
+pub(super) fn who_takes(parameter: &Parameter) -> String {
+    let names = [
+        (Candle, "CandleEngine"),
+        (Vllm, "VLLMEngine, SGLangEngine and TRTLLMEngine"),
+        (LlamaCpp, "LlamaCppEngine"),
+        (Tgi, "TextGenerationInferenceEngine"),
+    ];
+    let takes = names
+        .into_iter()
+        .filter(|(family, _)| parameter.field(*family).is_some());
+    let takes: Vec<&str> = takes.map(|(_, name)| name).collect();
+    match takes.is_empty() {
+        true => String::new(),
+        false => format!("; {} do", takes.join(", ")),
+    }
+}
+
+/// The number as engines want it: `512.0` is a whole one.
+pub(super) fn checked(parameter: &Parameter, number: &Number) -> Option<Number> {
+    let value = number.as_f64()?;
+    let (least, most) = parameter.range;
+    if !(least..=most).contains(&value) {
+        return None;
+    }
+    match (parameter.is_whole, number.is_f64()) {
+        (true, true) if value.fract() == 0.0 => Some(Number::from(value as i64)),
+        (true, true) => None,
+        _ => Some(number.clone()),
+    }
+}

@@ -1,0 +1,102 @@
+//! `model-pool evaluate`: the prompts of a file for several models, one model after another, so that a pool loads each
+//! once; the answers beside each other, with tokens and times.
+
+mod outcome;
+mod prompts;
+mod table;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use std::io::IsTerminal;
+use tokio::runtime::Runtime;
+
+use super::args::EvaluateArgs;
+use super::ask::quietly;
+use super::client::Client;
+use super::conversation::Conversation;
+use super::failure::Failure;
+use super::interrupt::interrupted;
+use super::models::hub_name;
+use super::once::set;
+use super::screen::Screen;
+use outcome::{Evaluation, Outcome};
+use prompts::Prompt;
+
+pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<(), Failure> {
+    let read = prompts::read(&args.file, args.separator.as_deref())?;
+    for flaw in &read.flaws {
+        eprintln!("model-pool: {flaw}");
+    }
+    if !read.flaws.is_empty() && !args.skip_broken {
+        return Err(Failure::Usage(format!(
+            "{} of the lines cannot be used, and no model was asked; correct them, or leave them out with --skip-broken",
+            read.flaws.len()
+        )));
+    }
+    let mut models: Vec<String> = args.models.iter().map(|name| hub_name(name)).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    models.retain(|name| seen.insert(name.clone()));
+    let mut evaluation = Evaluation::new(models, read.prompts);
+    let mut screen = Screen::new();
+    let finished = runtime.block_on(async {
+        tokio::select! {
+            done = ask_all(client, args, &mut evaluation, &mut screen) => done.map(|()| true),
+            () = interrupted() => Ok(false),
+        }
+    });
+    screen.erase_status();
+    let width = table::width_of_terminal(std::io::stdout().is_terminal());
+    let text = match args.json {
+        true => format!("{:#}\n", evaluation.to_json()),
+        false => table::text(&evaluation, width),
+    };
+    screen.print(&text)?;
+    match (finished?, evaluation.failed()) {
+        (false, _) => Err(Failure::Interrupted),
+        (true, 0) => Ok(()),
+        (true, failed) => Err(Failure::Cut {
+            message: format!(
+                "{failed} of {} answers did not come; the table says why",
+                evaluation.asked()
+            ),
+        }),
+    }
+}
+
+/// Asks each model all prompts, several at a time. A server that cannot be reached ends it; a refusal is an outcome.
+async fn ask_all(
+    client: &Client,
+    args: &EvaluateArgs,
+    evaluation: &mut Evaluation,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
+    let asked = evaluation.models.clone();
+    for (column, model) in asked.iter().enumerate() {
+        let prompts: Vec<(usize, Prompt)> =
+            evaluation.prompts.iter().cloned().enumerate().collect();
+        let all = prompts.len();
+        let request = |(row, prompt): (usize, Prompt)| async move {
+            let mut conversation = Conversation::new(model, args.ask.system.clone());
+            set(&mut conversation, &args.ask);
+            conversation.prompt(prompt.text);
+            (row, quietly(client, &conversation.request(true)).await)
+        };
+        let requests = stream::iter(prompts).map(request);
+        let mut answers = requests.buffer_unordered(args.at_once.max(1));
+        let mut done = 0;
+        screen.status(&format!("{model}: 0 of {all} answers"));
+        while let Some((row, answer)) = answers.next().await {
+            done += 1;
+            screen.status(&format!("{model}: {done} of {all} answers"));
+            let outcome = match answer {
+                Ok(answer) => Outcome::Answer(Box::new(answer)),
+                Err(failure @ (Failure::Refused(_) | Failure::Cut { .. })) => {
+                    Outcome::Failure(failure.to_string())
+                }
+                Err(failure) => return Err(failure),
+            };
+            evaluation.set(row, column, outcome);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! The prompts of an evaluation: lines of a text, parts of one between separators, or lines of JSON. Every line that
+//! cannot be used is named.
+
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Larger files are no lists of prompts.
+const FILE_MAX: u64 = 64 << 20;
+const PROMPTS_MAX: usize = 10_000;
+/// Keys that hold the prompt in a line of JSON; the second is Aviary's.
+const KEYS: [&str; 2] = ["prompt", "user_input"];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// Where it begins, from 1.
+    pub line: usize,
+    pub text: String,
+}
+
+/// A line that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    file: String,
+    line: usize,
+    problem: String,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: line {}: {}", self.file, self.line, self.problem)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompts {
+    pub prompts: Vec<Prompt>,
+    pub flaws: Vec<Flaw>,
+}
+
+/// `-` is standard input.
+pub fn read(file: &Path, separator: Option<&str>) -> Result<Prompts, Failure> {
+    let name = match file.as_os_str() == "-" {
+        true => "standard input".to_owned(),
+        false => file.display().to_string(),
+    };
+    let usage = |problem: String| Failure::Usage(format!("{name}: {problem}"));
+    let mut bytes = Vec::new();
+    let took = match file.as_os_str() == "-" {
+        true => std::io::stdin().take(FILE_MAX + 1).read_to_end(&mut bytes),
+        false => std::fs::File::open(file)
+            .and_then(|opened| opened.take(FILE_MAX + 1).read_to_end(&mut bytes)),
+    };
+    took.map_err(|error| usage(error.to_string()))?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(usage(format!("is longer than {} MiB", FILE_MAX >> 20)));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let before = error.as_bytes()[..error.utf8_error().valid_up_to()].iter();
+        let line = 1 + before.filter(|byte| **byte == b'\n').count();
+        usage(format!("line {line}: is not UTF-8"))
+    })?;
+    let is_json = file
+        .extension()
+        .is_some_and(|it| it == "jsonl" || it == "json");
+    let read = match (is_json, separator) {
+        (true, _) => of_json(&name, &text),
+        (false, Some(separator)) => between(&text, separator),
+        (false, None) => of_lines(&text),
+    };
+    match read.prompts.len() {
+        0 if read.flaws.is_empty() => Err(usage(
+            "holds no prompt; write one a line, or lines of JSON such as {\"prompt\": \"…\"} into a file *.jsonl".to_owned(),
+        )),
+        many if many > PROMPTS_MAX => Err(usage(format!(
+            "holds {many} prompts; allowed: {PROMPTS_MAX}"
+        ))),
+        _ => Ok(read),
+    }
+}
+
+fn of_lines(text: &str) -> Prompts {
+    let lines = text.lines().enumerate();
+    let prompts = lines.filter(|(_, line)| !line.trim().is_empty());
+    Prompts {
+        prompts: prompts
+            .map(|(nth, line)| Prompt {
+                line: nth + 1,
+                text: line.trim().to_owned(),
+            })
+            .collect(),
+        flaws: Vec::new(),
+    }
+}
+
+/// Parts of several lines, between lines that are the separator.
+fn between(text: &str, separator: &str) -> Prompts {
+    let mut read = Prompts::default();
+    let mut part: Option<Prompt> = None;
+    for (nth, line) in text.lines().enumerate() {
+        if line.trim_end() == separator.trim_end() {
+            read.prompts.extend(part.take());
+            continue;
+        }
+        let part = part.get_or_insert_with(|| Prompt {
+            line: nth + 1,
+            text: String::new(),
+        });
+        part.text.push_str(line);
+        part.text.push('\n');
+    }
+    read.prompts.extend(part);
+    for prompt in &mut read.prompts {
+        prompt.text = prompt.text.trim().to_owned();
+    }
+    read.prompts.retain(|prompt| !prompt.text.is_empty());
+    read
+}
+
+fn of_json(name: &str, text: &str) -> Prompts {
+    let mut read = Prompts::default();
+    for (nth, line) in text.lines().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        match prompt_of(line) {
+            Ok(text) => read.prompts.push(Prompt {
+                line: nth + 1,
+                text,
+            }),
+            Err(problem) => read.flaws.push(Flaw {
+                file: name.to_owned(),
+                line: nth + 1,
+                problem,
+            }),
+        }
+    }
+    read
+}
+
+fn prompt_of(line: &str) -> Result<String, String> {
+    let value: Value = serde_json::from_str(line).map_err(|error| {
+        format!(
+            "is not JSON (column {}); write {{\"prompt\": \"…\"}}",
+            error.column()
+        )
+    })?;
+    let found = match &value {
+        Value::String(text) => Some(text),
+        Value::Object(keys) => {
+            let found = KEYS.iter().find_map(|key| keys.get(*key));
+            match found {
+                Some(Value::String(text)) => Some(text),
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    match found.map(|text| text.trim()) {
+        Some("") => Err("its prompt is empty".to_owned()),
+        Some(text) => Ok(text.to_owned()),
+        None => Err(format!(
+            "has no text `{}`; write {{\"prompt\": \"…\"}}",
+            KEYS.join("` or `")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("written");
+        (folder, path)
+    }
+
+    fn texts(read: &Prompts) -> Vec<(usize, &str)> {
+        let prompts = read.prompts.iter();
+        prompts.map(|it| (it.line, it.text.as_str())).collect()
+    }
+
+    #[test]
+    fn prompts_are_lines_or_parts_between_separators() {
+        let (_folder, path) = file("p.txt", b"one\n\n  two \n----\nthree\n");
+        let read = read(&path, None).expect("prompts");
+        assert_eq!(
+            texts(&read),
+            [(1, "one"), (3, "two"), (4, "----"), (5, "three")]
+        );
+        let parts = super::read(&path, Some("----")).expect("prompts");
+        assert_eq!(texts(&parts), [(1, "one\n\n  two"), (5, "three")]);
+    }
+
+    #[test]
+    fn broken_lines_of_json_are_named_and_the_others_are_read() {
+        let text = "{\"prompt\": \"one\"}\n{\"prompt\": \n[1]\n{\"user_input\": \"two\"}\n{\"prompt\": \" \"}\n\"three\"\n{\"text\": \"x\"}\n";
+        let (_folder, path) = file("p.jsonl", text.as_bytes());
+        let read = read(&path, None).expect("prompts");
+        assert_eq!(texts(&read), [(1, "one"), (4, "two"), (6, "three")]);
+        let flaws: Vec<String> = read.flaws.iter().map(ToString::to_string).collect();
+        let flaws = flaws.join("\n");
+        for part in [
+            "p.jsonl: line 2: is not JSON",
+            "p.jsonl: line 3: has no text `prompt` or `user_input`",
+            "p.jsonl: line 5: its prompt is empty",
+            "p.jsonl: line 7: has no text",
+        ] {
+            assert!(flaws.contains(part), "`{part}` is missing in {flaws}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_text_or_empty_is_refused_by_its_name() {
+        let (_folder, path) = file("p.txt", b"one\n\xff\n");
+        let error = read(&path, None).expect_err("no text").to_string();
+        assert!(error.contains("p.txt: line 2: is not UTF-8"), "{error}");
+        let (_folder, path) = file("p.txt", b"\n \n");
+        let error = read(&path, None).expect_err("empty").to_string();
+        assert!(error.contains("holds no prompt"), "{error}");
+    }
+}

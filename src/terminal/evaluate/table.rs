@@ -1,0 +1,249 @@
+//! An evaluation as text: for each prompt the answers in columns beside each other, then the sums of each model. Pure.
+
+use super::outcome::{Evaluation, Outcome, Sums};
+use crate::clean::{clean, line};
+use crate::quantity::seconds;
+
+/// Where the output is no terminal, or says no width.
+const USUAL_WIDTH: usize = 120;
+/// Narrower columns hold no sentence: then the answers stand below each other.
+const COLUMN_MIN: usize = 24;
+const GAP: &str = " │ ";
+
+/// The columns of the terminal.
+pub fn width_of_terminal(is_terminal: bool) -> usize {
+    let size = is_terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()));
+    let columns = size
+        .and_then(Result::ok)
+        .map(|size| usize::from(size.ws_col));
+    columns
+        .filter(|columns| *columns > 0)
+        .unwrap_or(USUAL_WIDTH)
+}
+
+pub fn text(evaluation: &Evaluation, width: usize) -> String {
+    let count = evaluation.models.len().max(1);
+    let gaps = GAP.chars().count() * (count - 1);
+    let column = width.saturating_sub(gaps) / count;
+    let mut text = String::new();
+    for (row, prompt) in evaluation.prompts.iter().enumerate() {
+        text += &format!(
+            "── line {}: {}\n",
+            prompt.line,
+            shortened(&line(&prompt.text), width)
+        );
+        let cells: Vec<String> = evaluation.of_prompt(row).iter().map(cell).collect();
+        match column >= COLUMN_MIN {
+            true => {
+                let heads = evaluation.models.iter().map(|model| line(model));
+                text += &beside(&heads.collect::<Vec<_>>(), column);
+                text += &beside(&cells, column);
+            }
+            false => {
+                for (model, cell) in evaluation.models.iter().zip(&cells) {
+                    text += &format!("{}:\n{cell}\n", line(model));
+                }
+            }
+        }
+        text.push('\n');
+    }
+    text + &sums(evaluation)
+}
+
+fn cell(outcome: &Option<Outcome>) -> String {
+    match outcome {
+        None => "(was not asked)".to_owned(),
+        Some(Outcome::Failure(error)) => format!("(no answer: {})", clean(error)),
+        Some(Outcome::Answer(answer)) => {
+            let text = match answer.text.trim() {
+                "" => "(an empty answer)".to_owned(),
+                text => clean(text),
+            };
+            format!("{text}\n[{}]", answer.figures())
+        }
+    }
+}
+
+/// Texts in columns of this width.
+fn beside(texts: &[String], width: usize) -> String {
+    let columns: Vec<Vec<String>> = texts.iter().map(|text| wrapped(text, width)).collect();
+    let height = columns.iter().map(Vec::len).max().unwrap_or(0);
+    let mut text = String::new();
+    for nth in 0..height {
+        let cells = columns.iter().map(|lines| {
+            let cell = lines.get(nth).map(String::as_str).unwrap_or_default();
+            let fill = width.saturating_sub(cell.chars().count());
+            format!("{cell}{}", " ".repeat(fill))
+        });
+        text += cells.collect::<Vec<_>>().join(GAP).trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Lines of at most so many letters, broken between words where that is possible.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for paragraph in text.replace('\t', "    ").lines() {
+        let mut current = String::new();
+        let mut length = 0;
+        for word in paragraph.split(' ') {
+            let mut word: Vec<char> = word.chars().collect();
+            if length > 0 && length + 1 + word.len() > width {
+                lines.push(std::mem::take(&mut current));
+                length = 0;
+            }
+            if length > 0 {
+                current.push(' ');
+                length += 1;
+            }
+            while word.len() > width {
+                let rest = word.split_off(width);
+                lines.push(word.into_iter().collect());
+                word = rest;
+            }
+            length += word.len();
+            current.extend(word);
+        }
+        lines.push(current);
+    }
+    lines
+}
+
+fn shortened(text: &str, width: usize) -> String {
+    let most = width.saturating_sub(14).max(20);
+    match text.chars().count() > most {
+        true => text.chars().take(most - 1).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+fn sums(evaluation: &Evaluation) -> String {
+    let heads = [
+        "model",
+        "answers",
+        "failed",
+        "prompt tokens",
+        "answer tokens",
+        "first token",
+        "answer",
+        "longest wait",
+    ];
+    let mut rows: Vec<Vec<String>> = vec![heads.map(str::to_owned).to_vec()];
+    for (column, model) in evaluation.models.iter().enumerate() {
+        let Sums {
+            answers,
+            failures,
+            prompt_tokens,
+            answer_tokens,
+            first_token,
+            whole,
+            waited,
+        } = evaluation.sums(column);
+        let time = |time: Option<std::time::Duration>| match time {
+            Some(time) => seconds(time),
+            None => "-".to_owned(),
+        };
+        rows.push(vec![
+            line(model),
+            answers.to_string(),
+            failures.to_string(),
+            prompt_tokens.to_string(),
+            answer_tokens.to_string(),
+            time(first_token),
+            time(whole),
+            seconds(waited),
+        ]);
+    }
+    let widths: Vec<usize> = (0..heads.len())
+        .map(|nth| {
+            let cells = rows.iter().map(|row| row[nth].chars().count());
+            cells.max().unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(nth, (cell, width))| {
+                let fill = " ".repeat(width - cell.chars().count());
+                match nth {
+                    0 => format!("{cell}{fill}"),
+                    _ => format!("{fill}{cell}"),
+                }
+            });
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::prompts::Prompt;
+    use super::*;
+    use crate::answer::Answer;
+
+    fn answer(text: &str) -> Outcome {
+        Outcome::Answer(Box::new(Answer {
+            text: text.to_owned(),
+            ..Answer::default()
+        }))
+    }
+
+    #[test]
+    fn answers_stand_beside_each_other_and_control_characters_are_shown() {
+        let prompt = |line| Prompt {
+            line,
+            text: format!("prompt {line}"),
+        };
+        let models = vec!["one".to_owned(), "org/two".to_owned()];
+        let mut evaluation = Evaluation::new(models, vec![prompt(1), prompt(3)]);
+        evaluation.set(0, 0, answer("a first answer of several words\nand lines"));
+        evaluation.set(0, 1, answer("\u{1b}[31mred"));
+        evaluation.set(1, 1, Outcome::Failure("the model failed".to_owned()));
+        let text = text(&evaluation, 90);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "── line 1: prompt 1");
+        assert!(
+            lines[1].starts_with("one") && lines[1].contains(" │ org/two"),
+            "{text}"
+        );
+        assert!(
+            lines[2].starts_with("a first answer of") && lines[2].contains("│ ␛[31mred"),
+            "{text}"
+        );
+        assert!(
+            text.contains("(was not asked)") && text.contains("(no answer: the model failed)"),
+            "{text}"
+        );
+        assert!(text.contains("── line 3: prompt 3"), "{text}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 90),
+            "{text}"
+        );
+        assert_eq!(evaluation.failed(), 1);
+    }
+
+    #[test]
+    fn where_columns_are_too_narrow_answers_stand_below_each_other() {
+        let prompts = vec![Prompt {
+            line: 1,
+            text: "p".to_owned(),
+        }];
+        let models = (0..6).map(|nth| format!("m{nth}")).collect();
+        let mut evaluation = Evaluation::new(models, prompts);
+        evaluation.set(0, 5, answer("yes"));
+        let text = text(&evaluation, 80);
+        assert!(text.contains("m5:\nyes\n["), "{text}");
+    }
+
+    #[test]
+    fn long_words_are_broken_and_lines_end_between_words() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("abcdefghij k", 4), ["abcd", "efgh", "ij k"]);
+        assert_eq!(wrapped("a\n\nb", 9), ["a", "", "b"]);
+    }
+}

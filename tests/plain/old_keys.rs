@@ -1,0 +1,239 @@
+//! Every key that any release of Aviary, RayLLM, Anyscale's templates or Ray Serve LLM knew, put into real files of each
+//! form, one after another: none of these files is refused, and a key without effect is told. The keys are those of the
+//! releases' own classes of models.
+
+mod keys;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use keys::{Nothing, Warning, aviary_0_1, llm_config, rayllm};
+use model_pool::catalog::{Catalog, Entry, Reference, Source, table_of_keys_without_effect};
+use model_pool::config::Config;
+use serde_json::{Map, Value, json};
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A pool of eight GPUs.
+fn config(more: &str) -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pool.yaml");
+    let devices: Vec<String> = (0..8)
+        .map(|nth| format!("{{name: gpu{nth}, memory: 80GiB}}"))
+        .collect();
+    let text = format!(
+        "inventory: {{provider: fixed, devices: [{}]}}\n{more}",
+        devices.join(", ")
+    );
+    std::fs::write(&file, text).unwrap();
+    Config::load(Some(&file), &BTreeMap::new()).unwrap()
+}
+
+/// Every model of the fixtures: its file, its form's keys, and the document.
+fn models() -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    for folder in ["v0.0.1", "v0.1.2", "v0.2.0", "v0.5.0", "../anyscale"] {
+        let folder = repository("tests/fixtures/rayllm").join(folder);
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let mut document: Value = reading::yaml_last_wins(&text).unwrap();
+            if document.get("applications").is_some() {
+                continue;
+            }
+            // One that is switched off is not read.
+            if let Some(keys) = document.as_object_mut() {
+                keys.remove("enabled");
+            }
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            found.push((name, document));
+        }
+    }
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    found
+}
+
+fn with(document: &Value, path: &str, value: Value) -> Value {
+    let mut document = document.clone();
+    let mut at = &mut document;
+    let keys: Vec<&str> = path.split('.').collect();
+    let (last, above) = keys.split_last().unwrap();
+    for key in above {
+        let keys = at.as_object_mut().unwrap();
+        let below = keys.entry(*key).or_insert(Value::Null);
+        if !below.is_object() {
+            *below = Value::Object(Map::new());
+        }
+        at = below;
+    }
+    at.as_object_mut()
+        .unwrap()
+        .insert((*last).to_owned(), value);
+    document
+}
+
+fn read(document: &Value, config: &Config) -> Result<(Entry, Vec<String>), String> {
+    let source = Source::File(PathBuf::from("m.yaml"));
+    let read = Entry::from_document(document, source, config, &Reference::default());
+    let (entry, warnings) = read.map_err(|error| error.to_string())?;
+    Ok((entry, warnings.iter().map(ToString::to_string).collect()))
+}
+
+#[test]
+fn no_key_that_a_release_knew_is_refused_and_each_takes_effect_or_is_told() {
+    let config = config("");
+    let (mut report, mut failed) = (String::new(), String::new());
+    for (file, document) in models() {
+        let keys = if document.get("model_config").is_some() {
+            aviary_0_1(&document)
+        } else if document.get("model_loading_config").is_some() {
+            llm_config()
+        } else {
+            rayllm(&document)
+        };
+        let before = read(&document, &config);
+        let before = before.unwrap_or_else(|error| panic!("{file}: {error}"));
+        let (mut understood, mut warned) = (0, 0);
+        for (path, value, told) in keys {
+            let mut changed = with(&document, &path, value.clone());
+            let engine = &mut changed["engine_config"];
+            // Both at once were never allowed.
+            for (one, other) in [("gcs", "s3"), ("s3", "gcs")] {
+                if path == format!("engine_config.{one}_mirror_config") {
+                    engine
+                        .as_object_mut()
+                        .unwrap()
+                        .remove(&format!("{other}_mirror_config"));
+                }
+            }
+            if !document.as_object().unwrap().contains_key("engine_config") {
+                changed.as_object_mut().unwrap().remove("engine_config");
+            }
+            let (_, warnings) = match read(&changed, &config) {
+                Ok(read) => read,
+                Err(error) => {
+                    writeln!(failed, "{file}: {path}: {value} is refused: {error}").unwrap();
+                    continue;
+                }
+            };
+            let names = |text: &&String| text.contains(path.rsplit('.').next().unwrap());
+            let is_told = warnings.iter().find(names).is_some();
+            match told {
+                Warning if !is_told => {
+                    writeln!(
+                        failed,
+                        "{file}: {path}: {value}: no word of it in {warnings:?}"
+                    )
+                    .unwrap();
+                }
+                Warning => warned += 1,
+                Nothing => understood += 1,
+            }
+        }
+        let was = before.1.len();
+        writeln!(report, "{file}: {was} warnings as it is; of the keys {understood} understood, {warned} warned of").unwrap();
+    }
+    assert!(failed.is_empty(), "{failed}\n{report}");
+    println!("{report}");
+}
+
+#[test]
+fn a_key_that_no_release_knew_is_a_warning_with_the_nearest_one_and_refused_where_the_configuration_is_strict()
+ {
+    let (loose, strict) = (config(""), config("catalog: {strict: true}\n"));
+    for (path, near) in [
+        ("deployment_confg", "deployment_config"),
+        ("scaling_config.num_worker", "num_workers"),
+        (
+            "deployment_config.autoscaling_config.max_replica",
+            "max_replicas",
+        ),
+        ("engine_config.max_total_token", "max_total_tokens"),
+        ("engine_config.engine_kwargs.max_num_seq", "max_num_seqs"),
+        (
+            "engine_config.generation.stopping_sequence",
+            "stopping_sequences",
+        ),
+        ("engine_config.generation.prompt_format.sytem", "system"),
+    ] {
+        for (file, document) in models() {
+            if document["engine_config"]["type"] != "VLLMEngine" {
+                continue;
+            }
+            let document = with(&document, path, json!(1));
+            let (_, warnings) = read(&document, &loose).unwrap_or_else(|it| panic!("{file}: {it}"));
+            let hint = format!(
+                "{path}: has no effect: no release that wrote this form knows the key; did you mean `{near}`?"
+            );
+            assert!(
+                warnings.iter().any(|it| it.contains(&hint)),
+                "{file}: {warnings:#?}"
+            );
+            let error = read(&document, &strict).map(|_| ()).unwrap_err();
+            assert!(
+                error.contains(path) && error.contains("catalog.strict"),
+                "{error}"
+            );
+        }
+    }
+    // A file of today's form is held to its keys.
+    let own = json!({"engine_config": {"model_id": "m", "type": "VLLMEngine", "model_path": "/m", "max_total_token": 1}});
+    let error = read(&own, &loose).map(|_| ()).unwrap_err();
+    assert!(
+        error.contains("did you mean `max_total_tokens`?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_surrounds_the_models_of_ray_serve_takes_effect_or_is_told() {
+    let text = "applications:\n- name: llms\n  route_prefix: /\n  import_path: ray.serve.llm:build_openai_app\n  runtime_env: {env_vars: {SHARED: a, OWN: b}, pip: [x]}\n  args:\n    llm_configs:\n      - model_loading_config: {model_id: qwen, model_source: Qwen/Qwen2.5-7B-Instruct}\n        runtime_env: {env_vars: {OWN: c}}\n    embedding_models:\n      - engine_config: {model_id: org/e}\n        scaling_config: {num_workers: 1}\n    models: [./other.yaml]\n    dynamic_lora_loading_path: s3://b/loras\n    dynamic_lora_path: x\nhttp_options: {port: 8000}\nquery_auth_token_enabled: false\n";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("serve.yaml");
+    std::fs::write(&file, text).unwrap();
+    let (catalog, warnings, errors) = Catalog::load_from(&[file], &config("")).unwrap();
+    assert!(errors.is_empty(), "{errors:?}");
+    let variables =
+        &catalog.get("qwen").unwrap().to_document()["engine_config"]["runtime_env"]["env_vars"];
+    assert_eq!(*variables, json!({"OWN": "c", "SHARED": "a"}));
+    assert_eq!(catalog.get("org/e").unwrap().recipe.engine(), "tei");
+    let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let warnings = warnings.join("\n");
+    for part in [
+        "applications[0].name: has no effect",
+        "applications[0].import_path: has no effect",
+        "applications[0].route_prefix: has no effect",
+        "line 5: applications[0].runtime_env.pip: has no effect outside of Ray",
+        "applications[0].runtime_env.env_vars: SHARED, OWN reach the models that are written in this file",
+        "line 14: applications[0].args.dynamic_lora_loading_path: has no effect: adapters are not looked for by their names",
+        "applications[0].args.dynamic_lora_path: has no effect: no release that wrote this form knows the key; did you mean `dynamic_lora_loading_path`?",
+        "http_options: has no effect",
+        "query_auth_token_enabled: has no effect",
+    ] {
+        assert!(
+            warnings.contains(part),
+            "`{part}` is missing in:\n{warnings}"
+        );
+    }
+}
+
+#[test]
+fn the_table_of_keys_without_effect_in_the_documentation_is_the_one_of_the_code() {
+    const BEGIN: &str = "<!-- keys without effect -->\n";
+    const END: &str = "<!-- end of keys without effect -->\n";
+    let file = repository("docs/rayllm.md");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let made = table_of_keys_without_effect();
+    let (before, rest) = text.split_once(BEGIN).expect("where the table begins");
+    let (kept, after) = rest.split_once(END).expect("where it ends");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, format!("{before}{BEGIN}{made}{END}{after}")).unwrap();
+    }
+    assert!(
+        kept == made,
+        "docs/rayllm.md is not up to date; run UPDATE=1 cargo test --test plain old_keys::"
+    );
+}
