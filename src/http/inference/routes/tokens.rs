@@ -1,7 +1,10 @@
 //! Texts as tokens and back, in vLLM's words for every engine that can; and how many tokens a message would have.
 //! Where a prompt format writes a model's conversations, it writes these too.
+//!
+//! Longer than 500 lines because three routes share how a conversation becomes a prompt and its tokens are counted.
 
-use std::marker::PhantomData;
+mod counting;
+
 use std::sync::Arc;
 
 use axum::Json;
@@ -9,8 +12,6 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +32,7 @@ use crate::openapi::schemas::tokens::{
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Extra, Prompt, TokenWords};
+use counting::{counted, elements};
 
 /// Turn a text or a conversation into tokens
 ///
@@ -365,66 +367,6 @@ fn content(prompt: &str, special: Option<bool>) -> Bytes {
     json!({"content": prompt, "add_special": special, "parse_special": true})
         .to_string()
         .into()
-}
-
-/// The tokens of a text, as vLLM answers.
-#[derive(Debug)]
-struct Tokens {
-    count: usize,
-    body: Bytes,
-}
-
-/// What engines answer. A long text has a number for each few letters, so that none of them is read: they are counted
-/// where they stand, and passed on as they are.
-#[derive(Deserialize)]
-struct Tokenized<'a> {
-    #[serde(borrow)]
-    tokens: Option<&'a RawValue>,
-    #[serde(borrow)]
-    max_model_len: Option<&'a RawValue>,
-    #[serde(borrow)]
-    token_strs: Option<&'a RawValue>,
-}
-
-/// The answer as vLLM gives it, whichever engine it is from.
-fn counted(model: &str, bytes: &Bytes) -> Result<Tokens, Failure> {
-    let without = || Failure::engine(model, "an answer without tokens");
-    let answer: Tokenized<'_> = serde_json::from_slice(bytes).map_err(|_| without())?;
-    let tokens = answer.tokens.ok_or_else(without)?.get();
-    let count = elements::<IgnoredAny>(tokens).ok_or_else(without)?;
-    let longest = answer.max_model_len.map_or("null", RawValue::get);
-    let mut body = format!("{{\"tokens\":{tokens},\"count\":{count},\"max_model_len\":{longest}");
-    if let Some(strings) = answer.token_strs {
-        body.push_str(",\"token_strs\":");
-        body.push_str(strings.get());
-    }
-    body.push('}');
-    let body = body.into();
-    Ok(Tokens { count, body })
-}
-
-/// How many elements of this type a list has, if all are; nothing of them is kept.
-fn elements<T: for<'de> Deserialize<'de>>(list: &str) -> Option<usize> {
-    struct Count<T>(PhantomData<T>);
-
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Count<T> {
-        type Value = usize;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a list")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
-            let mut count = 0;
-            while list.next_element::<T>()?.is_some() {
-                count += 1;
-            }
-            Ok(count)
-        }
-    }
-
-    let mut list = serde_json::Deserializer::from_str(list);
-    list.deserialize_seq(Count(PhantomData::<T>)).ok()
 }
 
 async fn text(
