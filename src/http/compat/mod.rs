@@ -1,8 +1,10 @@
 //! Routes that clients of older systems know, mapped onto the routes and orders of today; docs/compatibility.md
 //! has the table. Only those that `compat` of the configuration opens exist. Nothing here decides anything.
 
+mod aviary;
 mod keyed;
 mod ncsa;
+mod old_models;
 pub(super) mod ollama;
 pub(super) mod rayllm;
 mod run;
@@ -20,6 +22,9 @@ pub(super) fn below_base(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter
     let config = app.config();
     let compat = &config.compat;
     let mut router = beside_openai(router, app);
+    if compat.aviary && !compat.ncsa {
+        router = router.merge(aviary::listing());
+    }
     if compat.run {
         router = router.routes(routes!(run::pending));
     }
@@ -28,14 +33,27 @@ pub(super) fn below_base(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter
         let audited = middleware::from_fn_with_state(app.clone(), audit::record);
         router = router
             .merge(ncsa::routes().route_layer(audited))
+            .merge(old_models::routes())
             .layer(reset);
     }
     router
 }
 
+/// What lies at the root.
+pub(super) fn at_root(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
+    let router = beside_openai(router, app);
+    match app.config().compat.aviary {
+        true => router.merge(aviary::listing()),
+        false => router,
+    }
+}
+
 /// What lies beside OpenAI's routes, with the base path and without.
 pub(super) fn beside_openai(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
     let mut router = router;
+    if app.config().compat.aviary {
+        router = router.merge(aviary::routes());
+    }
     if app.config().compat.run {
         router = router.routes(routes!(run::run));
     }

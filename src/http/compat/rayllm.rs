@@ -44,7 +44,7 @@ pub(crate) fn route(app: &App, name: &str) -> Option<(String, Arc<Route>)> {
 }
 
 /// Names have one slash at most, and `--` may stand in what follows it.
-fn with_slash(name: &str) -> String {
+pub(super) fn with_slash(name: &str) -> String {
     name.replacen("--", "/", 1)
 }
 

@@ -34,6 +34,14 @@ pub(crate) async fn find(
     Ok((scanned, route))
 }
 
+/// The model of this name, if it is known and for this user.
+pub(crate) fn known(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> {
+    let route = app.handle.route(name);
+    let route = route.ok_or_else(|| admission::unknown(app, user, name))?;
+    admission::allowed(app, user, name, &route.entry)?;
+    Ok(route)
+}
+
 /// The model of this name, if it is for this user; brought in if it may be.
 pub(crate) async fn model(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failed> {
     let early = |failure: Failure| (None, failure);

@@ -1,5 +1,6 @@
 //! The bodies of the routes that clients of older systems know; docs/compatibility.md has the table.
 
+use serde_json::Value;
 use utoipa::ToSchema;
 
 /// A model that is to be loaded, as LLM Serving's clients name it.
@@ -101,4 +102,89 @@ pub struct RemovedModel {
     /// `model`.
     pub object: String,
     pub deleted: bool,
+}
+
+/// A prompt of Aviary's clients.
+#[derive(ToSchema)]
+pub struct AviaryPrompt {
+    pub prompt: String,
+    /// False: the model continues the text as it is. The default is true.
+    pub use_prompt_format: Option<bool>,
+    /// Parameters of Hugging Face's `generate`, and `stopping_sequences`.
+    #[schema(value_type = Option<Object>)]
+    pub parameters: Option<Value>,
+}
+
+/// An answer as Aviary's clients read it.
+#[derive(ToSchema)]
+pub struct AviaryAnswer {
+    /// Null if there is an error.
+    pub generated_text: Option<String>,
+    pub num_input_tokens: Option<u64>,
+    pub num_generated_tokens: Option<u64>,
+    pub num_total_tokens: Option<u64>,
+    /// In seconds, with the wait for the model.
+    pub total_time: Option<f64>,
+    /// Why there is no answer.
+    pub error: Option<String>,
+    pub error_type: Option<String>,
+}
+
+/// What Aviary told of a model.
+#[derive(ToSchema)]
+pub struct AviaryMetadata {
+    /// `model_config` with `model_id`, `model_url`, `model_description`, `max_total_tokens` and `generation`.
+    #[schema(value_type = Object)]
+    pub metadata: Value,
+}
+
+/// A model that is to be tried, as LLM Serving's clients name it.
+#[derive(ToSchema)]
+pub struct TestModelRequest {
+    pub model: String,
+    /// Without effect: nothing is loaded for a test.
+    #[schema(minimum = 0, maximum = 64)]
+    pub num_replicas: Option<u32>,
+    /// Without effect.
+    #[schema(minimum = 0, maximum = 1024)]
+    pub gpus_per_replica: Option<u32>,
+    /// Without effect.
+    #[schema(minimum = 0, maximum = 1_000_000)]
+    pub priority: Option<u32>,
+}
+
+/// The models as LLM Serving listed them.
+#[derive(ToSchema)]
+pub struct OldModels {
+    pub hot_models: Vec<OldHotModel>,
+    /// Models whose weights are on this machine.
+    pub cached_models: Vec<OldCachedModel>,
+}
+
+/// A model with replicas.
+#[derive(ToSchema)]
+pub struct OldHotModel {
+    pub model_name: String,
+    pub model_type: OldModelType,
+    /// `Running` or `Deploying`.
+    pub status: String,
+    pub num_replicas: usize,
+    pub priority: u32,
+    pub gpus_per_replica: u32,
+    /// The base path: all models have one address.
+    pub route_prefix: String,
+    /// `YYYY-MM-DD HH:MM` in UTC: when its oldest replica was ready.
+    pub created_time: Option<String>,
+}
+
+/// A model whose weights are on this machine.
+#[derive(ToSchema)]
+pub struct OldCachedModel {
+    #[serde(rename = "model-name")]
+    pub model_name: String,
+    /// Such as `13.5G`.
+    #[serde(rename = "model-size")]
+    pub model_size: String,
+    #[serde(rename = "last-modified-time")]
+    pub last_modified_time: String,
 }

@@ -1,0 +1,143 @@
+//! Aviary's prompt: a text, whether the model's prompt format is written around it, and parameters in the words of
+//! Hugging Face's `generate`.
+
+use serde_json::{Map, Value, json};
+
+use crate::admin::fields::{Fields, Strict};
+use crate::error::Failure;
+use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
+use catalog::Entry;
+
+#[derive(Debug)]
+pub(super) struct Prompt {
+    text: String,
+    has_format: bool,
+    parameters: Map<String, Value>,
+}
+
+impl Strict for Prompt {
+    fn read(fields: &mut Fields) -> Result<Prompt, Failure> {
+        let parameters = fields.object("parameters")?;
+        Ok(Prompt {
+            text: fields.needed_text("prompt", "\"What is a priority?\"")?,
+            has_format: fields.flag("use_prompt_format")?.unwrap_or(true),
+            parameters: match parameters {
+                Some(Value::Object(parameters)) => parameters,
+                _ => Map::new(),
+            },
+        })
+    }
+}
+
+/// The prompts of a batch.
+pub(super) fn several(body: &[u8], most: usize) -> Result<Vec<Prompt>, Failure> {
+    let wrong = |message: String| Failure::invalid(None, message);
+    let parts: Vec<&serde_json::value::RawValue> = serde_json::from_slice(body).map_err(|_| {
+        wrong("the body must be a list of prompts such as [{\"prompt\": \"…\"}]".to_owned())
+    })?;
+    if parts.is_empty() || parts.len() > most {
+        let count = parts.len();
+        return Err(wrong(format!(
+            "the body has {count} prompts; allowed: 1 to {most}"
+        )));
+    }
+    let one = |(nth, part): (usize, &serde_json::value::RawValue)| {
+        let mut fields = Fields::of_json(part.get().as_bytes())?;
+        let read = Prompt::read(&mut fields).and_then(|asked| fields.end().map(|()| asked));
+        read.map_err(|mut failure| {
+            let error = &mut failure.body.error;
+            error.message = format!("[{nth}].{}", error.message);
+            failure
+        })
+    };
+    parts.into_iter().enumerate().map(one).collect()
+}
+
+impl Prompt {
+    /// The route of today and its body.
+    pub fn into_request(
+        self,
+        name: &str,
+        entry: &Entry,
+        is_stream: bool,
+    ) -> Result<(&'static str, Value), Failure> {
+        let completes = matches!(entry.generation_of(name).prompt, catalog::Prompt::Disabled);
+        let (path, mut body) = match self.has_format && !completes {
+            true => (
+                CHAT,
+                json!({"model": name, "messages": [{"role": "user", "content": self.text}]}),
+            ),
+            false => (COMPLETIONS, json!({"model": name, "prompt": self.text})),
+        };
+        for (key, value) in self.parameters.into_iter().filter(|(_, it)| !it.is_null()) {
+            let (field, value) = parameter(&key, value, entry)?;
+            if let Some(field) = field {
+                body[field] = value;
+            }
+        }
+        if is_stream {
+            body["stream"] = json!(true);
+            body["stream_options"] = json!({"include_usage": true});
+        }
+        Ok((path, body))
+    }
+}
+
+/// The field of today for one of Aviary's, and its value; `None`: it asks for nothing.
+fn parameter(
+    key: &str,
+    value: Value,
+    entry: &Entry,
+) -> Result<(Option<&'static str>, Value), Failure> {
+    let wrong = |message: String| Failure::invalid(format!("parameters.{key}"), message);
+    match (key, &value) {
+        ("stopping_sequences", Value::Array(stops)) if stops.iter().all(Value::is_string) => {
+            Ok((Some("stop"), value))
+        }
+        ("stopping_sequences", _) => {
+            Err(wrong(format!("parameters.{key}: must be a list of texts")))
+        }
+        ("do_sample", Value::Bool(true)) => Ok((None, value)),
+        ("do_sample", Value::Bool(false)) => Ok((Some("temperature"), json!(0))),
+        // It bounds nothing.
+        ("top_k", Value::Number(count)) if count.as_f64() == Some(0.0) => Ok((None, value)),
+        _ => match entry.recipe.sampling_field(key) {
+            Some(field) => Ok((Some(field), value)),
+            None => Err(wrong(format!(
+                "parameters.{key}: the model's engine does not take it; it takes temperature, top_p, max_new_tokens, stopping_sequences and what its engine has beside"
+            ))),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> Result<Vec<Prompt>, String> {
+        several(body.as_bytes(), 2).map_err(|failure| failure.body.error.message.clone())
+    }
+
+    #[test]
+    fn a_batch_is_a_list_of_prompts_and_a_wrong_one_is_named() {
+        let prompts = read(r#"[{"prompt": "a"}, {"prompt": "b", "use_prompt_format": false}]"#);
+        let prompts = prompts.expect("two prompts");
+        assert_eq!(
+            (prompts[0].has_format, prompts[1].has_format),
+            (true, false)
+        );
+        for (body, part) in [
+            ("{}", "must be a list"),
+            ("[]", "0 prompts"),
+            (
+                r#"[{"prompt": "a"}, {"prompt": "b"}, {"prompt": "c"}]"#,
+                "3 prompts; allowed: 1 to 2",
+            ),
+            (r#"[{"prompt": "a"}, {"promt": "b"}]"#, "[1]."),
+            (r#"[{"prompt": 1}]"#, "[0]."),
+        ] {
+            let error = read(body).expect_err(body);
+            assert!(error.contains(part), "`{part}` is missing in {error}");
+        }
+    }
+}

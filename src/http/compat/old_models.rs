@@ -1,0 +1,239 @@
+//! LLM Serving's list of models, and its test of one. Neither loads anything.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::admin::fields::{self, Fields, Strict};
+use crate::auth::User;
+use crate::error::Failure;
+use crate::inference::request::receiving;
+use crate::inference::routes::completions;
+use crate::openapi::schemas::older_systems::{OldModels, TestModelRequest};
+use crate::openapi::{InferenceErrors, ListingErrors};
+use crate::state::App;
+use catalog::{Entry, Extra};
+use pool::{ModelState, ModelView, ReplicaState};
+
+/// Files of one model's folder that are looked at.
+const FILES_MAX: usize = 10_000;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(models))
+        .routes(routes!(test))
+}
+
+/// List loaded models and models on the disk (LLM Serving)
+///
+/// Nothing is loaded for this.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/models", tag = "older systems", operation_id = "old_models", security(("user_key" = [])),
+    responses((status = 200, description = "The models", body = OldModels, example = json!({
+        "hot_models": [{"model_name": "tiny-chat", "model_type": "vllm_openai", "status": "Running", "num_replicas": 1, "priority": 1,
+            "gpus_per_replica": 1, "route_prefix": "/llm", "created_time": "2026-01-31 08:15"}],
+        "cached_models": [{"model-name": "tiny-chat", "model-size": "13.5G", "last-modified-time": "2026-01-30 17:02"}]
+    })), ListingErrors))]
+async fn models(State(app): State<App>, user: User) -> Result<Json<Value>, Failure> {
+    let snapshot = app.handle.snapshot();
+    let hot = snapshot.pool.models.iter().filter_map(|model| {
+        let entry = &snapshot.models.get(&model.model)?.entry;
+        let is_shown = user.sight.may_use_base(entry);
+        let told = hot(&app, model, entry)?;
+        is_shown.then_some(told)
+    });
+    let hot: Vec<Value> = hot.collect();
+    let mut entries = app.handle.entries();
+    entries.retain(|entry| user.sight.may_use_base(entry));
+    // It looks at files, which may take as long as a disk likes.
+    let cached = tokio::task::spawn_blocking(move || {
+        let cached = entries.iter().filter_map(|entry| cached(entry));
+        cached.collect::<Vec<Value>>()
+    });
+    let cached = cached.await;
+    let cached =
+        cached.map_err(|error| Failure::internal(format!("the disk was not read: {error}")))?;
+    Ok(Json(json!({"hot_models": hot, "cached_models": cached})))
+}
+
+/// What the old service knew of a model with replicas; `None`: it has none.
+fn hot(app: &App, model: &ModelView, entry: &Entry) -> Option<Value> {
+    let status = match model.state {
+        ModelState::Ready => "Running",
+        ModelState::Loading => "Deploying",
+        _ => return None,
+    };
+    let states = [
+        ReplicaState::Ready,
+        ReplicaState::Planned,
+        ReplicaState::Launching,
+    ];
+    let replicas = model
+        .replicas
+        .iter()
+        .filter(|it| states.contains(&it.state));
+    let since = model.replicas.iter().filter_map(|it| it.ready_at).min();
+    let since = since.and_then(|at| DateTime::from_timestamp_millis(i64::try_from(at.0).ok()?));
+    Some(json!({
+        "model_name": model.name,
+        "model_type": kind(entry),
+        "status": status,
+        "num_replicas": replicas.count(),
+        "priority": model.priority.0,
+        "gpus_per_replica": if entry.recipe.is_remote() { 0 } else { model.devices_per_replica },
+        "route_prefix": app.base(),
+        "created_time": since.map(minutes),
+    }))
+}
+
+fn kind(entry: &Entry) -> &'static str {
+    match entry.recipe.generates() || !entry.recipe.has(Extra::Embeddings) {
+        true => "vllm_openai",
+        false => "embedding",
+    }
+}
+
+fn minutes(moment: DateTime<Utc>) -> String {
+    moment.format("%Y-%m-%d %H:%M").to_string()
+}
+
+/// A model whose weights are on this machine. Blocking.
+fn cached(entry: &Entry) -> Option<Value> {
+    if entry.fetch.as_ref().is_some_and(|fetch| !fetch.is_here()) {
+        return None;
+    }
+    let (bytes, modified) = size_of(&entry.weights_path()?)?;
+    Some(json!({
+        "model-name": entry.name,
+        "model-size": size(bytes),
+        "last-modified-time": modified.map(|at| minutes(at.into())),
+    }))
+}
+
+/// Bytes of a file, or of a folder's files, and when the newest was written.
+fn size_of(path: &Path) -> Option<(u64, Option<SystemTime>)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    if metadata.is_file() {
+        return Some((metadata.len(), metadata.modified().ok()));
+    }
+    let files = std::fs::read_dir(path).ok()?.take(FILES_MAX);
+    let files: Vec<PathBuf> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+    // A cache's files are links to where the bytes lie.
+    let files = files.iter().filter_map(|file| std::fs::metadata(file).ok());
+    let mut sums = (0, None);
+    for file in files.filter(std::fs::Metadata::is_file) {
+        sums.0 += file.len();
+        sums.1 = sums.1.max(file.modified().ok());
+    }
+    (sums.0 > 0).then_some(sums)
+}
+
+/// As the hub's own tools write it: `13.5G`.
+fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["", "K", "M", "G", "T"] {
+        if value < 1000.0 || unit == "T" {
+            return match unit {
+                "" => format!("{value:.1}"),
+                unit => format!("{value:.1}{unit}"),
+            };
+        }
+        value /= 1000.0;
+    }
+    String::new()
+}
+
+struct Test {
+    model: String,
+}
+
+impl Strict for Test {
+    fn read(fields: &mut Fields) -> Result<Test, Failure> {
+        let model = fields.needed_text("model", "\"org/model\"; GET /v1/models lists them")?;
+        for name in ["num_replicas", "gpus_per_replica", "priority"] {
+            fields.count(name, 0..=1_000_000)?;
+        }
+        Ok(Test { model })
+    }
+}
+
+/// Try a model that is loaded (LLM Serving)
+///
+/// The model answers one token. One that is not loaded gets a 503 that says in which state it is: nothing is loaded for a test.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(post, path = "/test", tag = "older systems", operation_id = "old_test", security(("user_key" = [])),
+    request_body(content = TestModelRequest, example = json!({"model": "tiny-chat"})),
+    responses((status = 200, description = "The model answers", body = String, content_type = "application/json",
+        example = json!("Model tiny-chat answers.")), InferenceErrors))]
+async fn test(
+    State(app): State<App>,
+    user: User,
+    headers: HeaderMap,
+    fields::Body(asked): fields::Body<Test>,
+) -> Result<Response, Failure> {
+    let name = asked.model;
+    let route = receiving::known(&app, &user, &name)?;
+    let own = &route.entry.name;
+    let snapshot = app.handle.snapshot();
+    let state = snapshot.model(own).map(|model| model.state);
+    if state != Some(ModelState::Ready) {
+        let state = state.map_or("cold", ModelState::name);
+        return Err(Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            "not_loaded",
+            format!(
+                "{name} is {state}, and nothing is loaded for a test; a request for it loads it"
+            ),
+        ));
+    }
+    let answers = || Json(format!("Model {name} answers.")).into_response();
+    // Of other models its engine's health is asked all the time, by which it is ready or not.
+    if !route.entry.recipe.generates() {
+        return Ok(answers());
+    }
+    let body = json!({"model": name, "prompt": "a", "max_tokens": 1});
+    let mut request = Request::new(Body::from(body.to_string()));
+    *request.headers_mut() = headers;
+    request.headers_mut().remove(header::CONTENT_LENGTH);
+    let kind = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(header::CONTENT_TYPE, kind);
+    let response = completions::completions(State(app), user, request).await;
+    Ok(match response.status().is_success() {
+        true => answers(),
+        false => response,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_as_the_hubs_tools_write_them() {
+        for (bytes, expected) in [(12, "12.0"), (13_476_000_000, "13.5G"), (1_500, "1.5K")] {
+            assert_eq!(size(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn a_folder_is_as_large_as_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(size_of(folder.path()), None);
+        std::fs::write(folder.path().join("a"), [0; 5]).unwrap();
+        std::fs::write(folder.path().join("b"), [0; 7]).unwrap();
+        let (bytes, modified) = size_of(folder.path()).unwrap();
+        assert_eq!((bytes, modified.is_some()), (12, true));
+    }
+}

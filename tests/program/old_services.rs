@@ -1,0 +1,229 @@
+//! The routes of Aviary, and LLM Serving's list and test of models, asked as their clients ask: the real binary over HTTP.
+
+use serde_json::{Value, json};
+use support::stub::stub_engine;
+use support::whole::{Pool, wait_for};
+
+/// A model whose engine is the stub.
+fn stub(name: &str, more: &str) -> (String, String) {
+    let program = stub_engine().display().to_string();
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  model_description: A stub\n  env: {{TOKEN: secret-of-the-engine}}\n  command: [{program:?}, \"--port\", \"{{{{ port }}}}\"]\n{more}pool_config: {{memory_gib: 1}}\n"
+    );
+    (format!("{}.yaml", name.replace('/', "-")), file)
+}
+
+fn post(pool: &Pool, path: &str, body: &Value) -> (u16, Value) {
+    let (status, text) = pool.post(path, &body.to_string());
+    let value = serde_json::from_str(&text);
+    (status, value.unwrap_or(Value::String(text)))
+}
+
+fn get(pool: &Pool, path: &str) -> (u16, Value) {
+    let (status, text, _) = pool.request("GET", path, "", None);
+    (status, serde_json::from_str(&text).unwrap_or_default())
+}
+
+#[test]
+fn aviarys_client_asks_once_several_times_and_for_lines() {
+    let files = [stub("org/one", ""), stub("two", "")];
+    let pool = Pool::with_models(&files, "compat: {aviary: true}\n");
+    for base in ["", "/llm"] {
+        assert_eq!(
+            get(&pool, &format!("{base}/models")),
+            (200, json!(["org/one", "two"]))
+        );
+        let asked = json!({"prompt": "Hello"});
+        let (status, answer) = post(&pool, &format!("{base}/query/org--one"), &asked);
+        assert_eq!(
+            (status, &answer["generated_text"]),
+            (200, &json!("Hello from org/one and goodbye"))
+        );
+        // As the client of 0.0 reads it.
+        assert_eq!(
+            answer["org/one"]["generated_text"],
+            answer["generated_text"]
+        );
+        assert_eq!(answer["num_generated_tokens"], 5);
+        assert!(answer["total_time"].is_f64(), "{answer}");
+    }
+    let prompts = json!([{"prompt": "Hello"}, {"prompt": "Again", "use_prompt_format": false,
+        "parameters": {"max_new_tokens": 2, "do_sample": true}}]);
+    let (status, answers) = post(&pool, "/query/batch/two", &prompts);
+    let texts: Vec<&Value> = answers
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["generated_text"])
+        .collect();
+    assert_eq!(status, 200, "{answers}");
+    assert_eq!(texts[0], "Hello from two and goodbye");
+    assert!(texts[1].as_str().unwrap().starts_with("Hello"), "{answers}");
+    let lines = pool
+        .stream("/stream/two", &json!({"prompt": "Hello"}).to_string())
+        .whole();
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let text: String = lines
+        .iter()
+        .filter_map(|line| line["generated_text"].as_str())
+        .collect();
+    assert_eq!(text, "Hello from two and goodbye");
+    assert_eq!(lines.last().unwrap()["num_generated_tokens"], 5);
+    let (status, metadata) = get(&pool, "/metadata/org--one");
+    let model = &metadata["metadata"]["model_config"];
+    assert_eq!((status, &model["model_id"]), (200, &json!("org/one")));
+    assert_eq!(model["model_description"], "A stub");
+    assert!(!metadata.to_string().contains("secret"), "{metadata}");
+}
+
+#[test]
+fn what_aviarys_client_asks_wrongly_has_its_real_status() {
+    let pool = Pool::with_models(&[stub("one", "")], "compat: {aviary: true}\n");
+    for (path, body, status, word) in [
+        (
+            "/query/nobody",
+            json!({"prompt": "x"}),
+            404,
+            "no model is called nobody",
+        ),
+        ("/query/one", json!({}), 400, "prompt: is missing"),
+        ("/query/one", json!({"promt": "x"}), 400, "prompt"),
+        (
+            "/query/one",
+            json!({"prompt": "x", "parameters": {"beam_width": 3}}),
+            400,
+            "parameters.beam_width",
+        ),
+        (
+            "/query/one",
+            json!({"prompt": "x", "parameters": {"stopping_sequences": ["1", "2", "3", "4", "5", "6", "7", "8", "9"]}}),
+            400,
+            "9 stops",
+        ),
+        (
+            "/query/batch/one",
+            json!({"prompt": "x"}),
+            400,
+            "must be a list of prompts",
+        ),
+        (
+            "/query/batch/one",
+            json!([]),
+            400,
+            "0 prompts; allowed: 1 to 256",
+        ),
+        (
+            "/stream/nobody",
+            json!({"prompt": "x"}),
+            404,
+            "no model is called nobody",
+        ),
+    ] {
+        let (got, answer) = post(&pool, path, &body);
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(
+            got == status && message.contains(word),
+            "{path} {body}: {got} {answer}"
+        );
+    }
+    assert_eq!(get(&pool, "/metadata/nobody").0, 404);
+    // Of a batch each prompt has its own answer or error.
+    let mixed = json!([{"prompt": "x"}, {"prompt": "x", "parameters": {"stopping_sequences": ["1", "2", "3", "4", "5", "6", "7", "8", "9"]}}]);
+    let (status, answers) = post(&pool, "/query/batch/one", &mixed);
+    assert_eq!(status, 200, "{answers}");
+    assert_eq!(answers[0]["generated_text"], "Hello from one and goodbye");
+    assert!(
+        answers[1]["generated_text"].is_null() && answers[1]["error"].is_string(),
+        "{answers}"
+    );
+}
+
+#[test]
+fn without_a_word_in_the_configuration_the_routes_are_not_there() {
+    let pool = Pool::with_models(&[stub("one", "")], "");
+    for path in [
+        "/query/one",
+        "/llm/query/one",
+        "/query/batch/one",
+        "/stream/one",
+        "/llm/test",
+    ] {
+        assert_eq!(pool.post(path, "{\"prompt\": \"x\"}").0, 404, "{path}");
+    }
+    for path in ["/models", "/llm/models", "/metadata/one"] {
+        assert_eq!(get(&pool, path).0, 404, "{path}");
+    }
+}
+
+#[test]
+fn llm_servings_list_has_what_is_hot_and_a_model_is_tried_without_loading_it() {
+    let files = [stub("org/one", ""), stub("two", "")];
+    let pool = Pool::with_models(&files, "compat: {ncsa: true, aviary: true}\n");
+    let (status, lists) = get(&pool, "/llm/models");
+    assert_eq!((status, &lists["hot_models"]), (200, &json!([])), "{lists}");
+    let (status, answer) = post(&pool, "/llm/test", &json!({"model": "two"}));
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (503, &json!("not_loaded")),
+        "{answer}"
+    );
+    assert_eq!(
+        get(&pool, "/llm/models").1["hot_models"],
+        json!([]),
+        "nothing is loaded for a test"
+    );
+    let chat = json!({"model": "two", "messages": [{"role": "user", "content": "x"}]});
+    assert_eq!(post(&pool, "/v1/chat/completions", &chat).0, 200);
+    let hot = || get(&pool, "/llm/models").1["hot_models"].clone();
+    wait_for("the model to be hot", || hot()[0]["status"] == "Running");
+    let mut model = hot()[0].clone();
+    let created = model["created_time"].take();
+    assert_eq!(
+        model,
+        json!({"model_name": "two", "model_type": "vllm_openai", "status": "Running", "num_replicas": 1, "priority": 0,
+            "gpus_per_replica": 1, "route_prefix": "/llm", "created_time": null})
+    );
+    assert_eq!(created.as_str().unwrap().len(), "2026-01-31 08:15".len());
+    let body = json!({"model": "two", "num_replicas": 4, "gpus_per_replica": 9, "priority": 5});
+    assert_eq!(
+        post(&pool, "/llm/test", &body),
+        (200, json!("Model two answers."))
+    );
+    assert_eq!(post(&pool, "/llm/test", &json!({"model": "nobody"})).0, 404);
+    assert_eq!(post(&pool, "/llm/test", &json!({"modell": "two"})).0, 400);
+    let document = get(&pool, "/llm/openapi.json").1;
+    for path in [
+        "/models",
+        "/test",
+        "/query/{model}",
+        "/query/batch/{model}",
+        "/stream/{model}",
+        "/metadata/{model}",
+    ] {
+        assert!(
+            document["paths"][path].is_object(),
+            "{path} is not in the document"
+        );
+    }
+}
+
+#[test]
+fn models_on_the_disk_are_listed_with_their_size() {
+    let weights = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
+    let file = format!(
+        "engine_config: {{model_id: tiny, type: CandleEngine, model_path: {weights:?}, max_total_tokens: 64}}\n"
+    );
+    let pool = Pool::with_models(&[("tiny.yaml".to_owned(), file)], "compat: {ncsa: true}\n");
+    let (_, lists) = get(&pool, "/llm/models");
+    let cached = &lists["cached_models"][0];
+    assert_eq!(cached["model-name"], "tiny");
+    assert!(
+        cached["model-size"].as_str().unwrap().ends_with('K')
+            || cached["model-size"].as_str().unwrap().ends_with('M'),
+        "{cached}"
+    );
+    assert_eq!(cached["last-modified-time"].as_str().unwrap().len(), 16);
+}
