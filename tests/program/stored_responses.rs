@@ -200,8 +200,16 @@ fn items_are_referred_to_by_their_ids_where_the_request_did_not_say_store() {
         (404, &json!("input")),
         "{refused}"
     );
-    let (status, refused) = get(&pool, &format!("{}/input_items?limit=0", id(&second)));
-    assert_eq!((status, &refused["error"]["param"]), (400, &json!("limit")));
+    for (path, field) in [
+        ("/input_items?limit=0", "limit"),
+        ("/input_items?order=up", "order"),
+        ("/input_items?after=msg_other", "after"),
+        ("?stream=true", "stream"),
+        ("?stream=null", "stream"),
+    ] {
+        let (status, refused) = get(&pool, &format!("{}{path}", id(&second)));
+        assert_eq!((status, &refused["error"]["param"]), (400, &json!(field)));
+    }
 }
 
 #[test]
@@ -307,6 +315,30 @@ fn a_stream_is_stored_at_its_end_and_one_that_breaks_off_is_not() {
     });
     let (status, _) = get(&pool, &left.unwrap());
     assert_eq!(status, 404);
+}
+
+#[test]
+fn a_stream_that_ends_in_a_process_which_was_taken_over_is_stored_all_the_same() {
+    let talk = ["--tokens", "150", "--token-ms", "20"];
+    let mut pool = Pool::that_adopts(&[model(&talk)], "", "1m");
+    let body = with(ask("One"), "stream", json!(true));
+    let stream = pool.stream(RESPONSES, &body.to_string());
+    wait_for("the first words", || {
+        stream.text().contains("output_text.delta")
+    });
+    let mut old = pool.take_over();
+    let text = stream.whole();
+    let last = text
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("data: "));
+    let last: Value = serde_json::from_str(last.unwrap()).unwrap();
+    assert_eq!(last["type"], "response.completed", "{text}");
+    wait_for("the old process to end", || {
+        old.try_wait().unwrap().is_some()
+    });
+    let (status, found) = get(&pool, id(&last["response"]));
+    assert_eq!((status, &found), (200, &last["response"]));
 }
 
 #[test]

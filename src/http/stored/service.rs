@@ -10,8 +10,10 @@ use super::memory::{Memory, Room};
 use config::LiveConfig;
 use controller::Clock;
 use pool::Time;
-use store::ChainBounds;
-use store::{ItemPlace, ResponseBounds, Store, StoreFault, StoredItem, StoredLink, StoredResponse};
+use store::{
+    ChainBounds, ItemPlace, ResponseBounds, Store, StoreFault, StoredItem, StoredLink,
+    StoredResponse,
+};
 
 /// Written at once: few enough that an administrator's order that waits to be written is not noticeably delayed.
 const BATCH: usize = 32;
@@ -24,6 +26,8 @@ pub struct StoredResponses {
     clock: Clock,
     memory: Mutex<Memory>,
     queued: Notify,
+    /// One at a time, so that none is written twice.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl fmt::Debug for StoredResponses {
@@ -46,6 +50,7 @@ impl StoredResponses {
             clock,
             memory: Mutex::default(),
             queued: Notify::new(),
+            writing: tokio::sync::Mutex::default(),
         }
     }
 
@@ -64,6 +69,7 @@ impl StoredResponses {
 
     /// Writes what is to be written now.
     pub async fn write_all(&self) {
+        let _turn = self.writing.lock().await;
         loop {
             let batch = self.with(|memory| memory.queued(BATCH, BATCH_BYTES));
             if batch.is_empty() {

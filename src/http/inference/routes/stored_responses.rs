@@ -86,11 +86,15 @@ pub(crate) async fn get(
     Path(id): Path<String>,
     given: Given,
 ) -> Result<Json<Value>, Failure> {
-    if value(&given, "stream") == Some("true") {
-        return Err(Failure::invalid(
-            "stream".to_owned(),
-            "`stream`: the events of a response are not stored; leave it out, and the whole response comes",
-        ));
+    let wrong = |message: &str| Err(Failure::invalid("stream".to_owned(), message));
+    match value(&given, "stream") {
+        None | Some("false") => {}
+        Some("true") => {
+            return wrong(
+                "`stream`: the events of a response are not stored; leave it out, and the whole response comes",
+            );
+        }
+        Some(_) => return wrong("`stream` must be true or false"),
     }
     let found = find(&app, &user, &id).await?;
     let (bytes, is_sealed_shown) = (found.bytes(), wants_sealed(&given));
