@@ -1,7 +1,5 @@
 //! A stream of chunks made into the one answer that a client without `stream` expects. Works on
 //! OpenAI's chunks of chat and of completions; fields it does not know are kept from the first chunk.
-//!
-//! Longer than 500 lines because a third of it are tests of the fields that an answer is put together of.
 
 use std::borrow::Cow;
 

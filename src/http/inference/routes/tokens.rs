@@ -1,7 +1,5 @@
 //! Texts as tokens and back, in vLLM's words for every engine that can; and how many tokens a message would have.
 //! Where a prompt format writes a model's conversations, it writes these too.
-//!
-//! Longer than 500 lines because three routes share how a conversation becomes a prompt and its tokens are counted.
 
 mod counting;
 
