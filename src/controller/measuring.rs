@@ -23,6 +23,7 @@ impl Control {
             measurements: self.usage.measurements.clone(),
             kinds: self.devices.kinds.clone(),
             largest_device: self.devices.largest(),
+            files: self.models.files_marks(),
         }
     }
 
@@ -135,6 +136,9 @@ impl Control {
             candidates: Vec::new(),
             memory: Vec::new(),
             took: None,
+            cause: None,
+            asked_by: None,
+            explanation: None,
         }));
         self.models.changes.push_back(Message::Figure {
             name,

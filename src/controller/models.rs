@@ -34,6 +34,14 @@ impl Models {
             .map_or_else(|| model.to_string(), |facts| facts.entry.name.clone())
     }
 
+    /// Marks of the files that models were figured from, by name.
+    pub fn files_marks(&self) -> BTreeMap<String, u64> {
+        let facts = self.facts.values();
+        facts
+            .map(|facts| (facts.entry.name.clone(), facts.files_mark))
+            .collect()
+    }
+
     /// What a model's engine is started with; empty for an unknown model.
     pub fn arguments(&self, model: ModelId) -> String {
         let facts = self.facts.get(&model);

@@ -79,6 +79,7 @@ impl Control {
                             need_source: source.name(),
                             estimated,
                             weights,
+                            files_mark: spec.files_mark,
                         },
                     );
                     events.push(Event::ModelSet { model, spec });
@@ -105,7 +106,48 @@ impl Control {
         );
         let routes = Routes::of_catalog(catalog, &self.models.ids, &self.publishing.routes.load());
         self.publishing.routes.store(Arc::new(routes));
+        self.describe_absent(&events);
         events
+    }
+
+    /// Asks the hub how large models are whose weights are not here, so that the figures of a load are right before
+    /// anything is fetched. Each is figured again when the hub has said it.
+    fn describe_absent(&mut self, events: &[Event]) {
+        if self.config.sources.offline {
+            return;
+        }
+        let absent = events.iter().filter_map(|event| match event {
+            Event::ModelSet { model, spec } if spec.absent && !spec.need_is_fixed => Some(model),
+            _ => None,
+        });
+        let fetches = absent.filter_map(|model| {
+            let entry = &self.models.facts.get(model)?.entry;
+            Some((entry.name.clone(), entry.fetch.clone()?))
+        });
+        let fetches: Vec<_> = fetches.collect();
+        if fetches.is_empty() {
+            return;
+        }
+        let (sources, inbox) = (Arc::clone(&self.fetches.sources), self.inbox.clone());
+        self.tasks.spawn(async move {
+            for (name, fetch) in fetches {
+                let looked = fetch.clone();
+                let is_unknown = tokio::task::spawn_blocking(move || looked.is_unknown()).await;
+                if !matches!(is_unknown, Ok(true)) {
+                    continue;
+                }
+                match sources.describe(&fetch).await {
+                    Ok(_) if fetch.description().join("bytes").is_file() => {
+                        let then = Change::Figure;
+                        let _ = inbox.send(Message::Figure { name, then });
+                    }
+                    Ok(_) => {}
+                    Err(fault) => {
+                        tracing::info!(model = name, %fault, "the size is guessed until the weights are here");
+                    }
+                }
+            }
+        });
     }
 
     /// Starts the next change of the catalogue, if none is under way: two changes never start from
@@ -348,6 +390,11 @@ fn reload(
     // Somebody may have removed what was fetched, or brought it.
     let fetched = newer.entries().values().filter(|it| it.fetch.is_some());
     names.extend(fetched.map(|entry| entry.name.clone()));
+    // A model that failed because of its files, or could not be served at all, is tried again.
+    let kept = newer.entries().values().filter(|it| {
+        known.files.get(&it.name) != Some(&it.files_mark())
+    });
+    names.extend(kept.map(|entry| entry.name.clone()));
     if before.pool != config.pool {
         names.extend(newer.entries().keys().cloned());
     }

@@ -37,6 +37,8 @@ pub struct ModelFacts {
     pub estimated: Bytes,
     /// Which weights the estimate is of, where there are files.
     pub weights: Option<u64>,
+    /// Of the files that it was figured from.
+    pub files_mark: u64,
 }
 
 impl ModelFacts {

@@ -239,6 +239,9 @@ impl Failure {
             Refusal::TooManyDevices { .. } | Refusal::EngineTakesFewer { .. } => {
                 (StatusCode::CONFLICT, "too_many_devices", None)
             }
+            Refusal::LoadedOnOthers { .. } => {
+                (StatusCode::CONFLICT, "loaded_on_other_devices", None)
+            }
             Refusal::FetchEnded { .. } => (unavailable, "fetch_ended", None),
             Refusal::Superseded => (StatusCode::CONFLICT, "superseded", None),
             Refusal::NotSaved { .. } => (unavailable, "not_saved", None),

@@ -38,6 +38,7 @@ use crate::landing;
 use crate::openapi::documentation;
 use crate::openapi::schemas::models::{Health, Readiness};
 use crate::paths::without_folders;
+use crate::session;
 use crate::state::App;
 
 #[derive(Debug, Error)]
@@ -126,7 +127,7 @@ fn router(app: App) -> Router {
         .merge(admin::routes().route_layer(audited))
         .merge(service_routes());
     let (based, api) = compat::below_base(based, &app).split_for_parts();
-    let (alias, _) = compat::beside_openai(inference_routes(), &app).split_for_parts();
+    let (alias, _) = compat::at_root(inference_routes(), &app).split_for_parts();
     let scrapers_alone = axum::middleware::from_extractor_with_state::<Scraper, App>(app.clone());
     Router::new()
         .nest(&base, based.merge(dashboard::routes()))
@@ -171,11 +172,12 @@ pub(crate) fn inference_routes() -> OpenApiRouter<App> {
     router
 }
 
-/// What is loaded, and the service's health; below the base path alone.
+/// What is loaded, the service's health, and the sessions of browsers; below the base path alone.
 pub(crate) fn service_routes() -> OpenApiRouter<App> {
     hot_models::routes()
         .routes(routes!(health))
         .routes(routes!(ready))
+        .routes(routes!(session::show, session::open, session::end))
 }
 
 /// The route with a wildcard, which the router cannot describe by itself.

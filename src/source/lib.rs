@@ -42,6 +42,13 @@ use disk::Rooms;
 use listing::{Listing, Origins};
 use part::{CONNECT_MAX, Part, STALL_MAX};
 
+/// What is asked of a model before it is fetched takes no longer.
+const DESCRIBE_MAX: Duration = Duration::from_secs(20);
+const CONFIG: &str = "config.json";
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Endings of files with weights.
+const WEIGHTS: [&str; 5] = [".safetensors", ".gguf", ".bin", ".pt", ".pth"];
+
 /// The administrator's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -131,6 +138,61 @@ impl Sources {
             Err(fault) => return Err(fault),
         };
         Ok(listing.parts.iter().map(|part| part.size).sum())
+    }
+
+    /// Notes how large a model of the hub is before it is fetched: the bytes of its weights from the hub's list, and its
+    /// `config.json`. Returns the bytes that a fetch would bring.
+    ///
+    /// # Errors
+    /// Where the hub does not have it, or cannot be asked.
+    pub async fn describe(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
+        let asked = tokio::time::timeout(DESCRIBE_MAX, self.described(wanted)).await;
+        asked.unwrap_or_else(|_| {
+            Err(SourceFault::NoHub {
+                what: wanted.describe(),
+                why: format!("it did not say how large it is within {} s", DESCRIBE_MAX.as_secs()),
+            })
+        })
+    }
+
+    async fn described(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
+        let listing = match self.list(wanted).await {
+            Ok(listing) => select::select(listing, wanted)?,
+            Err(fault) if fault.is_of_the_network() && wanted.snapshot_of_others().is_some() => {
+                return Ok(0);
+            }
+            Err(fault) => return Err(fault),
+        };
+        let all = listing.parts.iter().map(|part| part.size).sum();
+        let is_weights = |part: &&Part| {
+            let name = part.path.to_lowercase();
+            WEIGHTS.iter().any(|ending| name.ends_with(ending))
+        };
+        let bytes: u64 = listing.parts.iter().filter(is_weights).map(|it| it.size).sum();
+        let config = listing.parts.iter().find(|part| part.path == CONFIG);
+        let (Some(config), true) = (config, bytes > 0) else {
+            return Ok(all);
+        };
+        let config = match transfer::small(config, &listing.origins, CONFIG_BYTES_MAX).await {
+            Ok(config) => config,
+            // It is there all the same; whether it can be read is seen when it is fetched.
+            Err(fault) => {
+                tracing::info!(model = wanted.id, %fault, "the size is guessed until the weights are here");
+                return Ok(all);
+            }
+        };
+        let folder = wanted.description();
+        let place = folder.clone();
+        let write = move || {
+            std::fs::create_dir_all(&folder)?;
+            std::fs::write(folder.join(CONFIG), config)?;
+            // It is read once this is there.
+            std::fs::write(folder.join("bytes"), bytes.to_string())
+        };
+        let written = tokio::task::spawn_blocking(write).await;
+        let written = written.map_err(std::io::Error::other).flatten();
+        written.map_err(SourceFault::disk(&place))?;
+        Ok(all)
     }
 
     async fn list(&self, wanted: &Fetch) -> Result<Listing, SourceFault> {

@@ -294,7 +294,11 @@ fn md5_of(part: &Part) -> Option<String> {
 }
 
 /// Reads a small file into memory.
-async fn small(part: &Part, origins: &Origins, most: u64) -> Result<Vec<u8>, SourceFault> {
+pub(super) async fn small(
+    part: &Part,
+    origins: &Origins,
+    most: u64,
+) -> Result<Vec<u8>, SourceFault> {
     let broken = |why: String| SourceFault::BrokenOff {
         file: origins.describe(part),
         tries: 1,

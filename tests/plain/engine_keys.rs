@@ -242,7 +242,7 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
         (
             "g.yaml",
             "base_model_id: lab/base\nmodel_id: x\nlora_mirror: 1\n",
-            "lora_mirror",
+            "or bucket_uri says where the adapter is",
         ),
     ] {
         let (catalog, _, errors) = load(&[base.clone(), write(name, text)]);

@@ -56,6 +56,8 @@ pub struct ModelSpec {
     /// Stands for its engine's settings: a replica that was started with other settings is drained, and demand for the
     /// model gets a new one.
     pub started_with: u64,
+    /// Changes with the files that it is loaded from: what failed before may go well now.
+    pub files_mark: u64,
     /// Its engine can sleep, with its weights in the host's memory, instead of being ended (L1).
     pub parking: Option<Parking>,
     /// Its weights are not on this machine: they are fetched before it is placed.
@@ -144,6 +146,7 @@ impl Default for ModelSpec {
             stop_grace: Span::from_secs(10),
             scaling: None,
             started_with: 0,
+            files_mark: 0,
             parking: None,
             absent: false,
         }
@@ -203,9 +206,6 @@ pub struct LoadWish {
     pub since: Time,
 }
 
-/// Why a device takes nothing new, and until when that is expected to last (M7).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cordon {
 impl LoadWish {
     /// A cleanup that began then does not end it: the administrator has ordered the load since (E3).
     pub fn outlives(&self, cleanup: Time) -> bool {
@@ -213,6 +213,9 @@ impl LoadWish {
     }
 }
 
+/// Why a device takes nothing new, and until when that is expected to last (M7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cordon {
     pub reason: String,
     pub since: Time,
     /// When it is expected to be over. Only shown; it takes an `uncordon` to end it.

@@ -190,6 +190,11 @@ pub enum Refusal {
         asked: u32,
         most: u32,
     },
+    /// It is loaded, on another number of devices.
+    LoadedOnOthers {
+        asked: u32,
+        has: u32,
+    },
     Superseded,
     /// The store could not keep the wish, so nothing has changed (D1).
     NotSaved {
@@ -254,12 +259,12 @@ impl fmt::Display for StopReason {
             StopReason::LoadTimedOut { deadline } => {
                 write!(f, "did not become ready within {deadline} (L3)")
             }
+            StopReason::DidNotWake { message } => write!(f, "did not wake: {message}"),
             StopReason::SleptLong { slept } => {
                 write!(f, "asleep for {slept} without demand")
             }
             StopReason::HostPressure { short } => {
                 write!(f, "asleep, and the host lacks {short} of memory")
-            StopReason::DidNotWake { message } => write!(f, "did not wake: {message}"),
             }
             StopReason::HostFor { by } => {
                 write!(f, "asleep, and {by} takes its place in the host's memory")
@@ -374,6 +379,12 @@ impl fmt::Display for Refusal {
                 write!(
                     f,
                     "asked for {asked} devices per replica, and the model's engine computes on {most} as it is configured"
+                )
+            }
+            Refusal::LoadedOnOthers { asked, has } => {
+                write!(
+                    f,
+                    "asked for {asked} devices per replica, and the model is loaded with {has}; unload it first, or load it without a number of devices"
                 )
             }
             Refusal::FetchEnded { order } => {

@@ -30,6 +30,8 @@ pub(crate) struct Sum {
     pub more: u64,
     /// The text of the newest one.
     pub reason: String,
+    /// [`Refusal::name`].
+    pub name: &'static str,
 }
 
 impl Refusals {
@@ -40,7 +42,14 @@ impl Refusals {
             sum.reason = refusal.to_string();
             return false;
         }
-        self.open.insert(kind, Sum::default());
+        let name = kind.1;
+        self.open.insert(
+            kind,
+            Sum {
+                name,
+                ..Sum::default()
+            },
+        );
         self.ends.insert((now + SUMMED_FOR, kind));
         true
     }
@@ -65,27 +74,28 @@ impl Refusals {
 }
 
 impl Refusal {
-    /// What defines a sum: the numbers in the text differ from one refusal to the next.
-    pub(crate) fn name(&self) -> &'static str {
+    /// What defines a sum: the numbers in the text differ from one refusal to the next. Records are filtered by it, too.
+    pub fn name(&self) -> &'static str {
         match self {
-            Refusal::UnknownModel => "unknown-model",
-            Refusal::QueueFull { .. } => "queue-full",
-            Refusal::TimedOut { .. } => "timed-out",
-            Refusal::NeverFits { .. } => "never-fits",
-            Refusal::NoRoom { .. } => "no-room",
-            Refusal::LoadFailed { .. } => "load-failed",
+            Refusal::UnknownModel => "unknown_model",
+            Refusal::QueueFull { .. } => "queue_full",
+            Refusal::TimedOut { .. } => "timed_out",
+            Refusal::NeverFits { .. } => "never_fits",
+            Refusal::NoRoom { .. } => "no_room",
+            Refusal::LoadFailed { .. } => "load_failed",
             Refusal::Cooling { .. } => "cooling",
             Refusal::Quarantined { .. } => "quarantined",
-            Refusal::ShuttingDown => "shutting-down",
-            Refusal::NoSuchReplica { .. } => "no-such-replica",
-            Refusal::NoSuchDevice { .. } => "no-such-device",
-            Refusal::NotCordoned { .. } => "not-cordoned",
-            Refusal::NotLoaded => "not-loaded",
-            Refusal::FetchEnded { .. } => "fetch-ended",
-            Refusal::TooManyDevices { .. } => "too-many-devices",
-            Refusal::EngineTakesFewer { .. } => "engine-takes-fewer",
+            Refusal::ShuttingDown => "shutting_down",
+            Refusal::NoSuchReplica { .. } => "no_such_replica",
+            Refusal::NoSuchDevice { .. } => "no_such_device",
+            Refusal::NotCordoned { .. } => "not_cordoned",
+            Refusal::NotLoaded => "not_loaded",
+            Refusal::FetchEnded { .. } => "fetch_ended",
+            Refusal::TooManyDevices { .. } => "too_many_devices",
+            Refusal::EngineTakesFewer { .. } => "engine_takes_fewer",
+            Refusal::LoadedOnOthers { .. } => "loaded_on_others",
             Refusal::Superseded => "superseded",
-            Refusal::NotSaved { .. } => "not-saved",
+            Refusal::NotSaved { .. } => "not_saved",
         }
     }
 }

@@ -1,0 +1,123 @@
+//! Sizes that nobody has written down are asked of the hub before anything is fetched; a reload tries again what failed
+//! because of its files; a load with another number of devices is refused.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use support::hub::Hub;
+use support::stub::stub_engine;
+use support::whole::{Pool, wait_for};
+
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
+
+fn admin(pool: &Pool, method: &str, path: &str, body: &str) -> (u16, Value) {
+    let key = pool.admin_key();
+    let (status, text, _) = pool.request(method, path, body, Some(&key));
+    (status, serde_json::from_str(&text).unwrap_or_default())
+}
+
+/// The model as administrators see it.
+fn view(pool: &Pool, name: &str) -> Value {
+    let (_, all) = admin(pool, "GET", "/llm/admin/models", "");
+    let models = all["models"].as_array().unwrap().clone();
+    models.into_iter().find(|it| it["model"] == name).unwrap()
+}
+
+#[test]
+fn the_hub_says_how_large_a_model_is_before_it_is_fetched() {
+    let hub = Hub::start();
+    // By its name it would need more than any device has.
+    hub.add_folder("lab/tiny-70b", Path::new(TINY));
+    let cache = tempfile::tempdir().unwrap();
+    let config = format!(
+        "sources: {{cache_dir: {:?}, hub: {:?}, keep_free: 1MiB}}\ninventory: {{provider: fixed, devices: [{{name: gpu0, memory: 24GiB}}]}}\n",
+        cache.path(),
+        hub.url()
+    );
+    let file = "engine_config: {model_id: lab/tiny-70b, type: VLLMEngine, max_total_tokens: 64}\n";
+    let files = [("m.yaml".to_owned(), file.to_owned())];
+    let pool = Pool::with_devices(&files, &config);
+    let fits = || {
+        let needed = view(&pool, "lab/tiny-70b")["needs"]["bytes_per_device"].as_u64();
+        needed.expect("a figure") < 24 << 30
+    };
+    let asked_for = |end: &str| hub.asked().iter().any(|it| it.path.ends_with(end));
+    wait_for("its configuration to be read", || asked_for("config.json"));
+    wait_for("the hub's own figure", fits);
+    assert!(!asked_for(".safetensors"), "no weights were fetched for it");
+    let asked = hub.listed();
+    assert_eq!(admin(&pool, "POST", "/llm/admin/reload", "").0, 200);
+    assert!(fits());
+    assert_eq!(hub.listed(), asked, "what it said is kept");
+}
+
+#[test]
+fn a_reload_tries_a_model_again_whose_files_have_changed() {
+    let weights = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(TINY).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), weights.path().join(file.file_name())).unwrap();
+    }
+    let tokenizer = weights.path().join("tokenizer.json");
+    std::fs::write(&tokenizer, "{").unwrap();
+    let file = format!(
+        "engine_config: {{model_id: tiny, type: CandleEngine, model_path: {:?}, max_total_tokens: 64}}\n",
+        weights.path()
+    );
+    let pool = Pool::with_models(&[("tiny.yaml".to_owned(), file)], "");
+    let chat =
+        json!({"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1})
+            .to_string();
+    let state = || view(&pool, "tiny")["state"].as_str().unwrap().to_owned();
+    wait_for("the load to fail", || {
+        let (status, text) = pool.post("/v1/chat/completions", &chat);
+        assert_ne!(status, 200, "{text}");
+        state() == "cooling"
+    });
+    // Nothing has changed: the next try has to wait.
+    assert_eq!(admin(&pool, "POST", "/llm/admin/reload", "").0, 200);
+    assert_eq!(state(), "cooling");
+    std::fs::copy(Path::new(TINY).join("tokenizer.json"), &tokenizer).unwrap();
+    assert_eq!(admin(&pool, "POST", "/llm/admin/reload", "").0, 200);
+    let (status, text) = pool.post("/v1/chat/completions", &chat);
+    assert_eq!(status, 200, "{text}");
+}
+
+#[test]
+fn a_load_with_another_number_of_devices_is_refused_while_the_model_is_loaded() {
+    let program = stub_engine().display().to_string();
+    let file = format!(
+        "engine_config:\n  model_id: m\n  type: CommandEngine\n  listen: port\n  command: [{program:?}, \"--port\", \"{{{{ port }}}}\"]\npool_config: {{memory_gib: 1}}\n"
+    );
+    let config = "inventory: {provider: fixed, devices: [{name: a, memory: 24GiB, type: NVIDIA A10G}, {name: b, memory: 24GiB, type: NVIDIA A10G}]}\n";
+    let pool = Pool::with_devices(&[("m.yaml".to_owned(), file)], config);
+    let load = |gpus: u32| {
+        let body = json!({"model": "m", "gpus": gpus, "wait": true}).to_string();
+        admin(&pool, "POST", "/llm/admin/load", &body)
+    };
+    let (status, answer) = load(1);
+    assert_eq!(status, 200, "{answer}");
+    let (status, answer) = load(2);
+    let message = answer["error"]["message"].as_str().unwrap_or_default();
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (409, &json!("loaded_on_other_devices")),
+        "{answer}"
+    );
+    assert!(
+        message.contains("asked for 2") && message.contains("loaded with 1"),
+        "{message}"
+    );
+    assert_eq!(load(1).0, 200, "the same number is what it has");
+    let body = json!({"model": "m"}).to_string();
+    assert_eq!(admin(&pool, "POST", "/llm/admin/unload", &body).0, 200);
+    wait_for("the model to be gone", || load(2).0 == 200);
+    let (_, devices) = admin(&pool, "GET", "/llm/admin/devices", "");
+    let owners = devices["devices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|it| it["owners"][0]["model"] == "m");
+    assert_eq!(owners.count(), 2, "{devices}");
+    assert_eq!(devices["devices"][0]["name"], "NVIDIA A10G", "{devices}");
+}
