@@ -162,8 +162,8 @@ const MODEL_FILES: [Wrong; 18] = [
     ),
     ("- engine_config: {}", ["m.yaml", "engine_config"]),
     (
-        "…\nscaling_config: {num_workers: 0}",
-        ["scaling_config.num_workers", "1"],
+        "…\nscaling_config: {num_workers: -1}",
+        ["scaling_config.num_workers", "whole number"],
     ),
     (
         "…\nscaling_config: {num_workers: two}",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use utoipa::openapi::schema::Schema;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
@@ -232,7 +232,11 @@ pub struct OllamaErrors;
 impl IntoResponses for OllamaErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         let told = INFERENCE.iter().map(|case| {
-            let mut content = Content::new::<RefOr<Schema>>(None);
+            let words = ObjectBuilder::new().schema_type(Type::String);
+            let schema = ObjectBuilder::new()
+                .property("error", words)
+                .required("error");
+            let mut content = Content::new(Some(RefOr::T(Schema::from(schema.build()))));
             content.example = Some(json!({"error": ollama::words_of(&case.body()["error"])}));
             let response = ResponseBuilder::new()
                 .description(case.description)

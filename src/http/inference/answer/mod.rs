@@ -2,6 +2,7 @@
 
 pub mod aggregate;
 pub mod as_chat;
+mod deltas;
 pub mod events;
 pub mod first_event;
 mod repeated;

@@ -30,7 +30,7 @@ use crate::openapi::schemas::tokens::{
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Extra, Prompt, TokenWords};
-use counting::{counted, elements};
+use counting::{Tokens, counted, elements};
 
 /// Turn a text or a conversation into tokens
 ///

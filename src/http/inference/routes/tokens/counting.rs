@@ -1,0 +1,70 @@
+//! Lists of tokens in engines' answers: counted where they stand, and passed on unread.
+
+use std::marker::PhantomData;
+
+use axum::body::Bytes;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::error::Failure;
+
+/// The tokens of a text, as vLLM answers.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    pub count: usize,
+    pub body: Bytes,
+}
+
+/// What engines answer. A long text has a number for each few letters, so that none of them is read: they are counted
+/// where they stand, and passed on as they are.
+#[derive(Deserialize)]
+struct Tokenized<'a> {
+    #[serde(borrow)]
+    tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_model_len: Option<&'a RawValue>,
+    #[serde(borrow)]
+    token_strs: Option<&'a RawValue>,
+}
+
+/// The answer as vLLM gives it, whichever engine it is from.
+pub(super) fn counted(model: &str, bytes: &Bytes) -> Result<Tokens, Failure> {
+    let without = || Failure::engine(model, "an answer without tokens");
+    let answer: Tokenized<'_> = serde_json::from_slice(bytes).map_err(|_| without())?;
+    let tokens = answer.tokens.ok_or_else(without)?.get();
+    let count = elements::<IgnoredAny>(tokens).ok_or_else(without)?;
+    let longest = answer.max_model_len.map_or("null", RawValue::get);
+    let mut body = format!("{{\"tokens\":{tokens},\"count\":{count},\"max_model_len\":{longest}");
+    if let Some(strings) = answer.token_strs {
+        body.push_str(",\"token_strs\":");
+        body.push_str(strings.get());
+    }
+    body.push('}');
+    let body = body.into();
+    Ok(Tokens { count, body })
+}
+
+/// How many elements of this type a list has, if all are; nothing of them is kept.
+pub(super) fn elements<T: for<'de> Deserialize<'de>>(list: &str) -> Option<usize> {
+    struct Count<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Count<T> {
+        type Value = usize;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
+            let mut count = 0;
+            while list.next_element::<T>()?.is_some() {
+                count += 1;
+            }
+            Ok(count)
+        }
+    }
+
+    let mut list = serde_json::Deserializer::from_str(list);
+    list.deserialize_seq(Count(PhantomData::<T>)).ok()
+}

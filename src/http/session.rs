@@ -1,0 +1,248 @@
+//! Logging in from a browser: a key becomes a session, whose cookie stands for the key until it ends. Wrong keys are
+//! slowed and bounded, and no page of another origin logs anybody in.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::admin::fields::{Fields, Strict, whole};
+use crate::auth::User;
+use crate::auth::caller::bearer;
+use crate::auth::credential::{Credential, Sent, clear_cookie, set_cookie};
+use crate::auth::cross_site;
+use crate::auth::sessions::{Holder, Secret, Stamp};
+use crate::dto::{self, LoginRequest, SessionView};
+use crate::edge::ClientAddress;
+use crate::error::{ErrorBody, Failure};
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use access::limits::place_of;
+use access::oidc::{Identity, Oidc};
+use config::GrantRole;
+use pool::Time;
+use store::{KeyRecord, Role};
+
+/// `mp-` and 256 bits in base64.
+const KEY_LENGTH: usize = 46;
+
+impl Strict for LoginRequest {
+    fn read(fields: &mut Fields) -> Result<LoginRequest, Failure> {
+        Ok(LoginRequest {
+            key: fields.needed_text("key", "\"mp-…\"")?,
+        })
+    }
+}
+
+/// Show the session
+///
+/// Who asks, by the session's cookie, a key or neither, and what they may. A page that asks now and then gets a new secret for its
+/// cookie, and learns when its session is over (401 `session_ended`).
+///
+/// Everybody who may use models or the admin routes may call this.
+#[utoipa::path(get, path = "/session", tag = "session", operation_id = "show_session", responses(
+    (status = 200, description = "Who asks", body = SessionView, example = json!({"name": "ann", "role": "admin", "expires_at": "2026-02-01T08:15:00.000Z", "restricted": false, "by": "cookie"})),
+    AdminErrors))]
+pub async fn show(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+    let (parts, _) = request.into_parts();
+    let Sent {
+        credential,
+        session,
+    } = Sent::of(&parts, &app).await?;
+    let by = match (&session, bearer(&parts.headers)) {
+        (Some(_), _) => "cookie",
+        (None, Some(_)) => "key",
+        (None, None) => "nothing",
+    };
+    let view = match credential {
+        Credential::Key(key) => of_key(&key, key.expires, by),
+        Credential::Person(person) => of_person(&person.identity, by),
+        // Who has a cookie wants to know of its end, also where none is needed.
+        Credential::Ended => return Err(Failure::session_ended()),
+        other => {
+            User::of(other, &parts, &app)?;
+            SessionView {
+                name: "anonymous".to_owned(),
+                role: Role::User.name(),
+                expires_at: None,
+                restricted: false,
+                by: "nothing",
+            }
+        }
+    };
+    let Some(open) = session else {
+        return Ok(answer(view, None));
+    };
+    let view = SessionView {
+        expires_at: Some(dto::at(open.expires)),
+        ..view
+    };
+    let now = app.handle.clock().now();
+    let renewed = app.sessions.rotate(open.id, now);
+    let line = renewed.and_then(|secret| cookie_of(&secret, open.expires, now, &parts, &app));
+    Ok(answer(view, line))
+}
+
+/// Log in
+///
+/// Opens a session for a key, or for a token of the single sign-on. The cookie in the answer stands for the key on all routes below the
+/// base path. Changes need the header `x-model-pool-csrf: 1` beside it. The session ends after 12 hours (30 days for viewers), after
+/// 2 hours without a request, and when its key is changed, revoked or over. A restart ends all sessions.
+///
+/// Everybody may call this. After 10 wrong keys from one address the answer is 429 for the rest of a minute.
+#[utoipa::path(post, path = "/session", tag = "session", operation_id = "open_session",
+    request_body(content = LoginRequest, example = json!({"key": "mp-…"})), responses(
+    (status = 200, description = "The session is open, and the cookie is in `Set-Cookie`", body = SessionView, example = json!({"name": "ann", "role": "admin", "expires_at": "2026-02-01T08:15:00.000Z", "restricted": false, "by": "cookie"})),
+    (status = 415, description = "The body is not marked as JSON", body = ErrorBody, example = json!({"error": {"message": "without a key the body has to be marked as JSON; send `Content-Type: application/json`", "type": "invalid_request_error", "param": null, "code": "unsupported_media_type"}})),
+    AdminErrors))]
+pub async fn open(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+    let (parts, body) = request.into_parts();
+    cross_site::check_own(&parts, app.edge.has_tls(), "logs in here")?;
+    cross_site::check_type(&parts)?;
+    let body = whole(Request::new(body), &app).await?;
+    let mut fields = Fields::of_json(&body)?;
+    let login = LoginRequest::read(&mut fields)?;
+    fields.end()?;
+    let text = login.key.trim();
+    let is_token = app.oidc.is_some() && Oidc::is_token(text);
+    let is_key = text.starts_with("mp-") && text.len() == KEY_LENGTH;
+    if !is_token && !is_key {
+        return Err(Failure::invalid(
+            Some("key".to_owned()),
+            format!(
+                "key: is no key; keys begin with mp- and have {KEY_LENGTH} characters. Copy the whole of it; `admin-client keys create NAME --role admin` makes a new one"
+            ),
+        ));
+    }
+    let client = parts.extensions.get::<ClientAddress>();
+    let place = client.map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
+    let now = app.handle.clock().now();
+    if let Some(left) = app.wrong_logins.closed_for(&place, now) {
+        return Err(Failure::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limit_error",
+            "too_many_wrong_keys",
+            format!("too many wrong keys came from {place}; log in again in {left}"),
+        )
+        .again_in(left));
+    }
+    let (holder, view) = match of_text(text, is_token, &app).await {
+        Ok(found) => found,
+        Err(failure) => {
+            let wait = app.wrong_logins.count(&place, now);
+            tracing::info!(%place, "a login with a wrong key was refused");
+            tokio::time::sleep(wait).await;
+            return Err(failure);
+        }
+    };
+    if let Ok(Sent {
+        session: Some(before),
+        ..
+    }) = Sent::of(&without_bearer(&parts), &app).await
+    {
+        app.sessions.end(before.id);
+    }
+    let opened = app.sessions.open(holder, now);
+    let (open, secret) = opened.map_err(|fault| Failure::internal(fault.to_string()))?;
+    tracing::info!(name = view.name, role = view.role, "session opened");
+    let view = SessionView {
+        expires_at: Some(dto::at(open.expires)),
+        ..view
+    };
+    let line = cookie_of(&secret, open.expires, now, &parts, &app);
+    Ok(answer(view, line))
+}
+
+/// Log out
+///
+/// Ends the session of the cookie. Without one there is nothing to end.
+///
+/// Everybody may call this.
+#[utoipa::path(delete, path = "/session", tag = "session", operation_id = "end_session", responses(
+    (status = 204, description = "The session is over"), AdminErrors))]
+pub async fn end(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+    let (parts, _) = request.into_parts();
+    cross_site::check_own(&parts, app.edge.has_tls(), "logs out here")?;
+    let sent = Sent::of(&without_bearer(&parts), &app).await?;
+    if let Some(open) = sent.session {
+        app.sessions.end(open.id);
+    }
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    response.headers_mut().extend(
+        clear_cookie(&parts, &app)
+            .into_iter()
+            .map(|line| (header::SET_COOKIE, line)),
+    );
+    Ok(response)
+}
+
+/// The same head, in which the cookie alone says who asks.
+fn without_bearer(parts: &Parts) -> Parts {
+    let mut parts = parts.clone();
+    parts.headers.remove(header::AUTHORIZATION);
+    parts.headers.remove("x-api-key");
+    parts
+}
+
+/// Whose key or token it is.
+async fn of_text(text: &str, is_token: bool, app: &App) -> Result<(Holder, SessionView), Failure> {
+    if let (true, Some(oidc)) = (is_token, &app.oidc) {
+        let identity = oidc.verify(text).await?;
+        let view = of_person(&identity, "cookie");
+        return Ok((Holder::Person(identity), view));
+    }
+    let key = app.keys.find(text).ok_or_else(Failure::unauthorized_key)?;
+    let view = of_key(&key, None, "cookie");
+    Ok((Holder::Key(Box::new(Stamp::of(&key))), view))
+}
+
+fn of_key(key: &KeyRecord, expires: Option<Time>, by: &'static str) -> SessionView {
+    SessionView {
+        name: key.name.clone(),
+        role: key.role.name(),
+        expires_at: expires.map(dto::at),
+        restricted: !key.allowed.models.is_empty() || !key.allowed.routes.is_empty(),
+        by,
+    }
+}
+
+fn of_person(identity: &Arc<Identity>, by: &'static str) -> SessionView {
+    let has = |role: GrantRole| identity.grants.iter().any(|it| it.role == role);
+    let (grant, role) = if has(GrantRole::Admin) {
+        (GrantRole::Admin, Role::Admin)
+    } else if has(GrantRole::Viewer) {
+        (GrantRole::Viewer, Role::Viewer)
+    } else {
+        (GrantRole::User, Role::User)
+    };
+    let all = |patterns: &[String]| patterns.iter().any(|it| it == "*");
+    let mut grants = identity.grants.iter().filter(|it| it.role == grant);
+    SessionView {
+        name: identity.name.clone(),
+        role: role.name(),
+        expires_at: Some(dto::at(identity.expires)),
+        restricted: !grants.any(|it| all(&it.models) && all(&it.routes)),
+        by,
+    }
+}
+
+fn cookie_of(
+    secret: &Secret,
+    expires: Time,
+    now: Time,
+    parts: &Parts,
+    app: &App,
+) -> Option<HeaderValue> {
+    set_cookie(secret, expires.since(now).0 / 1000, parts, app)
+}
+
+fn answer(view: SessionView, cookie: Option<HeaderValue>) -> Response {
+    let mut response = Json(view).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.extend(cookie.map(|line| (header::SET_COOKIE, line)));
+    response
+}
