@@ -22,9 +22,9 @@ mod reload;
 mod request_ids;
 mod server;
 mod state;
+mod stored;
 
 pub use auth::keys::{Keys, KeysError};
-mod stored;
 pub use dialect::{Seal, SealError};
 pub use edge::{Edge, EdgeError, LastLines, TlsError, check_tls};
 pub use metrics::Metrics;

@@ -14,10 +14,10 @@ use crate::inference::upstream::proxy::Upstream;
 use crate::metrics::Metrics;
 use crate::reload::Reload;
 use crate::request_ids::SharedIds;
+use crate::stored::StoredResponses;
 use access::limits::Limits;
 use access::oidc::Oidc;
 use config::{Config, LiveConfig};
-use crate::stored::StoredResponses;
 use controller::Handle;
 
 /// One count to clone, several times a request: what is in it is reached as if it were the handlers' own.
@@ -44,15 +44,11 @@ pub struct Parts {
     /// Seals the reasoning that clients keep between turns.
     pub(super) seal: Arc<Seal>,
     pub(super) strangers: Arc<Strangers>,
+    /// Responses for later turns.
+    pub(super) responses: Arc<StoredResponses>,
     pub(super) metrics: Metrics,
     pub(super) upstream: Arc<Upstream>,
     pub(super) edge: Arc<Edge>,
-    pub(super) sessions: Sessions,
-    pub(super) wrong_logins: WrongLogins,
-    /// Those who follow the pool.
-    pub(super) live: Hub,
-    /// Responses for later turns.
-    pub(super) responses: Arc<StoredResponses>,
     pub(super) reading: Reading,
     pub(super) request_ids: SharedIds,
     pub(super) started_unix_seconds: u64,
@@ -88,11 +84,11 @@ impl App {
         let now = config.get();
         let reading = Reading::of(&now.server);
         let started_unix_seconds = handle.clock().now().0 / 1000;
+        let (store, clock) = (Arc::clone(handle.store()), handle.clock());
+        let responses = StoredResponses::new(store, config.clone(), clock);
         App(Arc::new(Parts {
             handle,
             base: now.server.base_path.as_str().to_owned(),
-        let (store, clock) = (Arc::clone(handle.store()), handle.clock());
-        let responses = StoredResponses::new(store, config.clone(), clock);
             config,
             reload,
             keys,
@@ -100,13 +96,10 @@ impl App {
             oidc: oidc.map(Arc::new),
             seal: Arc::new(seal),
             strangers: Arc::default(),
+            responses: Arc::new(responses),
             metrics,
             upstream: Arc::default(),
             edge,
-            sessions: Sessions::default(),
-            wrong_logins: WrongLogins::default(),
-            live: Hub::default(),
-            responses: Arc::new(responses),
             reading,
             request_ids: Arc::default(),
             started_unix_seconds,
@@ -114,13 +107,13 @@ impl App {
         }))
     }
 
-    /// To be fired when answers that have begun cannot be finished.
-    pub fn ending(&self) -> CancellationToken {
-        self.ending.clone()
     /// What writes them.
     pub fn responses(&self) -> Arc<StoredResponses> {
         Arc::clone(&self.responses)
     }
 
+    /// To be fired when answers that have begun cannot be finished.
+    pub fn ending(&self) -> CancellationToken {
+        self.ending.clone()
     }
 }

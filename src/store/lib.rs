@@ -21,11 +21,10 @@ mod integers;
 mod keys;
 mod measurements;
 mod open;
-mod restore;
-mod upkeep;
-mod report;
 mod response_reads;
 mod responses;
+mod restore;
+mod upkeep;
 mod usage;
 mod wishes;
 mod writer;
@@ -40,12 +39,11 @@ pub use keys::{
     KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
 };
 pub use measurements::{Circumstances, Measurement, Measurements};
+pub use response_reads::{ChainBounds, ItemPlace, StoredLink};
+pub use responses::{ResponseBounds, StoredItem, StoredResponse};
 pub use restore::{Restored, restore};
 pub use usage::{DayUsage, UsageMinute};
 pub use wishes::KeptWish;
 pub use writer::WriteTrouble;
-pub use response_reads::{ChainBounds, ItemPlace, StoredLink};
-pub use responses::{ResponseBounds, StoredItem, StoredResponse};
-pub use report::{EventCount, UseCount};
 
 use integers::{from_integer, from_small, to_integer};

@@ -229,13 +229,12 @@ fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
             json!({"conversation": "conv_1"}),
             "conversation",
             "previous_response_id",
-            "whole conversation",
         ),
         (
             RESPONSES,
-            json!({"input": [{"type": "item_reference", "id": "x"}]}),
-            "input[0].type",
-            "the item itself",
+            json!({"input": [{"type": "item_reference"}]}),
+            "input[0].id",
+            "required",
         ),
         (
             RESPONSES,

@@ -13,7 +13,7 @@ use catalog::Ask;
 use pool::KeyId;
 
 /// Fields that the gateway knows in order to refuse them, whatever their value.
-const REFUSED: [&str; 6] = [
+const REFUSED: [&str; 5] = [
     "thread",
     "container",
     "conversation",
