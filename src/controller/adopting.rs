@@ -168,6 +168,9 @@ impl Control {
             candidates: Vec::new(),
             memory: Vec::new(),
             took: None,
+            cause: None,
+            asked_by: None,
+            explanation: None,
         }));
     }
 }

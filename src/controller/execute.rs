@@ -86,7 +86,9 @@ impl Control {
                 }
                 self.orders.settle(order, outcome);
             }
-            Action::Record(record) => {
+            Action::Record(mut record) => {
+                let giver = record.order.and_then(|order| self.orders.giver(order));
+                record.asked_by = record.asked_by.or(giver);
                 log(&record);
                 let _ = self.jobs.send(Job::Record(record));
             }

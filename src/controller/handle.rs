@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::catalog_change::{ChangeError, Terms};
 use super::clock::Clock;
@@ -96,6 +96,7 @@ pub struct Handle {
     pub(super) store: Arc<Store>,
     pub(super) clock: Clock,
     pub(super) load_path: Arc<ArcSwap<LoadPath>>,
+    pub(super) published: watch::Sender<u64>,
     pub(super) hub_lookups: Arc<HubLookups>,
 }
 
@@ -155,12 +156,22 @@ impl Handle {
 
     /// Hands an order over. It is carried out whether or not anybody waits for its outcome.
     pub fn order(&self, command: Command) -> Result<Ordered, Busy> {
+        self.order_of(command, None)
+    }
+
+    /// The same for a key or a person, whom the history names.
+    pub fn order_by(&self, command: Command, by: KeyId) -> Result<Ordered, Busy> {
+        self.order_of(command, Some(by))
+    }
+
+    fn order_of(&self, command: Command, by: Option<KeyId>) -> Result<Ordered, Busy> {
         let order = OrderId(self.number());
         let (accept, accepted) = oneshot::channel();
         let (settle, settled) = oneshot::channel();
         let message = Message::Order {
             order,
             command,
+            by,
             accepted: accept,
             settled: settle,
         };
@@ -253,6 +264,11 @@ impl Handle {
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// Changes whenever there is a newer snapshot.
+    pub fn published(&self) -> watch::Receiver<u64> {
+        self.published.subscribe()
     }
 
     /// Whether loads come to an end, as of a second ago.

@@ -42,6 +42,8 @@ pub(super) enum Message {
     Order {
         order: OrderId,
         command: Command,
+        /// The key or the person that gave it.
+        by: Option<KeyId>,
         accepted: oneshot::Sender<()>,
         settled: oneshot::Sender<Outcome>,
     },
@@ -122,9 +124,9 @@ pub(super) struct Readings {
     pub machine: Option<MachineMemory>,
 }
 
+/// What an engine is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParkRequest {
-/// What an engine is to do.
     Sleep,
     Wake,
 }

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
 use super::gate::Lease;
-use pool::{OrderId, Outcome, Refusal, Ticket};
+use pool::{KeyId, OrderId, Outcome, Refusal, Ticket};
+
+/// Orders whose givers are remembered.
+const GIVERS_MAX: usize = 4096;
 
 /// Requests that wait for a seat.
 pub(super) type SeatRequests = BTreeMap<Ticket, oneshot::Sender<Result<Lease, Refusal>>>;
@@ -18,6 +21,8 @@ struct Replies {
 #[derive(Default)]
 pub(super) struct Orders {
     replies: BTreeMap<OrderId, Replies>,
+    /// Who gave the latest orders: what they cause may be recorded long after they are settled.
+    givers: BTreeMap<OrderId, KeyId>,
     /// Settled in this turn; their callers hear of it when readers can see what came of them.
     settled: Vec<(OrderId, Outcome)>,
 }
@@ -26,11 +31,23 @@ impl Orders {
     pub fn begin(
         &mut self,
         order: OrderId,
+        by: Option<KeyId>,
         accepted: oneshot::Sender<()>,
         settled: oneshot::Sender<Outcome>,
     ) {
+        if let Some(by) = by {
+            self.givers.insert(order, by);
+            if self.givers.len() > GIVERS_MAX {
+                self.givers.pop_first();
+            }
+        }
         let accepted = Some(accepted);
         self.replies.insert(order, Replies { accepted, settled });
+    }
+
+    /// Whose order it is, as far as anybody knows.
+    pub fn giver(&self, order: OrderId) -> Option<KeyId> {
+        self.givers.get(&order).copied()
     }
 
     pub fn is_open(&self, order: OrderId) -> bool {

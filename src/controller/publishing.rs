@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
 use super::routing::{Route, Routes};
 use super::snapshot::Snapshot;
@@ -17,6 +18,8 @@ pub(super) struct Publishing {
     pub routes: Arc<ArcSwap<Routes>>,
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub load_path: Arc<ArcSwap<LoadPath>>,
+    /// How many snapshots there have been, for those that wait for the next one.
+    pub published: watch::Sender<u64>,
     /// The last sign that was given, by when it was asked for.
     pub answered: Arc<AtomicU64>,
     at: Time,
@@ -29,6 +32,7 @@ impl Publishing {
             routes: Arc::new(ArcSwap::from_pointee(Routes::default())),
             snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
             load_path: Arc::default(),
+            published: watch::Sender::default(),
             answered: Arc::default(),
             at: Time(0),
             dirty: true,
@@ -47,6 +51,7 @@ impl Publishing {
 
     pub fn publish(&mut self, now: Time, snapshot: Snapshot) {
         self.snapshot.store(Arc::new(snapshot));
+        self.published.send_modify(|count| *count += 1);
         self.at = now;
         self.dirty = false;
     }

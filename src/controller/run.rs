@@ -58,6 +58,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         store: Arc::clone(&control.store),
         clock: control.clock,
         load_path: Arc::clone(&control.publishing.load_path),
+        published: control.publishing.published.clone(),
         hub_lookups: Arc::new(HubLookups::new(
             Arc::clone(&control.fetches.sources),
             control.live.clone(),
@@ -163,10 +164,11 @@ impl Control {
             Message::Order {
                 order,
                 command,
+                by,
                 accepted,
                 settled,
             } => {
-                self.orders.begin(order, accepted, settled);
+                self.orders.begin(order, by, accepted, settled);
                 self.turn(Event::OrderAsked { order, command });
             }
             Message::Plan { load, reply } => {

@@ -14,4 +14,6 @@ pub(super) struct Usage {
     pub busy_ms: BTreeMap<ModelId, u64>,
     /// Requests that had been seated when it was last kept.
     pub seated: BTreeMap<ModelId, u64>,
+    /// The same for those that waited, with how long in milliseconds.
+    pub waited: BTreeMap<ModelId, (u64, u64)>,
 }

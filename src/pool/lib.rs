@@ -37,11 +37,13 @@ pub use types::action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind, Wish,
 };
 pub use types::autoscaling::Scaling;
+pub use types::cause::CAUSES;
 pub use types::decision::{Candidate, Plan, Prospect, Verdict, Victim, blocked};
 pub use types::event::{
     CleanupScope, Command, DeviceReading, Event, Exit, FetchEnd, GateReading, HostReading,
     LoadOrder, Remedy,
 };
+pub use types::explanation::{CONSIDERED_MAX, Considered, Explanation, Standing};
 pub use types::ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,

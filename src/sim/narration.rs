@@ -3,6 +3,7 @@
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt::Write as _;
 
 use super::story::Teller;
 use pool::{Action, LoadWish, ModelId, Outcome, Override, Share, Wish};
@@ -59,6 +60,35 @@ impl Teller {
             Action::Keep { wish } if self.tells_store => format!("keep: {}", self.wish_line(wish)),
             Action::SetGate { .. } | Action::Save { .. } | Action::Keep { .. } => return None,
         })
+    }
+}
+
+impl Teller {
+    /// What the last decision about a model was chosen from.
+    pub(super) fn why(&self, rest: &[&str], transcript: &mut String) -> Result<(), String> {
+        let name = *rest.first().ok_or("why of which model?")?;
+        let known = self.explained.get(name);
+        let it = known.ok_or_else(|| format!("nothing was compared for {name}"))?;
+        let _ = writeln!(transcript, "> why: {it}");
+        for holder in &it.considered {
+            let (model, replica) = (&holder.model, holder.replica);
+            let _ = writeln!(
+                transcript,
+                ">   {model} ({replica}, {}): {holder}",
+                holder.device
+            );
+        }
+        for (device, bytes, what) in &it.others {
+            let _ = writeln!(transcript, ">   {device}: {bytes} {what}");
+        }
+        for change in &it.memory {
+            let (device, before, after) = (change.device, change.before, change.after);
+            let _ = writeln!(
+                transcript,
+                ">   {device}: {before} spoken for, then {after}"
+            );
+        }
+        Ok(())
     }
 }
 

@@ -28,6 +28,7 @@
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
@@ -35,9 +36,9 @@ use super::narration::shares;
 use super::words::{Options, bytes, number, span};
 use super::world::World;
 use pool::{
-    CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, HostReading, KeyId, Limits, Link,
-    LoadOrder, ModelId, NodeId, OrderId, Override, OverrideChange, Pool, Priority, Remedy,
-    ReplicaId, Span, Ticket, Tier, Time, check,
+    Action, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, Explanation, HostReading,
+    KeyId, Limits, Link, LoadOrder, ModelId, NodeId, OrderId, Override, OverrideChange, Pool,
+    Priority, Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
 };
 
 /// A line that is not valid in a story.
@@ -94,6 +95,8 @@ pub(super) struct Teller {
     order_next: u64,
     /// The transcript also shows what the store is ordered to keep.
     pub(super) tells_store: bool,
+    /// What the last records of models were chosen from.
+    pub(super) explained: BTreeMap<String, Arc<Explanation>>,
 }
 
 impl Teller {
@@ -107,6 +110,7 @@ impl Teller {
             hosts: BTreeMap::new(),
             order_next: 1,
             tells_store: false,
+            explained: BTreeMap::new(),
         }
     }
 
@@ -126,6 +130,9 @@ impl Teller {
         let rest = &words[2..];
         if what == "plan" {
             return self.plan(at, rest, transcript);
+        }
+        if what == "why" {
+            return self.why(rest, transcript);
         }
         if what == "store" {
             self.tells_store = true;
@@ -157,6 +164,12 @@ impl Teller {
     pub(super) fn feed(&mut self, at: Time, event: Event, transcript: &mut String) {
         let actions = self.world.feed(at, event);
         for action in &actions {
+            if let Action::Record(record) = action
+                && let (Some(model), Some(explanation)) = (&record.model, &record.explanation)
+            {
+                self.explained
+                    .insert(model.clone(), Arc::clone(explanation));
+            }
             if let Some(line) = self.describe(action) {
                 let _ = writeln!(transcript, "> {line}");
             }
@@ -212,6 +225,10 @@ impl Teller {
                 replica: replica()?,
                 message: rest.get(1..).unwrap_or_default().join(" "),
             },
+            "unwoken" => Event::WakeFailed {
+                replica: replica()?,
+                message: rest.get(1..).unwrap_or_default().join(" "),
+            },
             "memory" => self.host_memory(rest)?,
             "fetched" | "unfetched" | "ungettable" | "fetch_ends" | "fetching" => {
                 self.fetch(what, rest)?
@@ -225,10 +242,6 @@ impl Teller {
                     .retain(|it| *it != order);
                 if what == "saved" {
                     Event::Saved { order }
-            "unwoken" => Event::WakeFailed {
-                replica: replica()?,
-                message: rest.get(1..).unwrap_or_default().join(" "),
-            },
                 } else {
                     let message = rest[1..].join(" ");
                     Event::SaveFailed { order, message }
@@ -366,6 +379,7 @@ impl Teller {
                     true => CleanupScope::Idle,
                     false => CleanupScope::All,
                 };
+                let begun = options.get("begun").map(span).transpose()?;
                 Command::Cleanup {
                     scope,
                     drain,
@@ -379,7 +393,6 @@ impl Teller {
                     device: self.device_named(rest.first())?,
                     reason: options.get("for").unwrap_or("maintenance").to_owned(),
                     until: until.map(|until| Time(until.0)),
-                let begun = options.get("begun").map(span).transpose()?;
                     now: options.has("now"),
                 }
             }

@@ -1,16 +1,18 @@
 //! The history (D3): every decision with its reason, in the JSON form of the admin API and the event stream.
 //! Rows are only appended; [`Store::forget_history`] deletes old ones.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize, Serializer};
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{QueryBuilder, Row, Sqlite};
+use sqlx::Row;
+use sqlx::sqlite::SqliteConnection;
 
-use super::{Store, StoreFault, from_integer, from_small, to_integer};
+use super::decisions::{StoredDecision, insert_decision};
+use super::{Store, StoreFault, from_integer, to_integer};
 use pool::Record;
-use pool::{DeviceId, OrderId, ReplicaId, Span, Time};
+use pool::{DeviceId, Span, Time};
 
 /// One stored line of the history. Serialises to the event object of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,11 +29,18 @@ pub struct StoredRecord {
     /// Like `o5`.
     pub order: Option<String>,
     pub reason: String,
+    /// The name of the reason, as `preempted`.
+    pub cause: Option<String>,
+    /// The id of the key or the person, as `k3`; `k0` stands for somebody without one.
+    pub asked_by: Option<String>,
     pub priority: Option<u32>,
     pub placement: Vec<StoredShare>,
     pub candidates: Vec<String>,
     pub memory: Vec<StoredMemory>,
     pub took_ms: Option<u64>,
+    /// What the decision compared. Set on the way into the store alone; [`Store::decision`] reads it.
+    #[serde(skip)]
+    pub decision: Option<Box<StoredDecision>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,22 +54,6 @@ pub struct StoredMemory {
     pub device: String,
     pub before_bytes: u64,
     pub after_bytes: u64,
-}
-
-/// Which part of the history. Results are in ascending order of id.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HistoryQuery {
-    /// Only records with a larger id; `None` means the newest ones.
-    pub after: Option<i64>,
-    /// At most this many; values outside of 1 to [`HistoryQuery::LIMIT_MAX`] are clamped.
-    pub limit: u32,
-    pub model: Option<String>,
-    pub kind: Option<String>,
-}
-
-impl HistoryQuery {
-    /// About 1 MiB of JSON.
-    pub const LIMIT_MAX: u32 = 1000;
 }
 
 /// How much history is kept.
@@ -78,6 +71,8 @@ impl Default for Retention {
         }
     }
 }
+
+const HOUR_MS: u64 = 3_600_000;
 
 /// Rows deleted at once: few enough that a wish waiting to be written is not noticeably delayed.
 pub(super) const FORGOTTEN_AT_ONCE: i64 = 500;
@@ -106,34 +101,6 @@ impl Store {
             })
             .await
         }
-    }
-
-    /// A part of the history, in ascending order of id.
-    pub async fn history(&self, query: HistoryQuery) -> Result<Vec<StoredRecord>, StoreFault> {
-        // Adds only the conditions that are needed, so that the index of each can serve it.
-        let mut sql =
-            QueryBuilder::<Sqlite>::new("SELECT * FROM (SELECT * FROM history WHERE id > ");
-        sql.push_bind(query.after.unwrap_or(0));
-        if let Some(model) = query.model {
-            sql.push(" AND model = ").push_bind(model);
-        }
-        if let Some(kind) = query.kind {
-            sql.push(" AND kind = ").push_bind(kind);
-        }
-        let order = if query.after.is_some() {
-            " ORDER BY id LIMIT "
-        } else {
-            " ORDER BY id DESC LIMIT "
-        };
-        sql.push(order)
-            .push_bind(i64::from(query.limit.clamp(1, HistoryQuery::LIMIT_MAX)));
-        let rows = sql
-            .push(") ORDER BY id")
-            .build()
-            .fetch_all(&self.readers)
-            .await
-            .map_err(self.failed("read the history"))?;
-        rows.iter().map(|row| self.read_record(row)).collect()
     }
 
     /// The largest numbers of a replica and of an order in the history; 0 where there are none. A number
@@ -173,33 +140,14 @@ impl Store {
         .bind(to_integer(now.0.saturating_sub(retention.age.0)))
         .bind(FORGOTTEN_AT_ONCE);
         self.write("delete old history", async |connection| {
-            query.execute(connection).await
+            let done = query.execute(&mut *connection).await?;
+            // Their decisions go with them, and hours that have no row any more.
+            sqlx::query("DELETE FROM history_hours WHERE last_id < (SELECT min(id) FROM history)")
+                .execute(connection)
+                .await?;
+            Ok(done.rows_affected())
         })
         .await
-        .map(|done| done.rows_affected())
-    }
-
-    fn read_record(&self, row: &SqliteRow) -> Result<StoredRecord, StoreFault> {
-        let id: i64 = row.get("id");
-        let bad = |error: serde_json::Error| self.bad_row("history", id, error);
-        Ok(StoredRecord {
-            id,
-            at: Time(from_integer(row.get("at"))),
-            kind: row.get("kind"),
-            model: row.get("model"),
-            replica: row
-                .get::<Option<i64>, _>("replica")
-                .map(|id| ReplicaId(from_integer(id)).to_string()),
-            order: row
-                .get::<Option<i64>, _>("order_id")
-                .map(|id| OrderId(from_integer(id)).to_string()),
-            reason: row.get("reason"),
-            priority: row.get::<Option<i64>, _>("priority").map(from_small),
-            placement: serde_json::from_str(row.get("placement")).map_err(bad)?,
-            candidates: serde_json::from_str(row.get("candidates")).map_err(bad)?,
-            memory: serde_json::from_str(row.get("memory")).map_err(bad)?,
-            took_ms: row.get::<Option<i64>, _>("took_ms").map(from_integer),
-        })
     }
 }
 
@@ -209,8 +157,8 @@ async fn append_stored(
 ) -> Result<Vec<StoredRecord>, sqlx::Error> {
     for record in &mut records {
         let done = sqlx::query(
-            "INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms, cause, asked_by)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(to_integer(record.at.0))
         .bind(record.kind.as_str())
@@ -223,10 +171,16 @@ async fn append_stored(
         .bind(json(&record.candidates)?)
         .bind(json(&record.memory)?)
         .bind(record.took_ms.map(to_integer))
+        .bind(record.cause.as_deref())
+        .bind(record.asked_by.as_deref())
         .execute(&mut *connection)
         .await?;
         record.id = done.last_insert_rowid();
+        if let Some(decision) = record.decision.take() {
+            insert_decision(connection, record.id, &decision).await?;
+        }
     }
+    add_hours(connection, &records).await?;
     let replicas = records.iter().filter_map(|it| it.replica.as_deref());
     let orders = records.iter().filter_map(|it| it.order.as_deref());
     let given = [
@@ -242,6 +196,32 @@ async fn append_stored(
             .await?;
     }
     Ok(records)
+}
+
+/// Widens the ids of the hours in which the records lie.
+async fn add_hours(
+    connection: &mut SqliteConnection,
+    records: &[StoredRecord],
+) -> Result<(), sqlx::Error> {
+    let mut hours: BTreeMap<u64, (i64, i64)> = BTreeMap::new();
+    for record in records {
+        let ids = hours
+            .entry(record.at.0 / HOUR_MS)
+            .or_insert((record.id, record.id));
+        ids.1 = record.id;
+    }
+    for (hour, (first, last)) in hours {
+        sqlx::query(
+            "INSERT INTO history_hours (hour, first_id, last_id) VALUES (?, ?, ?) \
+             ON CONFLICT (hour) DO UPDATE SET last_id = excluded.last_id",
+        )
+        .bind(to_integer(hour))
+        .bind(first)
+        .bind(last)
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
 }
 
 fn stored(record: &Record, device_name: &dyn Fn(DeviceId) -> String) -> StoredRecord {
@@ -273,6 +253,12 @@ fn stored(record: &Record, device_name: &dyn Fn(DeviceId) -> String) -> StoredRe
             })
             .collect(),
         took_ms: record.took.map(|span| span.0),
+        cause: record.cause.map(str::to_owned),
+        asked_by: record.asked_by.map(|key| key.to_string()),
+        decision: record
+            .explanation
+            .as_ref()
+            .map(|it| Box::new(StoredDecision::of(it, device_name))),
     }
 }
 

@@ -20,6 +20,9 @@ pub struct UsageMinute {
     pub requests: u64,
     /// Seats taken, summed over the minute, in milliseconds.
     pub busy_ms: u64,
+    /// Requests that waited for their seat, and for how long together.
+    pub waited: u64,
+    pub waited_ms: u64,
 }
 
 /// Tokens that one bucket of limits has used in a day.
@@ -37,14 +40,17 @@ impl Store {
         self.write("save usage", async |connection| {
             for it in minutes {
                 sqlx::query(
-                    "INSERT INTO usage (minute, model, requests, busy_ms) VALUES (?, ?, ?, ?) \
+                    "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms) VALUES (?, ?, ?, ?, ?, ?) \
                      ON CONFLICT (minute, model) DO UPDATE SET \
-                     requests = requests + excluded.requests, busy_ms = busy_ms + excluded.busy_ms",
+                     requests = requests + excluded.requests, busy_ms = busy_ms + excluded.busy_ms, \
+                     waited = waited + excluded.waited, waited_ms = waited_ms + excluded.waited_ms",
                 )
                 .bind(to_integer(it.minute))
                 .bind(&it.model)
                 .bind(to_integer(it.requests))
                 .bind(to_integer(it.busy_ms))
+                .bind(to_integer(it.waited))
+                .bind(to_integer(it.waited_ms))
                 .execute(&mut *connection)
                 .await?;
             }
@@ -110,6 +116,9 @@ impl Store {
             model: row.get("model"),
             requests: from_integer(row.get("requests")),
             busy_ms: from_integer(row.get("busy_ms")),
+            // Stores of older versions have none, and a replay does not ask.
+            waited: 0,
+            waited_ms: 0,
         };
         Ok(rows.iter().map(minute).collect())
     }

@@ -1,10 +1,11 @@
-//! Measurements that need an idle machine: time and memory of requests from strangers, growth, a full disk, and a
+//! Measurements that need an idle machine: time and memory of requests from strangers, growth, a long history, a full disk, and a
 //! storm of kills. One test at a time.
 
 mod full_disk;
 mod growth;
 mod hostile_bodies;
 mod kill_storm;
+mod long_history;
 
 use tokio::sync::Mutex;
 

@@ -37,6 +37,9 @@ fn record(at: u64, kind: RecordKind, model: &str) -> Record {
             after: Bytes(700),
         }],
         took: Some(Span(1200)),
+        cause: None,
+        asked_by: None,
+        explanation: None,
     }
 }
 
@@ -196,7 +199,7 @@ async fn a_record_reads_back_as_the_event_object_of_the_admin_api() {
         serde_json::to_value(&kept[0]).unwrap(),
         json!({
             "id": 1, "at": "2023-11-14T22:13:20.123Z", "kind": "load_failed", "model": "org/a", "replica": "r3",
-            "order": "o5", "reason": "1 waiting", "priority": 1, "placement": [{"device": "gpu0", "bytes": 700}],
+            "order": "o5", "reason": "1 waiting", "cause": null, "asked_by": null, "priority": 1, "placement": [{"device": "gpu0", "bytes": 700}],
             "candidates": ["org/b: idle"], "memory": [{"device": "gpu0", "before_bytes": 0, "after_bytes": 700}],
             "took_ms": 1200
         })
@@ -205,7 +208,7 @@ async fn a_record_reads_back_as_the_event_object_of_the_admin_api() {
         serde_json::to_value(&kept[1]).unwrap(),
         json!({
             "id": 2, "at": "2023-11-14T22:13:20.000Z", "kind": "cleanup", "model": null, "replica": null, "order": null,
-            "reason": "1 waiting", "priority": null, "placement": [], "candidates": [], "memory": [], "took_ms": null
+            "reason": "1 waiting", "cause": null, "asked_by": null, "priority": null, "placement": [], "candidates": [], "memory": [], "took_ms": null
         })
     );
 }
@@ -235,6 +238,7 @@ async fn the_history_is_paged_forwards_and_answers_the_newest_without_a_starting
             limit,
             model: model.map(Into::into),
             kind: kind.map(Into::into),
+            ..HistoryQuery::default()
         };
         store
             .history(query)

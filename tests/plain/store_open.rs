@@ -25,6 +25,9 @@ fn record(at: u64) -> Record {
         candidates: vec![],
         memory: vec![],
         took: None,
+        cause: None,
+        asked_by: None,
+        explanation: None,
     }
 }
 
@@ -124,7 +127,7 @@ async fn a_newer_schema_is_refused_with_both_numbers_and_left_alone() {
             refused,
             StoreFault::Newer {
                 found: 9001,
-                known: 7,
+                known: 10,
                 ..
             }
         ),

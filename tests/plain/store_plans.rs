@@ -16,7 +16,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// Tables that grow with the use of the service.
-const GROWING: [&str; 3] = ["history", "audit", "usage"];
+const GROWING: [&str; 4] = ["history", "decisions", "audit", "usage"];
 
 /// The statements that SQLx reports to send.
 #[derive(Clone, Default)]
@@ -68,6 +68,9 @@ fn record(at: u64) -> Record {
         candidates: vec![],
         memory: vec![],
         took: None,
+        cause: None,
+        asked_by: None,
+        explanation: None,
     }
 }
 
@@ -109,9 +112,36 @@ async fn use_all(store: &Store) {
             limit,
             model,
             kind,
+            ..HistoryQuery::default()
         };
         store.history(query).await.unwrap();
     }
+    let narrow = HistoryQuery {
+        limit: 100,
+        since: Some(Time(1)),
+        until: Some(Time(2)),
+        ..HistoryQuery::default()
+    };
+    for (model, cause, asked_by) in [
+        (None, None, None),
+        (None, text("full"), None),
+        (text("a"), text("full"), None),
+        (text("a"), text("full"), text("k1")),
+        (None, None, text("k1")),
+    ] {
+        let query = HistoryQuery {
+            model,
+            cause,
+            asked_by,
+            ..narrow.clone()
+        };
+        store.history(query).await.unwrap();
+    }
+    store.event(1).await.unwrap();
+    store.decision(1).await.unwrap();
+    store.newest_of("a", &["refuse"], Some(1), 9).await.unwrap();
+    store.count_events(Time(0), Time(9)).await.unwrap();
+    store.count_use(Time(0), Time(9)).await.unwrap();
     for (before, key, path) in [
         (None, None, None),
         (Some(9), text("k1"), None),
@@ -139,6 +169,8 @@ async fn use_all(store: &Store) {
         model: "a".into(),
         requests: 1,
         busy_ms: 1,
+        waited: 1,
+        waited_ms: 1,
     };
     store.add_usage(&[minute]).await.unwrap();
     let used = DayUsage {

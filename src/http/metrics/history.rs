@@ -201,6 +201,9 @@ mod tests {
             candidates: Vec::new(),
             memory: Vec::new(),
             took: Some(Span(took)),
+            cause: None,
+            asked_by: None,
+            explanation: None,
         }
     }
 

@@ -41,6 +41,8 @@ impl Pool {
                     model.demand.wanted(waited.since, gap);
                 }
                 model.seated += 1;
+                model.waits += 1;
+                model.waits_took = model.waits_took + now.since(waited.since);
                 model.last_used = Some(now);
                 if let Some(gap) = gap.filter(|_| first) {
                     self.gap_ended(waited.model, gap);
@@ -57,7 +59,7 @@ impl Pool {
                 let waiting = self
                     .forget_ticket(ticket, false)
                     .expect("refused while waiting");
-                self.record_refused_request(waiting.model, &refusal, actions);
+                self.record_refused_request(waiting.model, waiting.key, &refusal, actions);
                 actions.push(Action::Refuse { ticket, refusal });
             }
             Decision::EndLease { model } => {
@@ -80,7 +82,15 @@ impl Pool {
             Decision::Drain(drain) => self.drain(drain, actions),
             Decision::Reopen { replica } => self.reopen(replica, actions),
             Decision::Stop { replica, reason } => self.stop(replica, reason, actions),
-            Decision::Promise { plan, why, order } => self.promise(*plan, why, order, actions),
+            Decision::Promise {
+                plan,
+                why,
+                order,
+                explanation,
+            } => {
+                let explanation = explanation.map(|it| *it);
+                self.promise(*plan, why, order, explanation, actions);
+            }
             Decision::Launch { load } if self.planned[&load].wakes => self.wake_up(load, actions),
             Decision::Launch { load } => self.launch(load, actions),
             Decision::Park { replica, drops } => self.fall_asleep(replica, drops, actions),
@@ -190,6 +200,7 @@ impl Pool {
             _ => RecordKind::Drain,
         };
         let mut record = self.record(kind, Some(model), format!("{reason}; {busy} in flight"));
+        record.cause = Some(reason.name());
         record.replica = Some(id);
         record.order = reason.order();
         record.placement = shares;

@@ -3,12 +3,14 @@
 
 use alloc::string::String;
 use alloc::string::ToString;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::types::action::{Action, Evicted, MemoryChange, RecordKind};
 use crate::types::decision::{Drain, Plan, Victim};
-use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId};
+use crate::types::explanation::Explanation;
+use crate::types::ids::{Bytes, KeyId, ModelId, OrderId, ReplicaId};
 use crate::types::kept::Kept;
 use crate::types::model::LoadWish;
 use crate::types::occupancy::Seats;
@@ -23,8 +25,10 @@ impl Pool {
         plan: Plan,
         why: LoadReason,
         order: Option<OrderId>,
+        explanation: Option<Explanation>,
         actions: &mut Vec<Action>,
     ) {
+        let first_action = actions.len();
         let load = plan.wakes.unwrap_or(ReplicaId(self.replica_next));
         self.replica_next += u64::from(plan.wakes.is_none());
         let shares = match plan.wakes {
@@ -36,6 +40,8 @@ impl Pool {
         record.order = order;
         record.placement = plan.placement.clone();
         record.candidates = self.candidates(&plan);
+        record.cause = Some(why.name());
+        record.asked_by = self.first_asker(plan.model, &why);
         let spoken_for = |share: &Share| self.devices[&share.device].spoken_for();
         let before: Vec<Bytes> = shares.iter().map(spoken_for).collect();
         let forced = order.and_then(|id| {
@@ -137,7 +143,30 @@ impl Pool {
         self.planned.insert(load, planned);
         self.touch_model(plan.model);
         self.promises_changed = true;
+        if let Some(mut explanation) = explanation {
+            explanation.memory.clone_from(&record.memory);
+            let shared = Arc::new(explanation);
+            for action in &mut actions[first_action..] {
+                if let Action::Record(evicted) = action
+                    && evicted.kind == RecordKind::Evict
+                {
+                    evicted.order = record.order;
+                    evicted.asked_by = record.asked_by;
+                    evicted.explanation = Some(Arc::clone(&shared));
+                }
+            }
+            record.explanation = Some(shared);
+        }
         actions.push(Action::Record(record));
+    }
+
+    /// Whose request has waited longest, where requests call for the load.
+    fn first_asker(&self, model: ModelId, why: &LoadReason) -> Option<KeyId> {
+        let LoadReason::Requests { .. } = why else {
+            return None;
+        };
+        let ticket = self.models[&model].queue.oldest()?;
+        Some(self.tickets.get(&ticket)?.key)
     }
 
     /// An administrator forced it out: it does not come back by itself and evict what was loaded instead.

@@ -2,10 +2,12 @@
 
 use alloc::string::String;
 use alloc::string::ToString;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::facts::state::Pool;
+use crate::plan::explaining;
 use crate::types::action::{Action, Record, RecordKind};
 use crate::types::decision::{Plan, Verdict, blocked};
 use crate::types::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Time};
@@ -36,6 +38,9 @@ impl Pool {
             candidates: Vec::new(),
             memory: Vec::new(),
             took: None,
+            cause: None,
+            asked_by: None,
+            explanation: None,
         }
     }
 
@@ -47,6 +52,10 @@ impl Pool {
         actions: &mut Vec<Action>,
     ) {
         let mut record = self.record(RecordKind::Refuse, Some(model), refusal.to_string());
+        record.cause = Some(refusal.name());
+        let (name, priority) = (self.name(model), self.priority(model));
+        let explanation = explaining::of_refusal(self, name, priority, refusal);
+        record.explanation = explanation.map(Arc::new);
         record.order = order.map(|(id, _)| id);
         record.candidates = order
             .and_then(|(_, plan)| plan)

@@ -63,6 +63,9 @@ pub struct Model {
     pub(crate) request_times: RequestTimes,
     pub(crate) last_used: Option<Time>,
     pub(crate) seated: u64,
+    /// Requests that got their seat from the queue, and how long they waited together.
+    pub(crate) waits: u64,
+    pub(crate) waits_took: Span,
     pub(crate) fetch: Option<Fetch>,
     /// When its weights were fetched.
     pub(crate) here_since: Option<Time>,
@@ -331,6 +334,8 @@ impl Model {
             request_times: RequestTimes::default(),
             last_used: None,
             seated: 0,
+            waits: 0,
+            waits_took: Span::ZERO,
             fetch: None,
             here_since: None,
         }

@@ -146,7 +146,7 @@ impl Pool {
             Some(_) => None,
         };
         if let Some(refusal) = refusal {
-            self.record_refused_request(id, &refusal, actions);
+            self.record_refused_request(id, key, &refusal, actions);
             actions.push(Action::Refuse { ticket, refusal });
             return;
         }

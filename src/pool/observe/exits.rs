@@ -122,6 +122,9 @@ impl Pool {
             (Phase::Ready { .. }, _) => (RecordKind::Crash, message.clone()),
         };
         let mut record = self.record(kind, Some(replica.model), reason.clone());
+        if let Phase::Stopping { reason, .. } = &replica.phase {
+            record.cause = Some(reason.name());
+        }
         record.replica = Some(id);
         record.memory = memory;
         record.took = Some(match &replica.phase {
@@ -264,8 +267,9 @@ impl Pool {
         }
         let waiting: Vec<Ticket> = self.models[&id].queue.iter().collect();
         for ticket in waiting {
+            let key = self.tickets[&ticket].key;
             self.forget_ticket(ticket, false);
-            self.record_refused_request(id, &refusal, actions);
+            self.record_refused_request(id, key, &refusal, actions);
             actions.push(Action::Refuse {
                 ticket,
                 refusal: refusal.clone(),

@@ -91,8 +91,9 @@ impl Pool {
                 let waiting: Vec<Ticket> = self.models[&id].queue.iter().collect();
                 for ticket in waiting {
                     let refusal = Refusal::FetchEnded { order };
+                    let key = self.tickets[&ticket].key;
                     self.forget_ticket(ticket, false);
-                    self.record_refused_request(id, &refusal, actions);
+                    self.record_refused_request(id, key, &refusal, actions);
                     actions.push(Action::Refuse { ticket, refusal });
                 }
             }

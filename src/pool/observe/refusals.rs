@@ -4,8 +4,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::types::action::{Action, Record, RecordKind};
-use crate::types::ids::ModelId;
-use crate::types::ids::Time;
+use crate::types::ids::{KeyId, ModelId, Time};
 use crate::types::reason::Refusal;
 use crate::types::refusal_sums::SUMMED_FOR;
 use crate::types::refusal_sums::Sum;
@@ -14,6 +13,7 @@ impl Pool {
     pub(crate) fn record_refused_request(
         &mut self,
         model: ModelId,
+        key: KeyId,
         refusal: &Refusal,
         actions: &mut Vec<Action>,
     ) {
@@ -22,6 +22,9 @@ impl Pool {
             .is_first(self.now, (model, refusal.name()), refusal)
         {
             self.record_refusal(model, None, refusal, actions);
+            if let Some(Action::Record(record)) = actions.last_mut() {
+                record.asked_by = Some(key);
+            }
         }
     }
 
@@ -44,8 +47,10 @@ impl Pool {
     }
 
     fn record_sum(&self, model: ModelId, sum: &Sum) -> Record {
-        let Sum { more, reason } = sum;
+        let Sum { more, reason, name } = sum;
         let text = format!("{reason}, and {more} more within {SUMMED_FOR}");
-        self.record(RecordKind::Refuse, Some(model), text)
+        let mut record = self.record(RecordKind::Refuse, Some(model), text);
+        record.cause = Some(name);
+        record
     }
 }

@@ -13,6 +13,7 @@ use crate::facts::demand_index::PendingReplica;
 use crate::facts::state::Pool;
 use crate::observe::wanting;
 use crate::plan::asking::never_fits;
+use crate::plan::explaining;
 use crate::plan::obstacles;
 use crate::plan::place;
 use crate::types::decision::{Decision, Prospect};
@@ -130,6 +131,7 @@ fn decide(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> Decision {
     }
     let Some(refusal) = plan.refusal.clone() else {
         return Decision::Promise {
+            explanation: explaining::of_plan(pool, &want.ask, &plan).map(Box::new),
             plan: Box::new(plan),
             why: wanting::reason(pool, rank, want),
             order: want.order,

@@ -3,6 +3,7 @@
 pub(crate) mod asking;
 pub(crate) mod cheapest;
 pub(crate) mod cleanup;
+pub(crate) mod explaining;
 pub(crate) mod fetches;
 pub(crate) mod group;
 pub(crate) mod keep_hot;

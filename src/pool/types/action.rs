@@ -3,11 +3,13 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::string::ToString;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::types::decision::Plan;
+use crate::types::explanation::Explanation;
 use crate::types::ids::{
-    Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+    Bytes, DeviceId, KeyId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
 };
 use crate::types::model::{Cordon, LoadWish, Override};
 use crate::types::reason::{LoadReason, Refusal, StopReason};
@@ -190,6 +192,12 @@ pub struct Record {
     pub memory: Vec<MemoryChange>,
     /// Load time, drain time or age, by kind.
     pub took: Option<Span>,
+    /// The name of the reason: what records are counted and filtered by.
+    pub cause: Option<&'static str>,
+    /// Whose request it was, or was first; 0: of somebody without a key. Who gives an order is known outside.
+    pub asked_by: Option<KeyId>,
+    /// What the decision compared; records of one decision share it.
+    pub explanation: Option<Arc<Explanation>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

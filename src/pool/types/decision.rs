@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::action::{GateMode, Outcome};
+use crate::types::explanation::Explanation;
 use crate::types::ids::{
     Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
 };
@@ -138,6 +139,8 @@ pub(crate) enum Decision {
         plan: Box<Plan>,
         why: LoadReason,
         order: Option<OrderId>,
+        /// What it was chosen from, where somebody leaves for it.
+        explanation: Option<Box<Explanation>>,
     },
     Launch {
         load: ReplicaId,

@@ -4,10 +4,12 @@
 pub(crate) mod action;
 pub(crate) mod ask;
 pub(crate) mod autoscaling;
+pub(crate) mod cause;
 pub(crate) mod choice;
 pub(crate) mod decision;
 pub(crate) mod demand;
 pub(crate) mod event;
+pub(crate) mod explanation;
 pub(crate) mod fetch;
 pub(crate) mod ids;
 pub(crate) mod kept;

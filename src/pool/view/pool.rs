@@ -74,6 +74,9 @@ pub struct ModelView {
     /// The times of loads, by where the weights came from.
     pub load_times: Vec<(Tier, Span)>,
     pub seated: u64,
+    /// Requests that got their seat from the queue, and how long they waited together.
+    pub waits: u64,
+    pub waits_took: Span,
     pub last_used: Option<Time>,
     /// Its weights are not on this machine.
     pub absent: bool,
@@ -243,6 +246,8 @@ impl Pool {
                 .filter_map(|tier| Some((tier, model.load_times.of(tier)?)))
                 .collect(),
             seated: model.seated,
+            waits: model.waits,
+            waits_took: model.waits_took,
             last_used: model.last_used,
             absent: model.spec.absent,
             fetching_for: model.fetch.as_ref().map(|it| self.now.since(it.since)),

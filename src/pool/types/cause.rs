@@ -1,0 +1,99 @@
+//! The names of reasons, without their figures: what records of the history are counted and filtered by. They are part
+//! of the API and of stored rows.
+
+use crate::types::reason::{LoadReason, StopReason};
+
+impl LoadReason {
+    pub fn name(&self) -> &'static str {
+        match self {
+            LoadReason::Requests { .. } => "requests",
+            LoadReason::Order { .. } => "order",
+            LoadReason::Wish => "wish",
+            LoadReason::AlwaysHot { .. } => "always_hot",
+            LoadReason::Growth { .. } => "growth",
+            LoadReason::Adopted => "adopted",
+        }
+    }
+}
+
+impl StopReason {
+    pub fn name(&self) -> &'static str {
+        match self {
+            StopReason::KeepHot { .. } => "keep_hot",
+            StopReason::Preempted { .. } => "preempted",
+            StopReason::TurnEnded { .. } => "turn_ended",
+            StopReason::Yielded { .. } => "yielded",
+            StopReason::Forced { .. } => "forced",
+            StopReason::Unload { .. } => "unload",
+            StopReason::Cleanup { .. } => "cleanup",
+            StopReason::Reset { .. } => "reset",
+            StopReason::Shutdown => "shutdown",
+            StopReason::Removed => "removed",
+            StopReason::Changed => "changed",
+            StopReason::Surplus => "surplus",
+            StopReason::Unwanted => "unwanted",
+            StopReason::LoadTimedOut { .. } => "load_timed_out",
+            StopReason::DidNotWake { .. } => "did_not_wake",
+            StopReason::SleptLong { .. } => "slept_long",
+            StopReason::HostPressure { .. } => "host_pressure",
+            StopReason::HostFor { .. } => "host_for",
+            StopReason::SleeperDropped { .. } => "sleeper_dropped",
+            StopReason::Cordoned { .. } => "cordoned",
+            StopReason::DeviceFailed { .. } => "device_failed",
+            StopReason::NotAdopted { .. } => "not_adopted",
+            StopReason::Crashed { .. } => "crashed",
+        }
+    }
+}
+
+/// All names that a record may carry, for filters: of loads, of those that leave, and of refusals.
+pub const CAUSES: &[&str] = &[
+    "requests",
+    "order",
+    "wish",
+    "always_hot",
+    "growth",
+    "adopted",
+    "keep_hot",
+    "preempted",
+    "turn_ended",
+    "yielded",
+    "forced",
+    "unload",
+    "cleanup",
+    "reset",
+    "shutdown",
+    "removed",
+    "changed",
+    "surplus",
+    "unwanted",
+    "load_timed_out",
+    "did_not_wake",
+    "slept_long",
+    "host_pressure",
+    "host_for",
+    "sleeper_dropped",
+    "cordoned",
+    "device_failed",
+    "not_adopted",
+    "crashed",
+    "unknown_model",
+    "queue_full",
+    "timed_out",
+    "never_fits",
+    "no_room",
+    "load_failed",
+    "cooling",
+    "quarantined",
+    "shutting_down",
+    "no_such_replica",
+    "no_such_device",
+    "not_cordoned",
+    "not_loaded",
+    "fetch_ended",
+    "too_many_devices",
+    "engine_takes_fewer",
+    "loaded_on_others",
+    "superseded",
+    "not_saved",
+];

@@ -1,0 +1,96 @@
+//! What a decision chose from: the replicas that held the memory, the keys by which they were compared, and what came of
+//! it. Plain data, kept with the record of the decision, and its words.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::types::action::MemoryChange;
+use crate::types::ids::{Bytes, DeviceId, Priority, ReplicaId, Span};
+use crate::types::obstacle::{Blocker, Protection};
+
+/// The most replicas that one explanation lists.
+pub const CONSIDERED_MAX: usize = 32;
+
+/// The decision for one load, with what it was chosen from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The model that is loaded, or would have been.
+    pub load: String,
+    /// With which it was compared.
+    pub priority: Priority,
+    pub devices: u32,
+    /// On each device.
+    pub needs: Bytes,
+    /// Those that leave first, then those that could have left, then those that a rule protects.
+    pub considered: Vec<Considered>,
+    /// How many more there were.
+    pub more: u32,
+    /// What no replica of the pool holds, and stands in the way.
+    pub others: Vec<(DeviceId, Bytes, Blocker)>,
+    /// Spoken for on each device of the placement, before and after.
+    pub memory: Vec<MemoryChange>,
+}
+
+/// A replica that holds memory where the load could go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Considered {
+    pub replica: ReplicaId,
+    pub model: String,
+    /// The first of its devices.
+    pub device: DeviceId,
+    pub priority: Priority,
+    pub in_flight: u32,
+    /// How long it has been ready without a request; zero while it is busy.
+    pub idle: Span,
+    /// How long bringing it back is expected to take.
+    pub reload: Span,
+    /// On all its devices.
+    pub bytes: Bytes,
+    pub verdict: Standing,
+}
+
+/// What was decided of one replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It leaves.
+    Chosen,
+    /// It could have left, and a cheaper set was found (P5).
+    Spared,
+    Protected(Protection),
+}
+
+impl fmt::Display for Considered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.verdict {
+            Standing::Chosen => write!(f, "leaves: ")?,
+            Standing::Spared => write!(f, "may leave and was not needed (P5): ")?,
+            Standing::Protected(why) => write!(f, "stays, {why}: ")?,
+        }
+        write!(f, "priority {}, ", self.priority)?;
+        match self.in_flight {
+            0 => write!(f, "idle for {}", self.idle)?,
+            1 => write!(f, "busy with 1 request")?,
+            busy => write!(f, "busy with {busy} requests")?,
+        }
+        write!(
+            f,
+            ", about {} to load again, {} held",
+            self.reload, self.bytes
+        )
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, priority {}, needs {} on {} device{}",
+            self.load,
+            self.priority,
+            self.needs,
+            self.devices,
+            if self.devices == 1 { "" } else { "s" }
+        )
+    }
+}

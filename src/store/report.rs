@@ -1,0 +1,75 @@
+//! Sums over a time of the history: what was loaded, evicted, refused and failed, and how long requests waited. They are
+//! read from an index alone, and from the minutes of use.
+
+use sqlx::Row;
+
+use super::{Store, StoreFault, from_integer, to_integer};
+use pool::Time;
+
+const MINUTE_MS: u64 = 60_000;
+
+/// Events that are counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventCount {
+    pub kind: String,
+    pub model: Option<String>,
+    pub cause: Option<String>,
+    pub count: u64,
+    /// What they took together, and the longest of them.
+    pub took_ms: u64,
+    pub longest_ms: u64,
+}
+
+/// What one model was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UseCount {
+    pub model: String,
+    pub requests: u64,
+    /// Requests that waited for their seat, and for how long together.
+    pub waited: u64,
+    pub waited_ms: u64,
+}
+
+impl Store {
+    /// All events from `from` on and before `to`, by kind, model and reason.
+    pub async fn count_events(&self, from: Time, to: Time) -> Result<Vec<EventCount>, StoreFault> {
+        let rows = sqlx::query(
+            "SELECT kind, model, cause, count(*) AS count, coalesce(sum(took_ms), 0) AS took, coalesce(max(took_ms), 0) AS longest \
+             FROM history INDEXED BY history_by_time WHERE at >= ? AND at < ? GROUP BY kind, model, cause",
+        )
+        .bind(to_integer(from.0))
+        .bind(to_integer(to.0))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(self.failed("count the history"))?;
+        let count = |row: &sqlx::sqlite::SqliteRow| EventCount {
+            kind: row.get("kind"),
+            model: row.get("model"),
+            cause: row.get("cause"),
+            count: from_integer(row.get("count")),
+            took_ms: from_integer(row.get("took")),
+            longest_ms: from_integer(row.get("longest")),
+        };
+        Ok(rows.iter().map(count).collect())
+    }
+
+    /// What models were asked for in the minutes from `from` on and before `to`.
+    pub async fn count_use(&self, from: Time, to: Time) -> Result<Vec<UseCount>, StoreFault> {
+        let rows = sqlx::query(
+            "SELECT model, sum(requests) AS requests, sum(waited) AS waited, sum(waited_ms) AS waited_ms \
+             FROM usage WHERE minute >= ? AND minute < ? GROUP BY model",
+        )
+        .bind(to_integer(from.0 / MINUTE_MS))
+        .bind(to_integer(to.0.div_ceil(MINUTE_MS)))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(self.failed("count the use"))?;
+        let count = |row: &sqlx::sqlite::SqliteRow| UseCount {
+            model: row.get("model"),
+            requests: from_integer(row.get("requests")),
+            waited: from_integer(row.get("waited")),
+            waited_ms: from_integer(row.get("waited_ms")),
+        };
+        Ok(rows.iter().map(count).collect())
+    }
+}

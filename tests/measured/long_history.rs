@@ -1,0 +1,227 @@
+//! A long history stays quick: the first page of every filter, the end of a filter that little passes, and a report. The
+//! rows are few enough for every run; with `HISTORY_ROWS=10000000` it is a year of a busy pool.
+
+use std::time::{Duration, Instant};
+
+use model_pool::pool::Time;
+use model_pool::store::{HistoryQuery, Store};
+use sqlx::{Connection, SqliteConnection};
+
+const PAGE_WITHIN: Duration = Duration::from_millis(50);
+/// Of a week, from an index of a year.
+const REPORT_WITHIN: Duration = Duration::from_secs(1);
+/// One event every three seconds makes ten million in a year.
+const EVENT_EVERY_MS: i64 = 3_000;
+
+/// Evictions of models a to z by every third reason; a rare model, a rare reason and a rare key at the beginning.
+const FILL: &str = "
+WITH RECURSIVE rows (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM rows WHERE n < ?1)
+INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms, cause, asked_by)
+SELECT n * 3000,
+       CASE n % 4 WHEN 0 THEN 'load' WHEN 1 THEN 'ready' WHEN 2 THEN 'evict' ELSE 'gone' END,
+       CASE WHEN n < 3 THEN 'rare' ELSE char(97 + n % 26) END,
+       n, NULL, 'preempted by another model: priority 1 over 0 (P2); 0 in flight', 0,
+       '[{\"device\":\"gpu0\",\"bytes\":17179869184}]', '[\"chosen: gpu0: free, 3.0 GiB left over\"]',
+       '[{\"device\":\"gpu0\",\"before_bytes\":17179869184,\"after_bytes\":0}]', n % 60000,
+       CASE WHEN n < 3 THEN 'forced' WHEN n % 4 = 2 THEN 'preempted' WHEN n % 4 = 0 THEN 'requests' END,
+       CASE WHEN n < 3 THEN 'k9' WHEN n % 4 = 1 THEN NULL ELSE 'k' || (n % 5) END
+FROM rows";
+const HOURS: &str = "INSERT INTO history_hours (hour, first_id, last_id) SELECT at / 3600000, min(id), max(id) FROM history GROUP BY 1";
+
+async fn filled(folder: &std::path::Path, rows: i64) -> Store {
+    let url = format!("sqlite://{}/state.db", folder.display());
+    Store::open(&url).await.unwrap().close().await;
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    sqlx::query(FILL)
+        .bind(rows)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    sqlx::query(HOURS).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    Store::open(&url).await.unwrap()
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+async fn the_first_page_of_every_filter_is_quick_however_long_the_history_is() {
+    let _turn = super::ALONE.lock().await;
+    let rows = std::env::var("HISTORY_ROWS").map_or(400_000, |text| text.parse().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let store = filled(folder.path(), rows).await;
+    let end = rows * EVENT_EVERY_MS;
+    let time = |ms: i64| Some(Time(u64::try_from(ms).unwrap()));
+    let text = |text: &str| Some(text.to_owned());
+    let any = || HistoryQuery {
+        limit: 100,
+        ..HistoryQuery::default()
+    };
+    let day = 86_400_000;
+    let queries = [
+        ("none", any(), 100),
+        (
+            "model",
+            HistoryQuery {
+                model: text("c"),
+                ..any()
+            },
+            100,
+        ),
+        (
+            "kind",
+            HistoryQuery {
+                kind: text("evict"),
+                ..any()
+            },
+            100,
+        ),
+        (
+            "reason",
+            HistoryQuery {
+                cause: text("preempted"),
+                ..any()
+            },
+            100,
+        ),
+        (
+            "key",
+            HistoryQuery {
+                asked_by: text("k2"),
+                ..any()
+            },
+            100,
+        ),
+        (
+            "a rare model",
+            HistoryQuery {
+                model: text("rare"),
+                ..any()
+            },
+            2,
+        ),
+        (
+            "a rare reason",
+            HistoryQuery {
+                cause: text("forced"),
+                ..any()
+            },
+            2,
+        ),
+        (
+            "a rare key",
+            HistoryQuery {
+                asked_by: text("k9"),
+                ..any()
+            },
+            2,
+        ),
+        (
+            "a model and a reason that it never had",
+            HistoryQuery {
+                model: text("c"),
+                cause: text("forced"),
+                ..any()
+            },
+            0,
+        ),
+        (
+            "a model and a kind that it never had",
+            HistoryQuery {
+                model: text("c"),
+                kind: text("refuse"),
+                ..any()
+            },
+            0,
+        ),
+        (
+            "the last two days of a model",
+            HistoryQuery {
+                since: time(end - 2 * day),
+                model: text("c"),
+                ..any()
+            },
+            100,
+        ),
+        (
+            "the last two days of a rare model",
+            HistoryQuery {
+                since: time(end - 2 * day),
+                model: text("rare"),
+                ..any()
+            },
+            0,
+        ),
+        (
+            "the last two days of a rare key",
+            HistoryQuery {
+                since: time(end - 2 * day),
+                asked_by: text("k9"),
+                ..any()
+            },
+            0,
+        ),
+        (
+            "a day long ago",
+            HistoryQuery {
+                since: time(0),
+                until: time(day),
+                after: Some(0),
+                ..any()
+            },
+            100,
+        ),
+        (
+            "the end of the first hour",
+            HistoryQuery {
+                until: time(3_600_000),
+                ..any()
+            },
+            100,
+        ),
+        (
+            "all of them",
+            HistoryQuery {
+                since: time(end - 2 * day),
+                model: text("c"),
+                cause: text("preempted"),
+                asked_by: text("k2"),
+                ..any()
+            },
+            100,
+        ),
+        (
+            "after the end",
+            HistoryQuery {
+                since: time(end + day),
+                ..any()
+            },
+            0,
+        ),
+    ];
+    for (name, query, expected) in queries {
+        let mut best = Duration::MAX;
+        let mut found = 0;
+        for _ in 0..3 {
+            let began = Instant::now();
+            found = store.history(query.clone()).await.unwrap().len();
+            best = best.min(began.elapsed());
+        }
+        println!("{name}: {found} in {best:?}");
+        assert_eq!(found, expected, "{name}");
+        assert!(best <= PAGE_WITHIN, "{name} took {best:?} with {rows} rows");
+    }
+    let (from, to) = (
+        time(end - 7 * day).unwrap_or_default(),
+        time(end + 1).unwrap(),
+    );
+    let began = Instant::now();
+    let counts = store.count_events(from, to).await.unwrap();
+    let took = began.elapsed();
+    let counted: u64 = counts.iter().map(|it| it.count).sum();
+    println!("a report of a week: {counted} events in {took:?}");
+    assert_eq!(
+        counted,
+        u64::try_from((7 * day / EVENT_EVERY_MS).min(rows - 1) + 1).unwrap()
+    );
+    assert!(took <= REPORT_WITHIN, "{took:?}");
+}
