@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use chrono_tz::Tz;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 
@@ -35,6 +36,13 @@ impl CronExpression {
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The first time after this moment, in this zone.
+    pub fn next_after(&self, now: DateTime<Utc>, zone: Tz) -> Option<DateTime<Utc>> {
+        let cron = parsed(&self.0).ok()?;
+        let next = cron.find_next_occurrence(&now.with_timezone(&zone), false);
+        next.ok().map(|next| next.with_timezone(&Utc))
     }
 
     /// Whether both name the same times, however they are written.

@@ -53,7 +53,7 @@ pub struct OidcSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrantSection {
-    /// `user`: use models; `admin`: also administer the pool.
+    /// `user`: use models; `admin`: also administer the pool; `viewer`: read what administrators read.
     pub role: GrantRole,
     /// Models by name, with `*` for any characters.
     #[serde(default = "everything")]
@@ -70,6 +70,14 @@ pub struct GrantSection {
 pub enum GrantRole {
     User,
     Admin,
+    Viewer,
+}
+
+impl GrantRole {
+    /// Whether whoever has this role may do what the other is for.
+    pub fn covers(self, other: GrantRole) -> bool {
+        self == GrantRole::Admin || self == other
+    }
 }
 
 fn groups_claim() -> String {

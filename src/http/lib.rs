@@ -15,12 +15,14 @@ mod front;
 pub mod fuzzing;
 mod inference;
 mod landing;
+mod live;
 mod metrics;
 mod openapi;
 mod paths;
 mod reload;
 mod request_ids;
 mod server;
+mod session;
 mod state;
 mod stored;
 

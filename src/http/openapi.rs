@@ -64,7 +64,7 @@ Moments are RFC 3339 in UTC. A letter with a number, such as P2 or L3, is a rule
 OpenAI's error objects. Every answer has an `x-request-id`.";
 
 /// The tags in the order of the page. Those without routes are left out.
-const TAGS: [(&str, &str); 15] = [
+const TAGS: [(&str, &str); 16] = [
     (
         "chat",
         "Conversations, in the forms of OpenAI's chat completions, OpenAI's Responses and Anthropic's Messages.",
@@ -76,6 +76,10 @@ const TAGS: [(&str, &str); 15] = [
     ),
     ("audio", "Speech as text, and text as speech."),
     ("tokens", "Texts as tokens, and back."),
+    (
+        "session",
+        "Sessions of browsers: a page keeps a cookie instead of a key.",
+    ),
     (
         "models",
         "The models that a key may use, and which of them are loaded.",

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::keys::Keys;
+use crate::auth::sessions::Sessions;
 use crate::auth::strangers::Strangers;
+use crate::auth::wrong_logins::WrongLogins;
 use crate::dialect::Seal;
 use crate::edge::Edge;
 use crate::inference::request::reading::Reading;
 use crate::inference::upstream::proxy::Upstream;
+use crate::live::Hub;
 use crate::metrics::Metrics;
 use crate::reload::Reload;
 use crate::request_ids::SharedIds;
@@ -44,6 +47,10 @@ pub struct Parts {
     /// Seals the reasoning that clients keep between turns.
     pub(super) seal: Arc<Seal>,
     pub(super) strangers: Arc<Strangers>,
+    pub(super) sessions: Sessions,
+    pub(super) wrong_logins: WrongLogins,
+    /// Those who follow the pool.
+    pub(super) live: Hub,
     /// Responses for later turns.
     pub(super) responses: Arc<StoredResponses>,
     pub(super) metrics: Metrics,
@@ -96,6 +103,9 @@ impl App {
             oidc: oidc.map(Arc::new),
             seal: Arc::new(seal),
             strangers: Arc::default(),
+            sessions: Sessions::default(),
+            wrong_logins: WrongLogins::default(),
+            live: Hub::default(),
             responses: Arc::new(responses),
             metrics,
             upstream: Arc::default(),

@@ -22,6 +22,8 @@ use pool::{KeyId, Time};
 pub enum Role {
     Admin,
     User,
+    /// Reads what administrators read, and changes nothing.
+    Viewer,
 }
 
 impl Role {
@@ -29,6 +31,7 @@ impl Role {
         match self {
             Role::Admin => "admin",
             Role::User => "user",
+            Role::Viewer => "viewer",
         }
     }
 }
@@ -231,8 +234,10 @@ impl Store {
                 let role = match row.get("role") {
                     "admin" => Role::Admin,
                     "user" => Role::User,
+                    "viewer" => Role::Viewer,
                     _ => {
-                        return Err(self.bad_row("keys", id, "the role is neither admin nor user"));
+                        let problem = "the role is neither admin nor user nor viewer";
+                        return Err(self.bad_row("keys", id, problem));
                     }
                 };
                 let hash: [u8; 32] = row

@@ -40,7 +40,7 @@ impl Identity {
     pub fn may(&self, role: GrantRole, route: &str) -> bool {
         self.grants
             .iter()
-            .any(|it| it.role >= role && it.has_route(route))
+            .any(|it| it.role.covers(role) && it.has_route(route))
     }
 
     /// Whether a grant covers this model on this route.

@@ -44,24 +44,42 @@ fn check_name(parts: &Parts, is_certain: impl Fn(&str) -> bool) -> Result<(), Fa
     ))
 }
 
-pub(crate) fn check_page(parts: &Parts, listed: &[String], has_tls: bool) -> Result<(), Failure> {
-    let (origin, site) = (text(parts, header::ORIGIN), text(parts, FETCH_SITE));
-    if listed.iter().any(|it| it == "*" || origin == Some(it)) {
+/// Sessions are for pages of this service alone: `server.cors` lists pages that bring a key. `does`: what the page does.
+pub(crate) fn check_own(parts: &Parts, has_tls: bool, does: &str) -> Result<(), Failure> {
+    if is_own_page(parts, has_tls) {
         return Ok(());
     }
-    let is_own = match (site, origin) {
+    Err(Failure::forbidden(
+        "cross_site",
+        format!(
+            "a web page of {} {does}, and only pages of this service may; open this service's own page, or send a key as `Authorization: Bearer mp-…`",
+            page_of(parts)
+        ),
+    ))
+}
+
+fn is_own_page(parts: &Parts, has_tls: bool) -> bool {
+    match (text(parts, FETCH_SITE), text(parts, header::ORIGIN)) {
         (None, None) => true,
         // Newer browsers compare origins themselves, also where a proxy has written another Host.
         (Some(site), _) => matches!(site, "same-origin" | "none"),
         (None, Some(origin)) => authority(parts).is_some_and(|it| is_own(origin, it, has_tls)),
-    };
-    if is_own {
-        return Ok(());
     }
-    let page = match origin {
+}
+
+fn page_of(parts: &Parts) -> String {
+    match text(parts, header::ORIGIN) {
         Some(origin) => origin.chars().take(SHOWN_MAX).collect(),
         None => "another site".to_owned(),
-    };
+    }
+}
+
+pub(crate) fn check_page(parts: &Parts, listed: &[String], has_tls: bool) -> Result<(), Failure> {
+    let origin = text(parts, header::ORIGIN);
+    if listed.iter().any(|it| it == "*" || origin == Some(it)) || is_own_page(parts, has_tls) {
+        return Ok(());
+    }
+    let page = page_of(parts);
     Err(Failure::forbidden(
         "cross_site",
         format!(

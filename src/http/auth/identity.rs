@@ -1,12 +1,15 @@
-//! Who sends a request, and what they may do: users of models and administrators.
+//! Who sends a request, and what they may do: users of models, administrators, and viewers of what administrators read.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method};
 
 use crate::auth::actor::{self, Actor};
 use crate::auth::caller::{bearer, from_loopback};
+use crate::auth::credential::{Credential, Sent};
 use crate::auth::cross_site;
 use crate::auth::rights::Holder;
+use crate::auth::sessions::{Open, Stamp};
 use crate::auth::sight::{Sight, matches_any};
 use crate::auth::sign_on::Person;
 use crate::edge::ClientAddress;
@@ -16,6 +19,9 @@ use access::limits::{Bucket, place_of};
 use config::{GrantRole, InferenceAuth};
 use pool::KeyId;
 use store::{KeyRecord, Role};
+
+/// What viewers are told where they may not go on.
+const READS_ONLY: &str = "may look at the pool, not change it or use its models; ask an administrator for a key of the role user or admin";
 
 /// Somebody who may use models. `key` is 0 for people without a key.
 #[derive(Clone, Debug)]
@@ -40,8 +46,11 @@ impl User {
         }
     }
 
-    fn of_signed_on(person: Person, app: &App) -> Result<User, Failure> {
-        person.needs(GrantRole::User)?;
+    fn of_signed_on(person: Person, reads: bool, app: &App) -> Result<User, Failure> {
+        match reads {
+            true => person.needs_one_of(GrantRole::User, GrantRole::Viewer)?,
+            false => person.needs(GrantRole::User)?,
+        }
         let (key, name) = (person.identity.key, &person.identity.name);
         Ok(User {
             key,
@@ -74,6 +83,8 @@ impl User {
 /// Somebody who may steer the pool.
 #[derive(Clone, Debug)]
 pub struct Admin {
+    /// The id of the key or the person, for the history.
+    pub by: KeyId,
     pub name: String,
     /// Whose rights bound what they may give to others.
     pub holder: Holder,
@@ -83,6 +94,7 @@ impl Admin {
     fn of_signed_on(person: Person) -> Result<Admin, Failure> {
         person.needs(GrantRole::Admin)?;
         Ok(Admin {
+            by: person.identity.key,
             name: person.identity.name.clone(),
             holder: Holder::Person(person.identity),
         })
@@ -112,13 +124,23 @@ fn on_its_routes(key: &KeyRecord, parts: &Parts, app: &App) -> Result<(), Failur
     ))
 }
 
+/// Lists and states change nothing.
+fn reads(parts: &Parts) -> bool {
+    matches!(parts.method, Method::GET | Method::HEAD)
+}
+
 impl FromRequestParts<App> for User {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<User, Failure> {
-        if let Some(person) = Person::of(bearer(&parts.headers), parts, app).await? {
-            return User::of_signed_on(person, app);
-        }
+        let sent = Sent::of(parts, app).await?;
+        User::of(sent.credential, parts, app)
+    }
+}
+
+impl User {
+    /// Who uses models with this credential.
+    pub fn of(credential: Credential, parts: &Parts, app: &App) -> Result<User, Failure> {
         let anonymous = match app.config().auth.inference {
             InferenceAuth::Open => true,
             InferenceAuth::Loopback => from_loopback(parts),
@@ -126,66 +148,169 @@ impl FromRequestParts<App> for User {
         };
         // A wrong key is told, also where none is needed: its owner thinks that it counts. OpenAI's
         // clients insist on some key, so that any other text than one of ours passes where none is
-        // needed.
-        match bearer(&parts.headers) {
-            Some(text) => match app.keys.find(text) {
-                Some(key) => {
-                    on_its_routes(&key, parts, app)?;
-                    Ok(User::of_key(key, app))
+        // needed. A cookie that is over is no reason to refuse: its browser sends it unasked.
+        match credential {
+            Credential::Person(person) => User::of_signed_on(person, reads(parts), app),
+            Credential::Key(key) => {
+                if key.role == Role::Viewer && !reads(parts) {
+                    return Err(Failure::viewer(&key));
                 }
-                None if anonymous && !text.starts_with("mp-") => User::anonymous(parts, app),
-                None => Err(Failure::unauthorized_key()),
-            },
-            None if anonymous => User::anonymous(parts, app),
-            None => Err(Failure::unauthorized(
+                on_its_routes(&key, parts, app)?;
+                Ok(User::of_key(*key, app))
+            }
+            Credential::Unknown if anonymous && !is_ours(&parts.headers) => {
+                User::anonymous(parts, app)
+            }
+            Credential::Unknown => Err(Failure::unauthorized_key()),
+            Credential::Nothing | Credential::Ended if anonymous => User::anonymous(parts, app),
+            Credential::Ended => Err(Failure::session_ended()),
+            Credential::Nothing => Err(Failure::unauthorized(
                 "an API key is needed: send it as `Authorization: Bearer mp-…`; an administrator makes one with `admin-client keys create NAME --role user`",
             )),
         }
     }
 }
 
+/// Whether the bearer was meant as a key of this service.
+fn is_ours(headers: &HeaderMap) -> bool {
+    bearer(headers).is_some_and(|text| text.starts_with("mp-"))
+}
+
+/// What the credential is for admin routes: the key, or the person.
+enum Known {
+    Key(Box<KeyRecord>),
+    Person(Person),
+}
+
+/// Who asks an admin route; the audit is told.
+fn known(credential: Credential, parts: &Parts, app: &App) -> Result<Known, Failure> {
+    let key = match credential {
+        Credential::Person(person) => return Ok(Known::Person(person)),
+        Credential::Key(key) => key,
+        Credential::Ended => return Err(Failure::session_ended()),
+        Credential::Nothing => {
+            let file = app.config().admin_key_file();
+            return Err(Failure::unauthorized(format!(
+                "an admin key is needed: send it as `Authorization: Bearer mp-…`; the first one was written to {} on the server",
+                file.display()
+            )));
+        }
+        Credential::Unknown => {
+            return Err(Failure::forbidden(
+                "invalid_api_key",
+                "this key is unknown, expired or revoked",
+            ));
+        }
+    };
+    actor::tell(parts, || Actor {
+        key: Some(key.id),
+        subject: None,
+        name: key.name.clone(),
+        is_admin: key.role == Role::Admin,
+    });
+    Ok(Known::Key(key))
+}
+
 impl FromRequestParts<App> for Admin {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Admin, Failure> {
-        if let Some(person) = Person::of(bearer(&parts.headers), parts, app).await? {
-            return Admin::of_signed_on(person);
-        }
-        let text = bearer(&parts.headers).ok_or_else(|| {
-            let file = app.config().admin_key_file();
-            Failure::unauthorized(format!(
-                "an admin key is needed: send it as `Authorization: Bearer mp-…`; the first one was written to {} on the server",
-                file.display()
-            ))
-        })?;
-        let key = app.keys.find(text).ok_or_else(|| {
-            Failure::forbidden("invalid_api_key", "this key is unknown, expired or revoked")
-        })?;
-        actor::tell(parts, || Actor {
-            key: Some(key.id),
-            subject: None,
-            name: key.name.clone(),
-            is_admin: key.role == Role::Admin,
-        });
+        let sent = Sent::of(parts, app).await?;
+        let key = match known(sent.credential, parts, app)? {
+            Known::Person(person) => return Admin::of_signed_on(person),
+            Known::Key(key) => key,
+        };
         match key.role {
             Role::Admin => {
                 on_its_routes(&key, parts, app)?;
                 let holder = Holder::Key(key.id);
                 Ok(Admin {
+                    by: key.id,
                     name: key.name,
                     holder,
                 })
             }
-            Role::User => Err(Failure::forbidden(
-                "not_an_admin",
-                format!("the key {}… may use models, not steer the pool", key.prefix),
-            )),
+            Role::Viewer => Err(Failure::viewer(&key)),
+            Role::User => Err(Failure::not_an_admin(&key)),
+        }
+    }
+}
+
+/// Somebody who may read what administrators read.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// Which models are shown by the view that follows the pool.
+    pub sight: Sight,
+    /// By whose cookie the request came.
+    pub session: Option<Open>,
+    /// Whose rights have to last while an answer does.
+    pub key: Option<Stamp>,
+}
+
+impl From<Admin> for Reader {
+    fn from(_: Admin) -> Reader {
+        Reader {
+            sight: Sight::default(),
+            session: None,
+            key: None,
+        }
+    }
+}
+
+impl FromRequestParts<App> for Reader {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Reader, Failure> {
+        let Sent {
+            credential,
+            session,
+        } = Sent::of(parts, app).await?;
+        match known(credential, parts, app)? {
+            Known::Person(person) => {
+                person.needs(GrantRole::Viewer)?;
+                Ok(Reader {
+                    sight: Sight::of_person(person),
+                    session,
+                    key: None,
+                })
+            }
+            Known::Key(key) if key.role == Role::User => Err(Failure::not_an_admin(&key)),
+            Known::Key(key) => {
+                on_its_routes(&key, parts, app)?;
+                Ok(Reader {
+                    key: Some(Stamp::of(&key)),
+                    sight: Sight::of_patterns(key.allowed.models),
+                    session,
+                })
+            }
         }
     }
 }
 
 impl Failure {
-    fn unauthorized_key() -> Failure {
+    fn viewer(key: &KeyRecord) -> Failure {
+        Failure::forbidden(
+            "only_a_viewer",
+            format!("the key {}… {READS_ONLY}", key.prefix),
+        )
+    }
+
+    fn not_an_admin(key: &KeyRecord) -> Failure {
+        Failure::forbidden(
+            "not_an_admin",
+            format!("the key {}… may use models, not steer the pool", key.prefix),
+        )
+    }
+
+    pub fn session_ended() -> Failure {
+        let mut failure = Failure::unauthorized(
+            "the session of this cookie is over; log in again, or send a key as `Authorization: Bearer mp-…`",
+        );
+        failure.body.error.code = Some("session_ended");
+        failure
+    }
+
+    pub fn unauthorized_key() -> Failure {
         let mut failure = Failure::unauthorized("this API key is unknown, expired or revoked");
         failure.body.error.code = Some("invalid_api_key");
         failure

@@ -86,6 +86,7 @@ impl Keys {
         let known = self.store.keys().await?;
         let rights = by.rights(&known, self.clock.now())?;
         by.check(&rights, &allowed, expires)?;
+        sees_all(role, &allowed)?;
         let text = generate_key()?;
         let record = self.keep(&text, name, role, allowed, expires).await?;
         Ok((record, text.reveal().to_owned()))
@@ -138,6 +139,7 @@ impl Keys {
         let end = key.expires;
         change(&mut key);
         by.check(&rights, &key.allowed, key.expires)?;
+        sees_all(key.role, &key.allowed)?;
         if is_last
             && (!key.allowed.routes.is_empty() || key.expires != end && key.expires.is_some())
         {
@@ -221,10 +223,22 @@ impl Keys {
         let known = self.known.load();
         let key = find_key(&known, text, now)?.clone();
         record::asked_by(key.id, &key.name, key.allowed.log_prompts);
+        Some(self.used(key, now))
+    }
+
+    /// The same for the request of a session, which the key has opened.
+    pub fn find_id(self: &Arc<Keys>, id: KeyId) -> Option<KeyRecord> {
+        let now = self.clock.now();
+        let known = self.known.load();
+        let key = known.iter().find(|key| key.id == id && key.is_valid(now))?;
+        Some(self.used(key.clone(), now))
+    }
+
+    fn used(self: &Arc<Keys>, key: KeyRecord, now: Time) -> KeyRecord {
         if key.last_used.is_none_or(|at| now.since(at) > TOUCH_EVERY) {
             self.touch(key.id, now);
         }
-        Some(key)
+        key
     }
 
     #[expect(
@@ -249,6 +263,14 @@ impl Keys {
                 tracing::warn!(%fault, "the time of a key's use was not kept");
             }
         });
+    }
+}
+
+/// What a viewer reads names every model.
+fn sees_all(role: Role, allowed: &KeyUse) -> Result<(), KeyRefusal> {
+    match role == Role::Viewer && !allowed.models.is_empty() {
+        true => Err(KeyRefusal::ViewerOfSome),
+        false => Ok(()),
     }
 }
 

@@ -3,13 +3,16 @@
 pub mod actor;
 pub mod audit;
 pub mod caller;
+pub mod credential;
 pub mod cross_site;
 pub mod identity;
 pub mod keys;
 pub mod rights;
 pub mod scraper;
+pub mod sessions;
 pub mod sight;
 pub mod sign_on;
 pub mod strangers;
+pub mod wrong_logins;
 
-pub use identity::{Admin, User};
+pub use identity::{Admin, Reader, User};

@@ -57,6 +57,10 @@ pub enum KeyRefusal {
         "it is the last valid admin key for all routes; make another one first: `admin-client keys create NAME --role admin`, or `model-pool admin-key new` on the server"
     )]
     LastAdmin,
+    #[error(
+        "models: a viewer sees all models; leave models out, or bound the key by routes such as /admin/live"
+    )]
+    ViewerOfSome,
     /// With the other keys, for people.
     #[error(
         "it is the key of this request, which is refused from then on; {0}. If you have another one, send confirm=true (admin-client: --yes)"

@@ -4,7 +4,7 @@ use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::response::Response;
 
-use crate::auth::Admin;
+use crate::auth::Reader;
 use crate::auth::caller::{bearer, from_loopback};
 use crate::auth::cross_site;
 use crate::error::Failure;
@@ -34,7 +34,7 @@ impl FromRequestParts<App> for Scraper {
             ));
         }
         // A key that is sent counts, also where none would be needed.
-        Admin::from_request_parts(parts, app).await.map(|_| Scraper)
+        Reader::from_request_parts(parts, app).await.map(|_| Scraper)
     }
 }
 

@@ -11,7 +11,7 @@ use controller::Cut;
 use pool::{Blocker, Refusal, Standstill, StopReason};
 
 /// In the place of a name that is not for whoever reads it.
-const ANOTHER: &str = "another model";
+pub(crate) const ANOTHER: &str = "another model";
 
 /// Cheap to clone: it goes with every request.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,20 @@ impl Sight {
 
     pub fn of_person(person: Person) -> Sight {
         Sight(Some(Arc::new(Bounds::Person(person))))
+    }
+
+    /// Whether there may be models that they do not see.
+    pub fn is_bounded(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The same text for all who see the same.
+    pub fn group(&self) -> String {
+        match self.0.as_deref() {
+            None => String::new(),
+            Some(Bounds::Patterns(patterns)) => format!("{patterns:?}"),
+            Some(Bounds::Person(person)) => format!("person {:x}", person.identity.key.0),
+        }
     }
 
     /// Whether a model of this name would be for them.

@@ -31,6 +31,11 @@ impl Person {
             return Ok(None);
         };
         let identity = oidc.verify(token).await?;
+        Ok(Some(Person::by_session(identity, parts)))
+    }
+
+    /// Somebody whose token was verified when the session began.
+    pub fn by_session(identity: Arc<Identity>, parts: &Parts) -> Person {
         record::asked_by(identity.key, &identity.name, false);
         actor::tell(parts, || Actor {
             key: None,
@@ -38,10 +43,10 @@ impl Person {
             name: identity.name.clone(),
             is_admin: identity.may(GrantRole::Admin, parts.uri.path()),
         });
-        Ok(Some(Person {
+        Person {
             identity,
             route: parts.uri.path().to_owned(),
-        }))
+        }
     }
 
     pub fn needs(&self, role: GrantRole) -> Result<(), Failure> {
@@ -49,17 +54,38 @@ impl Person {
             return Ok(());
         }
         let (name, route) = (&self.identity.name, &self.route);
-        let is_admin = self.identity.grants.iter().any(|it| it.role >= role);
-        Err(match is_admin {
-            true => Failure::forbidden(
+        let grants = &self.identity.grants;
+        let has_role = grants.iter().any(|it| it.role.covers(role));
+        Err(match (has_role, role) {
+            (true, _) => Failure::forbidden(
                 "route_not_allowed",
                 format!("the groups of {name} may not use {route} (auth.oidc.groups, routes)"),
             ),
-            false => Failure::forbidden(
+            (false, GrantRole::User) => Failure::forbidden(
+                "only_a_viewer",
+                format!(
+                    "the groups of {name} may look, not use models; an administrator can list one of them with the role user (auth.oidc.groups)"
+                ),
+            ),
+            (false, _) if grants.iter().any(|it| it.role == GrantRole::Viewer) => {
+                Failure::forbidden(
+                    "only_a_viewer",
+                    format!("the groups of {name} may look at the pool, not steer it"),
+                )
+            }
+            (false, _) => Failure::forbidden(
                 "not_an_admin",
                 format!("{name} may use models, not steer the pool"),
             ),
         })
+    }
+
+    /// Whether one of these roles lets them in here.
+    pub fn needs_one_of(&self, first: GrantRole, second: GrantRole) -> Result<(), Failure> {
+        match self.identity.may(second, &self.route) {
+            true => Ok(()),
+            false => self.needs(first),
+        }
     }
 
     /// Whether the model may be used on this route.

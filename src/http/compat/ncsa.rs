@@ -258,7 +258,7 @@ async fn info(State(app): State<App>, _: Keyed<Nothing>) -> Json<Value> {
     request_body(content = KeyRequest, example = json!({})),
     responses((status = 200, description = "Done", body = Object, example = json!({"server": {"listen": "127.0.0.1:8080", "base_path": "/llm"}})), AdminErrors))]
 async fn dump_config(State(app): State<App>, Keyed { admin, .. }: Keyed<Nothing>) -> Json<Value> {
-    upkeep::config(State(app), admin, Params(Nothing)).await
+    upkeep::config(State(app), admin.into(), Params(Nothing)).await
 }
 
 /// Read the reference again (LLM Serving)

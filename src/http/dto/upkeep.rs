@@ -125,7 +125,7 @@ pub struct KeyView {
     pub id: String,
     #[schema(example = "course 4711")]
     pub name: String,
-    /// `admin` or `user`.
+    /// `admin`, `user` or `viewer`.
     #[schema(example = "user")]
     pub role: &'static str,
     /// The part that people recognise a key by.
@@ -267,6 +267,8 @@ pub enum KeyRole {
     Admin,
     /// Uses models.
     User,
+    /// Reads what administrators read, and changes nothing.
+    Viewer,
 }
 
 /// A new key. Has no `Debug`: it holds the key itself.

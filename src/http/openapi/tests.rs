@@ -17,7 +17,7 @@ fn complete(strangers: bool) -> Value {
     serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ROUTES: [(&str, &str); 42] = [
+const ROUTES: [(&str, &str); 49] = [
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
     ("post", "/v1/messages"),
@@ -39,6 +39,9 @@ const ROUTES: [(&str, &str); 42] = [
     ("get", "/hot-models"),
     ("get", "/health"),
     ("get", "/ready"),
+    ("get", "/session"),
+    ("post", "/session"),
+    ("delete", "/session"),
     ("post", "/admin/load"),
     ("post", "/admin/unload"),
     ("post", "/admin/plan"),
@@ -51,6 +54,9 @@ const ROUTES: [(&str, &str); 42] = [
     ("post", "/admin/devices/uncordon"),
     ("get", "/admin/queue"),
     ("get", "/admin/events"),
+    ("get", "/admin/why"),
+    ("get", "/admin/report"),
+    ("get", "/admin/live"),
     ("get", "/admin/logs"),
     ("post", "/admin/cleanup"),
     ("post", "/admin/reset"),
@@ -137,7 +143,7 @@ fn users_keys_are_for_inference_and_admin_keys_for_administration() {
         for (place, operation) in operations(&complete(strangers)) {
             let path = place.split(' ').nth(1).unwrap();
             let wanted = match path {
-                "/health" | "/ready" => &Value::Null,
+                "/health" | "/ready" | "/session" => &Value::Null,
                 path if path.starts_with("/admin/") => &admin,
                 _ => &user,
             };

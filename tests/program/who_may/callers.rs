@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::wire::{Said, say};
+use super::wire::{Said, cookie, say};
 use support::issuer::{Issuer, Key};
 use support::whole::Pool;
 
@@ -18,6 +18,8 @@ pub struct Caller {
     /// From afar, or a page of somebody else.
     pub is_stranger: bool,
     pub is_for_another_model: bool,
+    pub is_viewer: bool,
+    pub is_page_of_another_site: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -27,6 +29,8 @@ enum Bearer {
     /// The key of this place in [`Scene::keys`].
     Key(usize),
     Person(&'static str),
+    /// A new session of the key of this place.
+    Session(usize),
 }
 
 const fn caller(title: &'static str, bearer: Bearer) -> Caller {
@@ -37,6 +41,8 @@ const fn caller(title: &'static str, bearer: Bearer) -> Caller {
         is_admin: false,
         is_stranger: false,
         is_for_another_model: false,
+        is_viewer: false,
+        is_page_of_another_site: false,
     }
 }
 
@@ -47,7 +53,17 @@ const FROM_A_PAGE: &[(&str, &str)] = &[
     ("Sec-Fetch-Mode", "no-cors"),
 ];
 
-pub const CALLERS: [Caller; 12] = [
+const FROM_OUR_PAGE: &[(&str, &str)] = &[
+    ("Sec-Fetch-Site", "same-origin"),
+    ("x-model-pool-csrf", "1"),
+];
+const FROM_A_PAGE_WITH_THE_HEADER: &[(&str, &str)] = &[
+    ("Origin", "https://evil.example"),
+    ("Sec-Fetch-Site", "cross-site"),
+    ("x-model-pool-csrf", "1"),
+];
+
+pub const CALLERS: [Caller; 15] = [
     Caller {
         lines: FROM_AFAR,
         is_stranger: true,
@@ -57,6 +73,7 @@ pub const CALLERS: [Caller; 12] = [
     Caller {
         lines: FROM_A_PAGE,
         is_stranger: true,
+        is_page_of_another_site: true,
         ..caller("a web page in a browser here", Bearer::None)
     },
     Caller {
@@ -89,6 +106,21 @@ pub const CALLERS: [Caller; 12] = [
         is_admin: true,
         ..caller("person, admin", Bearer::Person("staff"))
     },
+    Caller {
+        is_viewer: true,
+        ..caller("viewer key", Bearer::Key(6))
+    },
+    Caller {
+        lines: FROM_OUR_PAGE,
+        is_admin: true,
+        ..caller("session of an admin key", Bearer::Session(4))
+    },
+    Caller {
+        lines: FROM_A_PAGE_WITH_THE_HEADER,
+        is_stranger: true,
+        is_page_of_another_site: true,
+        ..caller("that session, another site's page", Bearer::Session(4))
+    },
 ];
 
 /// A pool with a model, two adapters of it and another model, all routes of older systems, and an issuer.
@@ -117,6 +149,7 @@ impl Scene {
             json!({"role": "user", "routes": ["/v1/models"]}),
             json!({"role": "admin"}),
             json!({"role": "admin", "routes": ["/admin/plan"]}),
+            json!({"role": "viewer"}),
         ];
         let keys = wishes.into_iter().map(|wish| key(&pool, wish)).collect();
         Scene {
@@ -141,10 +174,17 @@ impl Scene {
             Bearer::Text(text) => Some(text.to_owned()),
             Bearer::Key(place) => Some(self.keys[place].clone()),
             Bearer::Person(group) => Some(self.token(group)),
+            Bearer::Session(_) => None,
+        };
+        let cookie = match caller.bearer {
+            // It may be the request that ends it.
+            Bearer::Session(place) => Some(log_in(&self.pool, &self.keys[place])),
+            _ => None,
         };
         let bearer = bearer.map(|text| format!("Bearer {text}"));
         let mut lines = vec![("x-model-pool-wait", "false")];
         lines.extend(caller.lines);
+        lines.extend(cookie.as_deref().map(|text| ("Cookie", text)));
         lines.extend(bearer.as_deref().map(|text| ("Authorization", text)));
         let said = Said {
             host: None,
@@ -175,6 +215,20 @@ pub fn models() -> Vec<(String, String)> {
     [("base.yaml", base), ("other.yaml", other)]
         .map(|(name, text)| (name.to_owned(), text.to_owned()))
         .to_vec()
+}
+
+/// The cookie of a new session.
+pub fn log_in(pool: &Pool, key: &str) -> String {
+    let body = json!({ "key": key }).to_string();
+    let said = Said {
+        host: None,
+        method: "POST",
+        path: "/llm/session",
+        kind: "application/json",
+        body: &body,
+        lines: &[],
+    };
+    cookie(pool, said).expect("a cookie")
 }
 
 /// A new key of the first administrator.

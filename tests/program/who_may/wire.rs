@@ -21,6 +21,19 @@ pub struct Said<'a> {
 
 /// Status and body of the answer.
 pub fn say(pool: &Pool, said: Said) -> (u16, String) {
+    let (status, body, _) = split(&answer(pool, said));
+    (status, body)
+}
+
+/// The cookie that the answer gives, as a browser would send it back.
+pub fn cookie(pool: &Pool, said: Said) -> Option<String> {
+    let answer = String::from_utf8_lossy(&answer(pool, said)).into_owned();
+    let mut lines = answer.lines();
+    let line = lines.find_map(|line| line.strip_prefix("set-cookie: "))?;
+    Some(line.split(';').next()?.to_owned())
+}
+
+fn answer(pool: &Pool, said: Said) -> Vec<u8> {
     let mut socket = TcpStream::connect(pool.address()).unwrap();
     let patience = Duration::from_secs(30);
     socket.set_read_timeout(Some(patience)).unwrap();
@@ -38,6 +51,5 @@ pub fn say(pool: &Pool, said: Said) -> (u16, String) {
     let _ = socket.write_all(said.body.as_bytes());
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
-    let (status, body, _) = split(&answer);
-    (status, body)
+    answer
 }

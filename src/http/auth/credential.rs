@@ -1,0 +1,180 @@
+//! What the head of a request says of its sender: a key, a person's token, or the cookie of a session, which stands for
+//! the key or the person that opened it. A cookie is sent by a browser whichever page asks, so that it counts only
+//! for this service's own pages, and a change needs a header that no form can send.
+
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+
+use crate::auth::caller::bearer;
+use crate::auth::cross_site;
+use crate::auth::sessions::{Holder, Open, Secret, Stamp};
+use crate::auth::sign_on::Person;
+use crate::edge::record;
+use crate::error::Failure;
+use crate::state::App;
+use store::KeyRecord;
+
+pub const COOKIE: &str = "model-pool-session";
+pub const CSRF: HeaderName = HeaderName::from_static("x-model-pool-csrf");
+
+/// Who asks, before it is decided what they may.
+#[derive(Debug)]
+pub enum Credential {
+    Nothing,
+    Key(Box<KeyRecord>),
+    Person(Person),
+    /// A bearer that is no key of ours, or no longer.
+    Unknown,
+    /// A cookie whose session is over.
+    Ended,
+}
+
+/// The credential, and the session that it came from.
+#[derive(Debug)]
+pub struct Sent {
+    pub credential: Credential,
+    pub session: Option<Open>,
+}
+
+impl Sent {
+    /// # Errors
+    /// A token that is not valid; a cookie that somebody else's page sends, or a change without the header.
+    pub async fn of(parts: &Parts, app: &App) -> Result<Sent, Failure> {
+        let without = |credential| {
+            Ok(Sent {
+                credential,
+                session: None,
+            })
+        };
+        if let Some(text) = bearer(&parts.headers) {
+            if let Some(person) = Person::of(Some(text), parts, app).await? {
+                return without(Credential::Person(person));
+            }
+            return without(match app.keys.find(text) {
+                Some(key) => Credential::Key(Box::new(key)),
+                None => Credential::Unknown,
+            });
+        }
+        if parts.headers.contains_key(header::AUTHORIZATION) {
+            return without(Credential::Nothing);
+        }
+        let Some(secret) = cookie(&parts.headers) else {
+            return without(Credential::Nothing);
+        };
+        let now = app.handle.clock().now();
+        let Some(open) = app.sessions.find(secret, now) else {
+            return without(Credential::Ended);
+        };
+        check(parts, app)?;
+        let credential = match &open.holder {
+            Holder::Key(stamp) => match app.keys.find_id(stamp.id) {
+                Some(key) if Stamp::of(&key) == **stamp => {
+                    record::asked_by(key.id, &key.name, key.allowed.log_prompts);
+                    Credential::Key(Box::new(key))
+                }
+                _ => {
+                    app.sessions.end(open.id);
+                    return without(Credential::Ended);
+                }
+            },
+            Holder::Person(identity) => {
+                Credential::Person(Person::by_session(identity.clone(), parts))
+            }
+        };
+        Ok(Sent {
+            credential,
+            session: Some(open),
+        })
+    }
+}
+
+/// Whether a session still counts, for answers that last.
+pub fn is_still_open(open: &Open, app: &App) -> bool {
+    let now = app.handle.clock().now();
+    let counts = match &open.holder {
+        Holder::Key(stamp) => stamp.counts(&app.keys.all(), now),
+        Holder::Person(identity) => now < identity.expires,
+    };
+    counts && app.sessions.is_open(open.id, now)
+}
+
+fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
+    let does = "asks by the cookie of a session";
+    cross_site::check_own(parts, app.edge.has_tls(), does)?;
+    let changes = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_meant = parts.headers.get(&CSRF).is_some_and(|value| value == "1");
+    if changes && !is_meant {
+        return Err(Failure::forbidden(
+            "csrf",
+            format!(
+                "a change by the cookie of a session needs the header `{CSRF}: 1`; send it, or send a key as `Authorization: Bearer mp-…` instead of the cookie"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The secret in the cookie. Browsers send the cookie of the longest path first.
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let lines = headers.get_all(header::COOKIE).iter();
+    let texts = lines.filter_map(|line| line.to_str().ok());
+    let mut pairs = texts.flat_map(|text| text.split(';'));
+    pairs.find_map(|pair| {
+        let (name, value) = pair.trim().split_once('=')?;
+        (name == COOKIE && !value.is_empty()).then_some(value)
+    })
+}
+
+/// The line that gives the cookie to its browser for so many seconds.
+pub fn set_cookie(secret: &Secret, seconds: u64, parts: &Parts, app: &App) -> Option<HeaderValue> {
+    line(secret.reveal(), seconds, parts, app)
+}
+
+/// The line that takes the cookie away.
+pub fn clear_cookie(parts: &Parts, app: &App) -> Option<HeaderValue> {
+    line("", 0, parts, app)
+}
+
+fn line(value: &str, seconds: u64, parts: &Parts, app: &App) -> Option<HeaderValue> {
+    let path = match app.base() {
+        "" => "/",
+        base => base,
+    };
+    // Where a proxy in front has taken TLS off, the page's own origin says so.
+    let origin = parts.headers.get(header::ORIGIN);
+    let is_secure_page = origin.is_some_and(|it| it.as_bytes().starts_with(b"https://"));
+    let secure = match app.edge.has_tls() || is_secure_page {
+        true => "; Secure",
+        false => "",
+    };
+    let text = format!(
+        "{COOKIE}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+    );
+    let mut line = HeaderValue::from_str(&text).ok()?;
+    line.set_sensitive(true);
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cookie_is_found_among_others() {
+        let with = |lines: &[&str]| {
+            let lines = lines.iter();
+            HeaderMap::from_iter(lines.map(|it| (header::COOKIE, it.parse().unwrap())))
+        };
+        for (lines, found) in [
+            (&[][..], None),
+            (&["a=b"], None),
+            (&["model-pool-session=x"], Some("x")),
+            (&["a=b; model-pool-session=x; c=d"], Some("x")),
+            (&["a=b", "c=d;model-pool-session=x"], Some("x")),
+            (&["not-model-pool-session=x"], None),
+            (&["model-pool-session="], None),
+        ] {
+            assert_eq!(cookie(&with(lines)), found, "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Sessions of browsers: who has logged in with a key or a token keeps a cookie instead of it. Only the hash of a
+//! cookie's secret is held, in memory, so that a restart ends all sessions. The table has a bound for each holder
+//! and one for all.
+//!
+//! ```text
+//! log in ─▶ open ──(used, and its secret is old)──▶ rotated: the former secret counts for a minute more
+//!             └──▶ over: logged out, idle, too old, or its key was revoked, has ended or was changed
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use access::oidc::Identity;
+use pool::{KeyId, Span, Time};
+use store::{KeyRecord, KeyUse, Role, StoreFault, generate_key, hash_key};
+
+/// A session that is not used for so long is over.
+const IDLE_MAX: Span = Span::from_secs(2 * 3600);
+/// And after so long in any case.
+const LASTS: Span = Span::from_secs(12 * 3600);
+/// A viewer can change nothing, and hangs on a wall.
+const VIEWER_LASTS: Span = Span::from_secs(30 * 24 * 3600);
+/// A secret older than this is replaced when its page asks for its session.
+const ROTATE_AFTER: Span = Span::from_secs(15 * 60);
+/// Requests that were sent before the new secret arrived.
+const FORMER_COUNTS: Span = Span::from_secs(60);
+
+pub const OF_ONE_MAX: usize = 32;
+pub const ALL_MAX: usize = 1024;
+
+type Hash = [u8; 32];
+
+/// Who has logged in.
+#[derive(Clone, Debug)]
+pub enum Holder {
+    /// With the key as it was then: a changed key has to be sent again.
+    Key(Box<Stamp>),
+    /// Of the single sign-on.
+    Person(Arc<Identity>),
+}
+
+/// What must not change of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    pub id: KeyId,
+    role: Role,
+    allowed: KeyUse,
+    expires: Option<Time>,
+}
+
+impl Stamp {
+    pub fn of(key: &KeyRecord) -> Stamp {
+        Stamp {
+            id: key.id,
+            role: key.role,
+            allowed: key.allowed.clone(),
+            expires: key.expires,
+        }
+    }
+
+    /// Whether the key is still what it was.
+    pub fn counts(&self, keys: &[KeyRecord], now: Time) -> bool {
+        let key = keys.iter().find(|key| key.id == self.id);
+        key.is_some_and(|key| key.is_valid(now) && Stamp::of(key) == *self)
+    }
+}
+
+impl Holder {
+    fn id(&self) -> KeyId {
+        match self {
+            Holder::Key(stamp) => stamp.id,
+            Holder::Person(identity) => identity.key,
+        }
+    }
+
+    fn expires(&self) -> Option<Time> {
+        match self {
+            Holder::Key(stamp) => stamp.expires,
+            Holder::Person(identity) => Some(identity.expires),
+        }
+    }
+
+    fn lasts(&self) -> Span {
+        match self {
+            Holder::Key(stamp) if stamp.role == Role::Viewer => VIEWER_LASTS,
+            _ => LASTS,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Session {
+    holder: Holder,
+    secret: Hash,
+    secret_since: Time,
+    former: Option<(Hash, Time)>,
+    used: Time,
+    expires: Time,
+}
+
+impl Session {
+    fn is_over(&self, now: Time) -> bool {
+        now >= self.expires || now.since(self.used) >= IDLE_MAX
+    }
+}
+
+/// A session as its requests see it.
+#[derive(Clone, Debug)]
+pub struct Open {
+    pub id: u64,
+    pub holder: Holder,
+    pub expires: Time,
+}
+
+/// A secret for a cookie. Shown to its browser alone.
+pub struct Secret(String);
+
+impl Secret {
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Sessions(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    last: u64,
+    all: BTreeMap<u64, Session>,
+    /// Of secrets that count, the former ones too.
+    by_secret: BTreeMap<Hash, u64>,
+}
+
+impl Sessions {
+    /// A new session, and the secret of its cookie. Where there are too many, the one that was used least lately ends.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn open(&self, holder: Holder, now: Time) -> Result<(Open, Secret), StoreFault> {
+        // As much entropy as a key has, from the same source.
+        let secret = Secret(generate_key()?.reveal()[3..].to_owned());
+        let hash = hash_key(secret.reveal()).0;
+        let expires = now + holder.lasts();
+        let expires = holder.expires().map_or(expires, |end| end.min(expires));
+        let mut table = self.table();
+        table.forget_ended(now);
+        table.make_room(holder.id());
+        table.last += 1;
+        let id = table.last;
+        let open = Open {
+            id,
+            holder: holder.clone(),
+            expires,
+        };
+        table.by_secret.insert(hash, id);
+        let session = Session {
+            holder,
+            secret: hash,
+            secret_since: now,
+            former: None,
+            used: now,
+            expires,
+        };
+        table.all.insert(id, session);
+        Ok((open, secret))
+    }
+
+    /// The session of a cookie, which has been used now.
+    pub fn find(&self, secret: &str, now: Time) -> Option<Open> {
+        let hash = hash_key(secret).0;
+        let mut table = self.table();
+        let id = *table.by_secret.get(&hash)?;
+        let session = table.all.get_mut(&id)?;
+        let is_former = session.secret != hash;
+        let counts = session
+            .former
+            .is_some_and(|(former, until)| former == hash && now < until);
+        if session.is_over(now) {
+            table.end(id);
+            return None;
+        }
+        if is_former && !counts {
+            table.by_secret.remove(&hash);
+            return None;
+        }
+        session.used = now;
+        Some(Open {
+            id,
+            holder: session.holder.clone(),
+            expires: session.expires,
+        })
+    }
+
+    /// Whether it still counts, without using it.
+    pub fn is_open(&self, id: u64, now: Time) -> bool {
+        let table = self.table();
+        table.all.get(&id).is_some_and(|it| !it.is_over(now))
+    }
+
+    /// A new secret, if the session's is old.
+    pub fn rotate(&self, id: u64, now: Time) -> Option<Secret> {
+        let mut table = self.table();
+        let session = table.all.get_mut(&id)?;
+        if now.since(session.secret_since) < ROTATE_AFTER {
+            return None;
+        }
+        // Without random bytes the old one stays; the session's end does not move.
+        let secret = Secret(generate_key().ok()?.reveal()[3..].to_owned());
+        let hash = hash_key(secret.reveal()).0;
+        let former = std::mem::replace(&mut session.secret, hash);
+        session.secret_since = now;
+        let older = session.former.replace((former, now + FORMER_COUNTS));
+        if let Some((older, _)) = older {
+            table.by_secret.remove(&older);
+        }
+        table.by_secret.insert(hash, id);
+        Some(secret)
+    }
+
+    pub fn end(&self, id: u64) {
+        self.table().end(id);
+    }
+
+    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn end(&mut self, id: u64) {
+        if let Some(session) = self.all.remove(&id) {
+            self.by_secret.remove(&session.secret);
+            if let Some((former, _)) = session.former {
+                self.by_secret.remove(&former);
+            }
+        }
+    }
+
+    fn forget_ended(&mut self, now: Time) {
+        let ended = self.all.iter().filter(|(_, it)| it.is_over(now));
+        let ended: Vec<u64> = ended.map(|(id, _)| *id).collect();
+        ended.into_iter().for_each(|id| self.end(id));
+    }
+
+    /// For one more of this holder.
+    fn make_room(&mut self, holder: KeyId) {
+        let of_one = |it: &Session| it.holder.id() == holder;
+        if self.all.values().filter(|it| of_one(it)).count() >= OF_ONE_MAX {
+            self.end_least_used(of_one);
+        }
+        if self.all.len() >= ALL_MAX {
+            // Users are many, and must not push administrators out.
+            let is_user = |it: &Session| match &it.holder {
+                Holder::Key(stamp) => stamp.role == Role::User,
+                Holder::Person(_) => true,
+            };
+            let has_users = self.all.values().any(is_user);
+            self.end_least_used(|it| !has_users || is_user(it));
+        }
+    }
+
+    fn end_least_used(&mut self, which: impl Fn(&Session) -> bool) {
+        let those = self.all.iter().filter(|(_, it)| which(it));
+        let least = those.min_by_key(|(id, it)| (it.used, **id));
+        if let Some(id) = least.map(|(id, _)| *id) {
+            self.end(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(id: u64, role: Role, expires: Option<Time>) -> Holder {
+        Holder::Key(Box::new(Stamp {
+            id: KeyId(id),
+            role,
+            allowed: KeyUse::default(),
+            expires,
+        }))
+    }
+
+    fn minutes(minutes: u64) -> Time {
+        Time(minutes * 60_000)
+    }
+
+    #[test]
+    fn a_session_that_is_used_lasts_half_a_day_and_one_that_is_not_two_hours() {
+        let sessions = Sessions::default();
+        let (_, idle) = sessions
+            .open(holder(1, Role::Admin, None), minutes(0))
+            .unwrap();
+        let (_, used) = sessions
+            .open(holder(1, Role::Admin, None), minutes(0))
+            .unwrap();
+        for minute in (0..720).step_by(60) {
+            assert!(
+                sessions.find(used.reveal(), minutes(minute)).is_some(),
+                "{minute}"
+            );
+        }
+        assert!(sessions.find(idle.reveal(), minutes(121)).is_none());
+        assert!(sessions.find(used.reveal(), minutes(720)).is_none());
+    }
+
+    #[test]
+    fn a_session_ends_no_later_than_its_key() {
+        let sessions = Sessions::default();
+        let key = holder(1, Role::Viewer, Some(minutes(5)));
+        let (open, secret) = sessions.open(key, minutes(0)).unwrap();
+        assert_eq!(open.expires, minutes(5));
+        assert!(sessions.find(secret.reveal(), minutes(4)).is_some());
+        assert!(sessions.find(secret.reveal(), minutes(5)).is_none());
+    }
+
+    #[test]
+    fn a_rotated_secret_counts_a_minute_more_and_the_one_before_it_no_longer() {
+        let sessions = Sessions::default();
+        let (open, first) = sessions
+            .open(holder(1, Role::Admin, None), minutes(0))
+            .unwrap();
+        assert!(sessions.rotate(open.id, minutes(14)).is_none());
+        let second = sessions.rotate(open.id, minutes(15)).unwrap();
+        assert!(sessions.find(first.reveal(), minutes(15)).is_some());
+        assert!(sessions.find(first.reveal(), minutes(16)).is_none());
+        assert!(sessions.find(second.reveal(), minutes(16)).is_some());
+        sessions.end(open.id);
+        assert!(sessions.find(second.reveal(), minutes(16)).is_none());
+        assert_eq!(sessions.table().by_secret.len(), 0);
+    }
+
+    #[test]
+    fn sessions_are_bounded_and_users_do_not_push_administrators_out() {
+        let sessions = Sessions::default();
+        let (admin, _) = sessions
+            .open(holder(1, Role::Admin, None), Time(0))
+            .unwrap();
+        for nth in 0..2 * ALL_MAX as u64 {
+            let user = holder(2 + nth % 100, Role::User, None);
+            sessions.open(user, Time(1 + nth)).unwrap();
+        }
+        assert!(sessions.is_open(admin.id, minutes(1)));
+        let table = sessions.table();
+        assert_eq!((table.all.len(), table.by_secret.len()), (ALL_MAX, ALL_MAX));
+        drop(table);
+        for nth in 0..100 {
+            sessions
+                .open(holder(500, Role::User, None), Time(10_000 + nth))
+                .unwrap();
+        }
+        let table = sessions.table();
+        let of_one = table.all.values().filter(|it| it.holder.id() == KeyId(500));
+        assert_eq!(of_one.count(), OF_ONE_MAX);
+    }
+
+    #[test]
+    fn nothing_shows_a_secret() {
+        let sessions = Sessions::default();
+        let (open, secret) = sessions
+            .open(holder(1, Role::Admin, None), Time(0))
+            .unwrap();
+        let shown = format!("{open:?} {secret:?} {sessions:?}");
+        assert!(!shown.contains(secret.reveal()), "{shown}");
+        assert_eq!(secret.reveal().len(), 43, "256 bits");
+    }
+}
