@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use utoipa::IntoParams;
 
 use super::fields::{Fields, Params, Strict};
-use crate::auth::Admin;
+use crate::auth::Reader;
 use crate::dto::{AuditList, AuditView};
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
@@ -66,7 +66,7 @@ impl Strict for ListQuery {
 )]
 pub async fn list(
     State(app): State<App>,
-    _: Admin,
+    _: Reader,
     Params(query): Params<ListQuery>,
 ) -> Result<Json<AuditList>, Failure> {
     let limit = query.limit.unwrap_or(LIMIT);

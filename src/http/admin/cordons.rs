@@ -161,12 +161,13 @@ pub async fn cordon(
     let reason = request
         .reason
         .unwrap_or_else(|| format!("cordoned by {}", admin.name));
-    let mut ordered = app.handle.order(Command::Cordon {
+    let command = Command::Cordon {
         device,
         reason,
         until,
         now,
-    })?;
+    };
+    let mut ordered = app.handle.order_by(command, admin.by)?;
     let order = ordered.order.to_string();
     let name = app.handle.snapshot().device_name(device);
     tracing::info!(
@@ -229,7 +230,9 @@ pub async fn uncordon(
     let snapshot = app.handle.snapshot();
     let device = device(&snapshot, &request.device)?;
     let name = snapshot.device_name(device);
-    let ordered = app.handle.order(Command::Uncordon { device })?;
+    let ordered = app
+        .handle
+        .order_by(Command::Uncordon { device }, admin.by)?;
     let order = ordered.order.to_string();
     tracing::info!(admin = admin.name, device = name, order, "uncordon ordered");
     match ordered.settled().await? {

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 
 use super::fields::{Nothing, Params};
-use crate::auth::Admin;
+use crate::auth::Reader;
 use crate::dto::DeviceList;
 use crate::openapi::AdminErrors;
 use crate::state::App;
@@ -31,6 +31,6 @@ use crate::state::App;
         AdminErrors,
     )
 )]
-pub async fn list(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<DeviceList> {
+pub async fn list(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<DeviceList> {
     Json(DeviceList::of(&app.handle.snapshot()))
 }

@@ -17,13 +17,14 @@ use utoipa::openapi::{Object, ObjectBuilder, Type};
 
 use super::event_streams::{PULSE, is_over};
 use super::fields::{Fields, Params, Strict};
+use super::history_filters::{When, asker};
 use super::known_model::unknown;
-use crate::auth::Admin;
+use crate::auth::Reader;
 use crate::dto::{EventList, EventView};
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
-use pool::RecordKind;
+use pool::{CAUSES, RecordKind};
 use store::{HistoryQuery, StoreFault, StoredRecord};
 
 const LIMIT: u32 = 100;
@@ -65,6 +66,18 @@ pub struct EventsQuery {
     /// Only records of this kind, such as `load`, `ready`, `evict` or `refuse`.
     #[param(schema_with = kinds)]
     kind: Option<&'static str>,
+    /// Only records of this reason, such as `preempted`, `keep_hot`, `requests` or `no_room`: the field `cause` of an event.
+    #[param(schema_with = causes)]
+    reason: Option<&'static str>,
+    /// Only what was asked by this key: its id, its name, or `anonymous`.
+    #[param(min_length = 1, max_length = 100, example = "k3")]
+    by: Option<String>,
+    /// Only records from then on: a length back from now, such as `2d`, or a moment.
+    #[param(value_type = Option<String>, min_length = 1, example = "2d")]
+    since: Option<When>,
+    /// Only records before then.
+    #[param(value_type = Option<String>, min_length = 1, example = "1h")]
+    until: Option<When>,
     /// Return a stream of events, as with `Accept: text/event-stream`.
     #[param(example = false)]
     follow: Option<bool>,
@@ -95,15 +108,28 @@ fn kinds() -> Object {
         .build()
 }
 
+fn causes() -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(CAUSES.iter().copied()))
+        .description(Some("Only records of this reason."))
+        .build()
+}
+
 impl Strict for EventsQuery {
     fn read(fields: &mut Fields) -> Result<EventsQuery, Failure> {
         let after = fields.whole("after", 0..=i64::MAX.unsigned_abs())?;
         let kinds = KINDS.map(|kind| (kind.name(), kind.name()));
+        let causes: Vec<_> = CAUSES.iter().map(|cause| (*cause, *cause)).collect();
         Ok(EventsQuery {
             after: after.map(|after| i64::try_from(after).unwrap_or(i64::MAX)),
             limit: fields.count("limit", 1..=HistoryQuery::LIMIT_MAX)?,
             model: fields.text("model")?,
             kind: fields.choice("kind", &kinds)?,
+            reason: fields.choice("reason", &causes)?,
+            by: fields.text("by")?,
+            since: When::read(fields, "since")?,
+            until: When::read(fields, "until")?,
             follow: fields.flag("follow")?,
         })
     }
@@ -124,7 +150,7 @@ impl Strict for EventsQuery {
             (EventList<EventView> = "application/json", example = json!({"events": [{
                 "id": 118, "at": "2026-01-31T20:15:00.123Z", "kind": "evict", "model": "tiny-code",
                 "replica": "r1", "order": "o5", "priority": 0, "took_ms": 3600000, "candidates": [],
-                "reason": "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight",
+                "reason": "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight", "cause": "preempted", "asked_by": "k1",
                 "placement": [{"device": "gpu0", "bytes": 17179869184_u64}],
                 "memory": [{"device": "gpu0", "before_bytes": 17179869184_u64, "after_bytes": 0}]
             }], "next_after": 118})),
@@ -135,13 +161,25 @@ impl Strict for EventsQuery {
 )]
 pub async fn list(
     State(app): State<App>,
-    _: Admin,
+    _: Reader,
     Params(query): Params<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let model = match query.model {
         Some(name) => Some(model_with_history(&app, name).await?),
         None => None,
+    };
+    let asked_by = query.by.as_deref().map(|by| asker(&app, by)).transpose()?;
+    let now = app.handle.clock().now();
+    let filter = HistoryQuery {
+        after: query.after,
+        limit: query.limit.unwrap_or(LIMIT),
+        model,
+        kind: query.kind.map(str::to_owned),
+        cause: query.reason.map(str::to_owned),
+        asked_by,
+        since: query.since.map(|since| since.moment(now)),
+        until: query.until.map(|until| until.moment(now)),
     };
     let accept = headers
         .get(header::ACCEPT)
@@ -152,25 +190,19 @@ pub async fn list(
         .unwrap_or_else(|| accept.contains("text/event-stream"));
     let last = last_event(&headers)?;
     if follow {
-        let after = last.or(query.after);
-        let follower = Follower::begin(app, after, model, query.kind)
+        // A time in the past begins with what is kept of it.
+        let after = last.or(query.after).or(filter.since.map(|_| 0));
+        let follower = Follower::begin(app, after, filter)
             .await
             .map_err(unreadable)?;
         return Ok(Sse::new(follower.stream())
             .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
             .into_response());
     }
-    let kind = query.kind.map(str::to_owned);
-    let history = HistoryQuery {
-        after: query.after,
-        limit: query.limit.unwrap_or(LIMIT),
-        model,
-        kind,
-    };
     let events = app
         .handle
         .store()
-        .history(history)
+        .history(filter)
         .await
         .map_err(unreadable)?;
     let next_after = events.last().map(|record| record.id).or(query.after);
@@ -179,7 +211,7 @@ pub async fn list(
 
 /// The model's own name. Models that were removed still have a history and are known by their names alone; a name that
 /// has neither is a typing error.
-async fn model_with_history(app: &App, name: String) -> Result<String, Failure> {
+pub(super) async fn model_with_history(app: &App, name: String) -> Result<String, Failure> {
     if let Some(route) = app.handle.route(&name) {
         return Ok(route.entry.name.clone());
     }
@@ -221,7 +253,7 @@ fn last_event(headers: &HeaderMap) -> Result<Option<i64>, Failure> {
 }
 
 /// The answer names no statement and no file; the log does.
-fn unreadable(fault: StoreFault) -> Failure {
+pub(super) fn unreadable(fault: StoreFault) -> Failure {
     tracing::error!(%fault, "the history could not be read");
     let message = "the history cannot be read now; the service's log says why";
     Failure::new(
@@ -235,8 +267,7 @@ fn unreadable(fault: StoreFault) -> Failure {
 /// One client that follows the history.
 struct Follower {
     app: App,
-    model: Option<String>,
-    kind: Option<&'static str>,
+    filter: HistoryQuery,
     live: Receiver<Arc<StoredRecord>>,
     /// Read from the store and not given out yet.
     backlog: VecDeque<StoredRecord>,
@@ -251,8 +282,7 @@ impl Follower {
     async fn begin(
         app: App,
         after: Option<i64>,
-        model: Option<String>,
-        kind: Option<&'static str>,
+        filter: HistoryQuery,
     ) -> Result<Follower, StoreFault> {
         let live = app.handle.follow();
         let last = match after {
@@ -262,8 +292,7 @@ impl Follower {
         let behind = after.is_some();
         Ok(Follower {
             app,
-            model,
-            kind,
+            filter,
             live,
             backlog: VecDeque::new(),
             behind,
@@ -301,8 +330,7 @@ impl Follower {
                 let page = HistoryQuery {
                     after: Some(self.last),
                     limit: PAGE,
-                    model: self.model.clone(),
-                    kind: self.kind.map(str::to_owned),
+                    ..self.filter.clone()
                 };
                 self.backlog = self.app.handle.store().history(page).await?.into();
                 self.behind = !self.backlog.is_empty();
@@ -325,11 +353,16 @@ impl Follower {
     }
 
     fn wants(&self, record: &StoredRecord) -> bool {
-        let model = self
-            .model
-            .as_ref()
-            .is_none_or(|model| record.model.as_ref() == Some(model));
-        model && self.kind.is_none_or(|kind| record.kind == kind)
+        let filter = &self.filter;
+        let is = |wanted: &Option<String>, has: Option<&String>| {
+            wanted.as_ref().is_none_or(|wanted| has == Some(wanted))
+        };
+        is(&filter.model, record.model.as_ref())
+            && is(&filter.kind, Some(&record.kind))
+            && is(&filter.cause, record.cause.as_ref())
+            && is(&filter.asked_by, record.asked_by.as_ref())
+            && filter.since.is_none_or(|since| record.at >= since)
+            && filter.until.is_none_or(|until| record.at < until)
     }
 }
 

@@ -6,8 +6,8 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::fields::{Body, Fields, Nothing, Params, Strict};
-use crate::auth::Admin;
 use crate::auth::rights::{By, KeyRefusal};
+use crate::auth::{Admin, Reader};
 use crate::dto::{
     ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeAnswer,
 };
@@ -33,12 +33,16 @@ impl Strict for NewKeyRequest {
         })?;
         let role = fields.choice(
             "role",
-            &[("admin", KeyRole::Admin), ("user", KeyRole::User)],
+            &[
+                ("admin", KeyRole::Admin),
+                ("user", KeyRole::User),
+                ("viewer", KeyRole::Viewer),
+            ],
         )?;
         let role = role.ok_or_else(|| {
             Failure::invalid(
                 Some("role".to_owned()),
-                "role: is missing; allowed: one of admin, user",
+                "role: is missing; allowed: one of admin, user, viewer",
             )
         })?;
         Ok(NewKeyRequest {
@@ -228,7 +232,7 @@ impl Strict for RevokeQuery {
         AdminErrors,
     )
 )]
-pub async fn list(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<KeyList> {
+pub async fn list(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<KeyList> {
     let keys = app.keys.all();
     Json(KeyList {
         keys: keys
@@ -262,6 +266,7 @@ pub async fn create(
     let role = match request.role {
         KeyRole::Admin => Role::Admin,
         KeyRole::User => Role::User,
+        KeyRole::Viewer => Role::Viewer,
     };
     let expires = request
         .expires
@@ -384,6 +389,9 @@ fn by<'a>(app: &App, admin: &'a Admin) -> By<'a> {
 fn refused(what: &str, refusal: KeyRefusal) -> Failure {
     match refusal {
         KeyRefusal::Store(fault) => not_saved(fault),
+        KeyRefusal::ViewerOfSome => {
+            Failure::invalid(Some("models".to_owned()), refusal.to_string())
+        }
         KeyRefusal::LastAdmin => Failure::conflict("last_admin_key", format!("{what}: {refusal}")),
         KeyRefusal::OwnKey(_) => Failure::conflict("own_key", format!("{what}: {refusal}")),
         KeyRefusal::Beyond(beyond) => beyond.into(),

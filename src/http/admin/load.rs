@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::fields::{Body, Fields, Strict};
 use super::known_model::known;
-use crate::auth::Admin;
+use crate::auth::{Admin, Reader};
 use crate::dto::{LoadAnswer, LoadRequest, PlanView, UnloadAnswer, UnloadRequest};
 use crate::error::Failure;
 use crate::inference::request::hub_registration;
@@ -87,7 +87,7 @@ pub async fn load(
     let (name, order) = order_of(&app, &request)?;
     let replicas = order.replicas;
     let force = order.force;
-    let mut ordered = app.handle.order(Command::Load(order))?;
+    let mut ordered = app.handle.order_by(Command::Load(order), admin.by)?;
     let id = ordered.order;
     tracing::info!(admin = admin.name, model = name, order = %id, replicas, force, "load ordered");
     let outcome = if request.wait {
@@ -144,7 +144,7 @@ pub async fn load(
 )]
 pub async fn plan(
     State(app): State<App>,
-    _: Admin,
+    _: Reader,
     Body(request): Body<LoadRequest>,
 ) -> Result<Json<PlanView>, Failure> {
     let (name, order) = order_of(&app, &request)?;
@@ -184,11 +184,12 @@ pub async fn unload(
     let route = known(&app, &request.model)?;
     let name = route.entry.name.clone();
     let UnloadRequest { replica, now, .. } = request;
-    let ordered = app.handle.order(Command::Unload {
+    let command = Command::Unload {
         model: route.model,
         replica,
         now,
-    })?;
+    };
+    let ordered = app.handle.order_by(command, admin.by)?;
     tracing::info!(admin = admin.name, model = name, order = %ordered.order, now, "unload ordered");
     match ordered.settled().await? {
         Outcome::Unloaded { replicas } => {
@@ -243,8 +244,13 @@ pub fn not_served(name: &str) -> Failure {
 }
 
 /// How an order that only asked for replicas to leave ended.
-pub async fn gone(app: &App, command: Command, what: &str) -> Result<Vec<ReplicaId>, Failure> {
-    let ordered = app.handle.order(command)?;
+pub async fn gone(
+    app: &App,
+    admin: &Admin,
+    command: Command,
+    what: &str,
+) -> Result<Vec<ReplicaId>, Failure> {
+    let ordered = app.handle.order_by(command, admin.by)?;
     match ordered.settled().await? {
         Outcome::Cleaned { replicas } => Ok(replicas),
         other => Err(refused(app, what, other, false)),

@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use super::event_streams::{PULSE, is_over};
 use super::fields::{Fields, Params, Strict};
 use super::known_model::known;
-use crate::auth::Admin;
+use crate::auth::Reader;
 use crate::dto::{LogLineView, LogList};
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
@@ -76,7 +76,7 @@ impl Strict for LogsQuery {
 )]
 pub async fn show(
     State(app): State<App>,
-    _: Admin,
+    _: Reader,
     Params(query): Params<LogsQuery>,
 ) -> Result<Response, Failure> {
     let route = known(&app, &query.model)?;

@@ -7,13 +7,18 @@ mod devices;
 mod event_streams;
 mod events;
 pub(super) mod fields;
+mod history_filters;
 mod keys;
 pub(super) mod known_model;
+mod live;
+mod live_view;
 pub(super) mod load;
 mod logs;
 pub(super) mod models;
 mod queue;
+mod report;
 pub(super) mod upkeep;
+mod why;
 
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -36,7 +41,10 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(cordons::cordon))
         .routes(routes!(cordons::uncordon))
         .routes(routes!(queue::show))
+        .routes(routes!(live::follow))
         .routes(routes!(events::list))
+        .routes(routes!(why::show))
+        .routes(routes!(report::show))
         .routes(routes!(logs::show))
         .routes(routes!(upkeep::cleanup))
         .routes(routes!(upkeep::reset))

@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 use super::fields::{Body, Fields, Params, Strict, whole};
 use super::known_model::known;
 use super::load::{not_served, refused};
-use crate::auth::Admin;
+use crate::auth::{Admin, Reader};
 use crate::dto::{self, ModelList, ModelPatch, ModelView, RemoveAnswer};
 use crate::error::Failure;
 use crate::inference::request::hub_registration;
@@ -17,7 +17,7 @@ use crate::inference::request::shape::may_be_a_tree;
 use crate::openapi::AdminErrors;
 use crate::state::App;
 use catalog::{CatalogError, Source};
-use controller::ChangeError;
+use controller::{ChangeError, Snapshot};
 use pool::{Command, Outcome, OverrideChange, Priority, Time};
 use reading::UniqueEntries;
 
@@ -118,13 +118,11 @@ impl Strict for ModelPatch {
 )]
 pub async fn list(
     State(app): State<App>,
-    _: Admin,
+    _: Reader,
     Params(query): Params<ListQuery>,
 ) -> Result<Json<ModelList>, Failure> {
     let Some(name) = query.model else {
-        let list = ModelList::of(&app.handle.snapshot());
-        let list = list.with_broken(&app.handle.broken(), &served_by(&app));
-        return Ok(Json(list));
+        return Ok(Json(all(&app, &app.handle.snapshot())));
     };
     let found = match app.handle.broken_model(&name) {
         Some(broken) => ModelView::of_broken(&broken),
@@ -133,6 +131,12 @@ pub async fn list(
     Ok(Json(ModelList {
         models: vec![found],
     }))
+}
+
+/// Every model, also those whose files are broken.
+pub(crate) fn all(app: &App, snapshot: &Snapshot) -> ModelList {
+    let list = ModelList::of(snapshot);
+    list.with_broken(&app.handle.broken(), &served_by(app))
 }
 
 /// Register a model
@@ -250,10 +254,11 @@ pub async fn change(
     let route = known(&app, &query.model)?;
     let name = &route.entry.name;
     // Laid over what there is when it counts, not over what there was when it was asked.
-    let ordered = app.handle.order(Command::Set {
+    let command = Command::Set {
         model: route.model,
         change: changed(&patch, app.handle.clock().now()),
-    })?;
+    };
+    let ordered = app.handle.order_by(command, admin.by)?;
     tracing::info!(admin = admin.name, model = name, order = %ordered.order, "model changed");
     match ordered.settled().await? {
         Outcome::Set => view(&app, name).map(Json),

@@ -4,10 +4,11 @@ use axum::Json;
 use axum::extract::State;
 
 use super::fields::{Nothing, Params};
-use crate::auth::Admin;
+use crate::auth::Reader;
 use crate::dto::QueueView;
 use crate::openapi::AdminErrors;
 use crate::state::App;
+use controller::Snapshot;
 
 /// Show the queues
 ///
@@ -25,7 +26,12 @@ use crate::state::App;
         AdminErrors,
     )
 )]
-pub async fn show(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<QueueView> {
+pub async fn show(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<QueueView> {
+    Json(queue(&app, &app.handle.snapshot()))
+}
+
+/// With the names of keys and people.
+pub(crate) fn queue(app: &App, snapshot: &Snapshot) -> QueueView {
     let keys = app.keys.all();
     let name = |id| {
         let key = keys.iter().find(|key| key.id == id);
@@ -34,5 +40,5 @@ pub async fn show(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<
             .or_else(person)
             .unwrap_or_else(|| id.to_string())
     };
-    Json(QueueView::of(&app.handle.snapshot(), &name))
+    QueueView::of(snapshot, &name)
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::fields::{Body, Fields, Nothing, Params, Strict};
 use super::load::gone;
-use crate::auth::Admin;
+use crate::auth::{Admin, Reader};
 use crate::dto::{
     CleanupAnswer, CleanupMode, CleanupRequest, EmptyRequest, ReloadAnswer, ResetAnswer,
 };
@@ -70,7 +70,7 @@ pub async fn cleanup(
         drain,
         begun: None,
     };
-    let replicas = gone(&app, cleanup, "the cleanup").await?;
+    let replicas = gone(&app, &admin, cleanup, "the cleanup").await?;
     Ok(Json(CleanupAnswer::done(&replicas, &before)))
 }
 
@@ -94,7 +94,7 @@ pub async fn reset(
     _: Body<Nothing>,
 ) -> Result<Json<ResetAnswer>, Failure> {
     tracing::info!(admin = admin.name, "reset ordered");
-    let replicas = gone(&app, Command::Reset, "the reset").await?;
+    let replicas = gone(&app, &admin, Command::Reset, "the reset").await?;
     Ok(Json(ResetAnswer {
         unloaded: replicas.iter().map(ReplicaId::to_string).collect(),
     }))
@@ -114,7 +114,7 @@ pub async fn reset(
         AdminErrors,
     )
 )]
-pub async fn config(State(app): State<App>, _: Admin, _: Params<Nothing>) -> Json<Value> {
+pub async fn config(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<Value> {
     Json(app.config().effective_json())
 }
 

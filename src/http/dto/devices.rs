@@ -203,6 +203,13 @@ impl DeviceView {
 }
 
 impl QueueView {
+    pub fn empty() -> QueueView {
+        QueueView {
+            waiting: Vec::new(),
+            orders: Vec::new(),
+        }
+    }
+
     /// `key_name` gives the name of a key; it is asked for none but real ones.
     pub fn of(snapshot: &Snapshot, key_name: &dyn Fn(KeyId) -> String) -> QueueView {
         let pool = &snapshot.pool;

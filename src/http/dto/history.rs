@@ -34,6 +34,12 @@ pub struct EventView {
     /// Why, in words, with the rule.
     #[schema(example = "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight")]
     pub reason: String,
+    /// The name of the reason, by which events are filtered; null where there is none, and in some rows of older versions.
+    #[schema(example = "preempted")]
+    pub cause: Option<String>,
+    /// The id of the key or the person whose request or order caused it; `k0`: somebody without a key.
+    #[schema(example = "k1")]
+    pub asked_by: Option<String>,
     pub priority: Option<u32>,
     pub placement: Vec<Share>,
     /// What the decision chose from.
@@ -113,6 +119,8 @@ mod tests {
             replica: None,
             order: None,
             reason: String::new(),
+            cause: None,
+            asked_by: None,
             priority: None,
             placement: vec![StoredShare {
                 device: device(),
@@ -125,6 +133,7 @@ mod tests {
                 after_bytes: 2,
             }],
             took_ms: None,
+            decision: None,
         };
         let written = serde_json::to_value(&record).unwrap();
         let described = |schema: utoipa::openapi::RefOr<utoipa::openapi::schema::Schema>| {

@@ -7,26 +7,34 @@ mod cordons;
 mod devices;
 mod history;
 mod hot;
+mod live;
 mod load;
 mod models;
 mod plan;
+mod report;
+mod session;
 mod upkeep;
 mod values;
 mod weights;
+mod why;
 
 pub use audit::{AuditList, AuditView};
 pub use cordons::{CordonAnswer, CordonRequest, UncordonAnswer, UncordonRequest, Until};
 pub use devices::{DeviceList, QueueView};
 pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
+pub use live::{EveningView, LiveChange, LiveView, StoreView};
 pub use load::{LoadAnswer, LoadRequest, UnloadAnswer, UnloadRequest};
 pub use models::{ModelList, ModelPatch, ModelView, RemoveAnswer, find, measured};
 pub use plan::PlanView;
+pub use report::ReportView;
+pub use session::{LoginRequest, SessionView};
 pub use upkeep::{
     ChangeKeyRequest, CleanupAnswer, CleanupMode, CleanupRequest, EmptyRequest, KeyList, KeyRole,
     KeyView, LimitChange, NewKey, NewKeyRequest, ReloadAnswer, ResetAnswer, RevokeAnswer,
 };
 pub use values::at;
+pub use why::WhyView;
 
 /// For tests: a real pool with one device of 24 GiB, and what its readers would see of it.
 #[cfg(test)]

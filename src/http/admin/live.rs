@@ -1,0 +1,139 @@
+//! The pool for pages that stay open: the whole view, and then what changes of it.
+
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::event_streams::{PULSE, is_over};
+use super::fields::{Nothing, Params};
+use super::live_view::source;
+use crate::auth::Reader;
+use crate::auth::credential::is_still_open;
+use crate::dto::{LiveChange, LiveView};
+use crate::live::Joined;
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use pool::{Span, Time};
+
+/// How often a stream without news says that it is alive.
+const HEARTBEAT: Span = Span::from_secs(10);
+/// How often it is looked whether the caller still may.
+const LOOK_EVERY: Span = Span::from_secs(1);
+const NO_BUFFER: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Either event's data.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes the data of events for the document")]
+enum LiveEvent {
+    View(LiveView),
+    Change(LiveChange),
+}
+
+/// Follow the pool
+///
+/// An event stream: first an event `view` with the models, the devices, the queue, the evening and the store, then an event `change` with
+/// what is not the same any more, at most every 200 ms. A client that lags is sent a `view` again. The stream ends with the
+/// session or the key that opened it. A key that is for some models sees these alone.
+///
+/// Administrators and viewers only.
+#[utoipa::path(
+    get, path = "/admin/live", tag = "admin: pool", operation_id = "follow_pool", security(("admin_key" = [])),
+    responses(
+        (status = 200, description = "The stream", body = LiveEvent, content_type = "text/event-stream",
+            example = json!("event: view\ndata: {\"at\":\"2026-01-31T20:15:00.123Z\",…}\n\n")),
+        AdminErrors,
+    )
+)]
+pub async fn follow(State(app): State<App>, reader: Reader, _: Params<Nothing>) -> Response {
+    let Joined { whole, changes } = join(&app, &reader);
+    let now = app.handle.clock().now();
+    let follower = Follower {
+        app,
+        reader,
+        first: Some(whole),
+        changes,
+        told: now,
+        checked: now,
+    };
+    let pieces = stream::unfold(follower, |mut follower| async move {
+        let piece = follower.next().await?;
+        Some((Ok::<_, Infallible>(piece), follower))
+    });
+    let headers = [
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/event-stream"),
+        ),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (NO_BUFFER, HeaderValue::from_static("no")),
+    ];
+    (headers, Body::from_stream(pieces)).into_response()
+}
+
+fn join(app: &App, reader: &Reader) -> Joined {
+    let sight = &reader.sight;
+    app.live.join(&sight.group(), || source(app, sight))
+}
+
+struct Follower {
+    app: App,
+    reader: Reader,
+    first: Option<Bytes>,
+    changes: tokio::sync::broadcast::Receiver<Bytes>,
+    /// When anything was sent, and when it was looked whether the caller still may.
+    told: Time,
+    checked: Time,
+}
+
+impl Follower {
+    /// The next piece of the stream; nothing at its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        loop {
+            // Also while there is always something new.
+            let now = self.app.handle.clock().now();
+            if now.since(self.checked) >= LOOK_EVERY {
+                self.checked = now;
+                if is_over(&self.app) || !self.may_go_on() {
+                    return None;
+                }
+            }
+            match tokio::time::timeout(PULSE, self.changes.recv()).await {
+                Ok(Ok(change)) => {
+                    self.told = now;
+                    return Some(change);
+                }
+                Ok(Err(RecvError::Lagged(_))) => {
+                    let Joined { whole, changes } = join(&self.app, &self.reader);
+                    self.changes = changes;
+                    return Some(whole);
+                }
+                Ok(Err(RecvError::Closed)) => return None,
+                Err(_) if now.since(self.told) >= HEARTBEAT => {
+                    self.told = now;
+                    return Some(Bytes::from_static(b":\n\n"));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whether the session, or the key, still counts.
+    fn may_go_on(&self) -> bool {
+        match (&self.reader.session, &self.reader.key) {
+            (Some(open), _) => is_still_open(open, &self.app),
+            (None, Some(stamp)) => {
+                stamp.counts(&self.app.keys.all(), self.app.handle.clock().now())
+            }
+            (None, None) => true,
+        }
+    }
+}

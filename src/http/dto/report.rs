@@ -1,0 +1,310 @@
+//! What happened in a time, by model and in all: from counts of the history, as JSON, as CSV, and as a page to mail.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::values::at;
+use pool::Time;
+use store::{EventCount, UseCount};
+
+const CSS: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#1c1f24;background:#fff}\
+h1{font-size:1.4rem}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
+th,td{padding:.35rem .6rem;border-bottom:1px solid #d8dce2;text-align:right;vertical-align:top}\
+th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}tfoot td{font-weight:600;border-top:2px solid #1c1f24}\
+small{color:#5b6472}\
+@media(prefers-color-scheme:dark){body{color:#e6e8eb;background:#14171b}th,td{border-color:#333a43}tfoot td{border-top-color:#e6e8eb}small{color:#9aa4b2}}";
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ReportView {
+    #[schema(example = "2026-01-24T20:15:00.000Z")]
+    pub from: String,
+    #[schema(example = "2026-01-31T20:15:00.000Z")]
+    pub to: String,
+    /// Models with anything to report, by name.
+    pub models: Vec<ModelReport>,
+    /// Of all of them, and of the pool itself.
+    pub total: ModelReport,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct ModelReport {
+    #[schema(example = "tiny-chat")]
+    pub model: String,
+    /// Requests that got a seat.
+    pub requests: u64,
+    /// Requests among them that waited in a queue.
+    pub waited: u64,
+    /// How long those waited together.
+    pub waited_seconds: f64,
+    /// Loads that began since a request waited for them.
+    pub cold_starts: u64,
+    /// Loads that ended with a ready replica, and how long they took together.
+    pub loads: u64,
+    pub load_seconds: f64,
+    pub load_seconds_longest: f64,
+    pub failed_loads: u64,
+    /// Ready replicas that ended by themselves.
+    pub crashes: u64,
+    /// Replicas that left for another model, by reason.
+    #[schema(example = json!({"preempted": 3, "yielded": 1}))]
+    pub evictions: BTreeMap<String, u64>,
+    /// Replicas that left for another cause, by reason.
+    #[schema(example = json!({"keep_hot": 12}))]
+    pub unloads: BTreeMap<String, u64>,
+    /// Events of refused requests and orders, by reason; many of one kind within a minute are one or two events.
+    #[schema(example = json!({"queue_full": 2}))]
+    pub refusals: BTreeMap<String, u64>,
+}
+
+impl ReportView {
+    pub fn of(from: Time, to: Time, events: &[EventCount], uses: &[UseCount]) -> ReportView {
+        let mut models: BTreeMap<String, ModelReport> = BTreeMap::new();
+        let mut total = ModelReport {
+            model: "total".to_owned(),
+            ..ModelReport::default()
+        };
+        for count in events {
+            total.count(count);
+            if let Some(model) = &count.model {
+                models.entry(model.clone()).or_default().count(count);
+            }
+        }
+        for it in uses {
+            total.used(it);
+            models.entry(it.model.clone()).or_default().used(it);
+        }
+        let named = models
+            .into_iter()
+            .map(|(model, report)| ModelReport { model, ..report });
+        ReportView {
+            from: at(from),
+            to: at(to),
+            models: named.filter(ModelReport::has_any).collect(),
+            total,
+        }
+    }
+
+    /// One line for each model, and one for all.
+    pub fn csv(&self) -> String {
+        let mut text = String::from(
+            "model,requests,waited,waited_seconds,cold_starts,loads,load_seconds,load_seconds_longest,failed_loads,crashes,evictions,evictions_by_reason,unloads,unloads_by_reason,refusals,refusals_by_reason\r\n",
+        );
+        for it in self.models.iter().chain([&self.total]) {
+            let _ = write!(
+                text,
+                "{},{},{},{:.3},{},{},{:.3},{:.3},{},{},{},{},{},{},{},{}\r\n",
+                csv_text(&it.model),
+                it.requests,
+                it.waited,
+                it.waited_seconds,
+                it.cold_starts,
+                it.loads,
+                it.load_seconds,
+                it.load_seconds_longest,
+                it.failed_loads,
+                it.crashes,
+                sum(&it.evictions),
+                csv_text(&listed(&it.evictions)),
+                sum(&it.unloads),
+                csv_text(&listed(&it.unloads)),
+                sum(&it.refusals),
+                csv_text(&listed(&it.refusals)),
+            );
+        }
+        text
+    }
+
+    /// A whole page, which needs nothing else. `nonce`: with which the style is allowed.
+    pub fn html(&self, nonce: &str) -> String {
+        const HEADS: [&str; 10] = [
+            "Model",
+            "Requests",
+            "Waited",
+            "Mean wait",
+            "Cold starts",
+            "Loads",
+            "Mean load",
+            "Failed",
+            "Evicted",
+            "Refused",
+        ];
+        let heads: String = HEADS
+            .iter()
+            .map(|head| format!("<th>{head}</th>"))
+            .collect();
+        let rows: String = self.models.iter().map(row).collect();
+        let (from, to, total) = (&self.from, &self.to, row(&self.total));
+        format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+             <title>model-pool: {from} to {to}</title><style nonce=\"{nonce}\">{CSS}</style></head>\n\
+             <body><h1>What the pool did</h1><p>{from} to {to}</p>\n\
+             <table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody>\n<tfoot>{total}</tfoot></table></body></html>\n"
+        )
+    }
+}
+
+impl ModelReport {
+    fn count(&mut self, it: &EventCount) {
+        let seconds = |ms: u64| ms as f64 / 1000.0;
+        let by = |sums: &mut BTreeMap<String, u64>| {
+            let cause = it.cause.clone().unwrap_or_else(|| "unknown".to_owned());
+            *sums.entry(cause).or_default() += it.count;
+        };
+        match it.kind.as_str() {
+            "load" if it.cause.as_deref() == Some("requests") => self.cold_starts += it.count,
+            "ready" => {
+                self.loads += it.count;
+                self.load_seconds += seconds(it.took_ms);
+                self.load_seconds_longest = self.load_seconds_longest.max(seconds(it.longest_ms));
+            }
+            "load_failed" | "fetch_failed" => self.failed_loads += it.count,
+            "crash" => self.crashes += it.count,
+            "evict" => by(&mut self.evictions),
+            "drain" | "unload" => by(&mut self.unloads),
+            "refuse" => by(&mut self.refusals),
+            _ => {}
+        }
+    }
+
+    fn used(&mut self, it: &UseCount) {
+        self.requests += it.requests;
+        self.waited += it.waited;
+        self.waited_seconds += it.waited_ms as f64 / 1000.0;
+    }
+
+    fn has_any(&self) -> bool {
+        let nothing = ModelReport {
+            model: self.model.clone(),
+            ..ModelReport::default()
+        };
+        *self != nothing
+    }
+}
+
+fn sum(by_reason: &BTreeMap<String, u64>) -> u64 {
+    by_reason.values().sum()
+}
+
+/// `preempted 3; yielded 1`.
+fn listed(by_reason: &BTreeMap<String, u64>) -> String {
+    let parts = by_reason
+        .iter()
+        .map(|(cause, count)| format!("{cause} {count}"));
+    parts.collect::<Vec<_>>().join("; ")
+}
+
+/// A quoted field. A table program takes what begins with one of these letters as a formula.
+fn csv_text(text: &str) -> String {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let guard = if is_formula { "'" } else { "" };
+    format!("\"{guard}{}\"", text.replace('"', "\"\""))
+}
+
+fn row(it: &ModelReport) -> String {
+    let mean = |sum: f64, count: u64| match count {
+        0 => "–".to_owned(),
+        count => format!("{:.1} s", sum / count as f64),
+    };
+    let by = |reasons: &BTreeMap<String, u64>| match listed(reasons) {
+        none if none.is_empty() => "0".to_owned(),
+        all => format!("{}<br><small>{}</small>", sum(reasons), escaped(&all)),
+    };
+    format!(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        escaped(&it.model),
+        it.requests,
+        it.waited,
+        mean(it.waited_seconds, it.waited),
+        it.cold_starts,
+        it.loads,
+        mean(it.load_seconds, it.loads),
+        it.failed_loads + it.crashes,
+        by(&it.evictions),
+        by(&it.refusals),
+    )
+}
+
+/// A name can hold anything, and becomes no markup.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            letter if letter.is_control() => safe.push('\u{fffd}'),
+            letter => safe.push(letter),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(kind: &str, model: &str, cause: Option<&str>, count: u64) -> EventCount {
+        EventCount {
+            kind: kind.to_owned(),
+            model: Some(model.to_owned()),
+            cause: cause.map(str::to_owned),
+            count,
+            took_ms: 1000 * count,
+            longest_ms: 1500,
+        }
+    }
+
+    fn report() -> ReportView {
+        let events = [
+            count("load", "a", Some("requests"), 3),
+            count("load", "a", Some("order"), 1),
+            count("ready", "a", None, 4),
+            count("evict", "a", Some("preempted"), 2),
+            count("evict", "<b>", Some("yielded"), 1),
+            count("drain", "a", Some("keep_hot"), 1),
+            count("load_failed", "<b>", None, 1),
+            count("set", "quiet", None, 7),
+        ];
+        let uses = [UseCount {
+            model: "=a()".to_owned(),
+            requests: 10,
+            waited: 4,
+            waited_ms: 6000,
+        }];
+        ReportView::of(Time(0), Time(1000), &events, &uses)
+    }
+
+    #[test]
+    fn the_total_is_the_sum_of_the_models() {
+        let report = report();
+        let names: Vec<&str> = report.models.iter().map(|it| it.model.as_str()).collect();
+        assert_eq!(
+            names,
+            ["<b>", "=a()", "a"],
+            "nothing is told of a model at rest"
+        );
+        let a = &report.models[2];
+        assert_eq!((a.cold_starts, a.loads, a.load_seconds), (3, 4, 4.0));
+        assert_eq!((a.evictions["preempted"], a.unloads["keep_hot"]), (2, 1));
+        let total = &report.total;
+        assert_eq!((total.requests, total.waited_seconds), (10, 6.0));
+        assert_eq!(sum(&total.evictions), 3);
+        assert_eq!(total.failed_loads, 1);
+    }
+
+    #[test]
+    fn no_name_becomes_markup_or_a_formula() {
+        let (html, csv) = (report().html("n"), report().csv());
+        assert!(
+            html.contains("&lt;b&gt;") && !html.contains("<b>"),
+            "{html}"
+        );
+        assert!(csv.contains("\"'=a()\""), "{csv}");
+        assert_eq!(csv.lines().count(), 5);
+    }
+}

@@ -1,0 +1,248 @@
+//! The decision behind an event, in words and figures.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::values::at;
+use store::{StoredDecision, StoredMemory, StoredRecord};
+
+/// Why an event happened.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct WhyView {
+    /// The event's id.
+    #[schema(example = 118)]
+    pub event: i64,
+    #[schema(example = "2026-01-31T20:15:00.123Z")]
+    pub at: String,
+    pub model: Option<String>,
+    /// Its kind, as `evict`, `load` or `refuse`.
+    #[schema(example = "evict")]
+    pub what: String,
+    /// Why, in words, with the rule.
+    #[schema(example = "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight")]
+    pub reason: String,
+    /// The name of the key or the person whose request or order caused it; null: the pool itself, or not known.
+    pub asked_by: Option<String>,
+    /// The event that decided it, where that is another one: what a replica's end has to do with its eviction.
+    pub decided_by: Option<i64>,
+    /// The replicas that were compared: those that left first, then those that could have left, then those that a rule
+    /// protected.
+    pub candidates: Vec<WhyCandidate>,
+    /// What is spoken for on each device of the placement.
+    pub memory: Vec<WhyMemory>,
+    /// The decision in sentences.
+    pub words: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct WhyCandidate {
+    #[schema(example = "r1")]
+    pub replica: String,
+    pub model: String,
+    #[schema(example = "gpu0")]
+    pub device: String,
+    pub priority: u32,
+    /// How long it had been ready without a request; 0 while it was busy.
+    pub idle_seconds: f64,
+    /// How long bringing it back was expected to take.
+    pub reload_seconds: f64,
+    pub memory_bytes: u64,
+    /// Whether it left.
+    pub chosen: bool,
+    #[schema(
+        example = "leaves: priority 0, idle for 2.0 min, about 20.0 s to load again, 16.0 GiB held"
+    )]
+    pub words: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct WhyMemory {
+    #[schema(example = "gpu0")]
+    pub device: String,
+    pub before_bytes: u64,
+    pub after_bytes: u64,
+}
+
+impl WhyView {
+    /// `decider` is the event that was decided with this, if that is not `event` itself.
+    pub fn of(
+        event: &StoredRecord,
+        decider: Option<&StoredRecord>,
+        decision: Option<&StoredDecision>,
+        asked_by: Option<String>,
+    ) -> WhyView {
+        let decided = decider.unwrap_or(event);
+        let memory = match decision {
+            Some(decision) if !decision.memory.is_empty() => &decision.memory,
+            _ => &decided.memory,
+        };
+        WhyView {
+            event: event.id,
+            at: at(event.at),
+            model: event.model.clone(),
+            what: event.kind.clone(),
+            reason: event.reason.clone(),
+            asked_by,
+            decided_by: decider.map(|it| it.id),
+            candidates: decision.map_or_else(Vec::new, candidates),
+            memory: memory.iter().map(memory_of).collect(),
+            words: words(event, decider, decision),
+        }
+    }
+}
+
+fn candidates(decision: &StoredDecision) -> Vec<WhyCandidate> {
+    let seconds = |ms: u64| ms as f64 / 1000.0;
+    let candidates = decision.considered.iter();
+    candidates
+        .map(|it| WhyCandidate {
+            replica: it.replica.clone(),
+            model: it.model.clone(),
+            device: it.device.clone(),
+            priority: it.priority,
+            idle_seconds: seconds(it.idle_ms),
+            reload_seconds: seconds(it.reload_ms),
+            memory_bytes: it.bytes,
+            chosen: it.chosen,
+            words: it.words.clone(),
+        })
+        .collect()
+}
+
+fn memory_of(it: &StoredMemory) -> WhyMemory {
+    WhyMemory {
+        device: it.device.clone(),
+        before_bytes: it.before_bytes,
+        after_bytes: it.after_bytes,
+    }
+}
+
+/// Kinds whose events come from a comparison.
+fn compares(event: &StoredRecord) -> bool {
+    match event.kind.as_str() {
+        "evict" => true,
+        "refuse" => matches!(
+            event.cause.as_deref(),
+            Some("no_room" | "never_fits") | None
+        ),
+        _ => false,
+    }
+}
+
+fn words(
+    event: &StoredRecord,
+    decider: Option<&StoredRecord>,
+    decision: Option<&StoredDecision>,
+) -> Vec<String> {
+    let mut words = Vec::new();
+    if let Some(decider) = decider {
+        words.push(format!(
+            "it was decided with event {} ({}): {}",
+            decider.id, decider.kind, decider.reason
+        ));
+    }
+    let decided = decider.unwrap_or(event);
+    words.extend(decided.candidates.iter().cloned());
+    match decision {
+        Some(decision) => {
+            words.push(decision.words.clone());
+            words.extend(decision.others.iter().cloned());
+            if decision.more > 0 {
+                words.push(format!(
+                    "{} more replicas were compared and are not listed",
+                    decision.more
+                ));
+            }
+        }
+        None if compares(decided) => words.push(
+            "what was compared was not kept with this event: it is older than the version that keeps it; the reason is all that is known"
+                .to_owned(),
+        ),
+        None if decided.candidates.is_empty() => {
+            words.push("nothing was compared: the reason alone decided".to_owned());
+        }
+        None => {}
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pool::Time;
+    use store::StoredCandidate;
+
+    fn record(id: i64, kind: &str, cause: Option<&str>) -> StoredRecord {
+        StoredRecord {
+            id,
+            at: Time(0),
+            kind: kind.to_owned(),
+            model: Some("a".to_owned()),
+            replica: Some("r1".to_owned()),
+            order: None,
+            reason: "because".to_owned(),
+            cause: cause.map(str::to_owned),
+            asked_by: None,
+            priority: Some(0),
+            placement: Vec::new(),
+            candidates: Vec::new(),
+            memory: Vec::new(),
+            took_ms: None,
+            decision: None,
+        }
+    }
+
+    #[test]
+    fn an_older_eviction_says_that_what_was_compared_was_not_kept() {
+        let why = WhyView::of(&record(1, "evict", None), None, None, None);
+        assert!(
+            why.words[0].contains("was not kept with this event"),
+            "{why:?}"
+        );
+        let keep_hot = WhyView::of(&record(1, "drain", Some("keep_hot")), None, None, None);
+        assert!(
+            keep_hot.words[0].contains("nothing was compared"),
+            "{keep_hot:?}"
+        );
+    }
+
+    #[test]
+    fn an_end_is_explained_by_the_eviction_that_began_it() {
+        let decision = StoredDecision {
+            load: "b".to_owned(),
+            priority: 1,
+            words: "b, priority 1, needs 4.0 GiB on 1 device".to_owned(),
+            considered: vec![StoredCandidate {
+                replica: "r1".to_owned(),
+                model: "a".to_owned(),
+                device: "gpu0".to_owned(),
+                priority: 0,
+                idle_ms: 1500,
+                reload_ms: 20_000,
+                bytes: 7,
+                chosen: true,
+                words: "leaves".to_owned(),
+            }],
+            more: 2,
+            others: Vec::new(),
+            memory: vec![StoredMemory {
+                device: "gpu0".to_owned(),
+                before_bytes: 7,
+                after_bytes: 9,
+            }],
+        };
+        let (gone, evict) = (
+            record(9, "gone", Some("preempted")),
+            record(5, "evict", None),
+        );
+        let why = WhyView::of(&gone, Some(&evict), Some(&decision), None);
+        assert_eq!((why.event, why.decided_by), (9, Some(5)));
+        assert_eq!(why.candidates[0].idle_seconds, 1.5);
+        assert_eq!(why.memory[0].after_bytes, 9);
+        let words = why.words.join("\n");
+        assert!(
+            words.contains("event 5 (evict)") && words.contains("2 more replicas"),
+            "{words}"
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! The stream of the pool for open pages: a whole view, then changes; bounded, and over with the right to see it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::net::memory_kib;
+use support::whole::{Pool, wait_for};
+
+use crate::who_may::{admin, key};
+
+fn model(name: &str, more: &str) -> (String, String) {
+    let program = support::stub::stub_engine().display().to_string();
+    let text = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{program:?}, --port, \"{{{{ port }}}}\", --model, {name}, --tokens, \"2\"]\npool_config: {{memory_gib: 10{more}}}\n"
+    );
+    (format!("{name}.yaml"), text)
+}
+
+fn pool() -> Pool {
+    Pool::with_models(&[model("a", ""), model("b", ", priority: 1")], "")
+}
+
+/// A page that follows.
+struct Page(BufReader<TcpStream>);
+
+impl Page {
+    fn open(pool: &Pool, bearer: &str) -> Page {
+        let mut socket = TcpStream::connect(pool.address()).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        let head = format!(
+            "GET /llm/admin/live HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {bearer}\r\n\r\n",
+            pool.address()
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        let mut page = Page(BufReader::new(socket));
+        let status = page.line().unwrap();
+        assert!(status.contains(" 200 "), "{status}");
+        page
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let count = self.0.read_line(&mut line).unwrap_or(0);
+        (count > 0).then(|| line.trim_end().to_owned())
+    }
+
+    /// The next event with its data; nothing at the end of the stream.
+    fn next(&mut self) -> Option<(String, Value)> {
+        let mut name = None;
+        loop {
+            let line = self.line()?;
+            if let Some(event) = line.strip_prefix("event: ") {
+                name = Some(event.to_owned());
+            }
+            if let (Some(name), Some(data)) = (&name, line.strip_prefix("data: ")) {
+                return Some((name.clone(), serde_json::from_str(data).unwrap()));
+            }
+        }
+    }
+}
+
+fn by_name(list: &Value, key: &str) -> std::collections::BTreeMap<String, Value> {
+    let items = list.as_array().unwrap().iter();
+    items
+        .map(|it| (it[key].as_str().unwrap().to_owned(), it.clone()))
+        .collect()
+}
+
+/// Takes a change in, as a page does.
+fn take(view: &mut Value, change: &Value) {
+    for (part, key) in [("models", "model"), ("devices", "device")] {
+        let Some(of_part) = change.get(part) else {
+            continue;
+        };
+        let mut known = by_name(&view[part], key);
+        for gone in of_part["gone"].as_array().unwrap() {
+            known.remove(gone.as_str().unwrap());
+        }
+        known.extend(by_name(&of_part["changed"], key));
+        view[part] = known.into_values().collect();
+    }
+    for part in ["queue", "evening", "store"] {
+        if let Some(newer) = change.get(part) {
+            view[part] = newer.clone();
+        }
+    }
+}
+
+#[test]
+fn a_page_that_takes_every_change_has_what_the_routes_say() {
+    let pool = pool();
+    let mut page = Page::open(&pool, &pool.admin_key());
+    let (name, mut view) = page.next().unwrap();
+    assert_eq!(name, "view");
+    assert_eq!(view["models"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&view["store"]["writable"], &view["evening"]["is_evening"]),
+        (&json!(true), &json!(false))
+    );
+    assert!(view["evening"]["timezone"].is_string(), "{view}");
+    let (status, _) = admin(
+        &pool,
+        &pool.admin_key(),
+        "POST",
+        "/load",
+        &json!({"model": "a", "wait": true}),
+    );
+    assert_eq!(status, 200);
+    loop {
+        let (name, change) = page.next().unwrap();
+        assert_eq!(name, "change");
+        let changed = &change["models"]["changed"];
+        let names: Vec<&str> = changed
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|it| it["model"].as_str().unwrap())
+            .collect();
+        assert!(!names.contains(&"b"), "nothing happened to b: {change}");
+        take(&mut view, &change);
+        if by_name(&view["models"], "model")["a"]["state"] == "ready" {
+            break;
+        }
+    }
+    let (_, listed) = admin(&pool, &pool.admin_key(), "GET", "/devices", &Value::Null);
+    let holds = |device: &Value| -> Vec<(Value, Value)> {
+        let owners = device["owners"].as_array().unwrap().iter();
+        owners
+            .map(|it| (it["replica"].clone(), it["bytes"].clone()))
+            .collect()
+    };
+    let devices = by_name(&listed["devices"], "device");
+    for (name, device) in by_name(&view["devices"], "device") {
+        assert_eq!(holds(&device), holds(&devices[&name]), "{name}");
+    }
+}
+
+#[test]
+fn a_stream_ends_when_its_key_is_revoked_and_a_key_for_some_models_sees_these_alone() {
+    let pool = pool();
+    let (status, made) = admin(
+        &pool,
+        &pool.admin_key(),
+        "POST",
+        "/keys",
+        &json!({"name": "wall", "role": "viewer"}),
+    );
+    assert_eq!(status, 200, "{made}");
+    let mut page = Page::open(&pool, made["key"].as_str().unwrap());
+    assert_eq!(page.next().unwrap().0, "view");
+    let some = key(&pool, json!({"role": "admin", "models": ["a"]}));
+    let (_, view) = Page::open(&pool, &some).next().unwrap();
+    let names = by_name(&view["models"], "model");
+    assert_eq!(names.into_keys().collect::<Vec<_>>(), ["a"]);
+    let path = format!("/keys?id={}", made["id"].as_str().unwrap());
+    assert_eq!(
+        admin(&pool, &pool.admin_key(), "DELETE", &path, &Value::Null).0,
+        200
+    );
+    while page.next().is_some() {}
+}
+
+#[test]
+fn pages_that_never_read_cost_no_memory_and_hold_nobody_up() {
+    let pool = pool();
+    let asleep: Vec<Page> = (0..50)
+        .map(|_| Page::open(&pool, &pool.admin_key()))
+        .collect();
+    let before = memory_kib(pool.pid());
+    let mut awake = Page::open(&pool, &pool.admin_key());
+    assert_eq!(awake.next().unwrap().0, "view");
+    for nth in 0..40 {
+        let patch = json!({"priority": nth % 2});
+        let (status, _) = admin(&pool, &pool.admin_key(), "PATCH", "/models?model=a", &patch);
+        assert_eq!(status, 200);
+        wait_for("the change on the page", || {
+            awake.next().is_some_and(|(_, change)| {
+                let changed = change["models"]["changed"].as_array().cloned();
+                changed
+                    .into_iter()
+                    .flatten()
+                    .any(|it| it["priority"] == nth % 2)
+            })
+        });
+    }
+    let grown = memory_kib(pool.pid()).saturating_sub(before);
+    assert!(grown < 64 * 1024, "{grown} KiB for {} pages", asleep.len());
+}
