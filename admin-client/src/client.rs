@@ -100,6 +100,43 @@ impl Client {
         body: Option<&Value>,
         patience: Patience,
     ) -> Result<Answer, Failure> {
+        let (status, _, text) = self.sent(method, path, query, body, patience).await?;
+        if serde_json::from_str::<serde::de::IgnoredAny>(&text).is_err() {
+            return Err(self.not_the_pool(path, status, &text));
+        }
+        Ok(Answer {
+            path: path.to_owned(),
+            text,
+        })
+    }
+
+    /// A text of this media type.
+    ///
+    /// # Errors
+    /// As `call`.
+    pub async fn get_text(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+        media_type: &str,
+    ) -> Result<String, Failure> {
+        let sent = self.sent(Method::GET, path, query, None, Patience::Short);
+        let (status, has, text) = sent.await?;
+        match has.starts_with(media_type) {
+            true => Ok(text),
+            false => Err(self.not_the_pool(path, status, &text)),
+        }
+    }
+
+    /// Status, media type and body of a success.
+    async fn sent(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<&Value>,
+        patience: Patience,
+    ) -> Result<(u16, String, String), Failure> {
         let mut request = self.request(method, path, query)?;
         if let Some(body) = body {
             request = request.json(body);
@@ -118,17 +155,14 @@ impl Client {
         if self.redirects_to_tls(&response) {
             return Err(self.wrong_scheme());
         }
+        let media_type = response.headers().get(reqwest::header::CONTENT_TYPE);
+        let media_type = media_type.and_then(|it| it.to_str().ok());
+        let media_type = media_type.unwrap_or_default().to_owned();
         let text = response.text().await.map_err(|error| self.lost(error))?;
         if !ok {
             return Err(self.refused(path, status, &text, request_id));
         }
-        if serde_json::from_str::<serde::de::IgnoredAny>(&text).is_err() {
-            return Err(self.not_the_pool(path, status, &text));
-        }
-        Ok(Answer {
-            path: path.to_owned(),
-            text,
-        })
+        Ok((status, media_type, text))
     }
 
     /// Opens a stream of server-sent events.

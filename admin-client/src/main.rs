@@ -6,6 +6,7 @@ mod cli;
 mod client;
 mod commands;
 mod failure;
+mod past;
 mod render;
 mod screen;
 mod settings;

@@ -305,7 +305,7 @@ fn past_events_and_logs_are_printed_line_by_line() {
     ]);
     assert_eq!(
         server.client("events --model m --limit 5").stdout,
-        "loaded        m  asked\n"
+        "loaded        m  asked  (event 1)\n"
     );
     assert_eq!(server.client("logs m --tail 2").stdout, "r1 | up\n");
     assert_eq!(server.client("logs m --follow").stdout, "r1 | more\n");

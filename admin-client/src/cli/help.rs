@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Look",
         &[
-            "models", "show", "devices", "queue", "events", "logs", "top",
+            "models", "show", "devices", "queue", "events", "why", "report", "logs", "top",
         ],
     ),
     (
@@ -32,7 +32,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// What other programs call these commands.
-const SYNONYMS: [(&str, &[&str]); 12] = [
+const SYNONYMS: [(&str, &[&str]); 14] = [
     ("models", &["ls", "list", "ps", "status"]),
     ("load", &["start", "run", "pull", "up"]),
     ("unload", &["stop", "kill", "evict", "down"]),
@@ -40,6 +40,8 @@ const SYNONYMS: [(&str, &[&str]); 12] = [
     ("register", &["add", "create", "new"]),
     ("devices", &["gpus", "gpu", "nvidia-smi", "memory"]),
     ("events", &["history", "watch"]),
+    ("why", &["explain", "reason"]),
+    ("report", &["summary", "stats"]),
     ("show", &["get", "describe", "inspect", "info"]),
     ("set", &["edit", "update", "priority", "lease"]),
     ("cordon", &["drain", "disable"]),

@@ -79,6 +79,10 @@ pub struct KeyArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Role {
+    /// Uses models
     User,
+    /// Steers the pool
     Admin,
+    /// Reads what administrators read, and changes nothing
+    Viewer,
 }

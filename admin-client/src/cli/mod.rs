@@ -128,7 +128,9 @@ pub enum Command {
     #[command(after_help = "Example: admin-client queue")]
     Queue,
     /// Show what the pool did and why
-    #[command(after_help = "Example: admin-client events --model org/m --limit 20")]
+    #[command(
+        after_help = "Example: admin-client events --since 2d --model org/m --reason preempted"
+    )]
     Events {
         /// Keep printing new events
         #[arg(long, short)]
@@ -136,13 +138,35 @@ pub enum Command {
         /// Only events of this model
         #[arg(long, value_name = "MODEL")]
         model: Option<String>,
-        /// Only events of this kind, such as evicted
+        /// Only events of this kind, such as evict
         #[arg(long, value_name = "KIND")]
         kind: Option<String>,
+        /// Only events with this reason, such as preempted, keep_hot or no_room
+        #[arg(long, value_name = "REASON")]
+        reason: Option<String>,
+        /// Only what this key asked for: its id, its name, or anonymous
+        #[arg(long, value_name = "KEY")]
+        by: Option<String>,
+        /// Only events since then: a length back such as 2d, or a moment such as 2026-01-31T20:15:00Z
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
+        /// Only events before then
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
         /// Number of past events; the default is 100, or none with --follow
         #[arg(long, value_name = "N", value_parser = entries, allow_negative_numbers = true)]
         limit: Option<u32>,
     },
+    /// Show the decision behind an event, or a model's last one
+    #[command(after_help = "Example: admin-client why org/m")]
+    Why {
+        /// A model's name, or an event's number, such as 118
+        #[arg(value_name = "MODEL|EVENT")]
+        what: String,
+    },
+    /// Sum up a time: loads, evictions, waits and failures
+    #[command(after_help = "Example: admin-client report --week --csv > week.csv")]
+    Report(ReportArgs),
     /// Show the output of a model's engines
     #[command(after_help = "Example: admin-client logs org/m --follow")]
     Logs {
@@ -254,6 +278,28 @@ pub struct RegisterArgs {
     /// Path of the weights on the server, if they are not on Hugging Face
     #[arg(long, value_name = "PATH", requires = "engine")]
     pub path: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The last seven days, which is also the default
+    #[arg(long, conflicts_with_all = ["from", "day"])]
+    pub week: bool,
+    /// The last 24 hours
+    #[arg(long, conflicts_with = "from")]
+    pub day: bool,
+    /// The beginning: a length back such as 30d, or a moment such as 2026-01-31T20:15:00Z
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+    /// The end; the default is now
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+    /// Print CSV, for tables
+    #[arg(long, conflicts_with_all = ["html", "json"])]
+    pub csv: bool,
+    /// Print a page that can be mailed
+    #[arg(long, conflicts_with = "json")]
+    pub html: bool,
 }
 
 #[derive(Debug, Args)]

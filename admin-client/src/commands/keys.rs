@@ -32,6 +32,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
             let role = match role {
                 Role::User => "user",
                 Role::Admin => "admin",
+                Role::Viewer => "viewer",
             };
             let mut body = json!({"name": name, "role": role});
             if let Some(expires) = expires {

@@ -6,12 +6,14 @@ mod cordon;
 mod keys;
 mod load;
 mod models;
+mod report;
 mod session;
 mod state;
 mod stream;
 mod terminal;
 mod top;
 mod upkeep;
+mod why;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Failure;
@@ -47,11 +49,25 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
             follow,
             model,
             kind,
+            reason,
+            by,
+            since,
+            until,
             limit,
         } => {
-            let filter = stream::Filter { model, kind, limit };
+            let filter = stream::Filter {
+                model,
+                kind,
+                reason,
+                by,
+                since,
+                until,
+                limit,
+            };
             stream::events(session, &filter, follow).await
         }
+        Command::Why { what } => why::run(session, &what).await,
+        Command::Report(args) => report::run(session, &args).await,
         Command::Logs {
             model,
             follow,

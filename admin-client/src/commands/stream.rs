@@ -16,15 +16,27 @@ use crate::style::clean;
 const ATTEMPTS_MAX: u32 = 5;
 
 /// Selects events.
+#[derive(Debug, Default)]
 pub struct Filter {
     pub model: Option<String>,
     pub kind: Option<String>,
+    pub reason: Option<String>,
+    pub by: Option<String>,
+    pub since: Option<String>,
+    pub until: Option<String>,
     pub limit: Option<u32>,
 }
 
 impl Filter {
     fn query(&self) -> Vec<(&str, &str)> {
-        let pairs = [("model", &self.model), ("kind", &self.kind)];
+        let pairs = [
+            ("model", &self.model),
+            ("kind", &self.kind),
+            ("reason", &self.reason),
+            ("by", &self.by),
+            ("since", &self.since),
+            ("until", &self.until),
+        ];
         pairs
             .into_iter()
             .filter_map(|(name, value)| Some((name, value.as_deref()?)))

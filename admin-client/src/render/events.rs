@@ -2,7 +2,7 @@
 
 use crate::answers::{EventView, LogLine};
 use crate::render::fold::{fitted, name, wrapped};
-use crate::render::quantity::{Clock, bytes_or_dash, milliseconds};
+use crate::render::quantity::{Clock, bytes_or_dash, label, milliseconds};
 use crate::style::{Style, Tint, clean, clean_line, width};
 
 /// Columns of a terminal that leave room for dates.
@@ -24,6 +24,9 @@ pub fn event(event: &EventView, clock: Clock, style: Style) -> String {
             .map(|order| format!("[{}]", clean(order))),
     );
     let mut details = Vec::new();
+    // What `why` takes.
+    let id = event.id.as_ref().filter(|id| !id.is_null());
+    details.extend(id.map(|id| format!("event {}", clean_line(&label(id)))));
     details.extend(event.took_ms.map(milliseconds));
     for change in event.memory.iter().flatten() {
         details.push(format!(
@@ -130,7 +133,7 @@ mod tests {
         .expect("an event");
         assert_eq!(
             event(&view, noon(), Style::PLAIN),
-            "2026-11-21 11:59:00  evicted       org/m r3 [o5]  room for big | (priority 1)  (3.2 s; gpu0 1.0 GiB → 0 B)"
+            "2026-11-21 11:59:00  evicted       org/m r3 [o5]  room for big | (priority 1)  (event 7; 3.2 s; gpu0 1.0 GiB → 0 B)"
         );
     }
 

@@ -12,7 +12,9 @@ pub mod plan;
 pub mod progress;
 pub mod quantity;
 pub mod queue;
+pub mod report;
 pub mod table;
+pub mod why;
 
 #[cfg(test)]
 mod hostile;

@@ -1,0 +1,35 @@
+//! `report`: what happened in a time, as a table, as CSV or as a page.
+
+use crate::cli::ReportArgs;
+use crate::commands::Session;
+use crate::failure::Failure;
+use crate::past::Report;
+use crate::render;
+
+pub async fn run(session: &Session, args: &ReportArgs) -> Result<(), Failure> {
+    let from = match (&args.from, args.day) {
+        (Some(from), _) => from.as_str(),
+        (None, true) => "1d",
+        (None, false) => "7d",
+    };
+    let mut query = vec![("from", from)];
+    query.extend(args.to.as_deref().map(|to| ("to", to)));
+    let format = match (args.csv, args.html) {
+        (true, _) => Some("csv"),
+        (_, true) => Some("html"),
+        _ => None,
+    };
+    if let Some(format) = format {
+        query.push(("format", format));
+        let kind = format!("text/{format}");
+        let text = session
+            .client
+            .get_text("admin/report", &query, &kind)
+            .await?;
+        return session.screen.print(text.trim_end());
+    }
+    let answer = session.client.get("admin/report", &query).await?;
+    session.show(&answer, |report: &Report| {
+        render::report::report(report, session.screen.style)
+    })
+}

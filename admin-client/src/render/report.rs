@@ -1,0 +1,90 @@
+//! The report as a table: a line for each model, and one for all. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::past::{ModelReport, Report};
+use crate::render::quantity::seconds;
+use crate::render::table::{Cell, Column, column, table};
+use crate::style::{Style, clean};
+
+const COLUMNS: [Column; 9] = [
+    column("MODEL").shortens_to(14),
+    column("REQUESTS").right(),
+    column("WAITED").right(),
+    column("MEAN WAIT").right().leaves(2),
+    column("COLD").right(),
+    column("LOADS").right(),
+    column("MEAN LOAD").right().leaves(1),
+    column("FAILED").right(),
+    column("EVICTED, REFUSED").goes_below(),
+];
+
+pub fn report(report: &Report, style: Style) -> String {
+    let all = report.models.iter().chain([&report.total]);
+    let rows: Vec<Vec<Cell>> = all.map(row).collect();
+    format!(
+        "{} to {}\n\n{}",
+        clean(&report.from),
+        clean(&report.to),
+        table(&COLUMNS, &rows, "Nothing happened.", style)
+    )
+}
+
+fn row(it: &ModelReport) -> Vec<Cell> {
+    let number = |it: u64| Cell::from(it.to_string());
+    let mean = |sum: f64, count: u64| match count {
+        0 => Cell::from("-"),
+        count => Cell::from(seconds(sum / count as f64)),
+    };
+    let parts = [("evicted", &it.evictions), ("refused", &it.refusals)];
+    let parts = parts.into_iter().filter(|(_, reasons)| !reasons.is_empty());
+    let words: Vec<String> = parts
+        .map(|(what, reasons)| format!("{what} {}", listed(reasons)))
+        .collect();
+    let words = match words.is_empty() {
+        true => "-".to_owned(),
+        false => words.join("; "),
+    };
+    vec![
+        Cell::from(it.model.as_str()),
+        number(it.requests),
+        number(it.waited),
+        mean(it.waited_seconds, it.waited),
+        number(it.cold_starts),
+        number(it.loads),
+        mean(it.load_seconds, it.loads),
+        number(it.failed_loads + it.crashes),
+        Cell::from(words),
+    ]
+}
+
+/// `preempted 3, yielded 1`.
+fn listed(reasons: &BTreeMap<String, u64>) -> String {
+    let parts = reasons
+        .iter()
+        .map(|(reason, count)| format!("{reason} {count}"));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_model_and_all_of_them_have_a_line() {
+        let view: Report = serde_json::from_value(json!({
+            "from": "a", "to": "b",
+            "models": [{"model": "org/m", "requests": 10, "waited": 4, "waited_seconds": 6.0, "cold_starts": 1, "loads": 2,
+                "load_seconds": 8.0, "failed_loads": 1, "crashes": 1, "evictions": {"preempted": 3}, "refusals": {"no_room": 1}}],
+            "total": {"model": "total", "requests": 10}}))
+        .expect("a report");
+        let text = report(&view, Style::PLAIN);
+        assert!(
+            text.contains("evicted preempted 3; refused no_room 1"),
+            "{text}"
+        );
+        assert!(text.lines().any(|line| line.starts_with("total")), "{text}");
+        assert!(text.contains("1.5 s") && text.contains("4.0 s"), "{text}");
+    }
+}

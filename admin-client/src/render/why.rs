@@ -1,0 +1,139 @@
+//! A decision in words: who asked, what was compared, what was chosen, and the memory before and after. Pure.
+
+use crate::past::Why;
+use crate::render::fold::wrapped;
+use crate::render::quantity::{Clock, bytes, seconds};
+use crate::render::table::{Cell, Column, column, facts, table};
+use crate::style::{Style, Tint, clean_line};
+
+const COLUMNS: [Column; 8] = [
+    column("DECIDED"),
+    column("MODEL").shortens_to(14),
+    column("REPLICA").leaves(2),
+    column("DEVICE").leaves(3),
+    column("PRIORITY").right(),
+    column("IDLE").right(),
+    column("RELOAD").right(),
+    column("MEMORY").right(),
+];
+
+pub fn why(why: &Why, clock: Clock, style: Style) -> String {
+    let model = why.model.as_deref().unwrap_or("the pool");
+    let mut text = format!(
+        "{} {} (event {})\n",
+        style.paint(Tint::Warning, &clean_line(&why.what)),
+        clean_line(model),
+        why.event
+    );
+    let decided = why.decided_by.map(|event| format!("event {event}"));
+    text.push_str(&facts(
+        &[
+            ("when", why.at.as_deref().map(|at| clock.stamp(at))),
+            ("why", why.reason.clone()),
+            ("asked by", why.asked_by.clone()),
+            ("decided with", decided),
+        ],
+        style,
+    ));
+    if !why.candidates.is_empty() {
+        text.push_str("\nCompared\n");
+        let rows: Vec<Vec<Cell>> = why
+            .candidates
+            .iter()
+            .map(|it| {
+                let (mark, tint) = match it.chosen {
+                    true => ("left", Some(Tint::Bad)),
+                    false => ("stayed", None),
+                };
+                vec![
+                    Cell::tinted(mark, tint),
+                    Cell::from(it.model.as_str()),
+                    Cell::from(it.replica.as_str()),
+                    Cell::from(it.device.as_str()),
+                    Cell::from(it.priority.to_string()),
+                    Cell::from(seconds(it.idle_seconds)),
+                    Cell::from(seconds(it.reload_seconds)),
+                    Cell::from(bytes(it.memory_bytes)),
+                ]
+            })
+            .collect();
+        text.push_str(&table(&COLUMNS, &rows, "Nothing.", style));
+        text.push_str("\nIn words\n");
+        for it in &why.candidates {
+            let line = format!("{} ({}): {}", it.model, it.replica, it.words);
+            text.push_str(&item(&line, style));
+        }
+    }
+    if !why.words.is_empty() {
+        text.push_str("\nThe decision\n");
+        why.words
+            .iter()
+            .for_each(|line| text.push_str(&item(line, style)));
+    }
+    if !why.memory.is_empty() {
+        text.push_str("\nMemory spoken for\n");
+        for it in &why.memory {
+            let line = format!(
+                "{}: {} → {}",
+                it.device,
+                bytes(it.before_bytes),
+                bytes(it.after_bytes)
+            );
+            text.push_str(&item(&line, style));
+        }
+    }
+    text
+}
+
+fn item(line: &str, style: Style) -> String {
+    const LINES_MAX: usize = 6;
+    let room = style.limit().map(|limit| limit.saturating_sub(4));
+    let lines = wrapped(&clean_line(line), room, LINES_MAX);
+    format!("  {}\n", lines.join("\n    "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::quantity::tests::noon;
+    use serde_json::json;
+
+    #[test]
+    fn a_decision_names_who_left_and_who_stayed_and_why() {
+        let view: Why = serde_json::from_value(json!({
+            "event": 118, "at": "2026-11-21T11:59:00Z", "model": "org/m", "what": "evict",
+            "reason": "preempted by org/large: priority 1 over 0 (P2); 0 in flight", "asked_by": "ann", "decided_by": null,
+            "candidates": [
+                {"replica": "r1", "model": "org/m", "device": "gpu0", "priority": 0, "idle_seconds": 90.0, "reload_seconds": 20.0,
+                    "memory_bytes": 4_u64 << 30, "chosen": true, "words": "leaves: priority 0"},
+                {"replica": "r2", "model": "org/hot", "device": "gpu0", "priority": 2, "idle_seconds": 0.0, "reload_seconds": 9.0,
+                    "memory_bytes": 1_u64 << 30, "chosen": false, "words": "stays, always-hot (P4): priority 2"}],
+            "memory": [{"device": "gpu0", "before_bytes": 1_u64 << 30, "after_bytes": 0}],
+            "words": ["org/large, priority 1, needs 4.0 GiB on 1 device"]}))
+        .expect("an answer");
+        let text = why(&view, noon(), Style::PLAIN);
+        for part in [
+            "evict org/m (event 118)",
+            "asked by",
+            "left     org/m",
+            "stayed   org/hot",
+            "org/hot (r2): stays, always-hot (P4)",
+            "gpu0: 1.0 GiB → 0 B",
+            "needs 4.0 GiB",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        for width in [40, 80] {
+            let text = why(&view, noon(), Style::terminal(width));
+            for line in text.lines() {
+                assert!(crate::style::width(line) <= width, "{width}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_with_nothing_in_it_is_still_a_text() {
+        let view: Why = serde_json::from_value(json!({})).expect("an answer");
+        assert!(why(&view, noon(), Style::PLAIN).contains("the pool"));
+    }
+}
