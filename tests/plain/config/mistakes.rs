@@ -8,7 +8,7 @@ use model_pool::config::Config;
 use super::{assert_has, environment, refusal};
 
 /// The text of the file, and what its message contains; the file's name is in each.
-const FILES: [(&str, &[&str]); 40] = [
+const FILES: [(&str, &[&str]); 42] = [
     // Times of the evening.
     (
         "evening:\n  cleanup: 0 0 21 31 2 *\n",
