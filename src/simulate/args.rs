@@ -20,7 +20,7 @@ pub struct SimulateArgs {
     /// The policy whose time line the page shows.
     #[arg(long, default_value = "model-pool", requires = "workload")]
     pub policy: String,
-    /// Peers to compare with: lru, fifo, llama-swap, llamacpp-router, ollama, modelmesh, ncsa, offline; and `bound`, below which no policy can be.
+    /// Peers to compare with: lru, lru-best, fifo, llama-swap, llamacpp-router, ollama, modelmesh, ncsa, offline; and `bound`, below which no policy can be.
     #[arg(
         long,
         value_delimiter = ',',
@@ -46,6 +46,9 @@ pub struct SimulateArgs {
     /// The priority of one model: `model=2`.
     #[arg(long, value_name = "MODEL=N", requires = "workload")]
     pub priority: Vec<String>,
+    /// A key of the configuration with another value: `pool.keep_hot=30m`. May be given several times.
+    #[arg(long, value_name = "KEY=VALUE", requires = "pool")]
+    pub set: Vec<String>,
     /// What to do with models that the pool does not have: draw their sizes from the seed, or leave them out.
     #[arg(long, value_enum, requires = "workload")]
     pub unknown: Option<UnknownModels>,

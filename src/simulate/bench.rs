@@ -14,8 +14,9 @@ use sim::replay::Report;
 /// Shares of all models' memory that the devices hold, in thousandths.
 const CAPACITIES: [u64; 4] = [100, 200, 350, 500];
 const DEVICES: [u32; 3] = [1, 4, 8];
-const POLICIES: [&str; 9] = [
+const POLICIES: [&str; 10] = [
     "lru",
+    "lru-best",
     "model-pool",
     "offline",
     "fifo",

@@ -1,5 +1,6 @@
 //! Runs one policy on one prepared replay: the production core, or a peer's rule by its name.
 
+use super::lru_best::LruBest;
 use super::setup::Setup;
 use pool::{Span, Time};
 use sim::replay::{
@@ -30,6 +31,7 @@ pub fn one(
     Ok(match policy {
         "model-pool" => run(scene, arrivals()?, &options, progress),
         "lru" => run_rival(scene, Lru, arrivals()?, &options, progress),
+        "lru-best" => run_rival(scene, LruBest, arrivals()?, &options, progress),
         "fifo" => run_rival(scene, Fifo, arrivals()?, &options, progress),
         "llama-swap" => run_rival(scene, LlamaSwap, arrivals()?, &options, progress),
         "llamacpp-router" => run_rival(scene, LlamaCppRouter, arrivals()?, &options, progress),
@@ -43,7 +45,7 @@ pub fn one(
         }
         other => {
             return Err(format!(
-                "there is no policy `{other}`; the policies are model-pool, {}",
+                "there is no policy `{other}`; the policies are model-pool, lru-best, {}",
                 RIVALS.join(", ")
             ));
         }

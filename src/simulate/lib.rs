@@ -6,6 +6,7 @@ pub mod bench;
 pub mod compare;
 pub mod json;
 pub mod labs;
+mod lru_best;
 pub mod models;
 pub mod page;
 mod setup;

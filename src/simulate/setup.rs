@@ -6,12 +6,13 @@ use super::models;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload, WorkloadFault};
 use crate::args::{SimulateArgs, UnknownModels};
 use catalog::Catalog;
-use config::{Config, KeepHot, Length, Provider};
+use config::{Config, ENVIRONMENT_PREFIX, KeepHot, Length, Provider};
 use pool::{
     Bytes, DeviceId, DeviceReading, KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, NodeId,
     Priority, Span,
 };
 use sim::replay::{Arrival, Scene};
+use store::{ModelPast, Past};
 
 /// The bounds of adaptive keep-hot times.
 const ADAPTIVE: KeepHotBounds = KeepHotBounds {
@@ -39,9 +40,13 @@ impl Setup {
 }
 
 pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
-    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    let mut variables: BTreeMap<String, String> = std::env::vars().collect();
+    for text in &args.set {
+        let (name, value) = variable(text)?;
+        variables.insert(name, value);
+    }
     let config = match &args.pool {
-        Some(file) => Config::load(Some(file), &environment).map_err(|error| error.to_string())?,
+        Some(file) => Config::load(Some(file), &variables).map_err(|error| error.to_string())?,
         None => Config::default(),
     };
     let mut notices = Vec::new();
@@ -69,6 +74,13 @@ pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
     };
     let workload = Workload::open(spec, reading).map_err(|fault| fault.to_string())?;
     let (mut specs, mapping) = match_models(&workload, known, args, &config, &mut notices)?;
+    let stop_takes = match workload.past() {
+        Some(past) => {
+            use_past(past, &workload, &mapping, &mut specs, &mut notices);
+            past.stop()
+        }
+        None => None,
+    };
     for text in &args.priority {
         set_priority(text, &mut specs)?;
     }
@@ -85,6 +97,7 @@ pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
     let devices = devices(&specs, args, &config, &mut notices)?;
     let mut scene = models::scene(specs, devices);
     scene.limits = config.limits();
+    scene.stop_takes = stop_takes.unwrap_or(scene.stop_takes);
     Ok(Setup {
         scene,
         workload,
@@ -156,19 +169,7 @@ fn match_models(
             (Some(id), _) => Some(*id),
             (None, UnknownModels::Skip) => None,
             (None, UnknownModels::Add) => {
-                let drawn = models::drawn(name, &mut random);
-                let pool = &config.pool;
-                specs.push(ModelSpec {
-                    keep_hot: match pool.keep_hot {
-                        KeepHot::For(length) => length.0,
-                        KeepHot::Adaptive => drawn.keep_hot,
-                    },
-                    adaptive_keep_hot: (pool.keep_hot == KeepHot::Adaptive).then_some(ADAPTIVE),
-                    max_turn: pool.max_turn.span(),
-                    queue_limit: pool.queue_limit,
-                    queue_timeout: pool.queue_timeout.0,
-                    ..drawn
-                });
+                specs.push(with_keys(models::drawn(name, &mut random), config));
                 Some(ModelId(specs.len() as u32 - 1))
             }
         };
@@ -185,6 +186,85 @@ fn match_models(
         });
     }
     Ok((specs, mapping))
+}
+
+/// A drawn model with every key of the configuration that says how models share the devices.
+fn with_keys(drawn: ModelSpec, config: &Config) -> ModelSpec {
+    let pool = &config.pool;
+    let bounds = KeepHotBounds {
+        least: pool.keep_hot_least.0,
+        most: pool.keep_hot_most.0,
+    };
+    ModelSpec {
+        keep_hot: match pool.keep_hot {
+            KeepHot::For(length) => length.0,
+            KeepHot::Adaptive => drawn.keep_hot,
+        },
+        adaptive_keep_hot: (pool.keep_hot == KeepHot::Adaptive).then_some(bounds),
+        min_resident: pool.min_resident.span(),
+        max_turn: pool.max_turn.span(),
+        queue_limit: pool.queue_limit,
+        queue_timeout: pool.queue_timeout.0,
+        ..drawn
+    }
+}
+
+/// Uses what the pool measured in its past, and says which models it never loaded.
+fn use_past(
+    past: &Past,
+    workload: &Workload,
+    mapping: &[Option<ModelId>],
+    specs: &mut [ModelSpec],
+    notices: &mut Vec<String>,
+) {
+    let (mut measured, mut guessed) = (0, Vec::new());
+    for (name, id) in workload.models.iter().zip(mapping) {
+        let Some(spec) = id.and_then(|id| specs.get_mut(id.0 as usize)) else {
+            continue;
+        };
+        let known = past.models.get(name);
+        if let Some((devices, bytes)) = known.and_then(|it| it.placed) {
+            spec.devices_per_replica = devices;
+            spec.bytes_per_device = bytes;
+        }
+        let Some(load) = known.and_then(ModelPast::load) else {
+            guessed.push(format!("{name} ({})", spec.reload));
+            continue;
+        };
+        measured += 1;
+        spec.reload = load;
+        if let Some(loader) = &mut spec.loader {
+            loader.takes = loader.takes.min(load);
+        }
+    }
+    notices.push(format!(
+        "the load times and sizes of {measured} models are those that the pool measured; {}",
+        match past.stop() {
+            Some(stop) => format!("a stop takes {stop}, as measured"),
+            None => "it never stopped one, so the time of a stop is guessed".to_owned(),
+        }
+    ));
+    if !guessed.is_empty() {
+        notices.push(format!(
+            "never loaded in this past, so that the load time is guessed: {}",
+            guessed.join(", ")
+        ));
+    }
+}
+
+/// `pool.keep_hot=30m` as the environment variable that sets the same key.
+fn variable(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').and_then(|(key, value)| {
+        let (section, key) = key.split_once('.')?;
+        Some((section, key, value))
+    });
+    let Some((section, key, value)) = parts else {
+        return Err(format!(
+            "--set `{text}` is not of the form pool.keep_hot=30m"
+        ));
+    };
+    let name = format!("{ENVIRONMENT_PREFIX}{section}__{key}").to_uppercase();
+    Ok((name, value.to_owned()))
 }
 
 fn devices(
@@ -313,5 +393,73 @@ fn positive(number: f64) -> Result<f64, String> {
         Ok(number)
     } else {
         Err(format!("--stretch {number} must be above 0"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn configured(pool: &Value) -> Config {
+        serde_json::from_value(json!({ "pool": pool })).expect("a valid section")
+    }
+
+    fn drawn(pool: &Value) -> ModelSpec {
+        let model = models::drawn("model", &mut models::seeded(1));
+        with_keys(model, &configured(pool))
+    }
+
+    #[test]
+    fn every_key_of_pool_reaches_drawn_models_or_is_about_engines_that_a_replay_does_not_have() {
+        let models = [
+            ("keep_hot", json!("7m")),
+            ("min_resident", json!("9s")),
+            ("max_turn", json!("9s")),
+            ("queue_limit", json!(9)),
+            ("queue_timeout", json!("9s")),
+        ];
+        for (key, value) in &models {
+            assert_ne!(drawn(&json!({ *key: value })), drawn(&json!({})), "{key}");
+        }
+        let limits = [("idle_yields", json!("9m")), ("preempt_drain", json!("9s"))];
+        for (key, value) in &limits {
+            let limits = configured(&json!({ *key: value })).limits();
+            assert_ne!(limits, Config::default().limits(), "{key}");
+        }
+        let adaptive =
+            json!({ "keep_hot": "adaptive", "keep_hot_least": "2m", "keep_hot_most": "2h" });
+        let bounds = KeepHotBounds {
+            least: Span::from_secs(120),
+            most: Span::from_secs(7_200),
+        };
+        assert_eq!(drawn(&adaptive).adaptive_keep_hot, Some(bounds));
+        // These watch over engines, or say what happens to them when the service ends.
+        let engines = [
+            "heartbeat",
+            "heartbeat_timeout",
+            "heartbeat_misses",
+            "stall_after",
+            "first_token_after",
+            "idle_probe",
+            "on_restart",
+            "adopt_within",
+        ];
+        let written = serde_json::to_value(Config::default()).expect("serialises");
+        for key in written["pool"].as_object().expect("a section").keys() {
+            let tried = models.iter().chain(&limits).any(|(known, _)| known == key);
+            let known = tried || key.starts_with("keep_hot_") || engines.contains(&key.as_str());
+            assert!(known, "say here what a replay does with pool.{key}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_set_as_its_environment_variable_would() {
+        let (name, value) = variable("pool.keep_hot=30m").expect("well formed");
+        assert_eq!(
+            (name.as_str(), value.as_str()),
+            ("MODEL_POOL__POOL__KEEP_HOT", "30m")
+        );
+        assert!(variable("keep_hot=30m").is_err() && variable("pool.keep_hot").is_err());
     }
 }

@@ -184,6 +184,14 @@ impl Workload {
         }
     }
 
+    /// What the store of a pool knows of its models; `None`: the workload is no store.
+    pub fn past(&self) -> Option<&store::Past> {
+        match &self.source {
+            Source::History(history) => Some(history.past()),
+            _ => None,
+        }
+    }
+
     /// The requests from the start, in the order of time. The first reading found no errors; a file that has changed
     /// since ends early, with a warning.
     pub fn arrivals(&self) -> Result<Box<dyn Iterator<Item = Arrival> + '_>, WorkloadFault> {

@@ -1,0 +1,76 @@
+//! The best of the simple rules, as a fair baseline on several devices: least recently used, on the device whose victims
+//! were all used longest ago, and without those that turn out not to be needed.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use pool::{DeviceId, ModelId};
+use sim::replay::{Facts, Resident, Rule, Wish};
+
+/// Least recently used first, as well as that can be done: of all devices the one whose victims were all used longest ago,
+/// and nobody leaves who turned out not to be needed. A replica over several devices takes those with the oldest victims.
+#[derive(Debug, Default)]
+pub struct LruBest;
+
+impl Rule for LruBest {
+    fn name(&self) -> &'static str {
+        "lru-best"
+    }
+
+    fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
+        let (count, needs) = facts.needs(model);
+        let large = |device: &&DeviceId| facts.capacity[*device] >= needs;
+        let devices: Vec<DeviceId> = facts.capacity.keys().filter(large).copied().collect();
+        if devices.len() < count as usize {
+            return Wish::Refuse("never-fits");
+        }
+        let mut places: Vec<_> = devices
+            .into_iter()
+            .filter_map(|device| {
+                let victims = oldest(facts, device, needs.0)?;
+                let newest = victims.iter().map(|it| it.last_used).max();
+                let left_over = Reverse(facts.free_on(device));
+                let victims: Vec<ModelId> = victims.iter().map(|it| it.model).collect();
+                Some((newest, left_over, device, victims))
+            })
+            .collect();
+        if places.len() < count as usize {
+            return Wish::Wait;
+        }
+        places.sort();
+        places.truncate(count as usize);
+        let victims: BTreeSet<ModelId> = places.iter().flat_map(|it| it.3.clone()).collect();
+        Wish::Load {
+            devices: places.iter().map(|it| it.2).collect(),
+            victims: victims.into_iter().collect(),
+            cut: false,
+        }
+    }
+}
+
+/// The idle models of a device that leave so that this many bytes are free: the oldest first, without those that were not
+/// needed in the end.
+fn oldest<'a>(facts: &'a Facts<'_>, device: DeviceId, needs: u64) -> Option<Vec<&'a Resident>> {
+    let bytes = |it: &Resident| facts.needs(it.model).1.0;
+    let mut idle: Vec<&Resident> = facts.idle_on(device).collect();
+    idle.sort_by_key(|it| (it.last_used, it.model));
+    let mut free = facts.free_on(device);
+    let mut victims: Vec<&Resident> = Vec::new();
+    for it in idle {
+        if free >= needs {
+            break;
+        }
+        free += bytes(it);
+        victims.push(it);
+    }
+    if free < needs {
+        return None;
+    }
+    for nth in (0..victims.len()).rev() {
+        if free - bytes(victims[nth]) >= needs {
+            free -= bytes(victims[nth]);
+            victims.remove(nth);
+        }
+    }
+    Some(victims)
+}
