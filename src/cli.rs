@@ -8,9 +8,7 @@ use candle_engine::{DeviceChoice, Quantization, Task};
 use clap::{Args, Parser, Subcommand};
 use config::Config;
 use simulate::SimulateArgs;
-use terminal::{
-    CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, RUN_EXAMPLES, RunArgs,
-};
+use terminal::{CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, RUN_EXAMPLES, RunArgs};
 
 use crate::pull::EXAMPLES as PULL_EXAMPLES;
 

@@ -89,12 +89,13 @@ fn engine(args: EngineArgs) -> Result<(), String> {
             input: args.max_input_tokens,
             prefill: args.max_batch_prefill_tokens,
             total: args.max_batch_total_tokens,
-            joining: args.waiting_served_ratio_milli.zip(args.max_waiting_steps).map(
-                |(served_ratio_milli, steps)| Joining {
+            joining: args
+                .waiting_served_ratio_milli
+                .zip(args.max_waiting_steps)
+                .map(|(served_ratio_milli, steps)| Joining {
                     served_ratio_milli,
                     steps,
-                },
-            ),
+                }),
         },
         quantization: args.quantization,
         verify: args.verify,

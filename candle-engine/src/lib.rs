@@ -45,7 +45,5 @@ mod vocabulary;
 mod wire;
 
 pub use error::EngineError;
-pub use options::{
-    DeviceChoice, EngineOptions, Joining, Listen, Quantization, Task, TokenBudgets,
-};
+pub use options::{DeviceChoice, EngineOptions, Joining, Listen, Quantization, Task, TokenBudgets};
 pub use server::serve;

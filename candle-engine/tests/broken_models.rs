@@ -280,7 +280,10 @@ async fn an_index_that_points_elsewhere_is_refused() {
     .expect("renamed");
     let index = folder.path().join("model.safetensors.index.json");
     for (place, said) in [
-        ("../secret.safetensors", "not a safetensors file in the same folder"),
+        (
+            "../secret.safetensors",
+            "not a safetensors file in the same folder",
+        ),
         ("lost.safetensors", "this file is missing"),
     ] {
         std::fs::write(

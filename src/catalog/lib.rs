@@ -63,9 +63,9 @@ pub use engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 pub use engine_options::EngineOptions;
 pub use engines::{
     Asks, Call, ENGINES, Effort, EffortField, Engine, Extra, Failure, FailureClass, FlagError,
-    Flags, Given, Metrics, OptionFate, Parking, Place, PlacedDevice, ReasoningFields, ReasoningSwitch,
-    ReasoningWish, RerankWords, ServerCommand, ServerRecipe, Stage, TokenWords, Where, WishPart,
-    Words, barred_variable, find as find_engine,
+    Flags, Given, Metrics, OptionFate, Parking, Place, PlacedDevice, ReasoningFields,
+    ReasoningSwitch, ReasoningWish, RerankWords, ServerCommand, ServerRecipe, Stage, TokenWords,
+    Where, WishPart, Words, barred_variable, find as find_engine,
 };
 pub use entry::{Entry, PriorityFrom};
 pub use entry_source::Source;
@@ -86,16 +86,17 @@ pub use models::{Catalog, Changes};
 pub use need_source::{Measured, NeedSource};
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use recipe::{
-    CANDLE_METRICS, CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen, Quantization,
-    Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError, TokenBudgets,
+    CANDLE_METRICS, CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen,
+    Quantization, Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError,
+    TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
 pub use request_fields::{Ask, TEMPLATE_SWITCHES, fields_of_all_engines, never};
 pub use token_counter::{CountError, Counted, TokenCounter};
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
-pub use without_effect::table_of_keys_without_effect;
 pub use weights::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Manifest, ManifestFile,
     Origin, Scheme,
 };
+pub use without_effect::table_of_keys_without_effect;

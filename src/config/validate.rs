@@ -9,9 +9,7 @@ use super::cron::CronExpression;
 use super::oidc;
 use super::problem::Problem;
 use super::sections::{AutoscalerKind, AutoscalerSection, PoolSection, Provider};
-use super::{
-    Config, IdleProbe, InventorySection, Length, MaxTurn, TimeZone, responses, server,
-};
+use super::{Config, IdleProbe, InventorySection, Length, MaxTurn, TimeZone, responses, server};
 
 /// Requests that may wait for one model.
 pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
@@ -274,7 +272,8 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<Problem> {
             wrong("", message.to_owned());
         }
         if device.product.is_some() && inventory.provider == Provider::Nvml {
-            let message = "is stated, and inventory.provider nvml reads what the GPUs are; remove it";
+            let message =
+                "is stated, and inventory.provider nvml reads what the GPUs are; remove it";
             wrong(".type", message.to_owned());
         }
         if device.node != 0 && inventory.provider == Provider::Nvml {

@@ -131,8 +131,11 @@ impl Control {
         let (sources, inbox) = (Arc::clone(&self.fetches.sources), self.inbox.clone());
         self.tasks.spawn(async move {
             for (name, fetch) in fetches {
+                // What another program has fetched on this machine says its size by itself.
                 let looked = fetch.clone();
-                let is_unknown = tokio::task::spawn_blocking(move || looked.is_unknown()).await;
+                let is_unknown =
+                    move || looked.snapshot_of_others().is_none() && looked.is_unknown();
+                let is_unknown = tokio::task::spawn_blocking(is_unknown).await;
                 if !matches!(is_unknown, Ok(true)) {
                     continue;
                 }
@@ -391,9 +394,10 @@ fn reload(
     let fetched = newer.entries().values().filter(|it| it.fetch.is_some());
     names.extend(fetched.map(|entry| entry.name.clone()));
     // A model that failed because of its files, or could not be served at all, is tried again.
-    let kept = newer.entries().values().filter(|it| {
-        known.files.get(&it.name) != Some(&it.files_mark())
-    });
+    let kept = newer
+        .entries()
+        .values()
+        .filter(|it| known.files.get(&it.name) != Some(&it.files_mark()));
     names.extend(kept.map(|entry| entry.name.clone()));
     if before.pool != config.pool {
         names.extend(newer.entries().keys().cloned());

@@ -26,7 +26,8 @@ use self::schemas::messages_answer::{MessageError, MessageErrorObject};
 use crate::error::{ErrorBody, ErrorObject};
 
 pub(crate) use self::errors::{
-    AdminErrors, InferenceErrors, ListingErrors, MessageErrors, ModelErrors, OllamaErrors, StoredErrors,
+    AdminErrors, InferenceErrors, ListingErrors, MessageErrors, ModelErrors, OllamaErrors,
+    StoredErrors,
 };
 pub(crate) use self::headers::WaitHeaders;
 pub(crate) use self::serve::documentation;

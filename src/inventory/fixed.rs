@@ -45,7 +45,9 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
         }
         let product = device.product.as_deref();
         if product.is_some_and(|name| name.trim().is_empty()) {
-            return Err(wrong("its type is empty; write a product's name, or remove it"));
+            return Err(wrong(
+                "its type is empty; write a product's name, or remove it",
+            ));
         }
         let next = NodeId(small(nodes.len()));
         let next_product = small(products.len());

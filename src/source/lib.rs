@@ -150,7 +150,10 @@ impl Sources {
         asked.unwrap_or_else(|_| {
             Err(SourceFault::NoHub {
                 what: wanted.describe(),
-                why: format!("it did not say how large it is within {} s", DESCRIBE_MAX.as_secs()),
+                why: format!(
+                    "it did not say how large it is within {} s",
+                    DESCRIBE_MAX.as_secs()
+                ),
             })
         })
     }
@@ -168,7 +171,12 @@ impl Sources {
             let name = part.path.to_lowercase();
             WEIGHTS.iter().any(|ending| name.ends_with(ending))
         };
-        let bytes: u64 = listing.parts.iter().filter(is_weights).map(|it| it.size).sum();
+        let bytes: u64 = listing
+            .parts
+            .iter()
+            .filter(is_weights)
+            .map(|it| it.size)
+            .sum();
         let config = listing.parts.iter().find(|part| part.path == CONFIG);
         let (Some(config), true) = (config, bytes > 0) else {
             return Ok(all);

@@ -37,18 +37,18 @@ pub use admin_key::{FIRST_ADMIN_KEY, NEW_ADMIN_KEY, RevokedKey};
 pub use audit::{AuditEntry, AuditQuery, StoredAudit};
 pub use backup::{Backup, BackupContents, BackupFault, back_up};
 pub use database::Store;
-pub use fault::StoreFault;
 pub use decisions::{StoredCandidate, StoredDecision};
+pub use fault::StoreFault;
 pub use history::{Retention, StoredMemory, StoredRecord, StoredShare};
 pub use history_reads::HistoryQuery;
 pub use keys::{
     KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
 };
 pub use measurements::{Circumstances, Measurement, Measurements};
+pub use past::{ModelPast, Past};
+pub use report::{EventCount, UseCount};
 pub use response_reads::{ChainBounds, ItemPlace, StoredLink};
 pub use responses::{ResponseBounds, StoredItem, StoredResponse};
-pub use report::{EventCount, UseCount};
-pub use past::{ModelPast, Past};
 pub use restore::{Restored, restore};
 pub use usage::{DayUsage, UsageMinute};
 pub use wishes::KeptWish;

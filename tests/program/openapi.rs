@@ -116,6 +116,11 @@ fn expected(example: &Example) -> &'static [u16] {
         ("DELETE", "/v1/models/{model}") => &[404],
         // The example before it has unloaded the model, or the pool is empty already.
         (_, "/admin/delete_model") => &[200, 409],
+        // The example is no key, and there is no session to end.
+        ("POST", "/session") => &[400],
+        ("DELETE", "/session") => &[204],
+        // Nothing may have been decided of the model yet.
+        (_, "/admin/why") => &[200, 404],
         _ => &[200],
     }
 }
@@ -132,6 +137,12 @@ fn every_example_is_valid_and_runs_as_it_stands_on_the_demo_pool() {
     assert!(examples.len() > 60, "{}", examples.len());
     for example in &examples {
         let (place, method, path) = (&example.place, &example.method, &example.path);
+        // A stream that has no end is tried where its events are.
+        let content = &document.0["paths"][path][method.to_lowercase()]["responses"]["200"];
+        let kinds = content["content"].as_object();
+        if kinds.is_some_and(|it| it.len() == 1 && it.contains_key("text/event-stream")) {
+            continue;
+        }
         let body = example.body.as_ref();
         if let Some(body) = body {
             let schema = document.request(method, path, "application/json").unwrap();

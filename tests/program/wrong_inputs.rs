@@ -163,7 +163,7 @@ const MODEL_FILES: [Wrong; 18] = [
     ("- engine_config: {}", ["m.yaml", "engine_config"]),
     (
         "…\nscaling_config: {num_workers: -1}",
-        ["scaling_config.num_workers", "whole number"],
+        ["scaling_config.num_workers", "allowed: 1 to 64"],
     ),
     (
         "…\nscaling_config: {num_workers: two}",

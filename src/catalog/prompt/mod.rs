@@ -8,8 +8,8 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-pub(super) use format::{keys, read};
 pub use format::{PromptCompat, PromptFormat};
+pub(super) use format::{keys, read};
 pub use render::PromptError;
 
 /// How a model takes conversations.

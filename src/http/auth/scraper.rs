@@ -34,7 +34,9 @@ impl FromRequestParts<App> for Scraper {
             ));
         }
         // A key that is sent counts, also where none would be needed.
-        Reader::from_request_parts(parts, app).await.map(|_| Scraper)
+        Reader::from_request_parts(parts, app)
+            .await
+            .map(|_| Scraper)
     }
 }
 

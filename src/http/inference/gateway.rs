@@ -92,7 +92,10 @@ async fn begin(
 /// Where the response is stored, with what the request refers to.
 async fn desk(app: &App, visit: &RequestContext, body: &Bytes) -> Result<Desk, Failure> {
     let (bytes, whole) = (body.len(), body.clone());
-    let wanted = app.reading.run(bytes, move || Ok(Wanted::of(&whole))).await?;
+    let wanted = app
+        .reading
+        .run(bytes, move || Ok(Wanted::of(&whole)))
+        .await?;
     let most = app.config().server.body_limit.0.0;
     let holder = &visit.user.bucket.id;
     Desk::open(&app.responses, holder, wanted, most, &app.edge).await

@@ -145,10 +145,7 @@ impl Referee {
         let over = self.overrides.get(&seen.model);
         let over = over.filter(|over| over.expires.is_none_or(|expires| expires > now));
         let kept = over.is_some_and(|over| over.keep_hot.is_some() || over.expires.is_some());
-        idle >= least
-            && !kept
-            && !self.protected(seen.model, now)
-            && !self.has_waiting(seen.model)
+        idle >= least && !kept && !self.protected(seen.model, now) && !self.has_waiting(seen.model)
     }
 
     pub(super) fn has_waiting(&self, model: ModelId) -> bool {

@@ -174,7 +174,10 @@ const FILES: [(&str, &[&str]); 42] = [
     ),
     (
         "state:\n  responses:\n    per_key: 0\n",
-        &["line 3", "state.responses.per_key is 0; allowed: 1 to 100000"],
+        &[
+            "line 3",
+            "state.responses.per_key is 0; allowed: 1 to 100000",
+        ],
     ),
     (
         "state:\n  responses:\n    size: 1MiB\n",

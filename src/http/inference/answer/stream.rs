@@ -299,7 +299,10 @@ mod tests {
             (r#"{"choices":[{"delta":{"content":"x"}}]}"#, false),
             (r#"{"choices":[],"usage":null}"#, false),
             (r#"{"choices":[], "usage" : null }"#, false),
-            (r#"{"choices":[{"text":"\"usage\": 1"}],"usage":null}"#, false),
+            (
+                r#"{"choices":[{"text":"\"usage\": 1"}],"usage":null}"#,
+                false,
+            ),
             (r#"{"choices":[],"usage":{"prompt_tokens":1}}"#, true),
             (r#"{"usage":null,"x":{"usage":{"prompt_tokens":1}}}"#, true),
             (r#"{"text":"usage","x":1}"#, true),

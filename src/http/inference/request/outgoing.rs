@@ -179,7 +179,10 @@ pub(crate) fn outgoing(
         false => None,
     };
     let instead = |name: &str| in_chats.is_some_and(|it| it.contains_key(name));
-    let usual = generation.defaults.iter().filter(|(name, _)| !instead(name));
+    let usual = generation
+        .defaults
+        .iter()
+        .filter(|(name, _)| !instead(name));
     for (name, value) in usual.chain(in_chats.into_iter().flatten()) {
         let is_said = is_given(name) || (name == "max_tokens" && is_limited);
         if !is_said {
