@@ -7,9 +7,10 @@ export function hue(name) {
   if (!hues.has(name)) {
     let hash = 2_166_136_261;
     for (const letter of String(name)) hash = Math.imul(hash ^ letter.codePointAt(0), 16_777_619);
-    hash ^= hash >>> 15;
-    // Steps of the golden angle keep neighbours in the hash apart.
-    hues.set(name, Math.round(((hash >>> 0) % 1021) * 137.508) % 360);
+    // The last steps of MurmurHash3: names that differ in a few letters lie far apart.
+    hash = Math.imul(hash ^ (hash >>> 16), 0x85eb_ca6b);
+    hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2_ae35);
+    hues.set(name, ((hash ^ (hash >>> 16)) >>> 0) % 360);
   }
   return hues.get(name);
 }

@@ -106,11 +106,15 @@ export function Models() {
   const group = GROUPS[query.state] ? query.state : 'all';
   // The address follows the field; only another address changes the field.
   const own = useRef(query.find ?? '');
-  useEffect(() => { if ((query.find ?? '') !== own.current) { own.current = query.find ?? ''; setText(own.current); } }, [query.find]);
+  useEffect(() => {
+    // As it is now: an effect may run after the next letter, and would take that letter back.
+    const find = route.get().query.find ?? '';
+    if (find !== own.current) { own.current = find; setText(find); }
+  }, [query.find]);
   const rows = useMemo(() => arranged(models, { text, group, sort, pins }), [models, text, group, sort, pins]);
   const counts = useMemo(() => Object.fromEntries(Object.entries(GROUPS).map(([name, [, is]]) => [name, models.filter(is).length])), [models]);
   const list = [...chosen].filter(it => byName.has(it));
-  const find = value => { own.current = value; setText(value); replace('models', { ...query, find: value }); };
+  const find = value => { own.current = value; setText(value); replace('models', { ...route.get().query, find: value }); };
   return html`<${Head} title="Models" about=${rows.length === models.length ? count(models.length, 'model') : `${rows.length} of ${count(models.length, 'model')}`}><${Search} label="Find a model" value=${text} onInput=${find} /><//>
     <div class="filters" role="group" aria-label="Filter">${Object.entries(GROUPS).filter(([name]) => name === 'all' || name === group || counts[name]).map(([name, [word]]) => html`<button type="button" key=${name} class="chip" aria-pressed=${String(group === name)} data-tone=${name === 'trouble' ? 'bad' : ''}
       onClick=${() => replace('models', { ...query, state: name === 'all' ? '' : name })}>${word} <span class="figure">${counts[name]}</span></button>`)}</div>
