@@ -1,5 +1,5 @@
 // Everything about one model, beside the screen from which it was opened.
-import { html, useEffect, useState } from '../lib/view.js';
+import { html, useEffect, useLayoutEffect, useState } from '../lib/view.js';
 import { get, mayChange } from '../lib/api.js';
 import { bytes, clean, count, countdown, short, span } from '../lib/text.js';
 import { byName, live, useNow } from '../lib/live.js';
@@ -31,7 +31,8 @@ function useEventsOf(name, moment) {
 export function ModelPanel({ name }) {
   live.use(it => it.models);
   const model = byName.get(name), isKnown = live.get().has;
-  useEffect(() => {
+  // Before the panel is seen: a key that is pressed at once is not lost.
+  useLayoutEffect(() => {
     const onKey = event => { if (event.key === 'Escape' && !document.querySelector('dialog[open]') && !event.target.closest?.('.menu')) close(); };
     addEventListener('keydown', onKey);
     return () => removeEventListener('keydown', onKey);
