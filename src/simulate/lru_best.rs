@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use pool::{DeviceId, ModelId};
 use sim::replay::{Facts, Resident, Rule, Wish};
 
-/// Least recently used first, as well as that can be done: of all devices the one whose victims were all used longest ago,
-/// and nobody leaves who turned out not to be needed. A replica over several devices takes those with the oldest victims.
+/// A replica over several devices takes those with the oldest victims.
 #[derive(Debug, Default)]
 pub struct LruBest;
 
