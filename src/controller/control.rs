@@ -25,7 +25,7 @@ use super::snapshot::Snapshot;
 use super::usage::Usage;
 use super::vital::{Heartbeat, OnPanic};
 use config::{Config, LiveConfig};
-use pool::{Event, Pool, ReplicaId, Time};
+use pool::{Action, Event, Pool, ReplicaId, Time};
 use store::Store;
 
 /// Where engines find what they need.
@@ -136,6 +136,10 @@ impl Control {
         let idle_matters = loop {
             let answer = self.pool.step_all(now, news);
             self.wake = answer.wake;
+            if answer.actions.iter().any(is_recorded) {
+                // Who hears of it, by an event or by an answer that had waited for it, and then looks, must see it.
+                self.publish();
+            }
             for action in answer.actions {
                 answers.extend(self.execute(action));
             }
@@ -177,4 +181,9 @@ impl Control {
         };
         self.publishing.publish(now, snapshot);
     }
+}
+
+/// The history keeps it: it is rare, and somebody may wait for it.
+fn is_recorded(action: &Action) -> bool {
+    matches!(action, Action::Record(_))
 }

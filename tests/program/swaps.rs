@@ -40,6 +40,20 @@ fn one_client_that_asks_two_models_in_turn_waits_for_the_load_alone() {
 }
 
 #[test]
+fn a_client_that_has_its_answer_finds_the_model_that_gave_it_ready() {
+    let load = Duration::ZERO;
+    let pool = Pool::with_models(&[model("a", load, ""), model("b", load, "")], "");
+    let key = pool.admin_key();
+    for name in ["a", "b"].repeat(15) {
+        asked(&pool, name);
+        let path = format!("/llm/admin/models?model={name}");
+        let (_, text, _) = pool.request("GET", &path, "", Some(&key));
+        let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(answer["models"][0]["state"], "ready", "{text}");
+    }
+}
+
+#[test]
 fn an_idle_model_of_higher_priority_yields_after_its_time_and_who_waits_is_told_when() {
     let models = [
         model("urgent", Duration::ZERO, ", priority: 1"),
