@@ -40,8 +40,8 @@ pub use responses::ResponsesSection;
 pub use sections::{
     AuthSection, AutoscalerKind, AutoscalerSection, CatalogSection, EveningMode, EveningSection,
     FixedDevice, HistorySection, InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection,
-    MetricsAuth, OnRestart, OnUnknown, ParkingSection, PoolSection, Provider, SourcesSection,
-    StateSection,
+    MetricsAuth, OnRestart, OnUnknown, ParkingSection, PoolPolicy, PoolSection, Provider,
+    SourcesSection, StateSection,
 };
 pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
 pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};

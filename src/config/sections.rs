@@ -148,6 +148,9 @@ pub struct PoolSection {
     pub min_resident: MinResident,
     /// How long a busy replica keeps its turn against equals (P3): `auto` or a length of time.
     pub max_turn: MaxTurn,
+    /// Which models of equal priority leave for which (P3, P5): `adaptive` by what loading them again is expected to cost;
+    /// `lru` the one that was used least recently, and never a busy one, for comparison.
+    pub policy: PoolPolicy,
     /// When an idle replica of higher priority, below always-hot, leaves for a lower one that is waited for (P6):
     /// `auto` after three times its own load time and at least 30 s, a length of time, or `never`.
     pub idle_yields: IdleYields,
@@ -184,6 +187,7 @@ impl Default for PoolSection {
             keep_hot_most: Length::from_secs(24 * 3600),
             min_resident: MinResident::Auto,
             max_turn: MaxTurn::Auto,
+            policy: PoolPolicy::Adaptive,
             idle_yields: IdleYields::Auto,
             preempt_drain: Length::from_secs(30),
             queue_limit: 512,
@@ -198,6 +202,13 @@ impl Default for PoolSection {
             adopt_within: Length::from_secs(120),
         }
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolPolicy {
+    Adaptive,
+    Lru,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -10,7 +10,7 @@ use super::compat::CompatSection;
 use super::limits::LimitsSection;
 use super::sections::{
     AuthSection, AutoscalerSection, CatalogSection, EveningSection, InventorySection, LogSection,
-    ParkingSection, PoolSection, SourcesSection, StateSection,
+    ParkingSection, PoolPolicy, PoolSection, SourcesSection, StateSection,
 };
 use super::server::ServerSection;
 use super::values::{DatabaseUrl, TimeZone};
@@ -76,6 +76,10 @@ impl Config {
             unload_drain: self.unload_drain(),
             keep_asleep: self.parking.keep.0,
             idle_yields: self.pool.idle_yields.rule(),
+            policy: match self.pool.policy {
+                PoolPolicy::Adaptive => pool::Policy::Adaptive,
+                PoolPolicy::Lru => pool::Policy::Lru,
+            },
             ..Limits::default()
         }
     }

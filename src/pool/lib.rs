@@ -52,12 +52,13 @@ pub use types::kept::KeepAlive;
 pub use types::link::Link;
 pub use types::model::{
     Cordon, IdleYields, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override,
-    OverrideChange, Parking, Tier,
+    OverrideChange, Parking, Policy, Tier,
 };
 pub use types::obstacle::{Blocker, Obstacle, Protection, Unfit};
 pub use types::rank::Cost;
 pub use types::reason::{LoadReason, Refusal, StopReason};
 pub use types::replica_state::ReplicaState;
+pub use types::residents::{FilesMark, Residents, Turn};
 pub use types::share::Share;
 pub use types::standstill::Standstill;
 pub use view::check::{Violation, check};

@@ -21,7 +21,7 @@
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
 //! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
-//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m]    the configuration was read again
+//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [policy lru]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
@@ -37,8 +37,8 @@ use super::words::{Options, bytes, number, span};
 use super::world::World;
 use pool::{
     Action, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, Explanation, HostReading,
-    KeyId, Limits, Link, LoadOrder, ModelId, NodeId, OrderId, Override, OverrideChange, Pool,
-    Priority, Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
+    KeyId, Limits, Link, LoadOrder, ModelId, NodeId, OrderId, Override, OverrideChange, Policy,
+    Pool, Priority, Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
 };
 
 /// A line that is not valid in a story.
@@ -302,6 +302,11 @@ impl Teller {
                         preempt_drain: or("preempt", usual.preempt_drain)?,
                         unload_drain: or("drain", usual.unload_drain)?,
                         keep_asleep: or("asleep", usual.keep_asleep)?,
+                        policy: match options.get("policy") {
+                            Some("lru") => Policy::Lru,
+                            Some(other) => return Err(format!("no policy {other}")),
+                            None => usual.policy,
+                        },
                         ..usual
                     },
                 }

@@ -11,6 +11,7 @@ use crate::types::ask::Ask;
 use crate::types::ids::OrderId;
 use crate::types::ids::ReplicaId;
 use crate::types::ids::{ModelId, Span, Time};
+use crate::types::model::Policy;
 use crate::types::rank::{Class, DemandRank};
 use crate::types::reason::LoadReason;
 use crate::types::replica::Phase;
@@ -72,6 +73,9 @@ impl Pool {
     fn pull(&self, id: ModelId, since: Time) -> (bool, u64) {
         let model = &self.models[&id];
         if since + self.patience(id) <= self.now {
+            return (false, 0);
+        }
+        if self.limits.policy == Policy::Lru {
             return (false, 0);
         }
         let waiting = model.queue.len() as u64;

@@ -211,7 +211,7 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
                 look_at(pool.now + left);
                 later = later + held;
             }
-            Protection::Loading | Protection::Wanted | Protection::Unserved => {
+            Protection::Loading | Protection::Wanted | Protection::Unserved | Protection::Busy => {
                 (soon, later) = (soon + held, later + held);
             }
             Protection::HigherPriority => {

@@ -8,7 +8,7 @@ use crate::types::ask::Ask;
 use crate::types::choice::Evictable;
 use crate::types::demand;
 use crate::types::ids::{ReplicaId, Span};
-use crate::types::model::IdleYields;
+use crate::types::model::{IdleYields, Policy};
 use crate::types::obstacle::Protection;
 use crate::types::rank::VictimRank;
 use crate::types::replica::{Phase, Replica};
@@ -21,6 +21,9 @@ const SWAPS_PER_TURN: u64 = 3;
 const REQUESTS_PER_TURN: u64 = 8;
 /// No turn is longer than this for the sake of requests that take long.
 const REQUESTS_MAX: Span = Span(60_000);
+
+/// With `pool.policy: lru`, the loss of a replica in use; one that has been idle for longer is worth less.
+const RECENT: u64 = 1 << 50;
 
 /// With `auto`, a replica of higher priority yields after this many times its own reload time, and not before
 /// `YIELD_LEAST` (P6).
@@ -65,7 +68,10 @@ pub(crate) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
     let bytes = replica.bytes();
     let rank = VictimRank {
         busy: replica.in_flight > 0,
-        value: demand::loss_per_gib(loss, bytes),
+        value: match pool.limits.policy {
+            Policy::Adaptive => demand::loss_per_gib(loss, bytes),
+            Policy::Lru => loss,
+        },
         bytes: Reverse(bytes),
         replica: id,
     };
@@ -95,6 +101,9 @@ fn expected_loss(pool: &Pool, replica: &Replica) -> u64 {
     let idle = replica
         .idle_since()
         .map_or(Span::ZERO, |since| pool.now.since(since));
+    if pool.limits.policy == Policy::Lru {
+        return RECENT / (idle.0 + 1);
+    }
     let back = pool.back_after_eviction(replica);
     let all = model.demand.loss(pool.now, idle, back);
     // The loss of one of several replicas is smaller.
@@ -145,6 +154,9 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
         return Some(Protection::Wanted);
     }
     let age = pool.now.since(since);
+    if pool.limits.policy == Policy::Lru && model.spec.max_turn.is_none() && replica.in_flight > 0 {
+        return Some(Protection::Busy);
+    }
     let turn = turn(pool, ask, model, age);
     if replica.in_flight > 0 {
         return (turn > Span::ZERO).then_some(Protection::Turn { left: turn });
@@ -152,7 +164,7 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
     // An idle replica is protected no longer than it would be if it were busy.
     let stays = match model.spec.min_resident {
         Some(residence) => Span(residence.0.saturating_sub(age.0)),
-        None if ask.past_idle => Span::ZERO,
+        None if ask.past_idle || pool.limits.policy == Policy::Lru => Span::ZERO,
         None => near_request(pool, ask, model, replica),
     };
     let left = stays.min(turn);

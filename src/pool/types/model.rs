@@ -248,6 +248,18 @@ pub struct Limits {
     pub keep_asleep: Span,
     /// When an idle replica of higher priority leaves for a lower one (P6).
     pub idle_yields: IdleYields,
+    pub policy: Policy,
+}
+
+/// Which equals leave, and when (P3, P5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// By what loading them again is expected to cost, with turns.
+    #[default]
+    Adaptive,
+    /// The one that was used least recently; a busy one never leaves for an equal, and requests are served as they came.
+    /// For comparison.
+    Lru,
 }
 
 /// When an idle replica below always-hot leaves for a model of lower priority that is waited for (P6).
@@ -275,6 +287,7 @@ impl Default for Limits {
             wake_deadline: Span::from_secs(60),
             keep_asleep: Span::from_secs(3600),
             idle_yields: IdleYields::Auto,
+            policy: Policy::Adaptive,
         }
     }
 }

@@ -62,6 +62,8 @@ pub enum Protection {
     HigherPriority,
     /// P3: busy, and its turn is not over.
     Turn { left: Span },
+    /// P3: busy, and `pool.policy` is `lru`.
+    Busy,
     /// P3: idle, and younger than `min_resident`, or its next request is near.
     Young { left: Span },
     /// P6: of higher priority and idle, not long enough yet.
@@ -127,6 +129,7 @@ impl fmt::Display for Protection {
             Protection::AlwaysHot => write!(f, "always-hot (P4)"),
             Protection::HigherPriority => write!(f, "of higher priority (P2)"),
             Protection::Turn { left } => write!(f, "busy, its turn has {left} left (P3)"),
+            Protection::Busy => write!(f, "busy, and pool.policy is lru (P3)"),
             Protection::Young { left } => {
                 write!(
                     f,

@@ -7,7 +7,7 @@ use super::super::random::Random;
 use super::{Due, Play};
 use pool::{
     Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, IdleYields, Limits, Link,
-    LoadOrder, ModelId, OrderId, Override, OverrideChange, Priority, Span, Time,
+    LoadOrder, ModelId, OrderId, Override, OverrideChange, Policy, Priority, Span, Time,
 };
 
 /// Every so many orders the configuration is read again, with other limits.
@@ -88,6 +88,10 @@ impl Play {
                 0 => IdleYields::Auto,
                 1 => IdleYields::After(Span::from_secs(1 + order.0 * 13 % 120)),
                 _ => IdleYields::Never,
+            },
+            policy: match order.0 % 5 {
+                0 => Policy::Lru,
+                _ => Policy::Adaptive,
             },
             ..Limits::default()
         };
