@@ -18,10 +18,9 @@ impl Rule for LruBest {
 
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         let (count, needs) = facts.needs(model);
-        let large = |device: &&DeviceId| facts.capacity[*device] >= needs;
-        let devices: Vec<DeviceId> = facts.capacity.keys().filter(large).copied().collect();
+        let devices = facts.large_enough(needs);
         if devices.len() < count as usize {
-            return Wish::Refuse("never-fits");
+            return Wish::Refuse("never_fits");
         }
         let mut places: Vec<_> = devices
             .into_iter()

@@ -1,7 +1,6 @@
 //! Engine processes of a replay: how long they take to stop, to fall asleep and to wake, and what is counted of it.
 
 use super::books::Stay;
-use super::names::name_of_stop;
 use super::run::{Due, Play};
 use pool::{ModelId, ReplicaId, Span, StopReason};
 
@@ -49,13 +48,13 @@ impl Play<'_> {
         };
         let model = live.model;
         live.stopping = true;
-        live.reason = name_of_stop(reason);
+        live.reason = reason.name();
         let cut = core::mem::take(&mut live.in_flight);
         if cut > 0 {
             live.stay.idle(self.now);
         }
         self.books.cut(u64::from(cut));
-        self.books.evicted(model, name_of_stop(reason));
+        self.books.evicted(model, reason.name());
         let own = self.pool.priority(model);
         let by = match reason {
             StopReason::Preempted { priority, .. } => Some(*priority),

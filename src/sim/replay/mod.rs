@@ -5,7 +5,6 @@ mod books;
 mod bound;
 mod clients;
 mod engines;
-mod names;
 mod report;
 mod rival;
 mod rule;

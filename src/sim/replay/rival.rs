@@ -131,7 +131,7 @@ impl<R: Rule> World<'_, R> {
         }
         let queue = self.waiting.entry(model).or_default();
         if queue.len() >= spec.queue_limit as usize {
-            self.books.refused(model, "queue-full");
+            self.books.refused(model, "queue_full");
             return;
         }
         queue.push_back(Queued { at, service });
@@ -172,7 +172,7 @@ impl<R: Rule> World<'_, R> {
                 let keep_hot = keep_hot.unwrap_or(Span(u64::MAX));
                 let idle = resident.in_flight == 0 && !resident.leaving && !resident.loading;
                 if idle && self.now.since(resident.last_used) >= keep_hot {
-                    self.leaves(model, "keep-hot");
+                    self.leaves(model, "keep_hot");
                 }
             }
             Due::Patience => self.patience_ends(),

@@ -82,6 +82,13 @@ impl Facts<'_> {
         (spec.devices_per_replica.max(1), spec.bytes_per_device)
     }
 
+    /// Devices that would hold this much if they were empty.
+    pub fn large_enough(&self, needs: Bytes) -> Vec<DeviceId> {
+        let all = self.capacity.iter();
+        let large = all.filter(|(_, capacity)| **capacity >= needs);
+        large.map(|(&device, _)| device).collect()
+    }
+
     pub fn free_on(&self, device: DeviceId) -> u64 {
         // Below zero while victims of a planned load have not left.
         let free = self.free[&device].0;

@@ -38,13 +38,8 @@ fn in_order(facts: &Facts<'_>, model: ModelId, key: impl Fn(&Resident) -> Key) -
             cut: false,
         };
     }
-    if devices
-        .iter()
-        .filter(|device| facts.capacity[device] >= needs)
-        .count()
-        < count as usize
-    {
-        return Wish::Refuse("never-fits");
+    if facts.large_enough(needs).len() < count as usize {
+        return Wish::Refuse("never_fits");
     }
     let (mut chosen, mut victims) = (Vec::new(), BTreeSet::new());
     for device in devices {
@@ -116,13 +111,9 @@ impl Rule for LlamaSwap {
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         let (count, needs) = facts.needs(model);
         let all: Vec<DeviceId> = facts.capacity.keys().copied().collect();
-        let fitting: Vec<DeviceId> = all
-            .iter()
-            .filter(|device| facts.capacity[device] >= needs)
-            .copied()
-            .collect();
+        let fitting = facts.large_enough(needs);
         if fitting.len() < count as usize {
-            return Wish::Refuse("never-fits");
+            return Wish::Refuse("never_fits");
         }
         let first = model.0 as usize % fitting.len();
         let devices: Vec<DeviceId> = (0..count as usize)
@@ -303,14 +294,9 @@ impl Rule for Ncsa {
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         let (count, needs) = facts.needs(model);
         let count = count as usize;
-        let fitting: Vec<DeviceId> = facts
-            .capacity
-            .iter()
-            .filter(|(_, capacity)| **capacity >= needs)
-            .map(|(&device, _)| device)
-            .collect();
+        let fitting = facts.large_enough(needs);
         if fitting.len() < count {
-            return Wish::Refuse("never-fits");
+            return Wish::Refuse("never_fits");
         }
         let whole = |device: &&DeviceId| facts.free_on(**device) == facts.capacity[*device].0;
         let mut devices: Vec<DeviceId> = fitting.iter().filter(whole).copied().collect();
@@ -435,7 +421,7 @@ impl Rule for Offline {
             places.push((lost, freed - needs.0, device, victims));
         }
         if fitting < count {
-            return Wish::Refuse("never-fits");
+            return Wish::Refuse("never_fits");
         }
         places.sort();
         if places.len() < count as usize {

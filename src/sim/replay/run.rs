@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::books::{Books, Stay};
-use super::names::name_of_refusal;
 use super::report::Report;
 use super::scene::{Arrival, Scene};
 use pool::{
@@ -382,7 +381,7 @@ impl<'a> Play<'a> {
                     Refusal::TimedOut { .. } => {
                         self.books.timed_out(waiting.model, waiting.at, self.now);
                     }
-                    other => self.books.refused(waiting.model, name_of_refusal(&other)),
+                    other => self.books.refused(waiting.model, other.name()),
                 }
                 None
             }
