@@ -64,6 +64,8 @@ struct Book {
     /// The model's override, as the API shows it.
     over: Either<Value>,
     wished: Either<bool>,
+    /// When the last load was asked for, in milliseconds since 1970.
+    loaded_at: i64,
 }
 
 /// The remaining time of the override's lease, in milliseconds.
@@ -224,6 +226,7 @@ fn milliseconds(length: &Value) -> Value {
 fn loads(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
     let body = json!({"model": ADMIN_MODELS[nth], "wait": random.random_bool(0.5)});
     book.wished.asked(true);
+    book.loaded_at = chrono::Utc::now().timestamp_millis();
     match change(world, "POST", "/llm/admin/load", &body) {
         Some((200 | 202, _)) => book.wished.acknowledged(true),
         Some((status, answer)) => {
@@ -259,6 +262,19 @@ fn cleans(world: &World, books: &mut [Book]) {
     }
 }
 
+/// Whether the history names an eviction of the model since then: the wish to have it loaded ends with it. That happens
+/// while a device is cordoned and users' models are being loaded onto the other one, where they are no victims (P3, P5).
+fn has_yielded(world: &World, name: &str, since_ms: i64) -> bool {
+    let since = chrono::DateTime::from_timestamp_millis(since_ms).unwrap_or_default();
+    let since = since.format("%Y-%m-%dT%H:%M:%S%.3fZ");
+    let path = format!("/llm/admin/events?model={name}&since={since}&limit=1000");
+    let Ok((200, answer)) = world.admin("GET", &path, "") else {
+        return false;
+    };
+    let events = answer["events"].as_array();
+    events.is_some_and(|events| events.iter().any(|it| it["kind"] == "evict"))
+}
+
 /// Whether everything could be compared; if not, the service is down again, and the next one is compared.
 fn compares(world: &World, books: &mut [Book]) -> bool {
     let began = SystemTime::now();
@@ -289,9 +305,12 @@ fn compares(world: &World, books: &mut [Book]) -> bool {
             let wished = shown["wished_replicas"] == 1;
             let before = book.wished.clone();
             if !book.wished.settles(|expected| *expected == wished) {
-                world.lost(format!(
-                    "whether {name} is wished is {wished}, and was {before:?}: {shown}"
-                ));
+                match !wished && has_yielded(world, name, book.loaded_at) {
+                    true => add(&world.tally.yielded),
+                    false => world.lost(format!(
+                        "whether {name} is wished is {wished}, and was {before:?}: {shown}"
+                    )),
+                }
                 book.wished.acknowledged(wished);
             }
             if !wished || shown["state"] == "ready" {

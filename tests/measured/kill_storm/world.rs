@@ -21,6 +21,7 @@ pub struct Tally {
     pub broken_takeovers: AtomicU64,
     pub evenings: AtomicU64,
     pub wishes: AtomicU64,
+    pub yielded: AtomicU64,
     pub unanswered: AtomicU64,
     pub compared: AtomicU64,
     pub requests: AtomicU64,
@@ -35,12 +36,13 @@ impl fmt::Display for Tally {
         let count = |it: &AtomicU64| it.load(Ordering::SeqCst);
         write!(
             f,
-            "{} kills, {} takeovers and {} broken ones, {} evenings finished; {} wishes acknowledged, {} without an answer, compared {} times; {} requests answered, {} refused; {} streams whole, {} ended by an order, {} broken with their process",
+            "{} kills, {} takeovers and {} broken ones, {} evenings finished; {} wishes acknowledged, {} ended by an eviction, {} without an answer, compared {} times; {} requests answered, {} refused; {} streams whole, {} ended by an order, {} broken with their process",
             count(&self.kills),
             count(&self.takeovers),
             count(&self.broken_takeovers),
             count(&self.evenings),
             count(&self.wishes),
+            count(&self.yielded),
             count(&self.unanswered),
             count(&self.compared),
             count(&self.requests),
