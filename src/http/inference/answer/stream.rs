@@ -2,6 +2,7 @@
 //! byte or until the client goes. A stream that is cut ends with an error object that says why.
 
 use std::pin::pin;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -9,6 +10,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
@@ -20,7 +22,7 @@ use crate::dialect::Telling;
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::answer::aggregate::{Usage, usage_of};
+use crate::inference::answer::aggregate::{ANSWER_MAX, Usage, usage_of};
 use crate::inference::answer::events::{Unended, data_of, event_end_from};
 use crate::inference::upstream::in_flight::{InFlightRequest, WHY_WITHIN, why};
 use crate::inference::upstream::proxy::Incoming;
@@ -59,17 +61,21 @@ pub(crate) async fn forward(
     mut telling: Telling,
     frames: &Frames,
 ) {
-    let cut = served.lease.cut();
+    let (cut, ending) = (served.lease.cut(), served.ending.clone());
+    let (clock, deadline) = (served.clock, served.deadline);
     let mut ended = pin!(async {
         tokio::select! {
             biased;
             () = cut.cancelled() => End::Cut,
-            () = served.ending.cancelled() => End::Process,
+            () = ending.cancelled() => End::Process,
             () = frames.closed() => End::Left,
-            () = admission::over(served.clock, served.deadline) => End::Late,
+            () = admission::over(clock, deadline) => End::Late,
         }
     });
-    let changes = telling.changes() || remote::of(&served.lease).is_some();
+    // Other APIs repeat at the end what was said, so that it is kept until then.
+    let keeps = telling.changes();
+    let changes = keeps || remote::of(&served.lease).is_some();
+    let mut length = 0;
     let mut unended = Unended::default();
     let mut first = true;
     let mut done = false;
@@ -102,6 +108,11 @@ pub(crate) async fn forward(
                 let Ok(data) = frame.into_data() else {
                     continue;
                 };
+                length += data.len();
+                if keeps && length > ANSWER_MAX {
+                    let why = format!("more than {ANSWER_MAX} bytes without an end; limit its tokens");
+                    break Some(Failure::engine(&served.model, why));
+                }
                 let in_buffer = !unended.is_empty();
                 let (bytes, mut from) = match in_buffer {
                     true => unended.with(&data),
@@ -142,14 +153,17 @@ pub(crate) async fn forward(
                     served.lease.worked(false);
                     break Some(Failure::engine(&served.model, long));
                 }
-                if ready.is_empty() {
-                    continue;
+                if !ready.is_empty() {
+                    if std::mem::take(&mut first) {
+                        served.first_token();
+                    }
+                    if !pass_on(frames, ready, &served).await {
+                        return;
+                    }
                 }
-                if std::mem::take(&mut first) {
-                    served.first_token();
-                }
-                if !pass_on(frames, ready, &served).await {
-                    return;
+                if telling.is_held() {
+                    served.answered(200);
+                    return close((served, upstream), telling, frames).await;
                 }
             }
             None | Some(Err(_)) if done => break None,
@@ -167,6 +181,31 @@ pub(crate) async fn forward(
             last(frames, telling.failed(&failure)).await;
         }
     }
+}
+
+/// Sends the last event once the response is on disk. Meanwhile what is left of the engine's answer is read, so that its
+/// connection serves again, and its seat is given to others.
+async fn close(
+    (served, mut upstream): (InFlightRequest, Incoming),
+    mut telling: Telling,
+    frames: &Frames,
+) {
+    let (clock, deadline, ending) = (served.clock, served.deadline, served.ending.clone());
+    let rest = async move {
+        let read = async { while let Some(Ok(_)) = upstream.frame().await {} };
+        let _ = tokio::time::timeout(WHY_WITHIN, read).await;
+        drop(served);
+    };
+    let closed = async {
+        let event = telling.closed().await;
+        tokio::select! {
+            biased;
+            _ = frames.send(Ok(event.into())) => {}
+            () = ending.cancelled() => {}
+            () = admission::over(clock, deadline) => {}
+        }
+    };
+    tokio::join!(rest, closed);
 }
 
 /// A while in which nothing came; never where nobody is to hear of it.
@@ -245,8 +284,10 @@ fn keep(event: &[u8], wants_usage: bool, served: &InFlightRequest, done: &mut bo
 /// Whether a chunk may say what the request took. Some engines write `"usage":null` into every other one.
 fn has_usage(data: &[u8]) -> bool {
     const NAME: &[u8] = b"\"usage\"";
+    // Made once: it costs more than to search an event.
+    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NAME));
     // Within a text its quotes have backslashes before them.
-    memchr::memmem::find_iter(data, NAME).any(|at| {
+    FINDER.find_iter(data).any(|at| {
         let rest = data[at + NAME.len()..].trim_ascii_start();
         let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
         value.is_none_or(|value| !value.starts_with(b"null"))

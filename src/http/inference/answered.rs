@@ -1,0 +1,257 @@
+//! The last stage of a chat or completion: the request goes to the engine of its seat, and the answer to the client, as a
+//! stream or whole.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+use serde_json::json;
+
+use crate::auth::sight::Sight;
+use crate::dialect::Telling;
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::adapters;
+use crate::inference::admission::Deadlines;
+use crate::inference::answer::aggregate::{ANSWER_MAX, Aggregate};
+use crate::inference::answer::as_chat::AsChat;
+use crate::inference::answer::first_event::{self, Beginning, Refusal};
+use crate::inference::answer::stream;
+use crate::inference::answer::stream::{event_stream, spawn};
+use crate::inference::request::ignored::note;
+use crate::inference::request::outgoing::renamed;
+use crate::inference::request::request_fields::Fate;
+use crate::inference::understood::Understood;
+use crate::inference::upstream::in_flight::{
+    InFlightRequest, JSON, ended, engine_error_of, limited, reach, why,
+};
+use crate::inference::upstream::proxy::Incoming;
+use crate::inference::upstream::remote;
+use crate::state::App;
+use access::limits::Admitted;
+use controller::Lease;
+use pool::Time;
+
+/// A request on its way to its engine and back.
+pub(super) struct Call {
+    pub app: App,
+    pub request: Understood,
+    pub admitted: Arc<Admitted>,
+    pub deadlines: Deadlines,
+    pub sight: Sight,
+    /// When the request arrived.
+    pub received: Time,
+    /// The body for the engine, while the request could be placed again.
+    pub kept: Option<Bytes>,
+}
+
+/// Names the fields of a request that had no effect with the engine's model.
+const ENGINE_IGNORED: &str = "x-engine-ignored";
+
+impl Call {
+    /// Sends the request to the lease's engine and passes its answer on: as a stream, or whole.
+    pub async fn answer(&mut self, lease: Lease) -> Result<Response, Failure> {
+        let (served, answer) = self.send(lease).await?;
+        if !answer.status().is_success() {
+            let (head, body) = answer.into_parts();
+            let body = limited(body).await;
+            if head.status.is_server_error() && self.says_it_ends(&String::from_utf8_lossy(&body)) {
+                return Err(ended(&served).await);
+            }
+            served.answered(head.status.as_u16());
+            return Ok(engine_error_of((head, body), &served));
+        }
+        let (head, mut upstream) = answer.into_parts();
+        self.note_ignored(&head.headers);
+        if self.request.scanned.stream {
+            let within = self.app.config().server.keep_alive_comment.duration();
+            let begun = first_event::wait(&mut upstream, &served, within).await;
+            let begun = match begun? {
+                Beginning::Stream(begun) => begun,
+                Beginning::Refused(refusal) if self.ends(&refusal) => {
+                    return Err(ended(&served).await);
+                }
+                Beginning::Refused(refusal) => {
+                    served.answered(refusal.status.as_u16());
+                    served.give_back();
+                    return Ok(refusal.into_response());
+                }
+            };
+            let (frames, body) = stream::fed();
+            let show = stream::Show {
+                usage: self.request.scanned.include_usage,
+                pause_every: within,
+            };
+            let telling = self.telling();
+            spawn(async move {
+                stream::forward((begun, upstream), served, show, telling, &frames).await;
+            });
+            let response = event_stream(body, self.request.teller.stream_type());
+            return Ok(note(response, &self.request.outgoing.ignored));
+        }
+        let answer = self.aggregate(served, upstream).await?;
+        Ok(note(answer, &self.request.outgoing.ignored))
+    }
+
+    /// Whether the engine says by this error that it is about to end.
+    fn ends(&self, refusal: &Refusal) -> bool {
+        refusal.status.is_server_error() && self.says_it_ends(&refusal.error.to_string())
+    }
+
+    fn says_it_ends(&self, error: &str) -> bool {
+        self.request.route.entry.recipe.says_it_ends(error)
+    }
+
+    fn as_chat(&self) -> Option<AsChat> {
+        self.request.outgoing.answers_chat.then(AsChat::default)
+    }
+
+    pub fn telling(&self) -> Telling {
+        Telling::new(self.as_chat(), self.request.teller.clone())
+    }
+
+    /// Notes what the engine says it did nothing with, by the client's names.
+    fn note_ignored(&mut self, headers: &HeaderMap) {
+        let names = headers.get(ENGINE_IGNORED).and_then(|it| it.to_str().ok());
+        for name in names.into_iter().flat_map(|names| names.split(", ")) {
+            let own = self
+                .request
+                .outgoing
+                .reasoning
+                .name_of_sent(name)
+                .unwrap_or(name);
+            if !self
+                .request
+                .outgoing
+                .ignored
+                .iter()
+                .any(|known| known == own)
+            {
+                self.request.outgoing.ignored.push(own.to_owned());
+            }
+        }
+    }
+
+    /// Sends the request to the lease's engine.
+    pub async fn send(
+        &mut self,
+        mut lease: Lease,
+    ) -> Result<(InFlightRequest, hyper::Response<Incoming>), Failure> {
+        lease.keep(self.request.keep);
+        self.request.teller.seated();
+        if let Some(found) = &self.request.adapter {
+            adapters::enter(&self.app, &self.request.route.entry, found, &mut lease).await?;
+        }
+        let own = lease.served_name().unwrap_or(&self.request.model);
+        let name = self
+            .request
+            .route
+            .entry
+            .adapter(&self.request.scanned.model)
+            .unwrap_or(own);
+        // Once the engine has it, its memory is free for others.
+        let mut body = std::mem::take(&mut self.request.outgoing.body);
+        // An engine that was adopted may know it by another one.
+        if name != self.request.served_name {
+            let (name, share) = (name.to_owned(), record::share());
+            let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
+            body = share.of(self.app.reading.run(self.request.bytes, named).await?);
+        }
+        let admitted = Arc::clone(&self.admitted);
+        let deadline = self.deadlines.deadline;
+        let served = InFlightRequest::new(
+            &self.app,
+            &self.request.model,
+            lease,
+            self.received,
+            (admitted, self.sight.clone()),
+            deadline,
+        );
+        reach(&self.app, served, self.request.outgoing.path, (&JSON, body)).await
+    }
+
+    /// The whole answer for a client that did not ask for a stream.
+    async fn aggregate(
+        &mut self,
+        served: InFlightRequest,
+        mut upstream: Incoming,
+    ) -> Result<Response, Failure> {
+        let cut = served.lease.cut();
+        let mut cut = std::pin::pin!(cut.cancelled());
+        let ending = served.ending.clone();
+        let mut ending = std::pin::pin!(ending.cancelled());
+        let mut whole = Aggregate::of(self.as_chat());
+        let mut size = 0;
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = upstream.frame(), if served.lease.why().is_none() => frame,
+                () = &mut cut => return Err(why(&served).await),
+                () = &mut ending => return Err(Failure::ending(&self.request.model)),
+            };
+            match frame {
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else {
+                        continue;
+                    };
+                    size += data.len();
+                    if size > ANSWER_MAX {
+                        return Err(Failure::engine(
+                            &self.request.model,
+                            format!("more than {ANSWER_MAX} bytes; ask with stream"),
+                        ));
+                    }
+                    let before = whole.has_begun();
+                    let pushed = whole.push(&data);
+                    if pushed.map_err(|long| Failure::engine(&self.request.model, long))? {
+                        served.token();
+                    }
+                    if !before && whole.has_begun() {
+                        self.kept = None;
+                        self.request.teller.begun();
+                        served.first_token();
+                    }
+                }
+                Some(Err(_)) => {
+                    served.lease.worked(false);
+                    return Err(why(&served).await);
+                }
+                None => break,
+            }
+        }
+        if let Some(error) = whole.error.take() {
+            // What is the request's fault the engine may see only once it has begun.
+            let refusal = Refusal::of(error);
+            if self.ends(&refusal) {
+                return Err(ended(&served).await);
+            }
+            served.answered(refusal.status.as_u16());
+            return Ok(refusal.into_response());
+        }
+        if !whole.done {
+            served.lease.worked(false);
+            return Err(why(&served).await);
+        }
+        if let Some(usage) = whole.usage() {
+            served.tokens(usage);
+        }
+        let mut answer = whole
+            .finish()
+            .ok_or_else(|| Failure::engine(&self.request.model, "an empty stream"))?;
+        if remote::of(&served.lease).is_some() {
+            answer["model"] = json!(self.request.model);
+        }
+        let mut answer = self.request.teller.clone().whole(answer)?;
+        served.answered(200);
+        // Its seat is for others while the answer is written.
+        drop(served);
+        if self.request.teller.stored().await.is_err() {
+            answer["store"] = json!(false);
+            self.request.outgoing.ignored.push("store".to_owned());
+        }
+        Ok(Json(answer).into_response())
+    }
+}

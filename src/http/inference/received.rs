@@ -1,0 +1,51 @@
+//! The first stage of a chat or completion: its body is received within its bound and translated from its API into
+//! OpenAI's form.
+
+use axum::body::{Body, Bytes};
+use axum::http::Request;
+
+use crate::dialect::{Dialect, Teller, TranslatedRequest};
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::admission::RequestContext;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::receiving::read;
+use crate::state::App;
+use crate::stored::{Desk, Wanted};
+
+pub(super) async fn receive(
+    app: &App,
+    visit: &RequestContext,
+    request: Request<Body>,
+    dialect: Dialect,
+) -> Result<TranslatedRequest<Teller>, Failed> {
+    let body = read(app, request.into_body()).await?;
+    let mut reading = visit.reading(app);
+    if dialect == Dialect::Responses && app.responses.is_on() {
+        reading.desk = Some(desk(app, visit, &body).await.map_err(|it| (None, it))?);
+    }
+    let earlier = reading.desk.as_ref().map_or(0, |it| it.earlier().bytes);
+    let (bytes, share) = (body.len() + earlier, record::share());
+    let reads = dialect.reads(&body);
+    let translate = move || dialect.read(body, &reading);
+    let translated = match reads {
+        // Nothing is read yet.
+        false => translate(),
+        true => app.reading.run(bytes, translate).await,
+    };
+    let mut translated = translated.map_err(|failure| (None, failure))?;
+    translated.body = share.of(translated.body);
+    Ok(translated)
+}
+
+/// Where the response is stored, with what the request refers to.
+async fn desk(app: &App, visit: &RequestContext, body: &Bytes) -> Result<Desk, Failure> {
+    let (bytes, whole) = (body.len(), body.clone());
+    let wanted = app
+        .reading
+        .run(bytes, move || Ok(Wanted::of(&whole)))
+        .await?;
+    let most = app.config().server.body_limit.0.0;
+    let holder = &visit.user.bucket.id;
+    Desk::open(&app.responses, holder, wanted, most, &app.edge).await
+}

@@ -1,0 +1,85 @@
+//! The fourth stage of a chat or completion: a seat at a replica of the model, now or after a wait in its queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+
+use crate::error::Failure;
+use crate::inference::admission;
+use crate::inference::admission::RequestContext;
+use crate::inference::answered::Call;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::ignored::note;
+use crate::inference::understood::Understood;
+use crate::state::App;
+use access::limits::Admitted;
+use controller::{Lease, Seat};
+
+/// How a request goes on.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once; a box would cost each request an allocation"
+)]
+pub(super) enum Seated {
+    Now(Call, Lease),
+    /// The client waited long enough for a status: its stream has begun, and waits for the seat.
+    Streaming(Response),
+}
+
+pub(super) async fn seat(
+    app: &App,
+    visit: &RequestContext,
+    request: Understood,
+    admitted: Arc<Admitted>,
+) -> Result<Seated, Failed> {
+    let (deadlines, sight) = (visit.patience(), &visit.user.sight);
+    let (route, model) = (Arc::clone(&request.route), request.model.clone());
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    let was_ready = route.is_ready();
+    let adapter = request.adapter.as_ref().map(|it| it.name.as_str());
+    let seat = match deadlines.seat {
+        Some(Duration::ZERO) => match app.handle.seat_now(&route, request.conversation, adapter) {
+            Some(lease) => Ok(Seat::Now(lease)),
+            None => return Err(fail(admission::not_ready(app, sight, &route).await)),
+        },
+        _ => app
+            .handle
+            .seat(&route, visit.user.key, request.conversation, adapter),
+    };
+    let seat = seat.map_err(|busy| fail(busy.into()))?;
+    let call = Call {
+        app: app.clone(),
+        request,
+        admitted,
+        deadlines,
+        sight: sight.clone(),
+        received: visit.asked,
+        kept: None,
+    };
+    let lease = match seat {
+        Seat::Now(lease) => lease,
+        Seat::Wait(mut waiting) => {
+            // For a while an error can still have its own status; then the stream begins.
+            let every = app.config().server.keep_alive_comment.duration();
+            let every = call.request.scanned.stream.then_some(every);
+            let until = [every, deadlines.seat].into_iter().flatten().min();
+            let until = until.unwrap_or(Duration::MAX);
+            match tokio::time::timeout(until, waiting.seat()).await {
+                Ok(seat) => {
+                    seat.map_err(|refusal| fail(Failure::refused(&model, &sight.refusal(refusal))))?
+                }
+                Err(_) if deadlines.seat == Some(until) => {
+                    return Err(fail(admission::not_ready(app, sight, &route).await));
+                }
+                Err(_) => {
+                    let ignored = call.request.outgoing.ignored.clone();
+                    let response = call.stream_while_waiting(waiting, until);
+                    return Ok(Seated::Streaming(note(response, &ignored)));
+                }
+            }
+        }
+    };
+    admission::seated(visit, app, &route, &lease, was_ready);
+    Ok(Seated::Now(call, lease))
+}

@@ -1,0 +1,131 @@
+//! The second stage of a chat or completion: its model is found, the request is checked against what the model takes, and
+//! the body for the engine is written. What the model cannot be asked is refused here, before anything is loaded for it.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use serde_json::value::RawValue;
+
+use crate::dialect::{ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::adapters;
+use crate::inference::admission::RequestContext;
+use crate::inference::request::body::Scanned;
+use crate::inference::request::conversation;
+use crate::inference::request::engine_routes::check_generates;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::outgoing::{CHAT, Outgoing, Wishes, outgoing};
+use crate::inference::request::receiving::find;
+use crate::inference::request::request_fields;
+use crate::inference::request::sequences;
+use crate::inference::request::validation;
+use crate::state::App;
+use catalog::{Ask, Entry, ReasoningWish, UnknownFields};
+use controller::{AdapterFound, Keep, Route};
+
+/// A request that its model can be asked.
+pub(super) struct Understood {
+    pub scanned: Scanned,
+    pub route: Arc<Route>,
+    /// What was found under the name, where that is an adapter which is looked for.
+    pub adapter: Option<Arc<AdapterFound>>,
+    /// The model's name in the catalogue.
+    pub model: String,
+    /// The name that `outgoing` has.
+    pub served_name: String,
+    /// The length of the client's body.
+    pub bytes: usize,
+    pub outgoing: Outgoing,
+    /// By which requests of one conversation find the same replica.
+    pub conversation: Option<u64>,
+    pub teller: Teller,
+    pub keep: Option<Keep>,
+}
+
+pub(super) async fn understand(
+    app: &App,
+    visit: &RequestContext,
+    path: &'static str,
+    translated: TranslatedRequest<Teller>,
+) -> Result<Understood, Failed> {
+    let share = record::share();
+    let (scanned, route) = find(app, &visit.user, translated.body).await?;
+    let model = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    // What the model cannot be asked is refused before anything is loaded for it.
+    check_generates(&route, path).map_err(fail)?;
+    let adapter = adapters::find(app, &route.entry, &scanned.model);
+    let adapter = adapter.await.map_err(fail)?;
+    let hints = translated.hints;
+    if route.entry.unknown_fields == UnknownFields::Refuse {
+        refuse_unknown(&hints.unknown).map_err(fail)?;
+    }
+    let mut scanned = validation::checked(app, scanned, path, &route.entry, visit)
+        .await
+        .map_err(fail)?;
+    let named = route.entry.adapter(&scanned.model);
+    let served_name = named.or(route.entry.recipe.served_model_name());
+    let served_name = served_name.unwrap_or(&model);
+    let served_name = served_name.to_owned();
+    let several = route.has_several();
+    let most = app.config().server.sequences_max;
+    let (body, name, entry) = (
+        std::mem::take(&mut scanned.body),
+        served_name.clone(),
+        Arc::clone(&route.entry),
+    );
+    let asked_name = scanned.model.clone();
+    let bytes = body.len();
+    let written = move || {
+        sequences::check(&body, path, most)?;
+        let conversation = several.then(|| conversation::of(&body)).flatten();
+        let outgoing = outgoing_of(&body, path, &name, &asked_name, &entry, hints.reasoning)?;
+        Ok((outgoing, conversation))
+    };
+    let (mut outgoing, conversation) = app.reading.run(bytes, written).await.map_err(fail)?;
+    for field in &mut outgoing.ignored {
+        if let Some((_, own)) = hints.names.iter().find(|(name, _)| name == field) {
+            *field = (*own).to_owned();
+        }
+    }
+    outgoing.ignored.extend(translated.ignored);
+    outgoing.ignored.extend(hints.unknown);
+    // It has the memory that the client's body had, which is gone.
+    outgoing.body = share.of(outgoing.body);
+    Ok(Understood {
+        scanned,
+        route,
+        adapter,
+        model,
+        served_name,
+        bytes,
+        outgoing,
+        conversation,
+        teller: translated.teller,
+        keep: translated.keep,
+    })
+}
+
+fn outgoing_of(
+    body: &Bytes,
+    path: &'static str,
+    served_name: &str,
+    asked_name: &str,
+    entry: &Entry,
+    reasoning: ReasoningRequest,
+) -> Result<Outgoing, Failure> {
+    let room = entry.room_for_answers();
+    let ask = match path {
+        CHAT => Ask::Chat,
+        _ => Ask::Completion,
+    };
+    let fate = |name: &str, value: &RawValue| request_fields::fate(entry, ask, name, value);
+    let wishes = Wishes {
+        reasoning,
+        fields_of: &|wish: &ReasoningWish| entry.recipe.reasoning(wish),
+        continuous_usage: entry.recipe.has_continuous_usage(),
+    };
+    let generation = entry.generation_of(asked_name);
+    outgoing(body, path, served_name, generation, room, fate, wishes)
+}
