@@ -22,6 +22,8 @@ pub(crate) struct Spec {
     pub context_tokens: usize,
     pub norm: Norm,
     pub embedding_factor: f32,
+    /// Rows of the table of learned positions, which are added to the embedding (GPT-2).
+    pub learned_positions: Option<usize>,
     /// The head has the weights of the embedding.
     pub ties_head: bool,
     pub head_bias: bool,
@@ -41,6 +43,8 @@ pub(crate) struct Norm {
     pub epsilon: f32,
     /// Gemma keeps the weights less one.
     pub adds_one: bool,
+    /// The mean is taken off first, and a bias added last: a layer norm.
+    pub centred: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +76,8 @@ pub(crate) enum Projections {
     Separate,
     /// `qkv_proj`, all three under each other.
     Fused,
+    /// `qkv_proj`, all three of one head under each other, then those of the next head (GPT-NeoX).
+    ByHead,
     /// DeepSeek's: queries and key-values come through narrow latent vectors, and a part of each key is turned apart.
     Latent {
         query_rank: Option<usize>,
@@ -87,6 +93,8 @@ pub(crate) struct BlockSpec {
     pub window: Option<usize>,
     /// Index into [`Spec::ropes`]; `None` turns nothing.
     pub rope: Option<usize>,
+    /// Scores of this block are multiplied by it besides.
+    pub score_factor: f32,
     pub norms: Norms,
     pub feed_forward: FeedForward,
 }
@@ -100,11 +108,16 @@ pub(crate) enum Norms {
     BeforeAndAfter,
     /// After each of the two alone (OLMo 2).
     After,
+    /// Both parts have the same input, with one norm before the two (GPT-J).
+    Shared,
+    /// Both parts have the same input, and a norm of their own before each (GPT-NeoX).
+    Parallel,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FeedForward {
     Gated(Gated),
+    Plain(Plain),
     Experts(Experts),
 }
 
@@ -114,6 +127,14 @@ pub(crate) struct Gated {
     pub activation: Activation,
     /// `gate_up_proj`, both under each other.
     pub fused: bool,
+    pub bias: bool,
+}
+
+/// Two matrices with an activation between them: `up_proj` and `down_proj`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plain {
+    pub width: usize,
+    pub activation: Activation,
     pub bias: bool,
 }
 

@@ -1,5 +1,7 @@
 //! Model folders that are broken: each ends the engine with one line that names the file and says what is wrong. Owns the breaking.
 
+#[path = "broken_models/gpt.rs"]
+mod gpt;
 mod support;
 
 use candle_core::quantized::gguf_file::{self, Value as Metadata};
@@ -13,8 +15,13 @@ use tempfile::TempDir;
 
 /// A copy of a demo model that may be broken.
 fn copy() -> TempDir {
+    copy_of(&demo_model("tiny-chat"))
+}
+
+fn copy_of(folder: &Path) -> TempDir {
+    let entries = std::fs::read_dir(folder).expect("a model");
     let folder = tempfile::tempdir().expect("a folder");
-    for entry in std::fs::read_dir(demo_model("tiny-chat")).expect("the demo model") {
+    for entry in entries {
         let path = entry.expect("a file").path();
         std::fs::copy(&path, folder.path().join(path.file_name().expect("a name")))
             .expect("a copy");

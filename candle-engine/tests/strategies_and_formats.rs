@@ -5,9 +5,11 @@ mod support;
 use candle_engine::{EngineOptions, Listen};
 use hyper::StatusCode;
 use serde_json::{Value, json};
-use support::{Engine, demo_model, options};
+use std::path::Path;
+use support::{Engine, MODEL, demo_model, options};
 
 const CHAT: &str = "/v1/chat/completions";
+const COMPLETIONS: &str = "/v1/completions";
 const ANSWER: &str =
     "Swagger UI is at /llm/docs, and the OpenAPI document is at /llm/openapi.json.";
 
@@ -70,6 +72,34 @@ async fn every_strategy_answers_a_question_that_the_model_knows() {
         text(&answer(&engine, &draw).await),
         text(&answer(&engine, &draw).await)
     );
+}
+
+/// What the definition of contrastive search gives with `transformers`' GPT-J, by `vectors/decoders.py`.
+#[tokio::test]
+async fn contrastive_search_on_gpt_j_is_that_of_its_definition() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/gpt-j");
+    let expected = std::fs::read(kept.join("expected.json")).expect("is kept");
+    let expected: Value = serde_json::from_slice(&expected).expect("JSON");
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(&kept, Listen::Unix(folder.path().join("socket")));
+    let engine = Engine::start_with(options, folder).await;
+    let tokens = expected["contrastive"].as_array().expect("tokens").len();
+    let ask = |more: Value| {
+        let mut body = json!({"model": MODEL, "prompt": expected["prompt"], "max_tokens": tokens});
+        for (name, value) in more.as_object().expect("an object") {
+            body[name] = value.clone();
+        }
+        body
+    };
+    let search =
+        json!({"decoding_strategy": "contrastive_search", "penalty_alpha": 0.6, "top_k": 4});
+    let (status, answer) = engine.post(COMPLETIONS, &ask(search)).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(answer["choices"][0]["text"], expected["contrastive_text"]);
+    let (_, greedy) = engine
+        .post(COMPLETIONS, &ask(json!({"temperature": 0})))
+        .await;
+    assert_ne!(greedy["choices"][0]["text"], expected["contrastive_text"]);
 }
 
 #[tokio::test]

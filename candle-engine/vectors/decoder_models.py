@@ -60,6 +60,47 @@ def phi3_long(first_context, **changes):
     return phi3(rope_scaling=turned, original_max_position_embeddings=first_context, **changes)
 
 
+def gpt(architecture, model_type, **changes):
+    """GPT-J's and GPT-2's fields, which are called otherwise."""
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "vocab_size": 256,
+        "n_embd": 64,
+        "n_head": 4,
+        "n_layer": 2,
+        "n_positions": 512,
+        "n_inner": None,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        **changes,
+    }
+
+
+def neox(**changes):
+    return {
+        "architectures": ["GPTNeoXForCausalLM"],
+        "model_type": "gpt_neox",
+        "vocab_size": 256,
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 512,
+        "layer_norm_eps": 1e-5,
+        "hidden_act": "gelu",
+        "rotary_pct": 0.25,
+        "rotary_emb_base": 10000,
+        "use_parallel_residual": True,
+        "tie_word_embeddings": False,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        **changes,
+    }
+
+
 GEMMA = {"head_dim": 16, "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True, "rms_norm_eps": 1e-6}
 DEEPSEEK = {
     "kv_lora_rank": 32,
@@ -86,7 +127,8 @@ DEEPSEEK_YARN = {
     "original_max_position_embeddings": 64,
 }
 
-# name -> (configuration, how weights are stored, other facts: shards, hidden states kept)
+# name -> (configuration, how weights are stored, other facts: shards, hidden states kept, contrastive continuations kept, names
+# without their prefix)
 MODELS = {
     "llama": (llama(num_key_value_heads=4), "F32", {"hidden": True}),
     "llama3": (llama(rope_scaling=LLAMA3_SCALING, tie_word_embeddings=True), "BF16", {"shards": 3}),
@@ -299,6 +341,31 @@ MODELS = {
         "BF16",
         {},
     ),
+    "gpt-j": (
+        gpt("GPTJForCausalLM", "gptj", rotary_dim=8, tie_word_embeddings=False),
+        "F16",
+        {"hidden": True, "contrastive": True},
+    ),
+    "gpt-neox": (neox(), "F16", {"hidden": True}),
+    "gpt-neox-in-turn": (
+        neox(use_parallel_residual=False, attention_bias=False, rotary_pct=0.5, rotary_emb_base=500, hidden_act="gelu_new"),
+        "BF16",
+        {"shards": 2},
+    ),
+    "gpt2": (gpt("GPT2LMHeadModel", "gpt2", tie_word_embeddings=True), "F32", {"hidden": True}),
+    "gpt2-scaled": (
+        gpt(
+            "GPT2LMHeadModel",
+            "gpt2",
+            tie_word_embeddings=False,
+            n_inner=96,
+            n_layer=3,
+            scale_attn_by_inverse_layer_idx=True,
+            activation_function="gelu",
+        ),
+        "BF16",
+        {"bare": True},
+    ),
     "deepseek3": (
         config(
             "DeepseekV3ForCausalLM",
@@ -343,6 +410,11 @@ SHOWN = {
     "phi3-long": [{"rope_scaling": None}, {"original_max_position_embeddings": 256}],
     "phi4-partial": [{"original_max_position_embeddings": 256}],
     "smollm3": [{"no_rope_layers": [1, 1, 1, 1]}],
+    "gpt-j": [{"rotary_dim": 16}, {"activation_function": "silu"}],
+    "gpt-neox": [{"use_parallel_residual": False}, {"rotary_pct": 1.0}, {"hidden_act": "silu"}],
+    "gpt-neox-in-turn": [{"use_parallel_residual": True}, {"rotary_emb_base": 10000}],
+    "gpt2": [{"activation_function": "silu"}],
+    "gpt2-scaled": [{"scale_attn_by_inverse_layer_idx": False}],
     "granite": [
         {"embedding_multiplier": 5.0},
         {"residual_multiplier": 0.5},

@@ -22,6 +22,9 @@ SMALLEST_MARGIN = 4e-3
 FEWEST_DIFFERENT_TOKENS = 24
 # What a variation must change at some position to count as shown.
 LEAST_DIFFERENCE = 0.03
+CONTRASTIVE_TOKENS = 48
+# Of scores between minus one and one.
+SMALLEST_CONTRAST = 2e-4
 SEEDS = 400
 STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -37,11 +40,12 @@ def weight(name, shape, random, config):
     if name.endswith("bias"):
         return 0.2 * numbers
     if len(shape) == 1:
-        factor = 1.0 / small if name == "model.norm.weight" else 1.0
+        factor = 1.0 / small if name.endswith(("model.norm.weight", "ln_f.weight")) else 1.0
         return factor * (1.0 + 0.2 * numbers) - (1.0 if adds_one else 0.0)
-    if name.endswith("embed_tokens.weight"):
-        return small * numbers * config["hidden_size"] ** -0.5
-    inputs = shape[-1]
+    if name.endswith(("embed_tokens.weight", "embed_in.weight", "wte.weight", "wpe.weight")):
+        return small * numbers * shape[-1] ** -0.5
+    # GPT-2 keeps matrices of blocks with a row for each input.
+    inputs = shape[0] if config["model_type"] == "gpt2" and ".c_" in name else shape[-1]
     return 1.4 * numbers * inputs**-0.5
 
 
@@ -69,6 +73,12 @@ def published_shapes(config_folder, scratch):
     return shapes
 
 
+def without_prefix(tensors):
+    """As the oldest files of GPT-2 call them, with the masks that they keep beside."""
+    made = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    return {**made, "h.0.attn.bias": torch.ones(1, 1, 8, 8).tril()}
+
+
 def write_weights(folder, tensors, shards):
     for old in folder.glob("model*"):
         old.unlink()
@@ -91,7 +101,7 @@ def loaded(folder):
     model, report = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
     )
-    wrong = {kind: names for kind, names in report.items() if names}
+    wrong = {kind: names for kind, names in report.items() if set(names) - {"h.0.attn.bias"}}
     assert not wrong, f"{folder.name}: {wrong}"
     return model.eval()
 
@@ -112,6 +122,47 @@ def greedy(model, prompt):
     best = torch.stack(answer.logits)[:, 0].topk(2).values
     tokens = answer.sequences[0, len(prompt) :].tolist()
     return tokens, float((best[:, 0] - best[:, 1]).min())
+
+
+def contrastive(model, prompt, penalty_alpha, top_k, new_tokens):
+    """Contrastive search by its definition (Su et al. 2022): `transformers` 5 does not have it any more.
+
+    After each token the `top_k` likeliest are looked at. Each is appended, and its last hidden state is compared with all
+    before. Answers the continuation and the smallest distance of a best score to the second best.
+    """
+    tokens, margin = list(prompt), float("inf")
+
+    def states(rows):
+        return model(torch.tensor(rows), use_cache=False, output_hidden_states=True)
+
+    for _ in range(new_tokens):
+        so_far = states([tokens])
+        likeliest = so_far.logits[0, -1].softmax(-1).topk(top_k)
+        ways = states([tokens + [int(token)] for token in likeliest.indices]).hidden_states[-1]
+        ways = torch.nn.functional.normalize(ways, dim=-1)
+        alike = (ways[:, :-1] @ ways[:, -1:].transpose(1, 2)).amax((1, 2))
+        scores = (1 - penalty_alpha) * likeliest.values - penalty_alpha * alike
+        best = scores.topk(2).values
+        margin = min(margin, float(best[0] - best[1]))
+        tokens.append(int(likeliest.indices[scores.argmax()]))
+    return tokens[len(prompt) :], margin
+
+
+def word(token):
+    """Each token is a word of two letters, behind a space as GPT-2's are."""
+    return "\u0120" + chr(ord("a") + token // 16) + chr(ord("a") + token % 16)
+
+
+def write_tokenizer(folder, vocabulary):
+    bytes_as_letters = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": bytes_as_letters,
+        "decoder": bytes_as_letters,
+        "model": {"type": "WordLevel", "vocab": {word(token): token for token in range(vocabulary)}, "unk_token": word(0)},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, indent=1) + "\n")
 
 
 def differences_shown(folder, changes, tokens, logits):
@@ -140,10 +191,17 @@ def make(name, model, shown, folder, scratch):
     shapes = published_shapes(folder, scratch)
     prompt = prompt_of(name, config["vocab_size"])
     for seed in range(SEEDS):
-        write_weights(folder, weights(shapes, seed, config, stored), facts.get("shards", 1))
+        made = weights(shapes, seed, config, stored)
+        write_weights(folder, without_prefix(made) if facts.get("bare") else made, facts.get("shards", 1))
         network = loaded(folder)
         continuation, margin = greedy(network, prompt)
-        if margin >= SMALLEST_MARGIN and len(set(continuation)) >= FEWEST_DIFFERENT_TOKENS:
+        if margin < SMALLEST_MARGIN or len(set(continuation)) < FEWEST_DIFFERENT_TOKENS:
+            continue
+        if not facts.get("contrastive"):
+            break
+        # With the defaults of the GPT-J pipeline.
+        searched, contrast = contrastive(network, prompt, 0.6, 4, CONTRASTIVE_TOKENS)
+        if contrast >= SMALLEST_CONTRAST and searched != continuation[:CONTRASTIVE_TOKENS]:
             break
     else:
         raise SystemExit(f"{name}: no seed below {SEEDS} gives a clear continuation")
@@ -168,6 +226,10 @@ def make(name, model, shown, folder, scratch):
         "greedy": continuation,
         "later_positions": positions,
     }
+    if facts.get("contrastive"):
+        text = "".join(word(token) for token in searched).replace("\u0120", " ")
+        expected |= {"contrastive": searched, "contrastive_text": text, "penalty_alpha": 0.6, "top_k": 4}
+        write_tokenizer(folder, config["vocab_size"])
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in expected.items()]
     (folder / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return expected

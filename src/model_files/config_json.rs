@@ -188,6 +188,7 @@ impl Keys {
             "max_sequence_length",
             "max_seq_len",
             "seq_length",
+            "n_ctx",
         ];
         match self.number(&names)? {
             None if self.kind().starts_with("gemma3") => Ok(Some(131_072)),

@@ -19,6 +19,9 @@ pub enum DecoderFamily {
     Granite,
     DeepseekV2,
     DeepseekV3,
+    GptJ,
+    GptNeoX,
+    Gpt2,
 }
 
 /// Whose names the tensors have.
@@ -37,7 +40,7 @@ pub enum EncoderFamily {
 pub const SCORING: &str = "ForSequenceClassification";
 
 /// Each architecture of a decoder that a `config.json` may name.
-pub const DECODERS: [(&str, DecoderFamily); 18] = [
+pub const DECODERS: [(&str, DecoderFamily); 21] = [
     ("LlamaForCausalLM", DecoderFamily::Llama),
     ("MistralForCausalLM", DecoderFamily::Mistral),
     ("Mistral3ForConditionalGeneration", DecoderFamily::Mistral),
@@ -56,6 +59,9 @@ pub const DECODERS: [(&str, DecoderFamily); 18] = [
     ("GraniteForCausalLM", DecoderFamily::Granite),
     ("DeepseekV2ForCausalLM", DecoderFamily::DeepseekV2),
     ("DeepseekV3ForCausalLM", DecoderFamily::DeepseekV3),
+    ("GPTJForCausalLM", DecoderFamily::GptJ),
+    ("GPTNeoXForCausalLM", DecoderFamily::GptNeoX),
+    ("GPT2LMHeadModel", DecoderFamily::Gpt2),
 ];
 
 /// Each family of encoders, by the word before `Model`, `ForMaskedLM` or [`SCORING`].
@@ -101,7 +107,11 @@ pub fn decoder(architecture: &str) -> Option<(DecoderFamily, bool)> {
         Some(stem) => stem,
         None => architecture.strip_suffix("Model")?.trim_end_matches("Text"),
     };
-    known(&format!("{stem}ForCausalLM")).map(|(_, family)| (*family, false))
+    // GPT-2's head has another word.
+    ["ForCausalLM", "LMHeadModel"]
+        .into_iter()
+        .find_map(|head| known(&format!("{stem}{head}")))
+        .map(|(_, family)| (*family, false))
 }
 
 /// The family of an encoder, and whether it scores pairs of texts.
@@ -144,6 +154,7 @@ mod tests {
             decoder("Qwen3ForSequenceClassification"),
             Some((DecoderFamily::Qwen3, false))
         );
+        assert_eq!(decoder("GPT2Model"), Some((DecoderFamily::Gpt2, false)));
         assert_eq!(
             encoder("XLMRobertaForSequenceClassification"),
             Some((EncoderFamily::Bert, true))

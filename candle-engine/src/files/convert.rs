@@ -61,6 +61,34 @@ pub(super) fn rewrite(
     Ok(written)
 }
 
+/// The bytes of a matrix that lies in the file with a row for each of its columns, of a type that is not in blocks.
+///
+/// # Errors
+/// When the bytes are no whole rows.
+pub(super) fn transposed(bytes: &[u8], from: Encoding, columns: usize) -> Result<Vec<u8>, String> {
+    /// Rows that are read together, so that the memory that one read brings is used.
+    const ROWS: usize = 16;
+    let size = from.block_bytes();
+    let rows = bytes.len() / size / columns.max(1);
+    if from.block_numbers() != 1 || rows * columns * size != bytes.len() || rows == 0 {
+        return Err(format!(
+            "{} bytes are no {columns} rows of {from:?} numbers",
+            bytes.len()
+        ));
+    }
+    let mut written = vec![0; bytes.len()];
+    let parts = written.par_chunks_mut(ROWS * columns * size).enumerate();
+    parts.for_each(|(part, new)| {
+        for (column, old) in bytes.chunks_exact(rows * size).enumerate() {
+            let old = old[part * ROWS * size..].chunks_exact(size);
+            for (row, number) in new.chunks_exact_mut(columns * size).zip(old) {
+                row[column * size..][..size].copy_from_slice(number);
+            }
+        }
+    });
+    Ok(written)
+}
+
 fn chunk(old: &[u8], from: &Written, to: Encoding, columns: usize) -> Result<Vec<u8>, String> {
     if matches!(from, Written::Converted(GgmlDType::Q5_0)) && to == Encoding::Q8_0 {
         return Ok(widened(old));
@@ -216,6 +244,26 @@ mod tests {
             let written = rewrite(&bytes, &Written::Plain(Encoding::F32), to, 256);
             assert_eq!(written.expect("writes"), quantised(kind, 500, 256).0);
         }
+    }
+
+    #[test]
+    fn a_transposed_matrix_is_the_matrix() {
+        for (rows, columns) in [(1, 1), (3, 5), (16, 40), (70, 33)] {
+            let given = matrix(rows, columns);
+            let turned = (0..columns).flat_map(|column| {
+                let given = &given;
+                (0..rows).map(move |row| bf16::from_f32(given[row * columns + column]))
+            });
+            let turned: Vec<u8> = turned.flat_map(bf16::to_le_bytes).collect();
+            let bytes: Vec<u8> = given
+                .iter()
+                .flat_map(|number| bf16::from_f32(*number).to_le_bytes())
+                .collect();
+            let written = transposed(&turned, Encoding::Bf16, columns);
+            assert_eq!(written.expect("writes"), bytes, "{rows} by {columns}");
+        }
+        assert!(transposed(&[0; 10], Encoding::F32, 2).is_err());
+        assert!(transposed(&[], Encoding::F32, 2).is_err());
     }
 
     #[test]

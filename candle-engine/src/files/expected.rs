@@ -5,6 +5,9 @@ use crate::spec::{
     BlockSpec, ExpertNames, Experts, FeedForward, Gated, HeadNorm, Norms, Projections, Spec,
 };
 
+/// The learned positions, which are read on the host as the embedding is.
+pub(crate) const POSITIONS: &str = "model.embed_positions.weight";
+
 /// What a tensor is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -14,7 +17,7 @@ pub(crate) enum Role {
     Matrix,
     /// What chooses experts; small, and choices are sensitive to it.
     Router,
-    /// Weights of norms, biases, and other rows of numbers.
+    /// Weights of norms, biases, positions, and other rows of numbers.
     Row,
 }
 
@@ -34,10 +37,13 @@ pub(crate) fn expected(spec: &Spec) -> Vec<Expected> {
         [spec.vocabulary, spec.hidden],
         Role::Embedding,
     );
+    if let Some(rows) = spec.learned_positions {
+        list.add(POSITIONS, [rows, spec.hidden], Role::Row);
+    }
     for (place, block) in spec.blocks.iter().enumerate() {
         list.block(spec, block, &format!("model.layers.{place}"));
     }
-    list.row("model.norm.weight", spec.hidden);
+    list.norm("model.norm", spec);
     if !spec.ties_head {
         list.add("lm_head.weight", [spec.vocabulary, spec.hidden], Role::Head);
     }
@@ -72,7 +78,8 @@ impl List {
 
     fn block(&mut self, spec: &Spec, block: &BlockSpec, name: &str) {
         let norms: &[&str] = match block.norms {
-            Norms::Before => &["input_layernorm", "post_attention_layernorm"],
+            Norms::Before | Norms::Parallel => &["input_layernorm", "post_attention_layernorm"],
+            Norms::Shared => &["input_layernorm"],
             Norms::BeforeAndAfter => &[
                 "input_layernorm",
                 "post_attention_layernorm",
@@ -82,12 +89,28 @@ impl List {
             Norms::After => &["post_attention_layernorm", "post_feedforward_layernorm"],
         };
         for norm in norms {
-            self.row(format!("{name}.{norm}.weight"), spec.hidden);
+            self.norm(&format!("{name}.{norm}"), spec);
         }
         self.attention(spec, &format!("{name}.self_attn"));
         match &block.feed_forward {
             FeedForward::Gated(gated) => self.gated(spec.hidden, gated, &format!("{name}.mlp")),
+            FeedForward::Plain(plain) => {
+                let (up, down) = (
+                    format!("{name}.mlp.up_proj"),
+                    format!("{name}.mlp.down_proj"),
+                );
+                self.linear(&up, plain.width, spec.hidden, plain.bias);
+                self.linear(&down, spec.hidden, plain.width, plain.bias);
+            }
             FeedForward::Experts(experts) => self.experts(spec.hidden, experts, name),
+        }
+    }
+
+    /// A norm over hidden states.
+    fn norm(&mut self, name: &str, spec: &Spec) {
+        self.row(format!("{name}.weight"), spec.hidden);
+        if spec.norm.centred {
+            self.row(format!("{name}.bias"), spec.hidden);
         }
     }
 
@@ -104,7 +127,7 @@ impl List {
                     self.linear(&format!("{name}.{part}"), outputs, hidden, bias);
                 }
             }
-            Projections::Fused => {
+            Projections::Fused | Projections::ByHead => {
                 let outputs = queries + keys + values;
                 self.linear(&format!("{name}.qkv_proj"), outputs, hidden, bias);
             }

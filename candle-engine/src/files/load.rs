@@ -3,7 +3,7 @@
 
 use super::folder::REMEDY;
 use super::table::{Place, Written};
-use super::{ModelFiles, Role, convert, verify};
+use super::{ModelFiles, Role, convert, own_names, verify};
 use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::stored::{Encoding, Stored};
@@ -94,6 +94,12 @@ impl ModelFiles {
         Ok(())
     }
 
+    /// What the files call a tensor.
+    fn own_name(&self, name: &str) -> String {
+        let architecture = self.spec.as_ref().map(|spec| spec.architecture.as_str());
+        own_names::own(architecture.unwrap_or_default(), name)
+    }
+
     /// The tensors that are not used as they lie in the file, and what they become.
     fn rewritten(&self, plan: LoadPlan) -> Result<Vec<Rewritten>, EngineError> {
         let Some(spec) = &self.spec else {
@@ -109,6 +115,15 @@ impl ModelFiles {
                     Role::Router | Role::Row => false,
                 };
                 let encoding = match (&place.written, plan.quantization) {
+                    // Rows that are no whole blocks stay as they are written.
+                    (Written::Plain(from), to) if place.transposed => {
+                        let columns = place.shape.last().copied().unwrap_or(0);
+                        let to = to.filter(|_| matrix);
+                        Some(
+                            to.and_then(|to| convert::fitting(to, columns))
+                                .unwrap_or(*from),
+                        )
+                    }
                     (Written::Converted(_), _) => Some(Encoding::Q8_0),
                     (Written::Plain(from), Some(to)) if matrix && from.block_numbers() == 1 => {
                         convert::fitting(to, place.shape.last().copied().unwrap_or(0))
@@ -132,15 +147,28 @@ impl ModelFiles {
         } = tensor;
         let file = &self.table.files[place.file];
         let bytes = &(**file).as_ref()[place.range.clone()];
+        let own = self.own_name(name);
         let wrong = |problem: String| {
             EngineError::model(
                 &file.path,
-                format!("the tensor {name} cannot be written as {encoding:?} ({problem})"),
+                format!("the tensor {own} cannot be written as {encoding:?} ({problem})"),
                 REMEDY,
             )
         };
         let columns = place.shape.last().copied().unwrap_or(1);
-        let written = convert::rewrite(bytes, &place.written, *encoding, columns).map_err(wrong)?;
+        let turned = match &place.written {
+            Written::Plain(from) if place.transposed => {
+                Some(convert::transposed(bytes, *from, columns).map_err(wrong)?)
+            }
+            _ => None,
+        };
+        let written = match (turned, &place.written) {
+            (Some(turned), Written::Plain(from)) if from == encoding => turned,
+            (turned, from) => {
+                let bytes = turned.as_deref().unwrap_or(bytes);
+                convert::rewrite(bytes, from, *encoding, columns).map_err(wrong)?
+            }
+        };
         let range = 0..written.len();
         let source = std::sync::Arc::new(written);
         Stored::new(*encoding, place.shape.clone(), source, range)
@@ -195,7 +223,7 @@ impl ModelFiles {
                     &file.path,
                     format!(
                         "the tensor {} has no finite numbers: byte {before} of its {} begins one that is none",
-                        piece.name,
+                        self.own_name(piece.name),
                         piece.place.range.len()
                     ),
                     REMEDY,

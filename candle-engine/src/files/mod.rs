@@ -15,6 +15,7 @@ mod json;
 mod load;
 mod mapped;
 mod names;
+mod own_names;
 mod safetensors;
 mod table;
 #[cfg(test)]
@@ -24,7 +25,7 @@ mod words;
 
 pub(crate) use config::Kind;
 pub(crate) use expected::expected;
-pub(crate) use expected::{Expected, Role};
+pub(crate) use expected::{Expected, POSITIONS, Role};
 pub(crate) use json::read_json;
 pub(crate) use load::LoadPlan;
 pub(crate) use mapped::MappedFile;
@@ -156,10 +157,11 @@ impl ModelFiles {
         let mut table = safetensors::table(folder)?;
         let mut lacks_head = false;
         if let Some(spec) = &mut spec {
-            let is_bare = safetensors::name_as_decoder(&mut table);
+            let is_bare = safetensors::name_as_decoder(&mut table, &spec.architecture);
             lacks_head = is_bare && !spec.ties_head && !table.places.contains_key(HEAD);
             // Nobody asks for its logits.
             spec.ties_head |= lacks_head;
+            spec.head_bias &= !lacks_head;
             untie_what_differs(spec, &table)?;
             check(spec, &table, &description)?;
         }
@@ -343,18 +345,24 @@ fn check(spec: &Spec, table: &Table, description: &Path) -> Result<(), EngineErr
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     for Expected { name, shape, .. } in expected::expected(spec) {
         let wrong = |problem| EngineError::model(table.path_of(&name), problem, REMEDY);
+        let own = own_names::own(&spec.architecture, &name);
         let place = table
             .places
             .get(&name)
-            .ok_or_else(|| wrong(format!("the tensor {name} is missing")))?;
+            .ok_or_else(|| wrong(format!("the tensor {own} is missing")))?;
         if place.shape != shape {
+            let as_written = |shape: &[usize]| match place.transposed {
+                true => shape.iter().rev().copied().collect(),
+                false => shape.to_vec(),
+            };
             return Err(wrong(format!(
-                "the tensor {name} has shape {:?}, {said_by} says {shape:?}",
-                place.shape
+                "the tensor {own} has shape {:?}, {said_by} says {:?}",
+                as_written(&place.shape),
+                as_written(&shape)
             )));
         }
         if let table::Written::Foreign(kind) = &place.written {
-            return Err(wrong(table::foreign(&name, kind)));
+            return Err(wrong(table::foreign(&own, kind)));
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 use super::folder::REMEDY;
 use super::mapped::MappedFile;
 use super::names;
+use super::own_names::OwnNames;
 use super::table::{Place, Table, Written};
 use crate::error::EngineError;
 use crate::stored::Encoding;
@@ -97,12 +98,16 @@ fn place(tensor: &TensorEntry, file: usize, file_bytes: usize) -> Option<Place> 
         },
         shape: shape.collect::<Option<_>>()?,
         range: begin..end,
+        transposed: false,
     })
 }
 
 /// Gives the tensors of a decoder the names that [`super::expected`] asks for, however the folder calls them. Whether they were
 /// saved as those of a decoder without its head, whose names leave `model.` out.
-pub(super) fn name_as_decoder(table: &mut Table) -> bool {
+pub(super) fn name_as_decoder(table: &mut Table, architecture: &str) -> bool {
+    if let Some(own) = OwnNames::of(architecture) {
+        return own.rename(table);
+    }
     let bare = !table.places.keys().any(|name| name.starts_with("model."))
         && table.places.contains_key("embed_tokens.weight");
     let renamed = std::mem::take(&mut table.places)

@@ -27,6 +27,8 @@ pub(super) struct Place {
     pub shape: Vec<usize>,
     /// Within the file; proved to lie in it.
     pub range: Range<usize>,
+    /// The file has the columns of `shape` as rows. Such a matrix is written anew when the model loads.
+    pub transposed: bool,
 }
 
 impl Place {
@@ -73,6 +75,9 @@ impl Table {
             EngineError::model(self.path_of(name), problem, super::folder::REMEDY)
         };
         match &place.written {
+            _ if place.transposed => Err(wrong(format!(
+                "the tensor {name} lies there transposed, and is only read when the model loads"
+            ))),
             Written::Plain(encoding) => {
                 let file = self.files[place.file].clone();
                 Stored::new(*encoding, place.shape.clone(), file, place.range.clone()).ok_or_else(

@@ -12,7 +12,7 @@ const LATENT_EPSILON: f32 = 1e-6;
 pub(super) struct Attention<C: Compute> {
     pub shape: AttentionShape,
     inputs: Inputs<C>,
-    head_norms: Option<(C::Vector, C::Vector)>,
+    head_norms: Option<(C::Norm, C::Norm)>,
     epsilon: f32,
     turned: Option<TurnedPart>,
     output: C::Matrix,
@@ -24,6 +24,8 @@ enum Inputs<C: Compute> {
         key: C::Matrix,
         value: C::Matrix,
     },
+    /// One matrix, whose rows lie head by head.
+    ByHead(C::Matrix),
     Latent(Box<Latent<C>>),
 }
 
@@ -31,7 +33,7 @@ struct Latent<C: Compute> {
     query: LatentQuery<C>,
     /// From hidden states to the latent vector of keys and values.
     narrow: C::Matrix,
-    norm: C::Vector,
+    norm: C::Norm,
     /// From hidden states to the part of the key that is turned and that all heads share.
     turned: C::Matrix,
     wide: C::Matrix,
@@ -42,7 +44,7 @@ enum LatentQuery<C: Compute> {
     Direct(C::Matrix),
     Narrow {
         narrow: C::Matrix,
-        norm: C::Vector,
+        norm: C::Norm,
         wide: C::Matrix,
     },
 }
@@ -81,7 +83,7 @@ pub(super) fn shape(spec: &Spec, block: &BlockSpec) -> AttentionShape {
         key_value_heads: spec.key_value_heads,
         key_width: spec.key_width,
         value_width: spec.value_width,
-        factor: spec.attention.score_factor,
+        factor: spec.attention.score_factor * block.score_factor,
         cap: spec.attention.score_cap,
         window: block.window,
     }
@@ -112,6 +114,11 @@ impl<C: Compute> Attention<C> {
                 let [query, key, value] =
                     loader.parts(&format!("{name}.qkv_proj"), rows, spec.hidden, bias)?;
                 Inputs::Plain { query, key, value }
+            }
+            Projections::ByHead => {
+                let outputs = queries + keys + values;
+                let name = format!("{name}.qkv_proj");
+                Inputs::ByHead(loader.matrix(&name, outputs, spec.hidden, bias)?)
             }
             Projections::Latent {
                 query_rank,
@@ -170,6 +177,14 @@ impl<C: Compute> Attention<C> {
                 [query, key, value],
                 [&mut buffers.queries, &mut buffers.keys, &mut buffers.values],
             )?,
+            Inputs::ByHead(all) => {
+                compute.linear(input, [all], [&mut buffers.wide])?;
+                compute.split_heads(
+                    &self.shape,
+                    &buffers.wide,
+                    [&mut buffers.queries, &mut buffers.keys, &mut buffers.values],
+                )?;
+            }
             Inputs::Latent(latent) => {
                 latent.forward(compute, (work, plan), &self.shape, buffers, input)?;
             }
@@ -180,7 +195,7 @@ impl<C: Compute> Attention<C> {
         }
         if let Some(turned) = self.turned {
             compute.turn(work, plan, turned, &mut buffers.queries)?;
-            if let Inputs::Plain { .. } = self.inputs {
+            if let Inputs::Plain { .. } | Inputs::ByHead(_) = self.inputs {
                 compute.turn(work, plan, turned, &mut buffers.keys)?;
             }
         }

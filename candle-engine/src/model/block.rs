@@ -11,10 +11,12 @@ use candle_core::Result;
 pub(super) struct Block<C: Compute> {
     pub attention: Attention<C>,
     feed_forward: FeedForward<C>,
-    before_attention: Option<C::Vector>,
-    after_attention: Option<C::Vector>,
-    before_feed_forward: Option<C::Vector>,
-    after_feed_forward: Option<C::Vector>,
+    before_attention: Option<C::Norm>,
+    after_attention: Option<C::Norm>,
+    before_feed_forward: Option<C::Norm>,
+    after_feed_forward: Option<C::Norm>,
+    /// The feed-forward part has the block's input, not what attention made of it.
+    is_parallel: bool,
     epsilon: f32,
     residual_factor: f32,
 }
@@ -48,14 +50,14 @@ impl<C: Compute> Block<C> {
         let name = format!("model.layers.{index}");
         let norm = |part: &str| {
             let name = format!("{name}.{part}");
-            loader
-                .norm(&name, spec.hidden, spec.norm.adds_one)
-                .map(Some)
+            loader.hidden_norm(&name, spec).map(Some)
         };
-        let (before, after) = (block.norms != Norms::After, block.norms != Norms::Before);
+        let before = block.norms != Norms::After;
+        let after = matches!(block.norms, Norms::After | Norms::BeforeAndAfter);
         // The second norm of Llama is called after what it follows, not what it precedes.
         let (after_attention, before_feed_forward) = match block.norms {
-            Norms::Before => (None, norm("post_attention_layernorm")?),
+            Norms::Before | Norms::Parallel => (None, norm("post_attention_layernorm")?),
+            Norms::Shared => (None, None),
             Norms::BeforeAndAfter => (
                 norm("post_attention_layernorm")?,
                 norm("pre_feedforward_layernorm")?,
@@ -78,6 +80,7 @@ impl<C: Compute> Block<C> {
                 None
             },
             epsilon: spec.norm.epsilon,
+            is_parallel: matches!(block.norms, Norms::Shared | Norms::Parallel),
             residual_factor: spec.residual_factor,
         })
     }
@@ -119,6 +122,13 @@ impl<C: Compute> Block<C> {
                 &*hidden
             }
         };
+            norm if self.is_parallel => {
+                if let Some(norm) = norm {
+                    compute.norm(norm, self.epsilon, hidden, normed)?;
+                }
+                compute.add(added.0, added.1, hidden)?;
+                &*normed
+            }
         let rows = work.step.tokens.len();
         self.feed_forward
             .forward(compute, rows, feed_forward, input, part)?;

@@ -1,6 +1,6 @@
 //! Checks what a decoder is given: a spec that fits together, and a step that lies within the decoder.
 
-use crate::spec::{FeedForward, Projections, Spec};
+use crate::spec::{FeedForward, Gated, Plain, Projections, Spec};
 use crate::step::{PAGE_TOKENS, Step};
 
 /// Within which every step lies.
@@ -94,10 +94,24 @@ pub(super) fn spec(spec: &Spec) -> Result<(), String> {
             }
             turned_width
         }
-        Projections::Separate | Projections::Fused => spec.key_width,
+        Projections::ByHead
+            if spec.key_value_heads != spec.heads || spec.value_width != spec.key_width =>
+        {
+            return Err(format!(
+                "queries, keys and values lie head by head, and there are {} heads of {} numbers beside {} of {}",
+                spec.heads, spec.key_width, spec.key_value_heads, spec.value_width
+            ));
+        }
+        Projections::Separate | Projections::Fused | Projections::ByHead => spec.key_width,
     };
-    if spec.ties_head && spec.head_bias {
-        return Err("a head that is the embedding cannot have a bias".to_owned());
+    if let Some(rows) = spec
+        .learned_positions
+        .filter(|rows| *rows < spec.context_tokens)
+    {
+        return Err(format!(
+            "{rows} positions were learned for a context of {} tokens",
+            spec.context_tokens
+        ));
     }
     for rope in &spec.ropes {
         if rope.turned_width > turnable || rope.turned_width % 2 != 0 {
@@ -115,7 +129,8 @@ pub(super) fn spec(spec: &Spec) -> Result<(), String> {
             return Err(format!("layer {index} has a window of no tokens"));
         }
         match &block.feed_forward {
-            FeedForward::Gated(gated) if gated.width == 0 => {
+            FeedForward::Gated(Gated { width: 0, .. })
+            | FeedForward::Plain(Plain { width: 0, .. }) => {
                 return Err(format!(
                     "layer {index} has a feed-forward part of width zero"
                 ));
@@ -135,7 +150,7 @@ pub(super) fn spec(spec: &Spec) -> Result<(), String> {
                     experts.chosen, experts.count, experts.groups
                 ));
             }
-            FeedForward::Gated(_) | FeedForward::Experts(_) => {}
+            FeedForward::Gated(_) | FeedForward::Plain(_) | FeedForward::Experts(_) => {}
         }
     }
     Ok(())

@@ -44,7 +44,8 @@ pub(super) trait Compute: Send + 'static {
     type Rows: Default + Send;
     /// Weights `[outputs, inputs]`, with a bias where the model has one.
     type Matrix: Send + Sync;
-    type Vector: Send + Sync;
+    /// Weights of a norm; with a bias, of one that takes off the mean too.
+    type Norm: Send + Sync;
     /// Keys and values of one block, for all pages.
     type Cache: Send;
     /// What an implementation prepares once a step.
@@ -60,7 +61,7 @@ pub(super) trait Compute: Send + 'static {
     fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<Self::Matrix>;
     /// Bytes that such a matrix takes on the device.
     fn matrix_bytes(&self, weights: &Stored) -> u64;
-    fn vector(&self, numbers: &[f32]) -> Result<Self::Vector>;
+    fn norm_weights(&self, weights: &[f32], bias: Option<&[f32]>) -> Result<Self::Norm>;
 
     fn cache(&self, pages: usize, shape: &AttentionShape) -> Result<Self::Cache>;
     /// Bytes of one page in one block's cache.
@@ -82,10 +83,10 @@ pub(super) trait Compute: Send + 'static {
         outputs: [&mut Self::Rows; N],
     ) -> Result<()>;
 
-    /// Root-mean-square norm of whole rows.
+    /// Norm of whole rows, by the root of their mean square or as a layer norm.
     fn norm(
         &mut self,
-        weights: &Self::Vector,
+        weights: &Self::Norm,
         epsilon: f32,
         input: &Self::Rows,
         output: &mut Self::Rows,
@@ -94,7 +95,7 @@ pub(super) trait Compute: Send + 'static {
     /// The same in place, for each part of a row that is as wide as the weights.
     fn norm_parts(
         &mut self,
-        weights: &Self::Vector,
+        weights: &Self::Norm,
         epsilon: f32,
         rows: &mut Self::Rows,
     ) -> Result<()>;
@@ -104,7 +105,7 @@ pub(super) trait Compute: Send + 'static {
         &mut self,
         part: (f32, &Self::Rows),
         sum: &mut Self::Rows,
-        weights: &Self::Vector,
+        weights: &Self::Norm,
         epsilon: f32,
         output: &mut Self::Rows,
     ) -> Result<()> {
@@ -132,6 +133,14 @@ pub(super) trait Compute: Send + 'static {
         values: &mut Self::Rows,
     ) -> Result<()>;
 
+    /// Takes apart queries, keys and values that lie head by head: of each head first its query, then its key, then its value.
+    fn split_heads(
+        &mut self,
+        shape: &AttentionShape,
+        fused: &Self::Rows,
+        parts: [&mut Self::Rows; 3],
+    ) -> Result<()>;
+
     /// Puts keys and values of all rows into the cache, then mixes values for the queries of each span.
     #[expect(
         clippy::too_many_arguments,
@@ -156,6 +165,9 @@ pub(super) trait Compute: Send + 'static {
         gate: &mut Self::Rows,
         up: &Self::Rows,
     ) -> Result<()>;
+
+    /// Each number becomes its activation.
+    fn activate(&mut self, activation: Activation, rows: &mut Self::Rows) -> Result<()>;
 
     /// `sum` becomes `sum + factor · part`.
     fn add(&mut self, factor: f32, part: &Self::Rows, sum: &mut Self::Rows) -> Result<()>;

@@ -1,4 +1,4 @@
-//! A block's feed-forward part: one gated network, or experts of which each token goes through some.
+//! A block's feed-forward part: one network, gated or not, or experts of which each token goes through some.
 
 use super::compute::Compute;
 use super::route::Router;
@@ -9,7 +9,15 @@ use candle_core::Result;
 
 pub(super) enum FeedForward<C: Compute> {
     Gated(Gated<C>),
+    Plain(Plain<C>),
     Experts(Box<ExpertPart<C>>),
+}
+
+/// `down(activation(up(x)))`.
+pub(super) struct Plain<C: Compute> {
+    up: C::Matrix,
+    down: C::Matrix,
+    activation: Activation,
 }
 
 /// `down(activation(gate(x)) · up(x))`.
@@ -89,6 +97,17 @@ impl<C: Compute> FeedForward<C> {
                 (hidden, gated.width, gated.bias),
                 gated.activation,
             )?),
+            FeedForwardSpec::Plain(plain) => {
+                let (up, down) = (
+                    format!("{name}.mlp.up_proj"),
+                    format!("{name}.mlp.down_proj"),
+                );
+                Self::Plain(Plain {
+                    up: loader.matrix(&up, plain.width, hidden, plain.bias)?,
+                    down: loader.matrix(&down, hidden, plain.width, plain.bias)?,
+                    activation: plain.activation,
+                })
+            }
             FeedForwardSpec::Experts(experts) => {
                 Self::Experts(Box::new(ExpertPart::load(loader, name, hidden, experts)?))
             }
@@ -106,6 +125,11 @@ impl<C: Compute> FeedForward<C> {
         match self {
             Self::Gated(gated) => {
                 gated.forward(compute, (&mut buffers.gate, &mut buffers.up), input, output)
+            }
+            Self::Plain(plain) => {
+                compute.linear(input, [&plain.up], [&mut buffers.up])?;
+                compute.activate(plain.activation, &mut buffers.up)?;
+                compute.linear(&buffers.up, [&plain.down], [output])
             }
             Self::Experts(experts) => experts.forward(compute, rows, buffers, input, output),
         }

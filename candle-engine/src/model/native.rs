@@ -23,6 +23,11 @@ impl Native {
     }
 }
 
+pub(super) struct Norm {
+    weights: Vec<f32>,
+    bias: Option<Vec<f32>>,
+}
+
 /// `rows × width`; the memory stays when a step has fewer rows.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
@@ -46,7 +51,7 @@ impl Rows {
 impl Compute for Native {
     type Rows = Rows;
     type Matrix = Matrix;
-    type Vector = Vec<f32>;
+    type Norm = Norm;
     type Cache = CacheLayer;
     type Plan = ();
 
@@ -66,8 +71,11 @@ impl Compute for Native {
         weights.bytes().len() as u64
     }
 
-    fn vector(&self, numbers: &[f32]) -> Result<Vec<f32>> {
-        Ok(numbers.to_vec())
+    fn norm_weights(&self, weights: &[f32], bias: Option<&[f32]>) -> Result<Norm> {
+        Ok(Norm {
+            weights: weights.to_vec(),
+            bias: bias.map(<[f32]>::to_vec),
+        })
     }
 
     fn cache(&self, pages: usize, shape: &AttentionShape) -> Result<CacheLayer> {
@@ -106,7 +114,7 @@ impl Compute for Native {
 
     fn norm(
         &mut self,
-        weights: &Vec<f32>,
+        weights: &Norm,
         epsilon: f32,
         input: &Rows,
         output: &mut Rows,
@@ -116,7 +124,7 @@ impl Compute for Native {
         Ok(())
     }
 
-    fn norm_parts(&mut self, weights: &Vec<f32>, epsilon: f32, rows: &mut Rows) -> Result<()> {
+    fn norm_parts(&mut self, weights: &Norm, epsilon: f32, rows: &mut Rows) -> Result<()> {
         kernels::norm_in_place(&self.pool, &mut rows.numbers, by(weights, epsilon));
         Ok(())
     }
@@ -125,7 +133,7 @@ impl Compute for Native {
         &mut self,
         (factor, part): (f32, &Rows),
         sum: &mut Rows,
-        weights: &Vec<f32>,
+        weights: &Norm,
         epsilon: f32,
         output: &mut Rows,
     ) -> Result<()> {
@@ -178,6 +186,23 @@ impl Compute for Native {
         Ok(())
     }
 
+    fn split_heads(
+        &mut self,
+        shape: &AttentionShape,
+        fused: &Rows,
+        parts: [&mut Rows; 3],
+    ) -> Result<()> {
+        let (count, width) = (fused.count(), shape.key_width);
+        for (index, part) in parts.into_iter().enumerate() {
+            let part = part.shape(count, shape.heads * width);
+            let heads = fused.numbers.chunks_exact(3 * width);
+            for (own, head) in part.chunks_exact_mut(width).zip(heads) {
+                own.copy_from_slice(&head[index * width..][..width]);
+            }
+        }
+        Ok(())
+    }
+
     fn attend(
         &mut self,
         work: &Work<'_>,
@@ -212,6 +237,11 @@ impl Compute for Native {
 
     fn gate(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) -> Result<()> {
         kernels::gate(&self.pool, activation, &mut gate.numbers, &up.numbers);
+        Ok(())
+    }
+
+    fn activate(&mut self, activation: Activation, rows: &mut Rows) -> Result<()> {
+        kernels::activate(&self.pool, activation, &mut rows.numbers);
         Ok(())
     }
 
@@ -274,10 +304,10 @@ fn cache_shape(pages: usize, shape: &AttentionShape) -> CacheShape {
 }
 
 /// Weights that lack one had it added when they were loaded.
-fn by(weights: &[f32], epsilon: f32) -> NormWeights<'_> {
+fn by(norm: &Norm, epsilon: f32) -> NormWeights<'_> {
     NormWeights {
-        weights,
-        bias: None,
+        weights: &norm.weights,
+        bias: norm.bias.as_deref(),
         epsilon,
         adds_one: false,
     }

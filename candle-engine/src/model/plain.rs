@@ -82,6 +82,29 @@ struct Seen {
     mask: Option<Tensor>,
 }
 
+/// Weights of a norm; with a bias, of a layer norm.
+pub(super) struct Norm {
+    weights: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Norm {
+    fn of(&self, rows: &Tensor, epsilon: f32) -> Result<Tensor> {
+        match &self.bias {
+            Some(bias) => candle_nn::ops::layer_norm(rows, &self.weights, bias, epsilon),
+            None => candle_nn::ops::rms_norm(rows, &self.weights, epsilon),
+        }
+    }
+}
+
+fn activated(activation: Activation, rows: &Tensor) -> Result<Tensor> {
+    match activation {
+        Activation::Silu => rows.silu(),
+        Activation::GeluTanh => rows.gelu(),
+        Activation::Gelu => rows.gelu_erf(),
+    }
+}
+
 impl Plain {
     /// On a GPU; `cache_type` is that of keys and values in the cache.
     pub fn new(device: Device, cache_type: DType) -> Self {
@@ -153,7 +176,7 @@ fn slot(pages: &[Page], token: usize) -> u32 {
 impl Compute for Plain {
     type Rows = Rows;
     type Matrix = Matrix;
-    type Vector = Tensor;
+    type Norm = Norm;
     type Cache = Cache;
     type Plan = Plan;
 
@@ -198,8 +221,12 @@ impl Compute for Plain {
         }
     }
 
-    fn vector(&self, numbers: &[f32]) -> Result<Tensor> {
-        Tensor::new(numbers, &self.device)
+    fn norm_weights(&self, weights: &[f32], bias: Option<&[f32]>) -> Result<Norm> {
+        let bias = bias.map(|bias| Tensor::new(bias, &self.device));
+        Ok(Norm {
+            weights: Tensor::new(weights, &self.device)?,
+            bias: bias.transpose()?,
+        })
     }
 
     fn cache(&self, pages: usize, shape: &AttentionShape) -> Result<Cache> {
@@ -294,21 +321,20 @@ impl Compute for Plain {
 
     fn norm(
         &mut self,
-        weights: &Tensor,
+        weights: &Norm,
         epsilon: f32,
         input: &Rows,
         output: &mut Rows,
     ) -> Result<()> {
-        let input = input.get()?.contiguous()?;
-        output.set(candle_nn::ops::rms_norm(&input, weights, epsilon)?);
+        output.set(weights.of(&input.get()?.contiguous()?, epsilon)?);
         Ok(())
     }
 
-    fn norm_parts(&mut self, weights: &Tensor, epsilon: f32, rows: &mut Rows) -> Result<()> {
+    fn norm_parts(&mut self, weights: &Norm, epsilon: f32, rows: &mut Rows) -> Result<()> {
         let input = rows.get()?;
         let (count, width) = input.dims2()?;
-        let parts = input.reshape(((), weights.dim(0)?))?.contiguous()?;
-        let normed = candle_nn::ops::rms_norm(&parts, weights, epsilon)?;
+        let parts = input.reshape(((), weights.weights.dim(0)?))?;
+        let normed = weights.of(&parts.contiguous()?, epsilon)?;
         rows.set(normed.reshape((count, width))?);
         Ok(())
     }
@@ -367,6 +393,22 @@ impl Compute for Plain {
         Ok(())
     }
 
+    fn split_heads(
+        &mut self,
+        shape: &AttentionShape,
+        fused: &Rows,
+        parts: [&mut Rows; 3],
+    ) -> Result<()> {
+        let fused = fused.get()?;
+        let count = fused.dim(0)?;
+        let heads = fused.reshape((count, shape.heads, 3, shape.key_width))?;
+        for (index, part) in parts.into_iter().enumerate() {
+            let own = heads.narrow(2, index, 1)?.contiguous()?;
+            part.set(own.reshape((count, shape.heads * shape.key_width))?);
+        }
+        Ok(())
+    }
+
     fn attend(
         &mut self,
         work: &Work<'_>,
@@ -403,13 +445,12 @@ impl Compute for Plain {
     }
 
     fn gate(&mut self, activation: Activation, gate: &mut Rows, up: &Rows) -> Result<()> {
-        let input = gate.get()?;
-        let active = match activation {
-            Activation::Silu => input.silu()?,
-            Activation::GeluTanh => input.gelu()?,
-            Activation::Gelu => input.gelu_erf()?,
-        };
-        gate.set((active * up.get()?)?);
+        gate.set((activated(activation, gate.get()?)? * up.get()?)?);
+        Ok(())
+    }
+
+    fn activate(&mut self, activation: Activation, rows: &mut Rows) -> Result<()> {
+        rows.set(activated(activation, rows.get()?)?);
         Ok(())
     }
 

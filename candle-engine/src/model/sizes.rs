@@ -3,7 +3,7 @@
 use super::attention::shape;
 use super::weights::Tensors;
 use crate::error::EngineError;
-use crate::files::expected;
+use crate::files::{POSITIONS, expected};
 use crate::spec::Spec;
 use crate::step::PAGE_TOKENS;
 use crate::stored::Encoding;
@@ -52,6 +52,9 @@ impl Sizes {
                 sizes.head += if spec.ties_head { bytes } else { 0 };
                 continue;
             }
+            if expected.name == POSITIONS {
+                continue;
+            }
             let layer = expected
                 .name
                 .strip_prefix("model.layers.")
@@ -73,6 +76,7 @@ impl Sizes {
             .iter()
             .map(|block| match &block.feed_forward {
                 crate::spec::FeedForward::Gated(gated) => gated.width,
+                crate::spec::FeedForward::Plain(plain) => plain.width,
                 crate::spec::FeedForward::Experts(experts) => {
                     experts.width.max(experts.shared_width.unwrap_or(0))
                 }

@@ -69,7 +69,7 @@ pub(super) struct StageOn<C: Compute> {
 }
 
 struct Head<C: Compute> {
-    norm: C::Vector,
+    norm: C::Norm,
     epsilon: f32,
     matrix: C::Matrix,
 }
@@ -93,6 +93,8 @@ struct Source {
 
 impl<C: Compute> Weights<C> {
     fn load(
+    /// Rows that are added to the embedding, by position.
+    positions: Option<Table>,
         compute: &C,
         spec: &Spec,
         share: &Share,
@@ -119,15 +121,17 @@ impl<C: Compute> Weights<C> {
             .collect::<std::result::Result<_, _>>()?;
         let head = if share.head {
             Some(Head {
-                norm: loader.norm("model.norm", spec.hidden, spec.norm.adds_one)?,
+                norm: loader.hidden_norm("model.norm", spec)?,
                 epsilon: spec.norm.epsilon,
-                matrix: if spec.ties_head {
-                    loader.matrix("model.embed_tokens", rows, width, false)?
-                } else {
-                    loader.matrix("lm_head", rows, width, spec.head_bias)?
-                },
+                matrix: loader.head(spec)?,
             })
         } else {
+        let positions = match spec.learned_positions {
+            Some(rows) if share.embedding => {
+                Some(loader.table("model.embed_positions", rows, width, true)?)
+            }
+            _ => None,
+        };
             None
         };
         Ok(Self {
@@ -148,6 +152,7 @@ impl<C: Compute> StageOn<C> {
     ) -> std::result::Result<Self, EngineError> {
         let spec = plans.spec;
         let noting = Noting::new(plans.tensors);
+            positions,
         let weights = Weights::load(&compute, spec, share, &noting, plans.taken)?;
         let source = (!compute.has_weights_on_host()).then(|| Source {
             spec: spec.clone(),
@@ -301,6 +306,18 @@ impl<C: Compute> Stage for StageOn<C> {
         };
         self.compute
             .write(hidden, self.hidden_width, &mut self.normed)?;
+        if let Some(table) = &self.weights.positions {
+            let mut learned = vec![0.0; self.hidden_width];
+            let spans = work.step.spans.iter();
+            let positions = spans.flat_map(|span| span.past..span.past + span.count);
+            let rows = self.embedded.chunks_exact_mut(self.hidden_width);
+            for (position, row) in positions.zip(rows) {
+                table.row(position as u32, &mut learned)?;
+                for (number, learned) in row.iter_mut().zip(&learned) {
+                    *number += learned;
+                }
+            }
+        }
         self.compute
             .linear(&self.normed, [&head.matrix], [&mut self.logits])?;
         self.compute.read(&self.logits, logits)

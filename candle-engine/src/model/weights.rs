@@ -4,6 +4,7 @@ use super::compute::Compute;
 use crate::error::EngineError;
 use crate::files::ModelFiles;
 use crate::kernels::dequantise;
+use crate::spec::Spec;
 use crate::stored::{Encoding, Stored};
 use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
@@ -146,13 +147,39 @@ impl<C: Compute> Loader<'_, C> {
         } else {
             None
         };
+        self.cut(name, &weights, rows, bias.as_deref())
+    }
+
+    /// The head: a matrix of its own, or the embedding, either with `lm_head.bias` if the model has one.
+    pub fn head(&self, spec: &Spec) -> Result<C::Matrix, EngineError> {
+        let name = match spec.ties_head {
+            true => "model.embed_tokens",
+            false => "lm_head",
+        };
+        let shape = [spec.vocabulary, spec.hidden];
+        let weights = self.take(&format!("{name}.weight"), &shape)?;
+        let bias = match spec.head_bias {
+            true => Some(self.floats("lm_head.bias", spec.vocabulary)?),
+            false => None,
+        };
+        let [matrix] = self.cut(name, &weights, [spec.vocabulary], bias.as_deref())?;
+        Ok(matrix)
+    }
+
+    fn cut<const N: usize>(
+        &self,
+        name: &str,
+        weights: &Stored,
+        rows: [usize; N],
+        bias: Option<&[f32]>,
+    ) -> Result<[C::Matrix; N], EngineError> {
         let mut first = 0;
         let mut matrices = Vec::with_capacity(N);
         for count in rows {
             let part = weights
                 .rows(first..first + count)
                 .ok_or_else(|| self.wrong(name, "its rows are not whole blocks of its encoding"))?;
-            let bias = bias.as_ref().map(|bias| &bias[first..first + count]);
+            let bias = bias.map(|bias| &bias[first..first + count]);
             let matrix = self
                 .compute
                 .matrix(&part, bias)
@@ -170,17 +197,36 @@ impl<C: Compute> Loader<'_, C> {
             .map_err(|_| self.wrong(name, "it cannot be cut"))
     }
 
-    /// `NAME.weight` as the weights of a norm.
-    pub fn norm(&self, name: &str, width: usize, adds_one: bool) -> Result<C::Vector, EngineError> {
-        let name = format!("{name}.weight");
-        let mut weights = self.floats(&name, width)?;
+    /// `NAME.weight` as the weights of a norm by the root of the mean square.
+    pub fn norm(&self, name: &str, width: usize, adds_one: bool) -> Result<C::Norm, EngineError> {
+        self.norm_with(name, width, adds_one, false)
+    }
+
+    /// The same for a norm over hidden states, which may be a layer norm with `NAME.bias`.
+    pub fn hidden_norm(&self, name: &str, spec: &Spec) -> Result<C::Norm, EngineError> {
+        self.norm_with(name, spec.hidden, spec.norm.adds_one, spec.norm.centred)
+    }
+
+    fn norm_with(
+        &self,
+        name: &str,
+        width: usize,
+        adds_one: bool,
+        centred: bool,
+    ) -> Result<C::Norm, EngineError> {
+        let mut weights = self.floats(&format!("{name}.weight"), width)?;
         if adds_one {
             weights.iter_mut().for_each(|weight| *weight += 1.0);
         }
-        self.bytes.set(self.bytes.get() + 4 * width as u64);
+        let bias = match centred {
+            true => Some(self.floats(&format!("{name}.bias"), width)?),
+            false => None,
+        };
+        let rows = 1 + u64::from(centred);
+        self.bytes.set(self.bytes.get() + 4 * rows * width as u64);
         self.compute
-            .vector(&weights)
-            .map_err(|error| self.wrong(&name, error))
+            .norm_weights(&weights, bias.as_deref())
+            .map_err(|error| self.wrong(name, error))
     }
 
     /// A tensor of one dimension as F32.

@@ -118,10 +118,19 @@ pub fn has_weights(folder: &Path) -> bool {
     [INDEX_NAME, SINGLE_NAME].iter().any(has) || safetensors_in(folder).len() == 1
 }
 
+/// How older models are stored, GPT-J's own first files among them.
+const PICKLES: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+
 pub fn no_weights(folder: &Path) -> FileError {
+    let pickle = PICKLES.iter().find(|name| folder.join(name).exists());
+    let hint = pickle.map_or_else(String::new, |name| {
+        format!(
+            "; {name} is a pickle, which may run code and is not read: load the model with transformers and write it again with save_pretrained, which makes safetensors"
+        )
+    });
     FileError::Broken {
         path: folder.to_owned(),
-        problem: format!("the folder holds neither {SINGLE_NAME} nor {INDEX_NAME}"),
+        problem: format!("the folder holds neither {SINGLE_NAME} nor {INDEX_NAME}{hint}"),
     }
 }
 

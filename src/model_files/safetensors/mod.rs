@@ -31,6 +31,14 @@ pub struct Weights {
     pub has_head: bool,
 }
 
+/// What embedding tables are called; the later names are those of GPT-J, GPT-2 and GPT-NeoX.
+const TABLES: [&str; 3] = ["embed_tokens.weight", "wte.weight", "embed_in.weight"];
+/// Learned positions, which stay as they are.
+const POSITIONS: [&str; 1] = ["wpe.weight"];
+const HEADS: [&str; 2] = ["lm_head.weight", "embed_out.weight"];
+/// Matrices of GPT-2, which have a row for each input in the file and not in memory.
+const TRANSPOSED: [&str; 3] = [".c_attn.weight", ".c_proj.weight", ".c_fc.weight"];
+
 /// Matrices of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
@@ -71,14 +79,19 @@ impl Weights {
     fn of_tensor(tensor: &TensorEntry) -> Weights {
         let is_float = number_type(&tensor.dtype).is_some_and(|(_, is_float)| is_float);
         let rows = [rows_of(tensor, 32), rows_of(tensor, 256)];
-        let is_table = tensor.name.ends_with("embed_tokens.weight");
+        let is_one_of = |names: &[&str]| names.iter().any(|name| tensor.name.ends_with(name));
+        let is_table = is_one_of(&TABLES);
+        let rows = match is_one_of(&POSITIONS) {
+            true => Default::default(),
+            false => rows,
+        };
         Weights {
             stored_bytes: tensor.bytes(),
             float_elements: if is_float { tensor.elements } else { 0 },
             other_bytes: if is_float { 0 } else { tensor.bytes() },
             rows: if is_table { Default::default() } else { rows },
             tables: if is_table { rows } else { Default::default() },
-            has_head: tensor.name == "lm_head.weight",
+            has_head: HEADS.contains(&tensor.name.as_str()),
         }
     }
 
@@ -132,8 +145,13 @@ pub fn weights_of(path: &Path) -> Result<Weights, FileError> {
 /// A tensor that can be stored in blocks of this size: a matrix, or several of one shape.
 fn rows_of(tensor: &TensorEntry, block: u64) -> Rows {
     let is_wide = matches!(tensor.dtype.as_str(), "F32" | "F16" | "BF16");
-    let last = tensor.shape.last().copied().unwrap_or(0);
-    if !is_wide || tensor.shape.len() < 2 || !last.is_multiple_of(block) {
+    let is_transposed = TRANSPOSED.iter().any(|name| tensor.name.ends_with(name));
+    let columns = match is_transposed {
+        true => tensor.shape.first(),
+        false => tensor.shape.last(),
+    };
+    let columns = columns.copied().unwrap_or(0);
+    if !is_wide || tensor.shape.len() < 2 || !columns.is_multiple_of(block) {
         return Rows::default();
     }
     Rows {

@@ -61,6 +61,11 @@ const GEMMA: Defaults = Defaults {
     ..LLAMA
 };
 
+const GPT: Defaults = Defaults {
+    epsilon: 1e-5,
+    ..LLAMA
+};
+
 /// The values of a family.
 pub(super) fn defaults(family: Family) -> Defaults {
     match family {
@@ -142,6 +147,31 @@ pub(super) fn defaults(family: Family) -> Defaults {
         Family::DeepseekV2 => Defaults {
             vocabulary: 102_400,
             ..LLAMA
+        },
+        Family::GptJ => Defaults {
+            vocabulary: 50_400,
+            width: 4 * 4096,
+            blocks: 28,
+            heads: 16,
+            ..GPT
+        },
+        Family::GptNeoX => Defaults {
+            vocabulary: 50_432,
+            hidden: 6144,
+            width: 24_576,
+            blocks: 44,
+            heads: 64,
+            ..GPT
+        },
+        Family::Gpt2 => Defaults {
+            vocabulary: 50_257,
+            hidden: 768,
+            width: 4 * 768,
+            blocks: 12,
+            heads: 12,
+            context_tokens: 1024,
+            ties_head: true,
+            ..GPT
         },
         Family::DeepseekV3 => Defaults {
             vocabulary: 129_280,

@@ -6,6 +6,7 @@
 mod experts;
 mod family;
 mod fields;
+mod gpt;
 mod kind;
 mod rope;
 #[cfg(test)]
@@ -46,7 +47,37 @@ pub(super) fn spec(json: &Value) -> Result<Spec, String> {
     // A model that also sees keeps the decoder's fields apart; those beside them are of the whole.
     let inner = json.get("text_config").filter(|inner| inner.is_object());
     let config = Fields::new(inner.unwrap_or(json));
+    refuse_quantised(json)?;
+    if matches!(family, Family::GptJ | Family::GptNeoX | Family::Gpt2) {
+        return gpt::spec(config, family, architecture, has_head);
+    }
     Reader::new(config, family)?.spec(architecture, json, has_head)
+}
+
+fn refuse_quantised(whole: &Value) -> Result<(), String> {
+    match Fields::new(whole).value("quantization_config") {
+        None => Ok(()),
+        Some(quantization) => {
+            let method = quantization["quant_method"].as_str().unwrap_or("unnamed");
+            Err(format!(
+                "its weights are quantised ({method}), this engine supports F32, F16 and BF16 in safetensors, and GGUF files"
+            ))
+        }
+    }
+}
+
+const HIDDEN_MAX: usize = 1 << 20;
+const HEADS_MAX: usize = 1 << 16;
+const BLOCKS_MAX: usize = 4096;
+
+/// Numbers above these are damage.
+fn within_bounds<const N: usize>(named: [(&str, usize, usize); N]) -> Result<(), String> {
+    match named.iter().find(|(_, value, most)| value > most) {
+        None => Ok(()),
+        Some((name, value, most)) => Err(format!(
+            "{name} is {value}, which is not between 1 and {most}"
+        )),
+    }
 }
 
 /// Fields that nearly all parts of a description need.
@@ -98,18 +129,12 @@ impl<'a> Reader<'a> {
             ));
         }
         let blocks = config.count("num_hidden_layers", defaults.blocks)?;
-        for (name, value, most) in [
-            ("hidden_size", hidden, 1 << 20),
-            ("num_attention_heads", heads, 1 << 16),
-            ("head_dim", key_width, 1 << 16),
-            ("num_hidden_layers", blocks, 4096),
-        ] {
-            if value > most {
-                return Err(format!(
-                    "{name} is {value}, which is not between 1 and {most}"
-                ));
-            }
-        }
+        within_bounds([
+            ("hidden_size", hidden, HIDDEN_MAX),
+            ("num_attention_heads", heads, HEADS_MAX),
+            ("head_dim", key_width, HEADS_MAX),
+            ("num_hidden_layers", blocks, BLOCKS_MAX),
+        ])?;
         Ok(Self {
             config,
             family,
@@ -124,7 +149,7 @@ impl<'a> Reader<'a> {
     }
 
     fn spec(&self, architecture: &str, whole: &Value, has_head: bool) -> Result<Spec, String> {
-        self.refuse_what_is_not_computed(whole)?;
+        self.refuse_what_is_not_computed()?;
         let config = self.config;
         let (ropes, score_factor) = self.ropes()?;
         let gemma = self.is_gemma();
@@ -158,7 +183,9 @@ impl<'a> Reader<'a> {
             norm: Norm {
                 epsilon: config.positive("rms_norm_eps", self.defaults.epsilon)? as f32,
                 adds_one: gemma,
+                centred: false,
             },
+            learned_positions: None,
             embedding_factor: if gemma {
                 (self.hidden as f64).sqrt() as f32
             } else {
@@ -187,13 +214,7 @@ impl<'a> Reader<'a> {
         matches!(self.family, Family::DeepseekV2 | Family::DeepseekV3)
     }
 
-    fn refuse_what_is_not_computed(&self, whole: &Value) -> Result<(), String> {
-        if let Some(quantization) = Fields::new(whole).value("quantization_config") {
-            let method = quantization["quant_method"].as_str().unwrap_or("unnamed");
-            return Err(format!(
-                "its weights are quantised ({method}), this engine supports F32, F16 and BF16 in safetensors, and GGUF files"
-            ));
-        }
+    fn refuse_what_is_not_computed(&self) -> Result<(), String> {
         if self.is_gemma() && self.config.flag("use_bidirectional_attention", false)? {
             return Err(
                 "use_bidirectional_attention is true, which this engine does not compute"
@@ -281,6 +302,7 @@ impl<'a> Reader<'a> {
             } else {
                 self.defaults.theta
             },
+            share: (self.family == Family::Phi3).then_some(1.0),
         };
         if self.family == Family::Gemma3 {
             let [full, sliding] = rope::by_kind(config, &around, self.defaults.theta)?;
@@ -308,6 +330,7 @@ impl<'a> Reader<'a> {
                     // A window that no context fills hides nothing.
                     window: window.filter(|window| *window < self.context_tokens),
                     rope: turns[place].then_some(rope),
+                    score_factor: 1.0,
                     norms,
                     feed_forward: match &experts {
                         Some((experts, places)) if places[place] => {

@@ -21,6 +21,8 @@ pub(super) struct Around {
     pub interleaved: bool,
     /// Where neither form names one.
     pub theta: f64,
+    /// The part of a head that is turned where neither form names one. `None` for families that turn all of it, whatever is said.
+    pub share: Option<f64>,
 }
 
 /// Parameters of one kind of block, with the scale that YaRN as DeepSeek has it puts on scores.
@@ -105,18 +107,20 @@ fn turned(
     };
     let share = match own.maybe_positive("partial_rotary_factor").map_err(named)? {
         Some(share) => share,
-        None => config.positive("partial_rotary_factor", 1.0)?,
+        None => config.positive("partial_rotary_factor", around.share.unwrap_or(1.0))?,
     };
-    // Only Phi-3 turns a part of a head; the others ignore the share.
-    let turned_width = if around.family == Family::Phi3 {
-        (around.head_width as f64 * share) as usize
-    } else {
-        around.head_width
+    let turned_width = match around.share {
+        Some(_) => (around.head_width as f64 * share) as usize,
+        None => around.head_width,
     };
     if turned_width == 0 || !turned_width.is_multiple_of(2) || turned_width > around.head_width {
         return Err(format!(
-            "of {} numbers of a head {turned_width} are turned, which is no even part of them",
-            around.head_width
+            "of {} numbers of a head {turned_width} are turned, which is no even part of them{}",
+            around.head_width,
+            match around.family {
+                Family::GptNeoX => " (rotary_pct, or partial_rotary_factor of its rope parameters)",
+                _ => "",
+            }
         ));
     }
     let read = Read {

@@ -43,7 +43,7 @@ fn names(spec: &Spec, name: &str, place: Place) -> Vec<(String, Place)> {
     let within = format!("model.layers.{block}");
     let naming = match &described.feed_forward {
         FeedForward::Experts(experts) => experts.naming,
-        FeedForward::Gated(_) => ExpertNames::Qwen,
+        FeedForward::Gated(_) | FeedForward::Plain(_) => ExpertNames::Qwen,
     };
     let (experts, [gate, up, down]) = match naming {
         ExpertNames::Mixtral => ("block_sparse_moe", ["w1", "w3", "w2"]),

@@ -36,6 +36,7 @@ pub(super) fn place(entry: &TensorEntry, file: usize, file_bytes: usize) -> Resu
         written,
         shape,
         range: begin..end,
+        transposed: false,
     })
 }
 

@@ -117,6 +117,7 @@ impl Written {
         for block in &spec.blocks {
             match &block.feed_forward {
                 FeedForward::Gated(gated) => whole("feed_forward_length", gated.width),
+                FeedForward::Plain(plain) => whole("feed_forward_length", plain.width),
                 FeedForward::Experts(experts) => {
                     whole("expert_count", experts.count);
                     whole("expert_used_count", experts.chosen);

@@ -19,6 +19,7 @@ pub(in crate::model) fn llama() -> Spec {
     let block = BlockSpec {
         window: None,
         rope: Some(0),
+        score_factor: 1.0,
         norms: Norms::Before,
         feed_forward: FeedForward::Gated(Gated {
             width: 96,
@@ -39,8 +40,10 @@ pub(in crate::model) fn llama() -> Spec {
         norm: Norm {
             epsilon: 1e-5,
             adds_one: false,
+            centred: false,
         },
         embedding_factor: 1.0,
+        learned_positions: None,
         ties_head: false,
         head_bias: false,
         logit_cap: None,

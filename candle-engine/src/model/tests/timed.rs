@@ -33,7 +33,7 @@ impl<C> Timed<C> {
 impl<C: Compute> Compute for Timed<C> {
     type Rows = C::Rows;
     type Matrix = C::Matrix;
-    type Vector = C::Vector;
+    type Norm = C::Norm;
     type Cache = C::Cache;
     type Plan = C::Plan;
 
@@ -53,8 +53,8 @@ impl<C: Compute> Compute for Timed<C> {
         self.inner.matrix_bytes(weights)
     }
 
-    fn vector(&self, numbers: &[f32]) -> Result<C::Vector> {
-        self.inner.vector(numbers)
+    fn norm_weights(&self, weights: &[f32], bias: Option<&[f32]>) -> Result<C::Norm> {
+        self.inner.norm_weights(weights, bias)
     }
 
     fn cache(&self, pages: usize, shape: &AttentionShape) -> Result<C::Cache> {
@@ -89,7 +89,7 @@ impl<C: Compute> Compute for Timed<C> {
 
     fn norm(
         &mut self,
-        weights: &C::Vector,
+        weights: &C::Norm,
         epsilon: f32,
         input: &C::Rows,
         output: &mut C::Rows,
@@ -97,7 +97,7 @@ impl<C: Compute> Compute for Timed<C> {
         self.timed("norm", |inner| inner.norm(weights, epsilon, input, output))
     }
 
-    fn norm_parts(&mut self, weights: &C::Vector, epsilon: f32, rows: &mut C::Rows) -> Result<()> {
+    fn norm_parts(&mut self, weights: &C::Norm, epsilon: f32, rows: &mut C::Rows) -> Result<()> {
         self.timed("norm", |inner| inner.norm_parts(weights, epsilon, rows))
     }
 
@@ -105,7 +105,7 @@ impl<C: Compute> Compute for Timed<C> {
         &mut self,
         part: (f32, &C::Rows),
         sum: &mut C::Rows,
-        weights: &C::Vector,
+        weights: &C::Norm,
         epsilon: f32,
         output: &mut C::Rows,
     ) -> Result<()> {
@@ -137,6 +137,15 @@ impl<C: Compute> Compute for Timed<C> {
         })
     }
 
+    fn split_heads(
+        &mut self,
+        shape: &AttentionShape,
+        fused: &C::Rows,
+        parts: [&mut C::Rows; 3],
+    ) -> Result<()> {
+        self.timed("split", |inner| inner.split_heads(shape, fused, parts))
+    }
+
     fn attend(
         &mut self,
         work: &Work<'_>,
@@ -155,6 +164,10 @@ impl<C: Compute> Compute for Timed<C> {
 
     fn gate(&mut self, activation: Activation, gate: &mut C::Rows, up: &C::Rows) -> Result<()> {
         self.timed("gate", |inner| inner.gate(activation, gate, up))
+    }
+
+    fn activate(&mut self, activation: Activation, rows: &mut C::Rows) -> Result<()> {
+        self.timed("activate", |inner| inner.activate(activation, rows))
     }
 
     fn add(&mut self, factor: f32, part: &C::Rows, sum: &mut C::Rows) -> Result<()> {

@@ -3,8 +3,8 @@
 use super::random::{InMemory, llama, rope};
 use super::*;
 use crate::spec::{
-    Activation, ExpertGroups, ExpertNames, Experts, FeedForward, HeadNorm, Norms, Projections,
-    RopeScaling, Scoring,
+    self, Activation, ExpertGroups, ExpertNames, Experts, FeedForward, HeadNorm, Norms,
+    Projections, RopeScaling, Scoring,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -52,6 +52,14 @@ fn gated(spec: &mut Spec, change: impl Fn(&mut crate::spec::Gated)) {
     }
 }
 
+fn plain(activation: Activation) -> FeedForward {
+    FeedForward::Plain(spec::Plain {
+        width: 128,
+        activation,
+        bias: true,
+    })
+}
+
 fn latent(query_rank: Option<usize>) -> Spec {
     with(|spec| {
         spec.key_value_heads = spec.heads;
@@ -77,6 +85,45 @@ pub(super) fn variations() -> Vec<(&'static str, Spec)> {
         ("llama", llama()),
         ("a tied head", with(|spec| spec.ties_head = true)),
         ("a head with a bias", with(|spec| spec.head_bias = true)),
+        (
+            "a tied head with a bias",
+            with(|spec| (spec.ties_head, spec.head_bias) = (true, true)),
+        ),
+        ("layer norms", with(|spec| spec.norm.centred = true)),
+        (
+            "learned positions without a rope",
+            with(|spec| {
+                spec.learned_positions = Some(spec.context_tokens);
+                spec.blocks.iter_mut().for_each(|block| block.rope = None);
+            }),
+        ),
+        (
+            "parts beside each other with one norm, and no gate",
+            with(|spec| {
+                spec.norm.centred = true;
+                spec.blocks.iter_mut().for_each(|block| {
+                    block.norms = Norms::Shared;
+                    block.feed_forward = plain(Activation::GeluTanh);
+                });
+            }),
+        ),
+        (
+            "parts beside each other with two norms, and heads that lie together",
+            with(|spec| {
+                spec.norm.centred = true;
+                spec.key_value_heads = spec.heads;
+                spec.attention.projections = Projections::ByHead;
+                spec.attention.query_key_value_bias = true;
+                spec.blocks.iter_mut().for_each(|block| {
+                    block.norms = Norms::Parallel;
+                    block.feed_forward = plain(Activation::Gelu);
+                });
+            }),
+        ),
+        (
+            "scores that differ by block",
+            with(|spec| spec.blocks[1].score_factor = 0.25),
+        ),
         (
             "factors",
             with(|spec| {
