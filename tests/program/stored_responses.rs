@@ -1,6 +1,8 @@
 //! Responses that are stored for later turns, in the whole program: conversations that go on by an id, references to
 //! single items, whose they are, what survives a restart, and what bounds them.
 
+mod lasting;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

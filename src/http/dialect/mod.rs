@@ -27,6 +27,7 @@ pub(super) use self::translation::{Hints, Reading, TranslatedRequest, error_in};
 use crate::error::Failure;
 use crate::inference::answer::as_chat::AsChat;
 use crate::inference::answer::events::data_of;
+use crate::stored::Unwritten;
 
 /// How a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,14 @@ impl Teller {
             Teller::Anthropic(message) => message.whole(Chunk::of_answer(&answer)),
             Teller::Responses(response) => response.whole(Chunk::of_answer(&answer)),
             Teller::Ollama(told) => told.whole(Chunk::of_answer(&answer)),
+        }
+    }
+
+    /// Resolves when the whole answer may reach its client: what that wants on disk is there, or the error says why not.
+    pub async fn stored(&self) -> Result<(), Unwritten> {
+        match self {
+            Teller::Responses(response) => response.stored().await,
+            _ => Ok(()),
         }
     }
 
@@ -197,6 +206,19 @@ impl Telling {
         match self.teller.told() {
             Some(teller) => retold(teller, event),
             None => event,
+        }
+    }
+
+    /// Whether the engine has said all, and the last event waits for [`Telling::closed`].
+    pub fn is_held(&self) -> bool {
+        matches!(&self.teller, Teller::Responses(response) if response.is_held())
+    }
+
+    /// The last event, which waits until the answer is on disk, for a moment at most.
+    pub async fn closed(&mut self) -> String {
+        match &mut self.teller {
+            Teller::Responses(response) => response.closed().await,
+            _ => String::new(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Responses that are stored for later turns, for their own key alone: in memory until they are on disk, or for a while
-//! where nobody asked for more. Writing never delays an answer. Nothing here knows a route.
+//! where nobody asked for more. Writing never delays a token: only the end of an answer waits for the disk, for a second at
+//! most, where its client asked for that. Nothing here knows a route.
 
 mod earlier;
 mod memory;
@@ -9,5 +10,5 @@ mod wanted;
 
 pub(crate) use earlier::{Desk, Earlier, no_item, not_stored, unreadable};
 pub use service::StoredResponses;
-pub(crate) use ticket::Ticket;
+pub(crate) use ticket::{Ticket, Unwritten};
 pub(crate) use wanted::Wanted;

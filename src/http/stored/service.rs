@@ -1,10 +1,11 @@
 //! The stored responses of all holders: found in memory or on disk, written one batch after another, deleted.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::memory::{Memory, Room};
 use config::LiveConfig;
@@ -25,6 +26,8 @@ pub struct StoredResponses {
     config: LiveConfig,
     clock: Clock,
     memory: Mutex<Memory>,
+    /// Who waits until a response is on disk. Each leaves with the write of its response, or when that is deleted.
+    receipts: Mutex<BTreeMap<String, oneshot::Sender<bool>>>,
     queued: Notify,
     /// One at a time, so that none is written twice.
     writing: tokio::sync::Mutex<()>,
@@ -49,6 +52,7 @@ impl StoredResponses {
             config,
             clock,
             memory: Mutex::default(),
+            receipts: Mutex::default(),
             queued: Notify::new(),
             writing: tokio::sync::Mutex::default(),
         }
@@ -77,6 +81,7 @@ impl StoredResponses {
             }
             match self.write(&batch).await {
                 Ok(()) => {
+                    self.settle(&batch, true);
                     for deleted in self.with(|memory| memory.written(&batch)) {
                         let gone = self.store.delete_response(&deleted.holder, &deleted.id);
                         if let Err(fault) = gone.await {
@@ -90,6 +95,7 @@ impl StoredResponses {
                     }
                     let room = self.room();
                     self.with(|memory| memory.unwritten(&batch, room));
+                    self.settle(&batch, false);
                 }
             }
         }
@@ -142,11 +148,36 @@ impl StoredResponses {
         most.min(TURNS_MAX) as usize
     }
 
-    pub(super) fn insert(&self, response: StoredResponse, is_written: bool) {
+    /// Takes a response. Where it is to be written, what is returned hears whether it was.
+    pub(super) fn insert(
+        &self,
+        response: StoredResponse,
+        is_written: bool,
+    ) -> Option<oneshot::Receiver<bool>> {
         let (room, now) = (self.room(), self.now());
+        let receipt = is_written.then(|| {
+            let (sender, receipt) = oneshot::channel();
+            self.receipts().insert(response.id.clone(), sender);
+            receipt
+        });
         self.with(|memory| memory.insert(response, is_written, room, now));
         if is_written {
             self.queued.notify_one();
+        }
+        receipt
+    }
+
+    fn receipts(&self) -> MutexGuard<'_, BTreeMap<String, oneshot::Sender<bool>>> {
+        self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says of these responses whether they are on disk, to those who still wait.
+    fn settle(&self, responses: &[Arc<StoredResponse>], is_on_disk: bool) {
+        let mut receipts = self.receipts();
+        for response in responses {
+            if let Some(sender) = receipts.remove(&response.id) {
+                let _ = sender.send(is_on_disk);
+            }
         }
     }
 
@@ -172,6 +203,9 @@ impl StoredResponses {
             return Ok(false);
         }
         let was_here = self.with(|memory| memory.delete(holder, id));
+        if was_here {
+            self.receipts().remove(id);
+        }
         let was_there = self.store.delete_response(holder, id).await?;
         Ok(was_here || was_there)
     }

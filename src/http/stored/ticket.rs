@@ -1,8 +1,12 @@
 //! The right of one response to be stored when it is whole: its memory is set aside from the beginning, so that
 //! whoever asks knows at once whether it will be. Dropped before that, nothing is stored.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use super::memory::weight;
 use super::service::StoredResponses;
@@ -10,6 +14,30 @@ use store::{StoredItem, StoredResponse};
 
 /// What an answer takes beside its request, as long as nobody knows.
 const ANSWER_BYTES: usize = 8 << 10;
+/// The end of an answer waits no longer for its response to be on disk.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// Why a response may be lost at a restart, though its client wants it on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unwritten {
+    Late,
+    Failed,
+}
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unwritten::Late => write!(
+                f,
+                "the response was not on disk within {} s; it is in memory, and may be lost at a restart",
+                WRITTEN_WITHIN.as_secs()
+            ),
+            Unwritten::Failed => f.write_str(
+                "the response could not be written to disk, and the pool's log says why; it is in memory, and will be lost at a restart",
+            ),
+        }
+    }
+}
 
 /// Of one response.
 #[derive(Debug)]
@@ -20,6 +48,8 @@ pub(crate) struct Ticket {
     input: Mutex<Vec<StoredItem>>,
     reserved: AtomicUsize,
     is_written: bool,
+    /// Hears of the write, once the response is whole.
+    receipt: Mutex<Option<oneshot::Receiver<bool>>>,
 }
 
 impl Ticket {
@@ -44,6 +74,7 @@ impl Ticket {
             input: Mutex::new(input),
             reserved: AtomicUsize::new(bytes),
             is_written,
+            receipt: Mutex::default(),
         })
     }
 
@@ -64,7 +95,22 @@ impl Ticket {
             input: std::mem::take(&mut input),
             output,
         };
-        self.service.insert(response, self.is_written);
+        let receipt = self.service.insert(response, self.is_written);
+        *self.receipt.lock().unwrap_or_else(PoisonError::into_inner) = receipt;
+    }
+
+    /// Resolves when the response that was kept is on disk, where it is to be.
+    pub async fn written(&self) -> Result<(), Unwritten> {
+        let receipt = self.receipt.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(receipt) = receipt else {
+            return Ok(());
+        };
+        match tokio::time::timeout(WRITTEN_WITHIN, receipt).await {
+            // Without a word it was deleted meanwhile, by its own client.
+            Ok(Ok(true) | Err(_)) => Ok(()),
+            Ok(Ok(false)) => Err(Unwritten::Failed),
+            Err(_) => Err(Unwritten::Late),
+        }
     }
 
     fn release(&self) {

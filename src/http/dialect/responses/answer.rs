@@ -35,6 +35,8 @@ pub(crate) struct Response {
     pub(super) sealer: Sealer,
     /// Where the response is to be stored.
     pub(super) ticket: Option<Arc<Ticket>>,
+    /// The stream's last event, while it waits for the disk.
+    pub(super) held: Option<&'static str>,
     pub(super) output: Vec<Item>,
     pub(super) finish: Option<String>,
     usage: Option<Tokens>,
@@ -104,6 +106,7 @@ impl Response {
             shows,
             sealer: reading.sealer.clone(),
             ticket: ticket.map(Arc::new),
+            held: None,
             output: Vec::new(),
             finish: None,
             usage: None,

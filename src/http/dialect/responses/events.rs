@@ -8,6 +8,7 @@ use super::super::chunk::{CallPiece, Chunk};
 use super::super::translation::{Tell, write_event};
 use super::Response;
 use super::answer::{COMPLETED, CallKind, IN_PROGRESS, INCOMPLETE, Item, part, thought_part};
+use crate::stored::Unwritten;
 
 impl Response {
     fn event(&mut self, kind: &str, fields: Value, told: &mut String) {
@@ -188,6 +189,19 @@ impl Response {
         );
     }
 
+    /// The last event. Where the response is to be on disk, it comes after that; or the event says that it is not.
+    pub(super) fn close(&mut self, stored: Result<(), Unwritten>, told: &mut String) {
+        let Some(kind) = self.held.take() else {
+            return;
+        };
+        let mut response = self.told(self.status(), None);
+        if let Err(why) = stored {
+            told.push_str(&format!(": store: {why}\n\n"));
+            response["store"] = json!(false);
+        }
+        self.event(kind, json!({"response": response}), told);
+    }
+
     fn end_calls(&mut self, status: &str, told: &mut String) {
         for nth in 0..self.output.len() {
             let Item::Call {
@@ -289,8 +303,10 @@ impl Tell for Response {
             _ => "response.completed",
         };
         self.keep(status);
-        let response = self.told(status, None);
-        self.event(kind, json!({"response": response}), told);
+        self.held = Some(kind);
+        if !self.is_for_disk() {
+            self.close(Ok(()), told);
+        }
     }
 
     fn failed(&mut self, error: &Value, told: &mut String) {

@@ -7,7 +7,7 @@ use store::StoredItem;
 use super::super::translation::new_id;
 use super::Response;
 use super::answer::Item;
-use crate::stored::Earlier;
+use crate::stored::{Earlier, Unwritten};
 
 /// The items of `input`, with those that it refers to in their places.
 pub(super) fn items_of(input: &Value, earlier: &Earlier) -> Vec<StoredItem> {
@@ -98,6 +98,32 @@ impl Response {
         };
         let output = self.output.iter().map(stored).collect();
         ticket.keep(self.id.clone(), response.to_string(), output);
+    }
+
+    /// Whether its client wants it to survive a restart, and it can.
+    pub(super) fn is_for_disk(&self) -> bool {
+        self.ticket.as_ref().is_some_and(|it| it.is_written())
+    }
+
+    /// Resolves when what was kept is on disk, where it is to be.
+    pub(crate) async fn stored(&self) -> Result<(), Unwritten> {
+        match &self.ticket {
+            Some(ticket) => ticket.written().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the stream's last event waits for [`Response::closed`].
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// The stream's last event, once the response is on disk.
+    pub(crate) async fn closed(&mut self) -> String {
+        let stored = self.stored().await;
+        let mut told = String::new();
+        self.close(stored, &mut told);
+        told
     }
 }
 

@@ -96,10 +96,12 @@ pub(crate) fn read(
     stream(&mut request, &mut chat)?;
     let is_asked = store == Some(true);
     let ticket = kept.and_then(|(desk, items)| desk.ticket(items, is_asked));
-    if is_asked && !ticket.as_ref().is_some_and(Ticket::is_written) {
+    let is_written = ticket.as_ref().is_some_and(Ticket::is_written);
+    if is_asked && !is_written {
         ignored.add("store");
     }
-    echo.insert("store".to_owned(), json!(ticket.is_some()));
+    let is_kept = if is_asked { is_written } else { ticket.is_some() };
+    echo.insert("store".to_owned(), json!(is_kept));
     Ok(TranslatedRequest {
         body: Value::Object(chat).to_string().into(),
         teller: Response::of(model, &echo, tools.names, shows, ticket, reading),

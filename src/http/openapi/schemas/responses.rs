@@ -48,7 +48,7 @@ pub struct ResponseRequest {
     /// Notes of the client on itself.
     #[schema(value_type = Option<Object>)]
     pub client_metadata: Option<Value>,
-    /// Whether later requests may refer to the answer. `true` stores it on disk. If it is not there, the answer is kept for a
+    /// Whether later requests may refer to the answer. `true` stores it on disk before the answer ends. If it is not there, the answer is kept for a
     /// short time. docs/clients.md has the details.
     pub store: Option<bool>,
     /// How a server shortens the conversation. It has no effect here.
