@@ -409,6 +409,26 @@ pub struct BrokenFile {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Leaderboard {
+    pub models: Vec<RatedModel>,
+}
+
+/// A model with votes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RatedModel {
+    pub rank: u64,
+    pub model: String,
+    pub rating: f64,
+    pub wins: u64,
+    pub losses: u64,
+    pub ties: u64,
+    pub win_ratio: u64,
+    pub voted_at: Option<String>,
+}
+
 #[serde(default)]
 pub struct AuditList {
     pub entries: Vec<AuditEntry>,

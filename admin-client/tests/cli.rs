@@ -399,6 +399,13 @@ fn every_other_command_asks_its_route_and_succeeds() {
             json!({"id": "k1", "revoked": true}),
             "k1 is revoked",
         ),
+        (
+            "leaderboard",
+            "GET /llm/leaderboard",
+            json!({"models": [{"rank": 1, "model": "org/m", "rating": 1015.6, "comparisons": 3, "wins": 1, "losses": 0, "ties": 2,
+                "win_ratio": 1000, "voted_at": "2026-11-21T11:00:00Z"}], "start": 1000.0, "most_per_game": 32.0}),
+            "    1  org/m    1016    1     0     2       1000  ",
+        ),
     ];
     for (arguments, line, body, expected) in cases {
         let server = one(line, 200, body.clone());

@@ -18,6 +18,7 @@ const PAUSE: Span = Span(20);
 enum Stage {
     History,
     Audit,
+    Votes,
     Usage,
     Facts,
     Responses,
@@ -56,7 +57,8 @@ impl Trimming {
         }
         let next = match self.stage {
             Stage::History => Some(Stage::Audit),
-            Stage::Audit => Some(Stage::Usage),
+            Stage::Audit => Some(Stage::Votes),
+            Stage::Votes => Some(Stage::Usage),
             Stage::Usage => Some(Stage::Facts),
             Stage::Facts => Some(Stage::Responses),
             Stage::Responses => Some(Stage::Space),
@@ -84,6 +86,7 @@ impl Trimming {
         match self.stage {
             Stage::History => Ok(store.forget_history(now, keep).await? > 0),
             Stage::Audit => Ok(store.forget_audit(now, keep).await? > 0),
+            Stage::Votes => Ok(store.forget_votes(now, keep).await? > 0),
             Stage::Usage => Ok(store.forget_usage().await? > 0),
             Stage::Facts => store.forget_facts().await.map(|_| false),
             Stage::Responses => {

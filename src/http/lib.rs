@@ -25,6 +25,7 @@ mod server;
 mod session;
 mod state;
 mod stored;
+mod votes;
 
 pub use auth::keys::{Keys, KeysError};
 pub use dialect::{Seal, SealError};

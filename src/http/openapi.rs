@@ -27,7 +27,7 @@ use crate::error::{ErrorBody, ErrorObject};
 
 pub(crate) use self::errors::{
     AdminErrors, InferenceErrors, ListingErrors, MessageErrors, ModelErrors, OllamaErrors,
-    StoredErrors,
+    StoredErrors, VoteErrors,
 };
 pub(crate) use self::headers::WaitHeaders;
 pub(crate) use self::serve::documentation;
@@ -65,7 +65,7 @@ Moments are RFC 3339 in UTC. A letter with a number, such as P2 or L3, is a rule
 OpenAI's error objects. Every answer has an `x-request-id`.";
 
 /// The tags in the order of the page. Those without routes are left out.
-const TAGS: [(&str, &str); 16] = [
+const TAGS: [(&str, &str); 17] = [
     (
         "chat",
         "Conversations, in the forms of OpenAI's chat completions, OpenAI's Responses and Anthropic's Messages.",
@@ -77,6 +77,10 @@ const TAGS: [(&str, &str); 16] = [
     ),
     ("audio", "Speech as text, and text as speech."),
     ("tokens", "Texts as tokens, and back."),
+    (
+        "comparison",
+        "Votes for the best of several models' answers, and what they add up to.",
+    ),
     (
         "session",
         "Sessions of browsers: a page keeps a cookie instead of a key.",
@@ -129,7 +133,8 @@ pub fn document(mut api: OpenApi, base_path: &str, strangers: bool) -> OpenApi {
     let mut tags = Vec::new();
     for operation in operations(&mut api) {
         tags.extend(operation.tags.iter().flatten().cloned());
-        if strangers {
+        let needs_key = operation.operation_id.as_deref() == Some("vote");
+        if strangers && !needs_key {
             let needed = operation.security.iter_mut();
             // OpenAPI's way to say that the key is optional.
             for all in needed.filter(|all| all.contains(&user_key())) {
@@ -197,11 +202,11 @@ fn describe_headers(operation: &mut Operation) {
     }
 }
 
-/// What administrators send is read strictly: an unknown field is refused, wherever it is.
+/// What administrators and voters send is read strictly: an unknown field is refused, wherever it is.
 fn close_orders(api: &mut OpenApi) {
     let mut names = BTreeSet::new();
     for (path, item) in &mut api.paths.paths {
-        if path.starts_with("/admin/") {
+        if path.starts_with("/admin/") || path == "/votes" {
             let bodies = operations_of(item).filter_map(|it| it.request_body.as_ref());
             names.extend(bodies.flat_map(references));
         }

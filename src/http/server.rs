@@ -40,6 +40,7 @@ use crate::openapi::schemas::models::{Health, Readiness};
 use crate::paths::without_folders;
 use crate::session;
 use crate::state::App;
+use crate::votes;
 
 #[derive(Debug, Error)]
 #[error(
@@ -172,12 +173,14 @@ pub(crate) fn inference_routes() -> OpenApiRouter<App> {
     router
 }
 
-/// What is loaded, the service's health, and the sessions of browsers; below the base path alone.
+/// What is loaded, the service's health, the sessions of browsers, and votes; below the base path alone.
 pub(crate) fn service_routes() -> OpenApiRouter<App> {
     hot_models::routes()
         .routes(routes!(health))
         .routes(routes!(ready))
         .routes(routes!(session::show, session::open, session::end))
+        .routes(routes!(votes::vote))
+        .routes(routes!(votes::leaderboard))
 }
 
 /// The route with a wildcard, which the router cannot describe by itself.

@@ -27,7 +27,7 @@ URL = os.environ["MODEL_POOL_URL"].rstrip("/")
 ADMIN, USER, VIEWER = (os.environ.get(f"MODEL_POOL_{name}_KEY", "") for name in ("ADMIN", "USER", "VIEWER"))
 SHOTS = os.environ.get("MODEL_POOL_SCREENSHOTS")
 PATIENCE_MS = 20_000
-SCREENS = ["pool", "models", "queue", "events", "timeline", "report", "audit", "playground", "logs", "devices", "evening", "keys", "config"]
+SCREENS = ["pool", "models", "queue", "events", "timeline", "report", "audit", "playground", "leaderboard", "logs", "devices", "evening", "keys", "config"]
 WIDTHS = [(360, 780), (1280, 900), (2560, 1300)]
 
 CHECKS = []
@@ -312,6 +312,78 @@ def the_playground_streams_two_models_side_by_side(browser):
         expect(talk.locator(".turn-facts")).to_contain_text("first token", timeout=PATIENCE_MS)
         expect(talk.locator(".turn-facts")).to_contain_text("tokens/s")
         expect(talk.locator(".turn-prompt")).to_have_text("<script>alert(1)</script> hello")
+    it.close()
+
+
+@check
+def the_playground_takes_a_vote_and_the_leaderboard_shows_it(browser):
+    it = tab(browser, USER)
+    page = it.go("leaderboard")
+    expect(page.get_by_text("Nobody has voted yet")).to_be_visible()
+    page = it.go("playground?models=small,steady")
+    message = page.get_by_label("Message", exact=True)
+    message.fill("Which of you is better?")
+    message.press("Enter")
+    vote = page.get_by_role("region", name="Your vote")
+    expect(vote).to_contain_text("Which answer is better?", timeout=PATIENCE_MS)
+    if SHOTS:
+        page.screenshot(path=f"{SHOTS}/vote-before.png")
+    vote.get_by_role("button", name="Right is better").click()
+    vote = page.get_by_label("Your vote")
+    expect(vote).to_contain_text("You chose steady")
+    expect(vote).to_contain_text("1016 (+16.0)")
+    expect(vote).to_contain_text("984 (−16.0)")
+    if SHOTS:
+        page.screenshot(path=f"{SHOTS}/vote-after.png")
+    # A second question is a second comparison.
+    message.fill("And now?")
+    message.press("Enter")
+    expect(vote.get_by_role("button", name="Tie")).to_be_visible(timeout=PATIENCE_MS)
+    vote.get_by_role("button", name="Tie").click()
+    expect(vote).to_contain_text("A tie.")
+    vote.get_by_role("link", name="Leaderboard").click()
+    rows = page.locator(".table-body .table-row")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("steady")
+    # A tie with a weaker one costs 32 x (0.546 - 0.5) of the 16 points.
+    expect(rows.first).to_contain_text("1015")
+    expect(rows.first).to_contain_text("1 · 0 · 1")
+    expect(rows.nth(1)).to_contain_text("0 · 1 · 1")
+    if SHOTS:
+        page.screenshot(path=f"{SHOTS}/leaderboard.png")
+    it.close()
+
+
+@check
+def the_names_of_models_are_hidden_until_the_vote(browser):
+    it = tab(browser, USER)
+    page = it.go("playground?models=small,steady")
+    page.get_by_label("Hide names until you vote").check()
+    message, main = page.get_by_label("Message", exact=True), page.locator("main")
+    seen = set()
+    for nth in range(12):
+        message.fill(f"Question {nth}")
+        message.press("Enter")
+        vote = page.get_by_label("Your vote")
+        expect(vote.get_by_role("button", name="Tie")).to_be_visible(timeout=PATIENCE_MS)
+        answers = page.locator(".talk")
+        expect(answers.first.locator("header")).to_have_text("Answer A")
+        expect(answers.nth(1).locator("header")).to_have_text("Answer B")
+        # A model may say its own name in its answer.
+        shown = main.evaluate("it => { const copy = it.cloneNode(true); for (const one of copy.querySelectorAll('.turn-text')) one.remove(); return copy.outerHTML; }")
+        for name in ("small", "steady", "tokens/s"):
+            assert name not in shown, f"{name} is in the page before the vote: {shown}"
+        if SHOTS and nth == 0:
+            page.screenshot(path=f"{SHOTS}/vote-hidden.png")
+        vote.get_by_role("button", name="Left is better").click()
+        expect(vote).to_contain_text("You chose")
+        left = answers.first.locator("header .name").inner_text()
+        assert " ".join(vote.inner_text().split()).startswith(f"You chose {left}"), vote.inner_text()
+        expect(page.get_by_role("region", name=f"Talk with {left}").locator(".turn-facts")).to_be_visible()
+        seen.add(left)
+        if len(seen) == 2:
+            break
+    assert seen == {"small", "steady"}, f"in {nth + 1} comparisons the left one was always {seen}"
     it.close()
 
 

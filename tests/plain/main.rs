@@ -19,6 +19,7 @@ mod store_backup;
 mod store_open;
 mod store_plans;
 mod stories;
+mod store_votes;
 mod storms;
 mod tidy;
 mod wishes;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use model_pool::pool::{Bytes, KeyId, LoadWish, Override, Span, Time};
 use model_pool::pool::{DeviceId, OrderId, Record, RecordKind, ReplicaId};
 use model_pool::store::{
-    AuditEntry, AuditQuery, Circumstances, DayUsage, HistoryQuery, Measurement, Retention, Store,
-    UsageMinute,
+    AuditEntry, AuditQuery, Circumstances, DayUsage, HistoryQuery, Measurement, NewVote, Retention,
+    Store, UsageMinute,
 };
 use sqlx::{Connection, Row, SqliteConnection};
 use tracing::field::{Field, Visit};
@@ -16,7 +16,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// Tables that grow with the use of the service.
-const GROWING: [&str; 4] = ["history", "decisions", "audit", "usage"];
+const GROWING: [&str; 5] = ["history", "decisions", "audit", "usage", "votes"];
 
 /// The statements that SQLx reports to send.
 #[derive(Clone, Default)]
@@ -161,6 +161,16 @@ async fn use_all(store: &Store) {
     };
     store.forget_history(Time(1), keep).await.unwrap();
     store.forget_audit(Time(1), keep).await.unwrap();
+    let vote = NewVote {
+        at: Time(1),
+        holder: "key:1".into(),
+        comparison: "c-1".into(),
+        models: vec!["a".into(), "b".into()],
+        best: None,
+    };
+    store.vote(&vote, 9).await.unwrap();
+    store.ratings().await.unwrap();
+    store.forget_votes(Time(1), keep).await.unwrap();
     store.forget_usage().await.unwrap();
     store.forget_facts().await.unwrap();
     store.give_space_back().await.unwrap();

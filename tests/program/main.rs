@@ -51,5 +51,6 @@ mod takeover;
 mod terminal;
 mod who_may;
 mod whole;
+mod votes;
 mod why;
 mod wrong_inputs;

@@ -34,7 +34,8 @@ struct Route {
 
 impl Route {
     fn new(method: &str, path: &str, body: Value) -> Route {
-        let names_model = body.get("model").is_some() || path.contains("{model}");
+        let names_model =
+            ["model", "models"].iter().any(|it| body.get(it).is_some()) || path.contains("{model}");
         Route {
             method: method.to_uppercase(),
             path: path.to_owned(),
@@ -147,6 +148,10 @@ fn example(content: &Value) -> Option<&Value> {
 fn with_model(mut example: Value) -> Value {
     if example.get("model").is_some() {
         example["model"] = json!("lab/base");
+    }
+    if example.get("models").is_some() {
+        example["models"] = json!(["lab/base", "lab/other"]);
+        example["winner"] = json!("lab/base");
     }
     example
 }

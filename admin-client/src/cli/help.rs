@@ -15,7 +15,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Look",
         &[
-            "models", "show", "devices", "queue", "events", "why", "report", "logs", "top",
+            "models", "show", "devices", "queue", "events", "why", "report", "leaderboard",
+            "logs", "top",
         ],
     ),
     (
@@ -32,7 +33,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// What other programs call these commands.
-const SYNONYMS: [(&str, &[&str]); 14] = [
+const SYNONYMS: [(&str, &[&str]); 15] = [
     ("models", &["ls", "list", "ps", "status"]),
     ("load", &["start", "run", "pull", "up"]),
     ("unload", &["stop", "kill", "evict", "down"]),
@@ -42,6 +43,7 @@ const SYNONYMS: [(&str, &[&str]); 14] = [
     ("events", &["history", "watch"]),
     ("why", &["explain", "reason"]),
     ("report", &["summary", "stats"]),
+    ("leaderboard", &["votes", "ranking", "elo"]),
     ("show", &["get", "describe", "inspect", "info"]),
     ("set", &["edit", "update", "priority", "lease"]),
     ("cordon", &["drain", "disable"]),

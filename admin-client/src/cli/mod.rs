@@ -167,6 +167,9 @@ pub enum Command {
     /// Sum up a time: loads, evictions, waits and failures
     #[command(after_help = "Example: admin-client report --week --csv > week.csv")]
     Report(ReportArgs),
+    /// Rank the models by what people voted in the playground
+    #[command(after_help = "Example: admin-client leaderboard")]
+    Leaderboard,
     /// Show the output of a model's engines
     #[command(after_help = "Example: admin-client logs org/m --follow")]
     Logs {

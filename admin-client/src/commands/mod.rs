@@ -4,6 +4,7 @@
 mod audit;
 mod cordon;
 mod keys;
+mod leaderboard;
 mod load;
 mod models;
 mod report;
@@ -68,6 +69,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
         }
         Command::Why { what } => why::run(session, &what).await,
         Command::Report(args) => report::run(session, &args).await,
+        Command::Leaderboard => leaderboard::run(session).await,
         Command::Logs {
             model,
             follow,

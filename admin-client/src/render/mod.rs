@@ -6,6 +6,7 @@ pub mod bars;
 pub mod cordon;
 pub mod events;
 pub mod fold;
+pub mod leaderboard;
 pub mod models;
 pub mod outcome;
 pub mod plan;

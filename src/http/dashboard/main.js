@@ -19,6 +19,7 @@ import { Evening } from './screens/evening.js';
 import { Events } from './screens/events.js';
 import { Home } from './screens/home.js';
 import { KeysScreen } from './screens/keys.js';
+import { Leaderboard } from './screens/leaderboard.js';
 import { Logs } from './screens/logs.js';
 import { ModelPanel } from './screens/model.js';
 import { Models } from './screens/models.js';
@@ -29,7 +30,7 @@ import { Report } from './screens/report.js';
 import { SignIn } from './screens/signin.js';
 import { TimeLine } from './screens/timeline.js';
 
-const VIEWS = { home: Home, pool: Pool, models: Models, queue: Queue, events: Events, timeline: TimeLine, audit: Audit, report: Report, playground: Playground, logs: Logs, devices: Devices, evening: Evening, keys: KeysScreen, config: Configuration };
+const VIEWS = { home: Home, pool: Pool, models: Models, queue: Queue, events: Events, timeline: TimeLine, audit: Audit, report: Report, playground: Playground, leaderboard: Leaderboard, logs: Logs, devices: Devices, evening: Evening, keys: KeysScreen, config: Configuration };
 
 /** Where a model's panel opens beside the screen; others use the name for themselves. */
 const WITH_PANEL = new Set(['pool', 'models', 'queue', 'timeline', 'devices', 'evening', 'report']);

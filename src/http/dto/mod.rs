@@ -15,6 +15,7 @@ mod report;
 mod session;
 mod upkeep;
 mod values;
+mod votes;
 mod weights;
 mod why;
 
@@ -34,6 +35,7 @@ pub use upkeep::{
     KeyView, LimitChange, NewKey, NewKeyRequest, ReloadAnswer, ResetAnswer, RevokeAnswer,
 };
 pub use values::at;
+pub use votes::{Leaderboard, VoteAnswer, VoteRequest, VotedModel};
 pub use why::WhyView;
 
 /// For tests: a real pool with one device of 24 GiB, and what its readers would see of it.

@@ -275,6 +275,15 @@ impl IntoResponses for StoredErrors {
     }
 }
 
+/// What a vote may get instead of being counted, beside that it came twice.
+pub struct VoteErrors;
+
+impl IntoResponses for VoteErrors {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        only(&["400", "401", "403", "404", "413", "415", "429", "503"])
+    }
+}
+
 fn only(statuses: &[&str]) -> BTreeMap<String, RefOr<Response>> {
     let some = INFERENCE.iter().filter(|it| statuses.contains(&it.status));
     some.map(|it| reference(it, "")).collect()

@@ -17,7 +17,7 @@ fn complete(strangers: bool) -> Value {
     serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ROUTES: [(&str, &str); 49] = [
+const ROUTES: [(&str, &str); 51] = [
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
     ("post", "/v1/messages"),
@@ -42,6 +42,8 @@ const ROUTES: [(&str, &str); 49] = [
     ("get", "/session"),
     ("post", "/session"),
     ("delete", "/session"),
+    ("post", "/votes"),
+    ("get", "/leaderboard"),
     ("post", "/admin/load"),
     ("post", "/admin/unload"),
     ("post", "/admin/plan"),
@@ -135,7 +137,7 @@ fn every_operation_has_a_name_of_its_own_a_summary_and_a_description() {
 
 #[test]
 fn users_keys_are_for_inference_and_admin_keys_for_administration() {
-    let admin = json!([{"admin_key": []}]);
+    let (admin, voter) = (json!([{"admin_key": []}]), json!([{"user_key": []}]));
     for (strangers, user) in [
         (false, json!([{"user_key": []}])),
         (true, json!([{"user_key": []}, {}])),
@@ -144,6 +146,8 @@ fn users_keys_are_for_inference_and_admin_keys_for_administration() {
             let path = place.split(' ').nth(1).unwrap();
             let wanted = match path {
                 "/health" | "/ready" | "/session" => &Value::Null,
+                // A vote needs one everywhere.
+                "/votes" => &voter,
                 path if path.starts_with("/admin/") => &admin,
                 _ => &user,
             };
@@ -268,6 +272,7 @@ fn what_administrators_send_is_closed_and_what_engines_read_is_open() {
         "CordonRequest",
         "ModelPatch",
         "NewKeyRequest",
+        "VoteRequest",
     ] {
         assert_eq!(schemas[name]["additionalProperties"], false, "{name}");
     }

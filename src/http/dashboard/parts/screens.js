@@ -11,6 +11,7 @@ export const SCREENS = {
   report: { word: 'Report', icon: 'report', key: 'r', for: ALL, group: 'Past' },
   audit: { word: 'Audit', icon: 'audit', key: 'a', for: ALL, group: 'Past' },
   playground: { word: 'Playground', icon: 'playground', key: 'y', for: EVERYBODY, group: 'Try' },
+  leaderboard: { word: 'Leaderboard', icon: 'leaderboard', key: 'b', for: EVERYBODY, group: 'Try' },
   logs: { word: 'Logs', icon: 'logs', key: 'l', for: ALL, group: 'Try' },
   devices: { word: 'Devices', icon: 'devices', key: 'd', for: ALL, group: 'Run' },
   evening: { word: 'Evening', icon: 'evening', key: 'v', for: ALL, group: 'Run' },

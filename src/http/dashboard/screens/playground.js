@@ -4,14 +4,18 @@ import { BASE, failureOf, headers, session } from '../lib/api.js';
 import { readStream } from '../lib/sse.js';
 import { live } from '../lib/live.js';
 import { clean, short, span } from '../lib/text.js';
+import { letter, newComparison } from '../lib/votes.js';
 import { replace, route } from '../lib/route.js';
 import { Button, Choice, Empty, Head, IconButton, Name, State, copyText, ofModel } from '../parts/bits.js';
 import { Field } from '../parts/dialog.js';
 import { ModelChoice } from '../parts/model-choice.js';
 import { tell } from '../parts/messages.js';
+import { Vote } from '../parts/vote.js';
 import { useOwnModels } from './home.js';
 
 const MOST = 4;
+/** All have answered the last question to its end. */
+const areComplete = talks => talks.every(talk => talk?.length && talk.at(-1).took !== null && !talk.at(-1).failure && !talk.at(-1).isStopped && talk.at(-1).text) && new Set(talks.map(talk => talk.length)).size === 1;
 const MODES = [['chat', 'Chat'], ['embeddings', 'Embeddings'], ['rerank', 'Rerank']];
 const NUMBERS = [['temperature', 'Temperature', { step: 0.1, min: 0, max: 2, placeholder: 'by the model' }], ['top_p', 'Top p', { step: 0.05, min: 0, max: 1, placeholder: 'by the model' }], ['max_tokens', 'Most tokens', { step: 1, min: 1, placeholder: '512' }], ['seed', 'Seed', { step: 1, placeholder: 'random' }]];
 
@@ -29,22 +33,32 @@ function Board({ query, models: given }) {
   const pool = live.use(it => it.models), models = given ?? pool;
   const chosen = (query.models ?? '').split(',').filter(Boolean).slice(0, MOST), mode = MODES.some(([name]) => name === query.mode) ? query.mode : 'chat';
   const [text, setText] = useState(''), [system, setSystem] = useState(''), [fields, setFields] = useState({ temperature: '', top_p: '', max_tokens: '', seed: '' }), [talks, setTalks] = useState({}), [documents, setDocuments] = useState('');
+  const isHidden = query.hidden === '1', asked = useRef(null), [, setNth] = useState(0);
+  // Another choice of models is another comparison.
+  if (asked.current?.of !== chosen.join('\n') || asked.current.isHidden !== isHidden && !asked.current.vote) asked.current = newComparison(chosen, isHidden);
+  const comparison = asked.current, areNamed = !comparison.isHidden || comparison.vote !== null;
   const running = useRef(new Map()), [count, setCount] = useState(0), box = useRef(null);
   useEffect(() => () => { for (const abort of running.current.values()) abort.abort(); }, []);
   const set = change => replace('playground', { ...query, ...change });
   const choose = model => { if (!chosen.includes(model)) set({ models: [...chosen, model].slice(-MOST).join(',') }); box.current?.focus(); };
   const options = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== '').map(([name, value]) => [name, Number(value)]));
   if (options.max_tokens === undefined) options.max_tokens = 512;
-  const messagesFor = (model, prompt) => [...(system.trim() ? [{ role: 'system', content: system }] : []), ...(talks[model] ?? []).flatMap(turn => turn.failure ? [] : [{ role: 'user', content: turn.prompt }, { role: 'assistant', content: turn.text }]), { role: 'user', content: prompt }];
+  const messagesFor = (model, prompt, before = talks) => [...(system.trim() ? [{ role: 'system', content: system }] : []), ...(before[model] ?? []).flatMap(turn => turn.failure ? [] : [{ role: 'user', content: turn.prompt }, { role: 'assistant', content: turn.text }]), { role: 'user', content: prompt }];
   const send = async () => {
     const prompt = text.trim();
     if (!prompt || !chosen.length || running.current.size) return;
     setText('');
-    await Promise.all(chosen.map(model => ask(model, prompt)));
+    let before = talks;
+    if (comparison.vote) {
+      asked.current = newComparison(chosen, isHidden);
+      // What was said before would tell who is who.
+      if (isHidden) { before = {}; setTalks(before); }
+    }
+    await Promise.all(chosen.map(model => ask(model, prompt, before)));
     box.current?.focus();
   };
-  const ask = async (model, prompt) => {
-    const abort = new AbortController(), begun = performance.now(), body = { model, messages: messagesFor(model, prompt), stream: true, stream_options: { include_usage: true }, ...options };
+  const ask = async (model, prompt, before) => {
+    const abort = new AbortController(), begun = performance.now(), body = { model, messages: messagesFor(model, prompt, before), stream: true, stream_options: { include_usage: true }, ...options };
     running.current.set(model, abort);
     setCount(running.current.size);
     const turn = { prompt, text: '', reasoning: '', note: 'Asking', first: null, took: null, tokens: null, failure: null, finish: null };
@@ -87,23 +101,25 @@ function Board({ query, models: given }) {
   const onKey = event => { if (event.key === 'Enter' && !event.shiftKey) { event.preventDefault(); send(); } };
   return html`<${Head} title="Playground"><${Choice} label="What" value=${mode} of=${MODES} onChange=${it => set({ mode: it === 'chat' ? '' : it })} /><${ModelChoice} clears label=${chosen.length && mode === 'chat' ? 'Add a model beside' : 'Choose a model'} models=${models} onChange=${it => mode === 'chat' ? choose(it) : set({ models: it })} value=${mode === 'chat' ? undefined : chosen[0]} /><//>
     ${mode !== 'chat' ? html`<${Vectors} key=${mode} mode=${mode} model=${chosen[0]} documents=${documents} setDocuments=${setDocuments} />` : chosen.length === 0 ? html`<${Empty} icon="playground" title="Choose a model to talk to">Up to ${MOST} answer side by side. A model that is not loaded is loaded first, as for any other request.<//>` : html`
-    <div class="talks" style=${{ '--count': chosen.length }}>${chosen.map(model => html`<${Talk} key=${model} model=${model} state=${models.find(it => it.model === model)?.state} talk=${talks[model] ?? []} isRunning=${running.current.has(model)} onStop=${() => running.current.get(model)?.abort()}
+    <div class="talks" style=${{ '--count': chosen.length }}>${comparison.order.map((model, place) => html`<${Talk} key=${model} model=${model} hiddenAs=${areNamed ? null : letter(place)} state=${models.find(it => it.model === model)?.state} talk=${talks[model] ?? []} isRunning=${running.current.has(model)} onStop=${() => running.current.get(model)?.abort()}
       onClose=${() => { running.current.get(model)?.abort(); set({ models: chosen.filter(it => it !== model).join(',') }); }} request=${() => ({ model, messages: messagesFor(model, text.trim() || 'Hello'), ...options })} />`)}</div>
+    ${chosen.length > 1 && areComplete(chosen.map(model => talks[model])) && html`<${Vote} key=${comparison.name} comparison=${comparison} onVote=${vote => { asked.current = { ...comparison, vote }; setNth(it => it + 1); box.current?.focus(); }} />`}
+    ${chosen.length > 1 && html`<p class="vote-hide"><label><input type="checkbox" checked=${isHidden} disabled=${Boolean(count)} onChange=${event => { setTalks({}); set({ hidden: event.currentTarget.checked ? '1' : '' }); }} /> Hide names until you vote</label> <span class="soft">The answers then stand in a random order.</span></p>`}
     <div class="composer"><textarea ref=${box} rows="3" aria-label="Message" placeholder="Ask something. Enter sends, Shift and Enter makes a new line." value=${text} onInput=${event => setText(event.currentTarget.value)} onKeyDown=${onKey}></textarea>
-      <div class="composer-side">${count ? html`<${Button} icon="stop" onClick=${() => { for (const it of running.current.values()) it.abort(); }}>Stop<//>` : html`<${Button} kind="main" disabled=${!text.trim()} onClick=${send}>Send${chosen.length > 1 ? ` to ${chosen.length}` : ''}<//>`}<${Button} disabled=${Boolean(count) || !Object.keys(talks).length} onClick=${() => setTalks({})}>Start over<//></div></div>
+      <div class="composer-side">${count ? html`<${Button} icon="stop" onClick=${() => { for (const it of running.current.values()) it.abort(); }}>Stop<//>` : html`<${Button} kind="main" disabled=${!text.trim()} onClick=${send}>Send${chosen.length > 1 ? ` to ${chosen.length}` : ''}<//>`}<${Button} disabled=${Boolean(count) || !Object.keys(talks).length} onClick=${() => { asked.current = newComparison(chosen, isHidden); setTalks({}); }}>Start over<//></div></div>
     <details class="plan-more"><summary>Parameters</summary><div class="fields">${NUMBERS.map(([name, word, more]) => html`<${Field} key=${name} label=${word} id=${`play-${name}`}><input id=${`play-${name}`} type="number" value=${fields[name]} onInput=${event => { const { value } = event.currentTarget; setFields(before => ({ ...before, [name]: value })); }} ...${more} /><//>`)}</div>
       <${Field} label="System message" id="play-system"><textarea id="play-system" rows="2" value=${system} onInput=${event => setSystem(event.currentTarget.value)}></textarea><//></details>`}`;
 }
 
-function Talk({ model, state, talk, isRunning, onStop, onClose, request }) {
+function Talk({ model, hiddenAs, state, talk, isRunning, onStop, onClose, request }) {
   const end = useRef(null);
   useEffect(() => { const it = end.current?.parentElement; if (it && it.scrollHeight - it.scrollTop - it.clientHeight < 160) it.scrollTop = it.scrollHeight; }, [talk]);
   const copy = async (of, word) => { if (await copyText(of(request()))) tell(`${word} is copied`); };
-  return html`<section class="talk" style=${ofModel(model)} aria-label=${`Talk with ${short(model, 60)}`}><header><span class="grow clip"><${Name} of=${model} most=${50} /></span>${state && html`<${State} of=${state} />`}<${IconButton} icon="close" label="Close" onClick=${onClose} /></header>
+  return html`<section class="talk" style=${hiddenAs ? undefined : ofModel(model)} aria-label=${hiddenAs ?? `Talk with ${short(model, 60)}`}><header><span class="grow clip">${hiddenAs ?? html`<${Name} of=${model} most=${50} />`}</span>${!hiddenAs && html`${state && html`<${State} of=${state} />`}<${IconButton} icon="close" label="Close" onClick=${onClose} />`}</header>
     <div class="talk-turns" role="log" aria-live="polite" aria-busy=${String(isRunning)} tabindex="0" aria-label="Answers">${talk.map(turn => html`<div class="turn" key=${turn.begun}><p class="turn-prompt">${turn.prompt}</p>${turn.reasoning && html`<details class="turn-reasoning"><summary>Reasoning</summary><p>${clean(turn.reasoning)}</p></details>`}
       ${turn.text ? html`<p class="turn-text">${clean(turn.text)}</p>` : turn.took === null && html`<p class="soft"><span class="spinner inline" aria-hidden="true"></span> ${clean(turn.note)}</p>`}${turn.failure && html`<p class="bad-words">${clean(turn.failure)}</p>`}
-      ${turn.took !== null && html`<p class="turn-facts figure">${facts(turn)}</p>`}</div>`)}<span ref=${end}></span></div>
-    <footer><button type="button" class="text-button" onClick=${() => copy(curl, 'The curl command')}>Copy as curl</button><button type="button" class="text-button" onClick=${() => copy(python, 'The Python program')}>Copy as Python</button><span class="grow"></span>${isRunning && html`<button type="button" class="text-button" onClick=${onStop}>Stop</button>`}</footer></section>`;
+      ${turn.took !== null && !hiddenAs && html`<p class="turn-facts figure">${facts(turn)}</p>`}</div>`)}<span ref=${end}></span></div>
+    ${(isRunning || !hiddenAs) && html`<footer>${!hiddenAs && html`<button type="button" class="text-button" onClick=${() => copy(curl, 'The curl command')}>Copy as curl</button><button type="button" class="text-button" onClick=${() => copy(python, 'The Python program')}>Copy as Python</button>`}<span class="grow"></span>${isRunning && html`<button type="button" class="text-button" onClick=${onStop}>Stop</button>`}</footer>`}</section>`;
 }
 
 function facts(turn) {

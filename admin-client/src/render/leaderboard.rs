@@ -1,0 +1,40 @@
+//! The leaderboard as a table: place, model, rating, and what the votes were. Pure.
+
+use crate::answers::Leaderboard;
+use crate::render::quantity::Clock;
+use crate::render::table::{Cell, Column, column, table};
+use crate::style::Style;
+
+const COLUMNS: [Column; 8] = [
+    column("PLACE").right(),
+    column("MODEL").shortens_to(14),
+    column("RATING").right(),
+    column("WON").right(),
+    column("LOST").right(),
+    column("TIED").right(),
+    column("WIN RATIO").right().leaves(1),
+    column("LAST VOTE").leaves(2),
+];
+
+/// The best first, as the server sends them.
+pub fn leaderboard(board: &Leaderboard, clock: Clock, style: Style) -> String {
+    let rows: Vec<Vec<Cell>> = board
+        .models
+        .iter()
+        .map(|it| {
+            let voted = it.voted_at.as_deref();
+            vec![
+                Cell::from(it.rank.to_string()),
+                Cell::from(it.model.as_str()),
+                Cell::from(format!("{:.0}", it.rating)),
+                Cell::from(it.wins.to_string()),
+                Cell::from(it.losses.to_string()),
+                Cell::from(it.ties.to_string()),
+                Cell::from(it.win_ratio.to_string()),
+                Cell::from(voted.map_or_else(|| "-".to_owned(), |at| clock.stamp(at))),
+            ]
+        })
+        .collect();
+    let empty = "Nobody has voted yet. Compare models in the playground of the dashboard, and vote for the best answer.";
+    table(&COLUMNS, &rows, empty, style)
+}

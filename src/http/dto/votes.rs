@@ -1,0 +1,157 @@
+//! Votes for the best of several answers and the leaderboard, as the API takes and shows them.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::values::at;
+use store::{MOST_PER_GAME, Rating, START};
+
+/// Thousandths of a point in a point.
+const MILLI: f64 = 1000.0;
+
+/// What somebody found best. Either `winner` or `tie` is given.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+pub struct VoteRequest {
+    /// Your own name of the comparison, which takes one vote: letters, digits, `-` and `_`.
+    #[schema(
+        min_length = 8,
+        max_length = 64,
+        pattern = "^[A-Za-z0-9_-]+$",
+        example = "c-0198f6a2"
+    )]
+    pub comparison: String,
+    /// The models that answered, by name or alias.
+    #[schema(min_items = 2, max_items = 4)]
+    pub models: Vec<String>,
+    /// The one with the best answer, as it stands in `models`.
+    #[schema(example = "tiny-guide")]
+    pub winner: Option<String>,
+    /// No answer is better than the others.
+    pub tie: Option<bool>,
+}
+
+/// A counted vote.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct VoteAnswer {
+    pub comparison: String,
+    /// The winner by its name in the catalogue; null: a tie.
+    pub winner: Option<String>,
+    /// The models of the comparison, with the vote.
+    pub ratings: Vec<VotedModel>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct VotedModel {
+    #[schema(example = "tiny-guide")]
+    pub model: String,
+    #[schema(example = 1016.0)]
+    pub rating: f64,
+    /// What the vote changed.
+    #[schema(example = 16.0)]
+    pub change: f64,
+}
+
+impl VotedModel {
+    pub fn of((rating, change): &(Rating, i64)) -> VotedModel {
+        VotedModel {
+            model: rating.model.clone(),
+            rating: points(rating.millipoints),
+            change: points(*change),
+        }
+    }
+}
+
+/// The models by their ratings.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Leaderboard {
+    /// The best first. Models without votes are not in it.
+    pub models: Vec<RatedModel>,
+    /// The rating of a model before its first vote.
+    #[schema(example = 1000.0)]
+    pub start: f64,
+    /// The most that one comparison of two models changes (K).
+    #[schema(example = 32.0)]
+    pub most_per_game: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct RatedModel {
+    /// Equal ratings have the same rank.
+    #[schema(example = 1)]
+    pub rank: usize,
+    #[schema(example = "tiny-guide")]
+    pub model: String,
+    /// Elo's.
+    #[schema(example = 1016.0)]
+    pub rating: f64,
+    pub comparisons: u64,
+    pub wins: u64,
+    pub losses: u64,
+    pub ties: u64,
+    /// Aviary's win ratio: `(wins + 1) / (comparisons + 3) × 3000`, rounded down. 1000 is the average of three models.
+    #[schema(example = 1500)]
+    pub win_ratio: u64,
+    /// When the last vote was counted.
+    #[schema(example = "2026-02-01T08:15:00.000Z")]
+    pub voted_at: String,
+}
+
+impl Leaderboard {
+    /// Of ratings in their order, the best first.
+    pub fn of(ratings: &[Rating]) -> Leaderboard {
+        let rank = |rating: &Rating| {
+            let better = ratings
+                .iter()
+                .take_while(|it| it.millipoints > rating.millipoints);
+            1 + better.count()
+        };
+        let model = |rating: &Rating| RatedModel {
+            rank: rank(rating),
+            model: rating.model.clone(),
+            rating: points(rating.millipoints),
+            comparisons: rating.comparisons,
+            wins: rating.wins,
+            losses: rating.losses(),
+            ties: rating.ties,
+            win_ratio: (rating.wins + 1) * 3000 / (rating.comparisons + 3),
+            voted_at: at(rating.voted),
+        };
+        Leaderboard {
+            models: ratings.iter().map(model).collect(),
+            start: points(START),
+            most_per_game: points(MOST_PER_GAME),
+        }
+    }
+}
+
+fn points(millipoints: i64) -> f64 {
+    millipoints as f64 / MILLI
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pool::Time;
+
+    #[test]
+    fn equal_ratings_share_their_rank_and_the_next_one_counts_them() {
+        let rating = |model: &str, millipoints: i64| Rating {
+            model: model.to_owned(),
+            millipoints,
+            comparisons: 1,
+            wins: 1,
+            ties: 0,
+            voted: Time(0),
+        };
+        let all = [
+            rating("a", 1_016_000),
+            rating("b", 1_000_500),
+            rating("c", 1_000_500),
+            rating("d", 9_999),
+        ];
+        let board = Leaderboard::of(&all);
+        let told: Vec<(usize, f64)> = board.models.iter().map(|it| (it.rank, it.rating)).collect();
+        assert_eq!(told, [(1, 1016.0), (2, 1000.5), (2, 1000.5), (4, 9.999)]);
+        assert_eq!(board.models[0].win_ratio, 1500);
+    }
+}

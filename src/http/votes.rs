@@ -1,0 +1,218 @@
+//! Votes for the best of several answers, and the leaderboard that they make. Who votes has a key: a vote counts for
+//! everybody, and one voter's are bounded.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use crate::admin::fields::{Body, Fields, Strict};
+use crate::auth::User;
+use crate::dto::{Leaderboard, VoteAnswer, VoteRequest, VotedModel};
+use crate::error::{ErrorBody, Failure};
+use crate::inference::admission;
+use crate::openapi::{ListingErrors, VoteErrors};
+use crate::state::App;
+use pool::KeyId;
+use store::{NewVote, StoreFault, Voted};
+
+/// The models of one comparison.
+const MODELS: std::ops::RangeInclusive<usize> = 2..=4;
+/// The letters of a comparison's name.
+const NAME: std::ops::RangeInclusive<usize> = 8..=64;
+/// One voter's votes in a minute: more than somebody who reads the answers has.
+const MOST_PER_MINUTE: u32 = 30;
+
+impl Strict for VoteRequest {
+    fn read(fields: &mut Fields) -> Result<VoteRequest, Failure> {
+        let vote = VoteRequest {
+            comparison: fields.needed_text("comparison", "\"c-0198f6a2\"")?,
+            models: fields.texts("models")?,
+            winner: fields.text("winner")?,
+            tie: fields.flag("tie")?,
+        };
+        let is_letter = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+        if !NAME.contains(&vote.comparison.len()) || !vote.comparison.chars().all(is_letter) {
+            return Err(wrong(
+                "comparison",
+                format!(
+                    "has to be a name of {} to {} letters, digits, `-` and `_`, another one for each comparison",
+                    NAME.start(),
+                    NAME.end()
+                ),
+            ));
+        }
+        if !MODELS.contains(&vote.models.len()) {
+            return Err(wrong(
+                "models",
+                format!(
+                    "has {} models; allowed: the {} to {} that were compared",
+                    vote.models.len(),
+                    MODELS.start(),
+                    MODELS.end()
+                ),
+            ));
+        }
+        match (&vote.winner, vote.tie.unwrap_or(false)) {
+            (Some(_), true) => Err(wrong(
+                "tie",
+                "goes with no `winner`; send one of both".to_owned(),
+            )),
+            (None, false) => Err(wrong(
+                "winner",
+                "is missing; name the model with the best answer, or send \"tie\": true".to_owned(),
+            )),
+            _ => Ok(vote),
+        }
+    }
+}
+
+fn wrong(field: &str, problem: String) -> Failure {
+    Failure::invalid(Some(field.to_owned()), format!("{field}: {problem}"))
+}
+
+/// Vote for the best of several answers
+///
+/// You have asked the same of two to four models, and found one answer best, or none. The vote changes the models' ratings on
+/// the leaderboard (docs/dashboard.md has the formula). A comparison takes one vote, and a key 30 in a minute. What was asked and
+/// answered is not sent and not stored.
+///
+/// Every key that may use the models may call this, also where models need no key.
+#[utoipa::path(post, path = "/votes", tag = "comparison", operation_id = "vote", security(("user_key" = [])),
+    request_body(content = VoteRequest, example = json!({
+        "comparison": "c-0198f6a2", "models": ["tiny-guide", "tiny-chat"], "winner": "tiny-guide"
+    })),
+    responses(
+        (status = 200, description = "The vote is counted", body = VoteAnswer, example = json!({
+            "comparison": "c-0198f6a2", "winner": "tiny-guide", "ratings": [
+                {"model": "tiny-guide", "rating": 1016.0, "change": 16.0}, {"model": "tiny-chat", "rating": 984.0, "change": -16.0}]
+        })),
+        (status = 409, description = "The comparison has your vote already", body = ErrorBody, example = json!({"error": {
+            "message": "comparison: c-0198f6a2 has your vote already; it takes one", "type": "invalid_request_error",
+            "param": "comparison", "code": "already_voted"
+        }})),
+        VoteErrors))]
+pub(crate) async fn vote(
+    State(app): State<App>,
+    user: User,
+    Body(vote): Body<VoteRequest>,
+) -> Result<Json<VoteAnswer>, Failure> {
+    if user.key == KeyId(0) {
+        return Err(Failure::unauthorized(
+            "a vote needs a key, also where models need none: send it as `Authorization: Bearer mp-…`; an administrator makes one with `admin-client keys create NAME --role user`",
+        ));
+    }
+    let mut models: Vec<String> = Vec::with_capacity(vote.models.len());
+    for name in &vote.models {
+        let model = canonical(&app, &user, name)?;
+        if models.contains(&model) {
+            let problem =
+                format!("{model} is there twice, and a comparison is of different models");
+            return Err(wrong("models", problem));
+        }
+        models.push(model);
+    }
+    let best = match &vote.winner {
+        None => None,
+        Some(winner) => Some(place_of(winner, &vote.models, &models)?),
+    };
+    let new = NewVote {
+        at: app.handle.clock().now(),
+        holder: user.bucket.id.clone(),
+        comparison: vote.comparison.clone(),
+        models,
+        best,
+    };
+    let voted = app.handle.store().vote(&new, MOST_PER_MINUTE).await;
+    match voted.map_err(not_stored)? {
+        Voted::Counted(ratings) => Ok(Json(VoteAnswer {
+            comparison: vote.comparison,
+            winner: best.map(|place| new.models[place].clone()),
+            ratings: ratings.iter().map(VotedModel::of).collect(),
+        })),
+        Voted::Twice => {
+            let message = format!(
+                "comparison: {} has your vote already; it takes one",
+                vote.comparison
+            );
+            let mut failure = Failure::conflict("already_voted", message);
+            failure.body.error.param = Some("comparison".to_owned());
+            Err(failure)
+        }
+        Voted::TooOften { again_in } => Err(Failure::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limit_error",
+            "too_many_votes",
+            format!(
+                "{} has voted {MOST_PER_MINUTE} times in a minute, which is the most; vote again in {again_in}",
+                user.bucket.words
+            ),
+        )
+        .again_in(again_in)),
+    }
+}
+
+/// The name of the catalogue for a name or an alias that the voter may use.
+fn canonical(app: &App, user: &User, name: &str) -> Result<String, Failure> {
+    let route = app.handle.route(name);
+    let route = route.filter(|route| user.sight.may_use(&route.entry, name));
+    let Some(route) = route else {
+        let mut failure = admission::unknown(app, user, name);
+        failure.body.error.param = Some("models".to_owned());
+        return Err(failure);
+    };
+    let entry = &route.entry;
+    Ok(entry.adapter(name).unwrap_or(&entry.name).to_owned())
+}
+
+/// Where the winner stands, by the name that was sent or by that of the catalogue.
+fn place_of(winner: &str, sent: &[String], models: &[String]) -> Result<usize, Failure> {
+    let found = [sent, models]
+        .into_iter()
+        .find_map(|names| names.iter().position(|it| it == winner));
+    found.ok_or_else(|| {
+        let shown: String = winner.chars().take(200).collect();
+        let problem = format!(
+            "{shown} was not in this comparison; choose one of {}, or send \"tie\": true",
+            sent.join(", ")
+        );
+        wrong("winner", problem)
+    })
+}
+
+fn not_stored(fault: StoreFault) -> Failure {
+    tracing::error!(%fault, "a vote could not be stored");
+    let message = "the vote could not be stored and is not counted; the service's log says why";
+    Failure::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "server_error",
+        "store_unavailable",
+        message,
+    )
+}
+
+/// Show the leaderboard
+///
+/// The models that the key may use, by what people voted. Models without a vote are not in it.
+///
+/// Every key may call this.
+#[utoipa::path(get, path = "/leaderboard", tag = "comparison", operation_id = "show_leaderboard", security(("user_key" = [])),
+    responses((status = 200, description = "The models by their ratings", body = Leaderboard, example = json!({
+        "models": [{"rank": 1, "model": "tiny-guide", "rating": 1016.0, "comparisons": 1, "wins": 1, "losses": 0, "ties": 0,
+            "win_ratio": 1500, "voted_at": "2026-02-01T08:15:00.000Z"}],
+        "start": 1000.0, "most_per_game": 32.0
+    })), ListingErrors))]
+pub(crate) async fn leaderboard(
+    State(app): State<App>,
+    user: User,
+) -> Result<Json<Leaderboard>, Failure> {
+    let ratings = app.handle.store().ratings().await;
+    let mut ratings = ratings.map_err(|fault| {
+        tracing::error!(%fault, "the leaderboard cannot be read");
+        Failure::internal("the leaderboard cannot be read now; the service's log says why")
+    })?;
+    ratings.retain(|rating| {
+        let route = app.handle.route(&rating.model);
+        route.is_some_and(|route| user.sight.may_use(&route.entry, &rating.model))
+    });
+    Ok(Json(Leaderboard::of(&ratings)))
+}

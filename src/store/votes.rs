@@ -1,0 +1,224 @@
+//! Votes for the best of several answers, and the ratings that they add up to. A vote and its ratings are one change on
+//! disk; the order in which votes are written is the order in which they count.
+
+use sqlx::Row;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+
+use super::elo::{self, Verdict};
+use super::history::FORGOTTEN_AT_ONCE;
+use super::{Retention, Store, StoreFault, from_integer, to_integer};
+use pool::{Span, Time};
+
+/// One voter's votes are counted over this time.
+const WINDOW: Span = Span::from_secs(60);
+/// Ratings that are kept: more than any catalogue has models.
+const RATINGS_MAX: i64 = 10_000;
+
+/// What somebody found best.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewVote {
+    pub at: Time,
+    /// Who votes, such as `key:3`.
+    pub holder: String,
+    /// The voter's own name of the comparison; it takes one vote.
+    pub comparison: String,
+    /// Different ones, by the names of the catalogue.
+    pub models: Vec<String>,
+    /// The place of the best one among them; `None`: a tie.
+    pub best: Option<usize>,
+}
+
+/// What became of a vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Voted {
+    /// The models' ratings with it, in their order, and what it changed.
+    Counted(Vec<(Rating, i64)>),
+    /// This comparison has this voter's vote already.
+    Twice,
+    /// This voter has voted as often as is allowed.
+    TooOften { again_in: Span },
+}
+
+/// What all votes for a model add up to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rating {
+    pub model: String,
+    /// Thousandths of a point.
+    pub millipoints: i64,
+    pub comparisons: u64,
+    pub wins: u64,
+    pub ties: u64,
+    /// When the last vote was counted.
+    pub voted: Time,
+}
+
+impl Rating {
+    /// Of a model without votes.
+    fn first(model: &str, now: Time) -> Rating {
+        Rating {
+            model: model.to_owned(),
+            millipoints: elo::START,
+            comparisons: 0,
+            wins: 0,
+            ties: 0,
+            voted: now,
+        }
+    }
+
+    fn of(row: &SqliteRow) -> Rating {
+        let count = |name: &str| from_integer(row.get(name));
+        Rating {
+            model: row.get("model"),
+            millipoints: row.get("rating"),
+            comparisons: count("comparisons"),
+            wins: count("wins"),
+            ties: count("ties"),
+            voted: Time(count("voted_at")),
+        }
+    }
+
+    pub fn losses(&self) -> u64 {
+        self.comparisons.saturating_sub(self.wins + self.ties)
+    }
+}
+
+impl Store {
+    /// Counts a vote. `most` is how many a voter may send in a minute.
+    pub async fn vote(&self, vote: &NewVote, most: u32) -> Result<Voted, StoreFault> {
+        self.write("store a vote", async |connection| {
+            if is_stored(connection, vote).await? {
+                return Ok(Voted::Twice);
+            }
+            if let Some(again_in) = wait(connection, vote, most).await? {
+                return Ok(Voted::TooOften { again_in });
+            }
+            insert(connection, vote).await?;
+            count(connection, vote).await.map(Voted::Counted)
+        })
+        .await
+    }
+
+    /// All ratings, the best first.
+    pub async fn ratings(&self) -> Result<Vec<Rating>, StoreFault> {
+        let rows = sqlx::query("SELECT * FROM ratings ORDER BY rating DESC, model")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read the ratings"))?;
+        Ok(rows.iter().map(Rating::of).collect())
+    }
+
+    /// Deletes some votes that are too old or too many, and ratings of models that nobody votes for any more; returns how
+    /// many rows. What votes have counted for stays.
+    pub async fn forget_votes(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
+        let last: i64 = sqlx::query_scalar(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'votes'",
+        )
+        .fetch_one(&self.readers)
+        .await
+        .map_err(self.failed("read the end of the votes"))?;
+        self.write("delete old votes", async |connection| {
+            let votes = sqlx::query(
+                "DELETE FROM votes WHERE id IN (SELECT id FROM votes WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
+            )
+            .bind(last.saturating_sub(to_integer(retention.rows)))
+            .bind(to_integer(now.0.saturating_sub(retention.age.0)))
+            .bind(FORGOTTEN_AT_ONCE)
+            .execute(&mut *connection)
+            .await?;
+            let ratings = sqlx::query(
+                "DELETE FROM ratings WHERE model IN
+                 (SELECT model FROM ratings ORDER BY voted_at DESC LIMIT ?1 OFFSET ?2)",
+            )
+            .bind(FORGOTTEN_AT_ONCE)
+            .bind(RATINGS_MAX)
+            .execute(connection)
+            .await?;
+            Ok(votes.rows_affected() + ratings.rows_affected())
+        })
+        .await
+    }
+}
+
+async fn is_stored(connection: &mut SqliteConnection, vote: &NewVote) -> Result<bool, sqlx::Error> {
+    let found = sqlx::query("SELECT 1 FROM votes WHERE holder = ? AND comparison = ?")
+        .bind(&vote.holder)
+        .bind(&vote.comparison)
+        .fetch_optional(connection)
+        .await?;
+    Ok(found.is_some())
+}
+
+/// Until the voter may vote again; `None`: now.
+async fn wait(
+    connection: &mut SqliteConnection,
+    vote: &NewVote,
+    most: u32,
+) -> Result<Option<Span>, sqlx::Error> {
+    let since = vote.at.0.saturating_sub(WINDOW.0);
+    let oldest: Option<i64> = sqlx::query_scalar(
+        "SELECT at FROM votes WHERE holder = ? AND at > ? ORDER BY at DESC LIMIT 1 OFFSET ?",
+    )
+    .bind(&vote.holder)
+    .bind(to_integer(since))
+    .bind(i64::from(most.max(1)) - 1)
+    .fetch_optional(connection)
+    .await?;
+    Ok(oldest.map(|at| Span(from_integer(at).saturating_sub(since).clamp(1, WINDOW.0))))
+}
+
+async fn insert(connection: &mut SqliteConnection, vote: &NewVote) -> Result<(), sqlx::Error> {
+    let models =
+        serde_json::to_string(&vote.models).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let winner = vote.best.and_then(|place| vote.models.get(place));
+    sqlx::query("INSERT INTO votes (at, holder, comparison, models, winner) VALUES (?, ?, ?, ?, ?)")
+        .bind(to_integer(vote.at.0))
+        .bind(&vote.holder)
+        .bind(&vote.comparison)
+        .bind(models)
+        .bind(winner)
+        .execute(connection)
+        .await
+        .map(|_| ())
+}
+
+/// Changes the ratings of the models by the vote.
+async fn count(
+    connection: &mut SqliteConnection,
+    vote: &NewVote,
+) -> Result<Vec<(Rating, i64)>, sqlx::Error> {
+    let mut ratings = Vec::with_capacity(vote.models.len());
+    for model in &vote.models {
+        let row = sqlx::query("SELECT * FROM ratings WHERE model = ?")
+            .bind(model)
+            .fetch_optional(&mut *connection)
+            .await?;
+        ratings.push(match row {
+            Some(row) => Rating::of(&row),
+            None => Rating::first(model, vote.at),
+        });
+    }
+    let before: Vec<i64> = ratings.iter().map(|it| it.millipoints).collect();
+    let verdict = vote.best.map_or(Verdict::Tie, Verdict::Best);
+    let changes = elo::changes(&before, verdict);
+    for (place, (rating, change)) in ratings.iter_mut().zip(&changes).enumerate() {
+        rating.millipoints += change;
+        rating.comparisons += 1;
+        rating.wins += u64::from(vote.best == Some(place));
+        rating.ties += u64::from(vote.best.is_none());
+        rating.voted = vote.at;
+        sqlx::query(
+            "INSERT INTO ratings (model, rating, comparisons, wins, ties, voted_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (model) DO UPDATE SET rating = ?2, comparisons = ?3, wins = ?4, ties = ?5, voted_at = ?6",
+        )
+        .bind(&rating.model)
+        .bind(rating.millipoints)
+        .bind(to_integer(rating.comparisons))
+        .bind(to_integer(rating.wins))
+        .bind(to_integer(rating.ties))
+        .bind(to_integer(rating.voted.0))
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(ratings.into_iter().zip(changes).collect())
+}

@@ -1,0 +1,301 @@
+//! Votes for the best of several answers and the leaderboard, in the whole program: who may vote, what is refused with
+//! which words, and who sees which models.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::net::stub;
+use support::whole::Pool;
+
+const VOTES: &str = "/llm/votes";
+const BOARD: &str = "/llm/leaderboard";
+
+fn pool(config: &str) -> Pool {
+    let mut models = vec![stub("one", &[]), stub("two", &[]), stub("three", &[])];
+    models[0].1 = models[0].1.replace("0.5}", "0.5, aliases: [uno]}");
+    Pool::with_models(&models, config)
+}
+
+fn call(pool: &Pool, key: Option<&str>, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let body = match body {
+        Value::Null => String::new(),
+        body => body.to_string(),
+    };
+    let (status, text, _) = pool.request(method, path, &body, key);
+    (status, serde_json::from_str(&text).unwrap_or(json!(text)))
+}
+
+fn key(pool: &Pool, wishes: &Value) -> String {
+    let mut body = json!({"name": "voter", "role": "user"});
+    for (name, value) in wishes.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    let admin = pool.admin_key();
+    let (status, made) = call(pool, Some(&admin), "POST", "/llm/admin/keys", &body);
+    assert_eq!(status, 200, "{made}");
+    made["key"].as_str().unwrap().to_owned()
+}
+
+fn vote(comparison: &str, models: &[&str], winner: Option<&str>) -> Value {
+    match winner {
+        Some(winner) => json!({"comparison": comparison, "models": models, "winner": winner}),
+        None => json!({"comparison": comparison, "models": models, "tie": true}),
+    }
+}
+
+#[test]
+fn votes_change_the_leaderboard_in_their_order_and_last_over_a_restart() {
+    let mut pool = pool("");
+    let key = key(&pool, &json!({}));
+    let first = vote("comparison-1", &["uno", "two"], Some("uno"));
+    let (status, answer) = call(&pool, Some(&key), "POST", VOTES, &first);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(
+        answer,
+        json!({"comparison": "comparison-1", "winner": "one", "ratings": [
+            {"model": "one", "rating": 1016.0, "change": 16.0}, {"model": "two", "rating": 984.0, "change": -16.0}]})
+    );
+    let tie = vote("comparison-2", &["two", "three"], None);
+    let (status, answer) = call(&pool, Some(&key), "POST", VOTES, &tie);
+    assert_eq!((status, &answer["winner"]), (200, &Value::Null), "{answer}");
+    let best = vote("comparison-3", &["one", "two", "three"], Some("three"));
+    assert_eq!(call(&pool, Some(&key), "POST", VOTES, &best).0, 200);
+    let (status, board) = call(&pool, Some(&key), "GET", BOARD, &Value::Null);
+    assert_eq!(status, 200, "{board}");
+    let models = board["models"].as_array().unwrap();
+    let told = |it: &Value| {
+        let number = |name: &str| it[name].as_u64().unwrap();
+        let counts = [
+            number("rank"),
+            number("comparisons"),
+            number("wins"),
+            number("losses"),
+            number("ties"),
+        ];
+        (it["model"].as_str().unwrap().to_owned(), counts)
+    };
+    let told: Vec<_> = models.iter().map(told).collect();
+    assert_eq!(
+        told,
+        [
+            ("three".to_owned(), [1, 2, 1, 0, 1]),
+            ("one".to_owned(), [2, 2, 1, 1, 0]),
+            ("two".to_owned(), [3, 3, 0, 2, 1]),
+        ]
+    );
+    let sum: f64 = models.iter().map(|it| it["rating"].as_f64().unwrap()).sum();
+    assert!(
+        (sum - 3000.0).abs() < 1e-6,
+        "points move and do not grow: {sum}"
+    );
+    // (1 win + 1) x 3000 / (2 comparisons + 3).
+    assert_eq!(models[0]["win_ratio"], 1200);
+    pool.terminate();
+    assert!(pool.wait(Duration::from_secs(60)), "it ends");
+    pool.restart();
+    assert_eq!(call(&pool, Some(&key), "GET", BOARD, &Value::Null).1, board);
+    let (status, refused) = call(&pool, Some(&key), "POST", VOTES, &first);
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (409, &json!("already_voted")),
+        "{refused}"
+    );
+    assert_eq!(call(&pool, Some(&key), "GET", BOARD, &Value::Null).1, board);
+}
+
+#[test]
+fn wrong_votes_are_refused_with_what_is_wrong_and_count_nothing() {
+    let pool = pool("");
+    let key = key(&pool, &json!({}));
+    let two = json!(["one", "two"]);
+    for (body, status, param, words) in [
+        (
+            json!({"models": two, "winner": "one"}),
+            400,
+            "comparison",
+            "is missing",
+        ),
+        (
+            json!({"comparison": "short", "models": two, "winner": "one"}),
+            400,
+            "comparison",
+            "8 to 64",
+        ),
+        (
+            json!({"comparison": "with a space", "models": two, "winner": "one"}),
+            400,
+            "comparison",
+            "letters",
+        ),
+        (
+            json!({"comparison": "x".repeat(65), "models": two, "winner": "one"}),
+            400,
+            "comparison",
+            "8 to 64",
+        ),
+        (
+            json!({"comparison": "comparison-1", "winner": "one"}),
+            400,
+            "models",
+            "has 0 models; allowed: the 2 to 4",
+        ),
+        (
+            json!({"comparison": "comparison-1", "models": ["one"], "winner": "one"}),
+            400,
+            "models",
+            "has 1 models",
+        ),
+        (
+            json!({"comparison": "comparison-1", "models": vec!["one"; 5], "winner": "one"}),
+            400,
+            "models",
+            "has 5 models",
+        ),
+        (
+            json!({"comparison": "comparison-1", "models": "one", "winner": "one"}),
+            400,
+            "models",
+            "a list of texts",
+        ),
+        (
+            json!({"comparison": "comparison-1", "models": [1, 2], "winner": "one"}),
+            400,
+            "models",
+            "a list of texts",
+        ),
+        (
+            vote("comparison-1", &["one", "one"], Some("one")),
+            400,
+            "models",
+            "one is there twice",
+        ),
+        (
+            vote("comparison-1", &["one", "uno"], Some("one")),
+            400,
+            "models",
+            "one is there twice",
+        ),
+        (
+            vote("comparison-1", &["one", "tow"], Some("one")),
+            404,
+            "models",
+            "no model is called tow; the closest are: two",
+        ),
+        (
+            vote("comparison-1", &["one", "two"], Some("three")),
+            400,
+            "winner",
+            "three was not in this comparison; choose one of one, two",
+        ),
+        (
+            json!({"comparison": "comparison-1", "models": two}),
+            400,
+            "winner",
+            "is missing; name the model",
+        ),
+        (
+            json!({"comparison": "comparison-1", "models": two, "tie": false}),
+            400,
+            "winner",
+            "is missing",
+        ),
+        (
+            json!({"comparison": "comparison-1", "models": two, "winner": "one", "tie": true}),
+            400,
+            "tie",
+            "send one of both",
+        ),
+        (
+            json!({"comparison": "comparison-1", "models": two, "winner": ["one"]}),
+            400,
+            "winner",
+            "a text",
+        ),
+        (
+            json!({"comparison": "comparison-1", "models": two, "tie": true, "winer": "one"}),
+            400,
+            "winer",
+            "did you mean winner?",
+        ),
+        (json!([]), 400, "", "expected an object"),
+    ] {
+        let (found, refused) = call(&pool, Some(&key), "POST", VOTES, &body);
+        let error = &refused["error"];
+        assert_eq!(found, status, "{body}: {refused}");
+        assert_eq!(
+            error["param"].as_str().unwrap_or_default(),
+            param,
+            "{body}: {refused}"
+        );
+        assert!(
+            error["message"].as_str().unwrap().contains(words),
+            "{body}: {refused}"
+        );
+    }
+    let long = format!("{{\"comparison\": \"{}\"}}", "x".repeat(2 << 20));
+    assert_eq!(pool.request("POST", VOTES, &long, Some(&key)).0, 413);
+    let board = call(&pool, Some(&key), "GET", BOARD, &Value::Null).1;
+    assert_eq!(board["models"], json!([]));
+}
+
+#[test]
+fn votes_need_a_key_and_viewers_and_keys_for_other_models_have_none() {
+    let pool = pool("");
+    let body = vote("comparison-1", &["one", "two"], Some("one"));
+    let (status, refused) = call(&pool, None, "POST", VOTES, &body);
+    assert_eq!(status, 401, "{refused}");
+    assert!(
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("a vote needs a key"),
+        "{refused}"
+    );
+    let viewer = key(&pool, &json!({"role": "viewer"}));
+    let narrow = key(&pool, &json!({"models": ["two", "three"]}));
+    assert_eq!(call(&pool, Some(&viewer), "POST", VOTES, &body).0, 403);
+    let (status, refused) = call(&pool, Some(&narrow), "POST", VOTES, &body);
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (404, &json!("model_not_found")),
+        "{refused}"
+    );
+    let admin = pool.admin_key();
+    assert_eq!(call(&pool, Some(&admin), "POST", VOTES, &body).0, 200);
+    let names = |key: Option<&str>| {
+        let board = call(&pool, key, "GET", BOARD, &Value::Null).1;
+        let models = board["models"].as_array().unwrap().iter();
+        let names: Vec<String> = models
+            .map(|it| it["model"].as_str().unwrap().to_owned())
+            .collect();
+        names.join(" ")
+    };
+    assert_eq!(names(Some(&viewer)), "one two");
+    assert_eq!(names(None), "one two");
+    assert_eq!(
+        names(Some(&narrow)),
+        "two",
+        "other models do not exist for it"
+    );
+}
+
+#[test]
+fn one_key_votes_thirty_times_a_minute_at_most() {
+    let pool = pool("");
+    let (eager, calm) = (key(&pool, &json!({})), key(&pool, &json!({})));
+    let send = |key: &str, nth: usize| {
+        let body = vote(&format!("comparison-{nth}"), &["one", "two"], None).to_string();
+        pool.request("POST", VOTES, &body, Some(key))
+    };
+    for nth in 0..30 {
+        assert_eq!(send(&eager, nth).0, 200);
+    }
+    let (status, text, head) = send(&eager, 30);
+    assert_eq!(status, 429, "{text}");
+    assert!(
+        text.contains("too_many_votes") && text.contains("voted 30 times in a minute"),
+        "{text}"
+    );
+    assert!(head.to_lowercase().contains("retry-after:"), "{head}");
+    assert_eq!(send(&calm, 30).0, 200, "another key is not slowed");
+}
