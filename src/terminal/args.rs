@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+/// What is good for a judge, where nobody says it.
+const CRITERIA: &str = "correct, complete and clear";
+
 /// Shown below the options of `chat --help`.
 pub const CHAT_EXAMPLES: &str = "\
 Examples:
@@ -31,6 +34,7 @@ Examples:
   model-pool evaluate tiny-guide tiny-chat --file questions.txt
   model-pool evaluate org/small org/large --file questions.jsonl --max-tokens 200 --json > answers.json
   model-pool evaluate tiny-guide --file letters.txt --separator ----
+  model-pool evaluate org/small org/large --file questions.txt --judge org/huge
 
 A text file has one prompt a line, or with --separator parts between such lines. A file *.jsonl has one JSON object a
 line, with `prompt`. The models are asked one after another, so that each is loaded once.
@@ -124,6 +128,12 @@ pub struct EvaluateArgs {
     pub at_once: usize,
     #[command(flatten)]
     pub ask: AskArgs,
+    /// Let this model of the pool rank the answers to each prompt; it does not learn which model wrote which
+    #[arg(long, value_name = "MODEL")]
+    pub judge: Option<String>,
+    /// What makes an answer good, for the judge: the best one is "most TEXT"
+    #[arg(long, value_name = "TEXT", requires = "judge", default_value = CRITERIA)]
+    pub criteria: String,
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub json: bool,

@@ -1,6 +1,7 @@
 //! `model-pool evaluate`: the prompts of a file for several models, one model after another, so that a pool loads each
 //! once; the answers beside each other, with tokens and times.
 
+mod judge;
 mod outcome;
 mod prompts;
 mod table;
@@ -19,7 +20,8 @@ use super::interrupt::interrupted;
 use super::models::hub_name;
 use super::once::set;
 use super::screen::Screen;
-use outcome::{Evaluation, Outcome};
+use judge::{Case, MODELS_MAX};
+use outcome::{Evaluation, Judgement, Outcome};
 use prompts::Prompt;
 
 pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<(), Failure> {
@@ -36,11 +38,19 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
     let mut models: Vec<String> = args.models.iter().map(|name| hub_name(name)).collect();
     let mut seen = std::collections::BTreeSet::new();
     models.retain(|name| seen.insert(name.clone()));
+    if args.judge.is_some() && !(2..=MODELS_MAX).contains(&models.len()) {
+        return Err(Failure::Usage(format!(
+            "a judge compares 2 to {MODELS_MAX} different models, and {} {} named",
+            models.len(),
+            if models.len() == 1 { "is" } else { "are" }
+        )));
+    }
     let mut evaluation = Evaluation::new(models, read.prompts);
+    evaluation.judge = args.judge.as_deref().map(hub_name);
     let mut screen = Screen::new();
     let finished = runtime.block_on(async {
         tokio::select! {
-            done = ask_all(client, args, &mut evaluation, &mut screen) => done.map(|()| true),
+            done = ask_and_judge(client, args, &mut evaluation, &mut screen) => done.map(|()| true),
             () = interrupted() => Ok(false),
         }
     });
@@ -51,16 +61,69 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
         false => table::text(&evaluation, width),
     };
     screen.print(&text)?;
-    match (finished?, evaluation.failed()) {
-        (false, _) => Err(Failure::Interrupted),
-        (true, 0) => Ok(()),
-        (true, failed) => Err(Failure::Cut {
-            message: format!(
-                "{failed} of {} answers did not come; the table says why",
-                evaluation.asked()
-            ),
-        }),
+    let told = |failed: usize, of: usize, what: &str| {
+        let message = format!("{failed} of {of} {what} did not come; the table says why");
+        Err(Failure::Cut { message })
+    };
+    match (finished?, evaluation.failed(), evaluation.unjudged()) {
+        (false, ..) => Err(Failure::Interrupted),
+        (true, 0, 0) => Ok(()),
+        (true, 0, unjudged) => told(unjudged, evaluation.judged(), "verdicts"),
+        (true, failed, _) => told(failed, evaluation.asked(), "answers"),
     }
+}
+
+async fn ask_and_judge(
+    client: &Client,
+    args: &EvaluateArgs,
+    evaluation: &mut Evaluation,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
+    ask_all(client, args, evaluation, screen).await?;
+    match evaluation.judge.clone() {
+        Some(judge) => judge_all(client, args, &judge, evaluation, screen).await,
+        None => Ok(()),
+    }
+}
+
+/// Asks the judge about every prompt that has several answers.
+async fn judge_all(
+    client: &Client,
+    args: &EvaluateArgs,
+    judge: &str,
+    evaluation: &mut Evaluation,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
+    let cases: Vec<(usize, Case)> = (0..evaluation.prompts.len())
+        .filter_map(|row| Some((row, evaluation.case(row)?)))
+        .collect();
+    let all = cases.len();
+    let request = |(row, case): (usize, Case)| async move {
+        let mut conversation = Conversation::new(judge, None);
+        conversation.parameters.put("temperature", 0.0);
+        conversation.prompt(case.question(&args.criteria));
+        let answer = quietly(client, &conversation.request(true)).await;
+        (row, answer.map(|it| case.verdict(&it.text)))
+    };
+    let mut verdicts = stream::iter(cases)
+        .map(request)
+        .buffer_unordered(args.at_once.max(1));
+    let mut done = 0;
+    screen.status(&format!("{judge}: 0 of {all} verdicts"));
+    while let Some((row, verdict)) = verdicts.next().await {
+        done += 1;
+        screen.status(&format!("{judge}: {done} of {all} verdicts"));
+        let judgement = match verdict {
+            Ok(Ok(verdict)) => Judgement::Verdict(verdict),
+            Ok(Err(problem)) => Judgement::Failure(problem),
+            Err(failure @ (Failure::Refused(_) | Failure::Cut { .. })) => {
+                Judgement::Failure(failure.to_string())
+            }
+            Err(failure) => return Err(failure),
+        };
+        evaluation.judgements[row] = Some(judgement);
+    }
+    Ok(())
 }
 
 /// Asks each model all prompts, several at a time. A server that cannot be reached ends it; a refusal is an outcome.

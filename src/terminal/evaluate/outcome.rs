@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::judge::{Case, Verdict};
 use super::prompts::Prompt;
 use crate::answer::Answer;
 
@@ -14,12 +15,23 @@ pub enum Outcome {
     Failure(String),
 }
 
+/// Of the answers to one prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Judgement {
+    Verdict(Verdict),
+    Failure(String),
+}
+
 #[derive(Clone, Debug)]
 pub struct Evaluation {
     pub models: Vec<String>,
     pub prompts: Vec<Prompt>,
     /// By prompt, then by model; `None`: it was not asked.
     outcomes: Vec<Vec<Option<Outcome>>>,
+    /// The model that ranks the answers.
+    pub judge: Option<String>,
+    /// By prompt; `None`: there were no two answers, or it was not asked.
+    pub judgements: Vec<Option<Judgement>>,
 }
 
 /// The sums of one model.
@@ -34,12 +46,25 @@ pub struct Sums {
     pub whole: Option<Duration>,
     /// The longest wait for the model.
     pub waited: Duration,
+    /// Verdicts on its answers, how many of them put it first, and the sum of its ranks from 1.
+    pub verdicts: usize,
+    pub firsts: usize,
+    pub ranks: usize,
+}
+
+impl Sums {
+    /// The mean of its ranks.
+    pub fn rank(&self) -> Option<f64> {
+        (self.verdicts > 0).then(|| self.ranks as f64 / self.verdicts as f64)
+    }
 }
 
 impl Evaluation {
     pub fn new(models: Vec<String>, prompts: Vec<Prompt>) -> Evaluation {
         Evaluation {
             outcomes: vec![vec![None; models.len()]; prompts.len()],
+            judge: None,
+            judgements: vec![None; prompts.len()],
             models,
             prompts,
         }
@@ -51,6 +76,27 @@ impl Evaluation {
 
     pub fn of_prompt(&self, row: usize) -> &[Option<Outcome>] {
         &self.outcomes[row]
+    }
+
+    /// What the judge is asked about a prompt.
+    pub fn case(&self, row: usize) -> Option<Case> {
+        let answers = self.outcomes[row].iter().enumerate();
+        let answers = answers.filter_map(|(column, outcome)| match outcome {
+            Some(Outcome::Answer(answer)) => Some((column, answer.text.trim().to_owned())),
+            _ => None,
+        });
+        Case::of(&self.prompts[row].text, answers.collect(), row)
+    }
+
+    /// How often the judge was asked.
+    pub fn judged(&self) -> usize {
+        self.judgements.iter().flatten().count()
+    }
+
+    /// How often it gave no verdict.
+    pub fn unjudged(&self) -> usize {
+        let all = self.judgements.iter().flatten();
+        all.filter(|it| matches!(it, Judgement::Failure(_))).count()
     }
 
     pub fn asked(&self) -> usize {
@@ -81,6 +127,16 @@ impl Evaluation {
             firsts.extend(answer.first_at.map(|at| at.saturating_sub(waited)));
             wholes.extend(answer.last_at.map(|at| at.saturating_sub(waited)));
         }
+        for judgement in self.judgements.iter().flatten() {
+            let Judgement::Verdict(Verdict { ranking, .. }) = judgement else {
+                continue;
+            };
+            if let Some(place) = ranking.iter().position(|it| *it == column) {
+                sums.verdicts += 1;
+                sums.firsts += usize::from(place == 0);
+                sums.ranks += place + 1;
+            }
+        }
         sums.first_token = middle(firsts);
         sums.whole = middle(wholes);
         sums
@@ -89,7 +145,7 @@ impl Evaluation {
     pub fn to_json(&self) -> Value {
         let models = self.models.iter().enumerate().map(|(column, model)| {
             let sums = self.sums(column);
-            json!({
+            let mut told = json!({
                 "model": model,
                 "answers": sums.answers,
                 "failures": sums.failures,
@@ -98,9 +154,20 @@ impl Evaluation {
                 "median_first_token_ms": sums.first_token.map(milliseconds),
                 "median_whole_ms": sums.whole.map(milliseconds),
                 "longest_wait_ms": milliseconds(sums.waited),
-            })
+            });
+            if self.judge.is_some() {
+                told["verdicts"] = json!(sums.verdicts);
+                told["first_places"] = json!(sums.firsts);
+                told["mean_rank"] = json!(sums.rank());
+            }
+            told
         });
-        let prompts = self.prompts.iter().zip(&self.outcomes).map(|(prompt, row)| {
+        let rows = self
+            .prompts
+            .iter()
+            .zip(&self.outcomes)
+            .zip(&self.judgements);
+        let prompts = rows.map(|((prompt, row), judgement)| {
             let answers = self.models.iter().zip(row).map(|(model, outcome)| match outcome {
                 None => json!({"model": model, "error": "was not asked"}),
                 Some(Outcome::Failure(error)) => json!({"model": model, "error": error}),
@@ -116,9 +183,25 @@ impl Evaluation {
                     "waited_ms": answer.waited.map(milliseconds),
                 }),
             });
-            json!({"line": prompt.line, "prompt": prompt.text, "answers": answers.collect::<Vec<_>>()})
+            let mut told =
+                json!({"line": prompt.line, "prompt": prompt.text, "answers": answers.collect::<Vec<_>>()});
+            if let Some(judgement) = judgement {
+                told["verdict"] = match judgement {
+                    Judgement::Failure(error) => json!({"error": error}),
+                    Judgement::Verdict(verdict) => {
+                        let names = verdict.ranking.iter().map(|it| &self.models[*it]);
+                        json!({"ranking": names.collect::<Vec<_>>(), "reason": verdict.reason})
+                    }
+                };
+            }
+            told
         });
-        json!({"models": models.collect::<Vec<_>>(), "prompts": prompts.collect::<Vec<_>>()})
+        let mut told =
+            json!({"models": models.collect::<Vec<_>>(), "prompts": prompts.collect::<Vec<_>>()});
+        if let Some(judge) = &self.judge {
+            told["judge"] = json!(judge);
+        }
+        told
     }
 }
 

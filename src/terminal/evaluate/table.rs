@@ -1,6 +1,6 @@
 //! An evaluation as text: for each prompt the answers in columns beside each other, then the sums of each model. Pure.
 
-use super::outcome::{Evaluation, Outcome, Sums};
+use super::outcome::{Evaluation, Judgement, Outcome, Sums};
 use crate::clean::{clean, line};
 use crate::quantity::seconds;
 
@@ -45,9 +45,29 @@ pub fn text(evaluation: &Evaluation, width: usize) -> String {
                 }
             }
         }
+        if let Some(judgement) = &evaluation.judgements[row] {
+            let told = wrapped(&verdict(evaluation, judgement), width);
+            text += &format!("{}\n", told.join("\n"));
+        }
         text.push('\n');
     }
     text + &sums(evaluation)
+}
+
+/// `judged: 1. org/large, 2. org/small (It is complete.)`.
+fn verdict(evaluation: &Evaluation, judgement: &Judgement) -> String {
+    match judgement {
+        Judgement::Failure(error) => format!("(not judged: {})", line(error)),
+        Judgement::Verdict(verdict) => {
+            let places = verdict.ranking.iter().enumerate();
+            let places = places.map(|(place, model)| {
+                format!("{}. {}", place + 1, line(&evaluation.models[*model]))
+            });
+            let reason = verdict.reason.as_deref().map(line);
+            let reason = reason.map(|it| format!(" ({it})")).unwrap_or_default();
+            format!("judged: {}{reason}", places.collect::<Vec<_>>().join(", "))
+        }
+    }
 }
 
 fn cell(outcome: &Option<Outcome>) -> String {
@@ -119,7 +139,7 @@ fn shortened(text: &str, width: usize) -> String {
 }
 
 fn sums(evaluation: &Evaluation) -> String {
-    let heads = [
+    let mut heads = vec![
         "model",
         "answers",
         "failed",
@@ -129,8 +149,13 @@ fn sums(evaluation: &Evaluation) -> String {
         "answer",
         "longest wait",
     ];
-    let mut rows: Vec<Vec<String>> = vec![heads.map(str::to_owned).to_vec()];
+    if evaluation.judge.is_some() {
+        heads.extend(["judged", "first", "mean rank"]);
+    }
+    let mut rows: Vec<Vec<String>> = vec![heads.iter().map(|it| (*it).to_owned()).collect()];
     for (column, model) in evaluation.models.iter().enumerate() {
+        let sums = evaluation.sums(column);
+        let rank = sums.rank();
         let Sums {
             answers,
             failures,
@@ -139,12 +164,15 @@ fn sums(evaluation: &Evaluation) -> String {
             first_token,
             whole,
             waited,
-        } = evaluation.sums(column);
+            verdicts,
+            firsts,
+            ranks: _,
+        } = sums;
         let time = |time: Option<std::time::Duration>| match time {
             Some(time) => seconds(time),
             None => "-".to_owned(),
         };
-        rows.push(vec![
+        let mut row = vec![
             line(model),
             answers.to_string(),
             failures.to_string(),
@@ -153,7 +181,13 @@ fn sums(evaluation: &Evaluation) -> String {
             time(first_token),
             time(whole),
             seconds(waited),
-        ]);
+        ];
+        if evaluation.judge.is_some() {
+            row.push(verdicts.to_string());
+            row.push(firsts.to_string());
+            row.push(rank.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}")));
+        }
+        rows.push(row);
     }
     let widths: Vec<usize> = (0..heads.len())
         .map(|nth| {

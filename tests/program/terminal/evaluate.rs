@@ -170,3 +170,157 @@ fn what_a_model_writes_cannot_control_the_terminal() {
         "{text:?}"
     );
 }
+
+/// A server whose models answer with their names; `judge` ranks by what `verdict` makes of its question.
+fn judged(verdict: impl Fn(&str) -> String + Send + Sync + 'static) -> Written {
+    Written::server(move |request| {
+        let body = body_of(request);
+        let model = body["model"].as_str().unwrap_or_default();
+        let messages = body["messages"].as_array().expect("messages");
+        let question = messages.last().expect("one")["content"]
+            .as_str()
+            .unwrap_or_default();
+        let text = match model {
+            "judge" => verdict(question),
+            model => format!("I am sure, says {model}."),
+        };
+        let event = json!({"choices": [{"delta": {"content": text}, "finish_reason": "stop"}]});
+        http(
+            "200 OK",
+            "content-type: text/event-stream\r\n",
+            &format!("data: {event}\n\ndata: [DONE]\n\n"),
+        )
+    })
+}
+
+/// The letters, with the answer that has this in it first.
+fn favouring(part: &str, question: &str) -> String {
+    let mut letters: Vec<&str> = question.split("<answer letter=\"").skip(1).collect();
+    letters.sort_by_key(|answer| !answer.contains(part));
+    let letters: Vec<String> = letters.iter().map(|it| it[..1].to_owned()).collect();
+    format!(
+        "I compare them.\n{}",
+        json!({"reason": format!("{} is right."
+        , letters[0]), "ranking": letters})
+    )
+}
+
+#[test]
+fn a_model_judges_the_answers_without_knowing_who_wrote_them() {
+    let server = judged(|question| favouring("says two", question));
+    let folder = folder_with("q.txt", "First?\nSecond?\nThird?\n");
+    let url = server.url("");
+    let words = [
+        "evaluate",
+        "one",
+        "two",
+        "three",
+        "--file",
+        "q.txt",
+        "--judge",
+        "judge",
+        "--criteria",
+        "polite",
+        "--at-once",
+        "1",
+        "--server",
+        &url,
+    ];
+    let output = piped(folder.path(), &words, &[], b"");
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", err(&output));
+    assert_eq!(text.matches("judged: 1. two, ").count(), 3, "{text}");
+    assert!(text.contains("is right.)"), "{text}");
+    let sums = text
+        .lines()
+        .rfind(|line| line.starts_with("two "))
+        .expect("its sums");
+    let figures: Vec<&str> = sums.split_whitespace().rev().take(3).collect();
+    assert_eq!(
+        figures,
+        ["1.00", "3", "3"],
+        "mean rank, first, judged: {text}"
+    );
+    let asked = server.asked();
+    let questions: Vec<Value> = asked
+        .iter()
+        .map(|it| body_of(it))
+        .filter(|it| it["model"] == "judge")
+        .collect();
+    assert_eq!((asked.len(), questions.len()), (12, 3));
+    // Each model is the first that the judge reads, once in three prompts.
+    let mut firsts = Vec::new();
+    for question in &questions {
+        assert_eq!(question["temperature"], 0.0);
+        let text = question["messages"][0]["content"]
+            .as_str()
+            .expect("a question");
+        assert!(text.contains("most polite"), "{text}");
+        let (_, rest) = text
+            .split_once("letter=\"A\">\nI am sure, says ")
+            .expect("the first answer");
+        firsts.push(rest.split('.').next().expect("a name").to_owned());
+    }
+    firsts.sort();
+    assert_eq!(firsts, ["one", "three", "two"]);
+    let words = [&words[..], &["--json"]].concat();
+    let value: Value =
+        serde_json::from_str(&out(&piped(folder.path(), &words, &[], b""))).expect("JSON");
+    assert_eq!(value["judge"], "judge");
+    assert_eq!(value["prompts"][0]["verdict"]["ranking"][0], "two");
+    assert_eq!(
+        (
+            &value["models"][1]["first_places"],
+            &value["models"][1]["mean_rank"]
+        ),
+        (&json!(3), &json!(1.0))
+    );
+}
+
+#[test]
+fn a_judge_that_gives_no_verdict_is_named_and_the_status_says_so() {
+    let server = judged(|question| match question.contains("First?") {
+        true => "Both are fine.".to_owned(),
+        false => favouring("says one", question),
+    });
+    let folder = folder_with("q.txt", "First?\nSecond?\n");
+    let url = server.url("");
+    let words = [
+        "evaluate", "one", "two", "--file", "q.txt", "--judge", "judge", "--server", &url,
+    ];
+    let output = piped(folder.path(), &words, &[], b"");
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("(not judged: the judge wrote no JSON object"),
+        "{text}"
+    );
+    assert!(text.contains("judged: 1. one, 2. two ("), "{text}");
+    assert!(
+        err(&output).contains("1 of 2 verdicts did not come"),
+        "{}",
+        err(&output)
+    );
+    for (words, problem) in [
+        (
+            vec!["one", "--judge", "judge"],
+            "a judge compares 2 to 26 different models, and 1 is named",
+        ),
+        (vec!["one", "one", "--judge", "judge"], "and 1 is named"),
+        (vec!["one", "two", "--criteria", "short"], "--judge <MODEL>"),
+    ] {
+        let words = [
+            &["evaluate", "--file", "q.txt", "--server", &url],
+            &words[..],
+        ]
+        .concat();
+        let before = server.asked().len();
+        let output = piped(folder.path(), &words, &[], b"");
+        assert!(
+            output.status.code() == Some(2) && err(&output).contains(problem),
+            "{}",
+            err(&output)
+        );
+        assert_eq!(server.asked().len(), before, "nothing is asked");
+    }
+}
