@@ -79,6 +79,101 @@ fn aviarys_client_asks_once_several_times_and_for_lines() {
     assert!(!metadata.to_string().contains("secret"), "{metadata}");
 }
 
+/// The requests are those that Aviary's own client sends (`aviary/sdk.py` of 0.1, `aviary/common/backend.py` of 0.0), with
+/// the headers of Python's `requests`.
+#[test]
+fn the_requests_of_aviarys_own_clients_are_understood_to_the_letter() {
+    let pool = Pool::with_models(&[stub("org/one", "")], "compat: {aviary: true}\n");
+    // Without AVIARY_TOKEN the client sends an empty one.
+    let headers = [
+        ("Authorization", ""),
+        ("User-Agent", "python-requests/2.31.0"),
+        ("Accept-Encoding", "gzip, deflate"),
+        ("Accept", "*/*"),
+    ];
+    let send = |method: &str, path: &str, body: &str| {
+        let (status, text, _) = pool.request_with(method, path, body, &headers);
+        assert_eq!(status, 200, "{path} {body}: {text}");
+        text
+    };
+    let value = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
+    // `Model.list()` refuses a model without one of these keys.
+    let listed = value(&send("GET", "/v1/models", ""));
+    let model = listed["data"][0].as_object().unwrap();
+    for key in ["id", "object", "owned_by", "permission"] {
+        assert!(model.contains_key(key), "{key} is missing in {listed}");
+    }
+    assert!(model["permission"].is_array());
+    assert_eq!(value(&send("GET", "/models", "")), json!(["org/one"]));
+    let metadata = value(&send("GET", "/metadata/org--one", ""));
+    assert!(
+        metadata["metadata"]["model_config"].is_object(),
+        "{metadata}"
+    );
+    // `completions(model, prompt)` and `query`: 0.0 has no `use_prompt_format`, and reads the answer by the model's name.
+    let old = value(&send("POST", "/query/org--one", r#"{"prompt": "Hello"}"#));
+    assert_eq!(
+        old["org/one"]["generated_text"],
+        "Hello from org/one and goodbye"
+    );
+    let new = r#"{"prompt": "Hello", "use_prompt_format": true}"#;
+    let answer = value(&send("POST", "/query/org--one", new));
+    for key in [
+        "generated_text",
+        "num_input_tokens",
+        "num_generated_tokens",
+        "total_time",
+        "num_total_tokens",
+        "error",
+    ] {
+        assert!(answer.get(key).is_some(), "{key} is missing in {answer}");
+    }
+    // Its keyword arguments stand beside the prompt.
+    let more = r#"{"prompt": "Hello", "use_prompt_format": true, "parameters": {"temperature": 0.5, "top_k": 0}, "stopping_sequences": ["goodbye"]}"#;
+    send("POST", "/query/org--one", more);
+    // `batch_completions(model, prompts)`.
+    let several = r#"[{"prompt": "Hello", "use_prompt_format": true}, {"prompt": "Again", "use_prompt_format": false}]"#;
+    let answers = value(&send("POST", "/query/batch/org--one", several));
+    assert_eq!(answers.as_array().unwrap().len(), 2);
+    // `stream(model, prompt)` takes a line with an `error`, even null, for the end.
+    let lines = send("POST", "/stream/org--one", new);
+    let lines: Vec<Value> = lines
+        .lines()
+        .filter(|it| !it.trim().is_empty())
+        .map(value)
+        .collect();
+    assert!(
+        lines.len() > 2 && lines.iter().all(|it| it.get("error").is_none()),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn stops_beside_the_prompt_reach_the_engine_and_wrong_ones_are_refused() {
+    let mut model = stub("one", "");
+    model.1 = model.1.replace("\"--port\"", "\"--echo\", \"--port\"");
+    let pool = Pool::with_models(&[model], "compat: {aviary: true}\n");
+    let engine_got = |asked: Value| -> Value {
+        let (status, answer) = post(&pool, "/query/one", &asked);
+        assert_eq!(status, 200, "{answer}");
+        serde_json::from_str(answer["generated_text"].as_str().unwrap()).unwrap()
+    };
+    let got = engine_got(json!({"prompt": "x", "stopping_sequences": ["###"]}));
+    assert_eq!(got["stop"], json!(["###"]), "{got}");
+    let both = json!({"prompt": "x", "stopping_sequences": ["###"], "parameters": {"stopping_sequences": ["!"]}});
+    assert_eq!(engine_got(both)["stop"], json!(["!"]));
+    let (status, refused) = post(
+        &pool,
+        "/query/one",
+        &json!({"prompt": "x", "stopping_sequences": "###"}),
+    );
+    assert_eq!(
+        (status, &refused["error"]["param"]),
+        (400, &json!("stopping_sequences")),
+        "{refused}"
+    );
+}
+
 #[test]
 fn what_aviarys_client_asks_wrongly_has_its_real_status() {
     let pool = Pool::with_models(&[stub("one", "")], "compat: {aviary: true}\n");

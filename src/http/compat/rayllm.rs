@@ -48,14 +48,18 @@ pub(super) fn with_slash(name: &str) -> String {
     name.replacen("--", "/", 1)
 }
 
-/// OpenAI's object with what RayLLM's clients read beside.
+/// OpenAI's object with what Aviary's and RayLLM's clients read beside.
 pub(crate) fn described(app: &App, name: &str, mut object: Value) -> Value {
-    if !app.config().compat.rayllm {
+    let compat = &app.config().compat;
+    if compat.aviary || compat.rayllm {
+        // Aviary's client, too, takes no model without it.
+        object["permission"] = json!([]);
+    }
+    if !compat.rayllm {
         return object;
     }
     let document = app.handle.route(name).map(|it| it.entry.to_document());
     let engine = document.map(|mut it| it["engine_config"].take());
-    object["permission"] = json!([]);
     object["rayllm_metadata"] = metadata(name, &engine.unwrap_or_default());
     object
 }

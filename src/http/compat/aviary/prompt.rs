@@ -18,13 +18,20 @@ pub(super) struct Prompt {
 impl Strict for Prompt {
     fn read(fields: &mut Fields) -> Result<Prompt, Failure> {
         let parameters = fields.object("parameters")?;
+        let stops = fields.texts("stopping_sequences")?;
+        let mut parameters = match parameters {
+            Some(Value::Object(parameters)) => parameters,
+            _ => Map::new(),
+        };
+        // Both places were known; those of the parameters count where both are given.
+        if !stops.is_empty() {
+            let own = parameters.entry("stopping_sequences");
+            own.or_insert_with(|| json!(stops));
+        }
         Ok(Prompt {
             text: fields.needed_text("prompt", "\"What is a priority?\"")?,
             has_format: fields.flag("use_prompt_format")?.unwrap_or(true),
-            parameters: match parameters {
-                Some(Value::Object(parameters)) => parameters,
-                _ => Map::new(),
-            },
+            parameters,
         })
     }
 }

@@ -113,6 +113,8 @@ pub struct AviaryPrompt {
     /// Parameters of Hugging Face's `generate`, and `stopping_sequences`.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
+    /// Texts at which the answer ends, unless `parameters` has some.
+    pub stopping_sequences: Option<Vec<String>>,
 }
 
 /// An answer as Aviary's clients read it.
