@@ -413,7 +413,8 @@ impl<'a> Figures<'a> {
         let weights = Bytes(size.bytes());
         let reason = format!(
             "its name tells of {} thousand million parameters of {} bits, {weights}",
-            size.parameters, size.bits
+            (size.parameters * 100.0).round() / 100.0,
+            size.bits
         );
         let total = Bytes(
             weights

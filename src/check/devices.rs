@@ -11,6 +11,9 @@ use pool::{
 };
 
 const MODEL: ModelId = ModelId(0);
+/// What says how much memory a model needs.
+const MEMORY: &str = "pool_config.memory_gib";
+const ADVICE: &str = "use a smaller or quantised model, a shorter context, more GPUs (pool_config.gpus_per_replica), or a larger inventory.host_memory";
 
 /// The devices of this machine, or those of the configuration.
 pub(super) struct Devices {
@@ -61,20 +64,21 @@ impl Devices {
         entry.devices.unknown(&facts)
     }
 
-    /// Where the first replica of this model would be, or why nowhere.
+    /// Where the first replica of this model would be, or by which key nowhere, and why.
     pub fn place(
         &self,
         entry: &Entry,
         spec: &ModelSpec,
         config: &Config,
-    ) -> Result<Placement, String> {
+    ) -> Result<Placement, (&'static str, String)> {
         let allowed: BTreeSet<DeviceId> = self.allowed(entry).map(|info| info.id).collect();
         if allowed.is_empty() {
             let names: Vec<&str> = self.infos.iter().map(|info| info.name.as_str()).collect();
-            return Err(format!(
+            let problem = format!(
                 "pool_config.devices allows none of the devices, which are {}; correct it",
                 names.join(", ")
-            ));
+            );
+            return Err(("pool_config.devices", problem));
         }
         // Alone, and not loaded by itself.
         let spec = ModelSpec {
@@ -106,9 +110,10 @@ impl Devices {
             force: false,
         };
         let plan = pool.preview(Time(0), &load);
-        let plan = plan.ok_or_else(|| "the pool does not take the model".to_owned())?;
+        let fault = |why: String| (MEMORY, why);
+        let plan = plan.ok_or_else(|| fault("the pool does not take the model".to_owned()))?;
         if let Some(refusal) = plan.refusal {
-            return Err(refusal.to_string());
+            return Err(fault(format!("it {refusal}; {ADVICE}")));
         }
         let held = |id: &DeviceId| self.infos.iter().find(|info| info.id == *id);
         let held: Vec<&DeviceInfo> = (plan.placement.iter())

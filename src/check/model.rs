@@ -124,7 +124,6 @@ fn place(
     config: &Config,
     checked: &mut Checked,
 ) {
-    let key = "pool_config.memory_gib";
     let placed = devices.place(entry, spec, config);
     let (on, bytes) = match placed {
         Ok(placement) => {
@@ -138,9 +137,8 @@ fn place(
             checked.lines.push(line);
             (placement.devices, placement.bytes)
         }
-        Err(why) => {
-            let advice = "use a smaller or quantised model, a shorter context, more GPUs (pool_config.gpus_per_replica), or a larger inventory.host_memory";
-            let problem = at(entry, key, format!("does not fit: it {why}; {advice}"));
+        Err((key, why)) => {
+            let problem = at(entry, key, format!("does not fit: {why}"));
             match is_known {
                 true => checked.problems.push(problem),
                 // The estimate may be wrong, and the weights decide.

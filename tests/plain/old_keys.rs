@@ -86,14 +86,9 @@ fn read(document: &Value, config: &Config) -> Result<(Entry, Vec<String>), Strin
 fn no_key_that_a_release_knew_is_refused_and_each_takes_effect_or_is_told() {
     let config = config("");
     let (mut report, mut failed) = (String::new(), String::new());
+    let (mut files, mut sums) = (0, [0, 0]);
     for (file, document) in models() {
-        let keys = if document.get("model_config").is_some() {
-            aviary_0_1(&document)
-        } else if document.get("model_loading_config").is_some() {
-            llm_config()
-        } else {
-            rayllm(&document)
-        };
+        let keys = keys_of(&document);
         let before = read(&document, &config);
         let before = before.unwrap_or_else(|error| panic!("{file}: {error}"));
         let (mut understood, mut warned) = (0, 0);
@@ -134,10 +129,58 @@ fn no_key_that_a_release_knew_is_refused_and_each_takes_effect_or_is_told() {
             }
         }
         let was = before.1.len();
-        writeln!(report, "{file}: {was} warnings as it is; of the keys {understood} understood, {warned} warned of").unwrap();
+        let together = read(&with_all(&document), &config);
+        let together = match together {
+            Ok((_, warnings)) => format!("{} warnings with all at once", warnings.len()),
+            Err(error) => {
+                writeln!(failed, "{file}: all keys at once are refused: {error}").unwrap();
+                "refused with all at once".to_owned()
+            }
+        };
+        for (sum, part) in sums.iter_mut().zip([understood, warned]) {
+            *sum += part;
+        }
+        files += 1;
+        writeln!(report, "{file}: {was} warnings as it is; of the keys {understood} understood, {warned} warned of; {together}").unwrap();
     }
-    assert!(failed.is_empty(), "{failed}\n{report}");
+    let [understood, warned] = sums;
+    let refused = failed.lines().count();
+    writeln!(report, "{files} files, {} keys put into them: {understood} understood, {warned} warned of, {refused} refused or without a word", understood + warned + refused).unwrap();
     println!("{report}");
+    assert!(failed.is_empty(), "{failed}");
+    assert!(files >= 17, "only {files} files were tried");
+}
+
+/// The keys of the releases that wrote a file of this form.
+fn keys_of(document: &Value) -> Vec<(String, Value, keys::Told)> {
+    if document.get("model_config").is_some() {
+        aviary_0_1(document)
+    } else if document.get("model_loading_config").is_some() {
+        llm_config()
+    } else {
+        rayllm(document)
+    }
+}
+
+/// The document with every key of its form at once, each with the first value of the list. A key within one that the file or
+/// the list has already is left out, and so are those that were never allowed together.
+fn with_all(document: &Value) -> Value {
+    let mut all = document.clone();
+    let mut put: Vec<String> = Vec::new();
+    for (path, value, _) in keys_of(document) {
+        let is_within =
+            |one: &str, other: &str| one == other || one.starts_with(&format!("{other}."));
+        let is_there = put
+            .iter()
+            .any(|it| is_within(it, &path) || is_within(&path, it));
+        let mirror = path.ends_with("s3_mirror_config") || path.ends_with("gcs_mirror_config");
+        if is_there || mirror || path == "engine_config" {
+            continue;
+        }
+        all = with(&all, &path, value);
+        put.push(path);
+    }
+    all
 }
 
 #[test]

@@ -256,7 +256,7 @@ fn devices_that_do_not_exist_are_told_with_those_that_do() {
     world.model("engine_kwargs: {concurrency: 2}\npool_config: {devices: {names: [gpu9]}}");
     world
         .check()
-        .fails_with(&["pool_config.devices allows none of the devices, which are gpu0"]);
+        .fails_with(&["does not fit: pool_config.devices allows none of the devices, which are gpu0; correct it (models/tiny.yaml: line 6: pool_config.devices)"]);
 }
 
 #[test]

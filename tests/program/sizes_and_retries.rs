@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use support::hub::Hub;
+use support::net::{chat, stub};
 use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
@@ -120,4 +121,25 @@ fn a_load_with_another_number_of_devices_is_refused_while_the_model_is_loaded() 
         .filter(|it| it["owners"][0]["model"] == "m");
     assert_eq!(owners.count(), 2, "{devices}");
     assert_eq!(devices["devices"][0]["name"], "NVIDIA A10G", "{devices}");
+}
+
+#[test]
+fn a_model_that_may_use_no_device_is_refused_with_the_key_that_says_so() {
+    let mut model = stub("nowhere", &[]);
+    model.1 = model.1.replace("0.5}", "0.5, devices: {kinds: [H100]}}");
+    let config =
+        "inventory: {provider: fixed, devices: [{name: gpu0, memory: 8GiB, type: NVIDIA A10G}]}\n";
+    let pool = Pool::with_devices(&[model], config);
+    let words =
+        "may use none of the pool's devices; pool_config.devices in its model file says which (M6)";
+    let (status, refused) = admin(&pool, "POST", "/llm/admin/plan", r#"{"model": "nowhere"}"#);
+    assert!(refused.to_string().contains(words), "{status} {refused}");
+    let (status, text, _) = pool.request(
+        "POST",
+        "/v1/chat/completions",
+        &chat("nowhere", false),
+        None,
+    );
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains(words) && !text.contains("0 B"), "{text}");
 }

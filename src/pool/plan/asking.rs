@@ -134,13 +134,12 @@ pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
         most = most.max(fitting);
     }
     let allowed = pool.models[&ask.model].spec.allowed.as_ref();
-    let largest = pool
+    let usable: Vec<Bytes> = pool
         .devices
         .iter()
         .filter(|(id, _)| allowed.is_none_or(|allowed| allowed.contains(id)))
         .map(|(_, device)| device.capacity())
-        .max()
-        .unwrap_or_default();
+        .collect();
     Some(Refusal::NeverFits {
         // On the kind of device on which it needs least.
         needs: allowed_kinds(pool, allowed)
@@ -148,8 +147,9 @@ pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
             .min()
             .unwrap_or(ask.bytes),
         devices: ask.devices,
-        largest,
+        largest: usable.iter().copied().max().unwrap_or_default(),
         devices_that_fit: u32::try_from(most).unwrap_or(u32::MAX),
+        devices_allowed: u32::try_from(usable.len()).unwrap_or(u32::MAX),
     })
 }
 

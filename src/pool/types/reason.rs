@@ -143,6 +143,8 @@ pub enum Refusal {
         devices: u32,
         largest: Bytes,
         devices_that_fit: u32,
+        /// Which the model's file lets it use.
+        devices_allowed: u32,
     },
     /// No allowed eviction frees enough memory.
     NoRoom {
@@ -316,8 +318,19 @@ impl fmt::Display for Refusal {
                 devices,
                 largest,
                 devices_that_fit,
+                devices_allowed,
             } => {
-                if *devices == 1 {
+                if *devices_allowed == 0 {
+                    write!(
+                        f,
+                        "may use none of the pool's devices; pool_config.devices in its model file says which (M6)"
+                    )
+                } else if *largest == Bytes(0) {
+                    write!(
+                        f,
+                        "needs {needs} on a device, and of no device that it may use anything is left beside the headroom (M6)"
+                    )
+                } else if *devices == 1 {
                     write!(
                         f,
                         "needs {needs} on one device, and the largest device can give {largest} even when the pool is empty (M6)"
