@@ -1,48 +1,19 @@
 """Answers of a pool, byte for byte as they come, against OpenAI's published schema (schema/). See checks.py.
 
-Unlike the other scripts this one uses no client: clients forgive what is missing or too much.
+Unlike the other scripts this one uses no client: clients forgive what is missing or too much. What a scripted engine is
+needed for is in published_wires.py.
 """
 
-import copy
 import json
-import pathlib
 import urllib.error
 import urllib.parse
 import urllib.request
 
-import jsonschema
-
 from checks import BASE_URL, KEY, MESSAGES, MODEL, PATIENCE_S, QUESTION, check, has, named, run
+from published import fits
 
-FOLDER = pathlib.Path(__file__).parent / "schema"
-ANSWERS = json.loads((FOLDER / "openai.json").read_text())
-RESPONSES = json.loads((FOLDER / "responses.json").read_text())
-# The package puts this together for its callers; the API does not send it.
-RESPONSES["definitions"]["Response"]["required"].remove("output_text")
 CHAT = {"model": MODEL, "messages": MESSAGES, "temperature": 0}
-# What vLLM and the embedded engine add to a choice that a stop string or token ended (docs/api.md).
-ADDITIONS = ["stop_reason"]
-# The API's own examples of responses have it, and its schema has not.
-UNLISTED = ["store"]
 TEXT = {"model": MODEL, "prompt": "Keep-hot is", "temperature": 0, "max_tokens": 8}
-
-
-def fits(value, name, schema=ANSWERS, root="Published"):
-    """Whether a value is what the schema calls by this name."""
-    one = schema["definitions"][root]["properties"][name] | {"definitions": schema["definitions"]}
-    published = copy.deepcopy(value)
-    for choice in published.get("choices") or []:
-        for addition in ADDITIONS:
-            choice.pop(addition, None)
-    for name_unlisted in UNLISTED:
-        published.pop(name_unlisted, None)
-        if isinstance(published.get("response"), dict):
-            published["response"].pop(name_unlisted, None)
-    problems = list(jsonschema.Draft7Validator(one).iter_errors(published))
-    if problems:
-        worst = jsonschema.exceptions.best_match(problems)
-        raise AssertionError(f"no {name}: {worst.json_path}: {worst.message[:500]}\n{json.dumps(value)[:2000]}")
-    return value
 
 
 def ask(path, body=None, key=KEY):
@@ -190,10 +161,10 @@ def embeddings():
 def responses():
     for fields in [{}, {"max_output_tokens": 16}, {"instructions": "Be brief."}, {"metadata": {"a": "b"}}]:
         body = {"model": MODEL, "input": QUESTION, "temperature": 0} | fields
-        fits(answer("responses", body), "response", RESPONSES, "PublishedResponses")
+        fits(answer("responses", body), "response")
         data = [json.loads(one) for one in events("responses", body) if one != "[DONE]"]
         for event in data:
-            fits(event, "event", RESPONSES, "PublishedResponses")
+            fits(event, "response event")
         assert data[-1]["type"] in ("response.completed", "response.incomplete"), data[-1]
 
 

@@ -23,7 +23,7 @@ const COLUMNS: [&str; 7] = [
 ];
 
 /// All rows that tests make, in the order of the table.
-const ROWS: [(&str, &str); 26] = [
+const ROWS: [(&str, &str); 33] = [
     ("Codex CLI", "responses"),
     ("Claude Code", "messages"),
     ("OpenCode", "chat"),
@@ -50,6 +50,13 @@ const ROWS: [(&str, &str); 26] = [
     ("instructor, JSON", "chat"),
     ("instructor, JSON_SCHEMA", "chat"),
     ("instructor, RESPONSES_TOOLS", "responses"),
+    ("outlines", "chat"),
+    ("inspect-ai, openai", "responses"),
+    ("inspect-ai, openai-api", "chat"),
+    ("lm-eval", "chat"),
+    ("lm-eval", "completions"),
+    ("aiperf", "chat"),
+    ("aiperf", "responses"),
 ];
 
 /// One at a time: tests of several clients run at once.

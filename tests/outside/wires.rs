@@ -1,5 +1,6 @@
 //! Client libraries over every wire that they have, against the real program with a scripted engine: scripts in
-//! tests/clients try them and print rows of the table in docs/clients.md.
+//! tests/clients try them and print rows of the table in docs/clients.md. Answers themselves are held to what OpenAI and
+//! Anthropic published.
 
 use std::path::Path;
 
@@ -22,27 +23,32 @@ fn turns() -> Value {
 /// A pool that needs keys, with the model `writer`, which is also called `gpt-5.5`. Its engine reasons and then does what
 /// the file says.
 pub fn pool(turns: &Path) -> Pool {
-    let words = [
-        "--reasoning",
-        "I look.",
-        "--turns",
-        turns.to_str().expect("a path"),
-    ];
+    Pool::with_models(&[writer(turns)], "auth: {inference: key}\n")
+}
+
+fn writer(turns: &Path) -> (String, String) {
+    let turns = turns.to_str().expect("a path");
+    let words = ["--reasoning", "I look.", "--turns", turns];
+    model("writer", &words, ", aliases: [gpt-5.5]")
+}
+
+fn model(name: &str, words: &[&str], more: &str) -> (String, String) {
     let words: Vec<String> = words.iter().map(|word| format!(", {word:?}")).collect();
     let text = format!(
-        "engine_config:\n  model_id: writer\n  type: CommandEngine\n  listen: port\n  command: [{:?}, --port, \"{{{{ port }}}}\"{}]\npool_config: {{memory_gib: 1, aliases: [gpt-5.5]}}\n",
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, --port, \"{{{{ port }}}}\"{}]\npool_config: {{memory_gib: 1{more}}}\n",
         support::stub::stub_engine().display().to_string(),
         words.concat()
     );
-    let files = [("writer.yaml".to_owned(), text)];
-    Pool::with_models(&files, "auth: {inference: key}\n")
+    (format!("{name}.yaml"), text)
 }
 
-fn script(program: &Path, name: &str) {
+/// What a script prints, run against a pool of its own, which has these models, too.
+fn printed(program: &Path, name: &str, more: &[(String, String)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("turns.json");
     std::fs::write(&file, turns().to_string()).unwrap();
-    let pool = pool(&file);
+    let models = [&[writer(&file)], more].concat();
+    let pool = Pool::with_models(&models, "auth: {inference: key}\n");
     let script = root().join("tests/clients").join(name);
     let modules = root().join("target/clients/node_modules");
     let url = format!("http://{}", pool.address());
@@ -58,7 +64,11 @@ fn script(program: &Path, name: &str) {
     println!("{text}");
     assert!(text.trim_end().ends_with(" passed, 0 failed"), "{text}");
     assert!(!pool.log().contains("panicked"), "{}", pool.log());
-    table::check(&text);
+    text
+}
+
+fn script(program: &Path, name: &str) {
+    table::check(&printed(program, name, &[]));
 }
 
 #[test]
@@ -80,4 +90,43 @@ fn the_openai_package_of_npm_and_the_ai_sdk_work_over_every_wire() {
     if brought("node_modules/@ai-sdk/openai").is_some() {
         script(Path::new("node"), "wires_node.mjs");
     }
+}
+
+#[test]
+fn outlines_inspect_ai_and_lm_eval_work() {
+    if let Some(program) = brought("evaluations/bin/python") {
+        script(&program, "wires_evaluations.py");
+    }
+}
+
+#[test]
+fn aiperf_loads_the_pool_and_measures_it() {
+    if let Some(program) = brought("load/bin/python") {
+        script(&program, "wires_load.py");
+    }
+}
+
+#[test]
+fn every_answer_and_event_with_reasoning_and_tools_is_what_openai_and_anthropic_published() {
+    let Some(program) = brought("venv/bin/python") else {
+        return;
+    };
+    let dies = [
+        "--tokens",
+        "50",
+        "--token-ms",
+        "20",
+        "--crash-mid-stream",
+        "5",
+    ];
+    let models = [
+        model("broken", &dies, ""),
+        model("fragile", &dies, ""),
+        model("late", &["--ready-after-ms", "3000"], ""),
+    ];
+    let text = printed(&program, "published_wires.py", &models);
+    assert!(
+        text.contains("ok: a message and its events: thinking"),
+        "{text}"
+    );
 }

@@ -72,7 +72,7 @@ impl Message {
             content.push(json!({"type": "thinking", "thinking": shown, "signature": signature}));
         }
         if !chunk.text.is_empty() {
-            content.push(json!({"type": "text", "text": chunk.text}));
+            content.push(text_block(&chunk.text));
         }
         for piece in &chunk.calls {
             let arguments = match piece.arguments.trim() {
@@ -83,8 +83,7 @@ impl Message {
                 .ok()
                 .filter(Value::is_object);
             match input {
-                Some(input) => content.push(json!({"type": "tool_use", "id": id_of(piece),
-                    "name": piece.name.clone().unwrap_or_default(), "input": input})),
+                Some(input) => content.push(call_block(piece, input)),
                 // Cut in the middle; `stop_reason` says so.
                 None if self.finish.as_deref() == Some("length") => {}
                 None => {
@@ -100,7 +99,6 @@ impl Message {
         let mut message = self.frame(content);
         message["stop_reason"] = json!(reason);
         message["stop_sequence"] = json!(sequence);
-        message["usage"] = self.usage();
         Ok(message)
     }
 
@@ -124,9 +122,16 @@ impl Message {
         }
     }
 
+    /// A message with all fields that Anthropic publishes: strict clients miss those that are not there, also the empty ones.
     fn frame(&self, content: Vec<Value>) -> Value {
+        let mut usage = self.usage();
+        usage["cache_creation"] = Value::Null;
+        usage["inference_geo"] = Value::Null;
+        usage["service_tier"] = json!("standard");
+        usage["speed"] = json!("standard");
         json!({"id": self.id, "type": "message", "role": "assistant", "model": self.model,
-            "content": content, "stop_reason": null, "stop_sequence": null, "usage": null})
+            "content": content, "stop_reason": null, "stop_sequence": null, "stop_details": null,
+            "container": null, "diagnostics": null, "usage": usage})
     }
 
     /// `stop_reason` and `stop_sequence`.
@@ -149,18 +154,20 @@ impl Message {
             prompt,
             completion,
             cached,
-            ..
+            reasoning,
         } = self.usage;
+        // Engines that count no reasoning say 0.
+        let details = (reasoning > 0).then(|| json!({"thinking_tokens": reasoning}));
         json!({"input_tokens": prompt.saturating_sub(cached), "output_tokens": completion,
-            "cache_creation_input_tokens": 0, "cache_read_input_tokens": cached})
+            "cache_creation_input_tokens": 0, "cache_read_input_tokens": cached,
+            "output_tokens_details": details, "server_tool_use": null})
     }
 
     fn begin(&mut self, told: &mut String) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        let mut message = self.frame(Vec::new());
-        message["usage"] = self.usage();
+        let message = self.frame(Vec::new());
         write_event(
             told,
             "message_start",
@@ -226,9 +233,7 @@ impl Message {
             Some(block) => block,
             None => {
                 self.close_words(told);
-                let block = json!({"type": "tool_use", "id": id_of(&piece),
-                    "name": piece.name.unwrap_or_default(), "input": {}});
-                let block = self.open(block, told);
+                let block = self.open(call_block(&piece, json!({})), told);
                 self.calls.push(Call {
                     index: piece.index,
                     block,
@@ -258,7 +263,7 @@ impl Tell for Message {
                 Some(block) => block,
                 None => {
                     self.close_words(told);
-                    self.open(json!({"type": "text", "text": ""}), told)
+                    self.open(text_block(""), told)
                 }
             };
             self.text = Some(block);
@@ -289,7 +294,7 @@ impl Tell for Message {
             Message::close(block, told);
         }
         let (reason, sequence) = self.stop();
-        let delta = json!({"stop_reason": reason, "stop_sequence": sequence});
+        let delta = json!({"stop_reason": reason, "stop_sequence": sequence, "stop_details": null, "container": null});
         let event = json!({"type": "message_delta", "delta": delta, "usage": self.usage()});
         write_event(told, "message_delta", &event);
         write_event(told, "message_stop", &json!({"type": "message_stop"}));
@@ -302,8 +307,15 @@ impl Tell for Message {
     }
 }
 
-fn id_of(piece: &CallPiece) -> String {
-    piece.id.clone().unwrap_or_else(|| new_id("toolu"))
+fn text_block(text: &str) -> Value {
+    json!({"type": "text", "text": text, "citations": null})
+}
+
+/// A call that begins with this piece.
+fn call_block(piece: &CallPiece, input: Value) -> Value {
+    let id = piece.id.clone().unwrap_or_else(|| new_id("toolu"));
+    let name = piece.name.clone().unwrap_or_default();
+    json!({"type": "tool_use", "id": id, "name": name, "input": input, "caller": {"type": "direct"}})
 }
 
 #[cfg(test)]

@@ -73,11 +73,7 @@ pub(crate) fn error_of(error: &Value, status: Option<StatusCode>, id: Option<&st
     if text("code") == NO_THREADS {
         said["details"] = json!({"error_code": NO_THREADS, "unsupported": ["thread"]});
     }
-    let mut told = json!({"type": "error", "error": said});
-    if let Some(id) = id {
-        told["request_id"] = json!(id);
-    }
-    told
+    json!({"type": "error", "error": said, "request_id": id})
 }
 
 #[cfg(test)]

@@ -27,8 +27,10 @@ pub(crate) fn model_info(name: &str, created_unix_seconds: u64) -> Value {
     let created = i64::try_from(created_unix_seconds).ok();
     let created = created.and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     let created = created.unwrap_or_default();
-    json!({"type": "model", "id": name, "display_name": name,
-        "created_at": created.to_rfc3339_opts(SecondsFormat::Secs, true)})
+    json!({"type": "model", "id": name, "display_name": name, "lifecycle": "active",
+        "created_at": created.to_rfc3339_opts(SecondsFormat::Secs, true),
+        "capabilities": null, "deprecated_at": null, "line": null, "max_input_tokens": null,
+        "max_tokens": null, "retires_at": null})
 }
 
 #[derive(Deserialize)]
@@ -99,8 +101,9 @@ mod tests {
             (&first["has_more"], &first["last_id"]),
             (&json!(true), &json!("m19"))
         );
-        let model = json!({"type": "model", "id": "m0", "display_name": "m0", "created_at": "2025-11-24T16:00:00Z"});
-        assert_eq!(first["data"][0], model);
+        let model = &first["data"][0];
+        assert_eq!((&model["type"], &model["id"]), (&json!("model"), &json!("m0")));
+        assert_eq!(model["created_at"], "2025-11-24T16:00:00Z");
         let second = ask("?after_id=m19&limit=20").unwrap();
         assert_eq!(
             (&second["first_id"], &second["has_more"]),

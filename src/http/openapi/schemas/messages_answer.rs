@@ -22,6 +22,15 @@ pub struct Message {
     pub stop_reason: Option<String>,
     /// The stop sequence that ended the answer, where the engine reports it.
     pub stop_sequence: Option<String>,
+    /// Null, because no engine says more of a refusal.
+    #[schema(value_type = Option<Object>)]
+    pub stop_details: Option<Value>,
+    /// Null, because nothing here runs in a container.
+    #[schema(value_type = Option<Object>)]
+    pub container: Option<Value>,
+    /// Null.
+    #[schema(value_type = Option<Object>)]
+    pub diagnostics: Option<Value>,
     pub usage: Option<MessageUsage>,
 }
 
@@ -43,6 +52,9 @@ pub enum OutputBlock {
         name: String,
         #[schema(value_type = Object)]
         input: Value,
+        /// `direct`: the model itself.
+        #[schema(value_type = Object)]
+        caller: Value,
     },
     /// What the model thought before it answered.
     #[schema(title = "OutputThinkingBlock")]
@@ -64,6 +76,21 @@ pub struct MessageUsage {
     pub cache_creation_input_tokens: Option<u64>,
     /// Tokens of the prompt that were cached.
     pub cache_read_input_tokens: Option<u64>,
+    /// Null.
+    #[schema(value_type = Option<Object>)]
+    pub cache_creation: Option<Value>,
+    /// The tokens of the reasoning as `thinking_tokens`, where the engine counts them.
+    #[schema(value_type = Option<Object>)]
+    pub output_tokens_details: Option<Value>,
+    /// Null, because no tool runs here.
+    #[schema(value_type = Option<Object>)]
+    pub server_tool_use: Option<Value>,
+    /// Null.
+    pub inference_geo: Option<String>,
+    /// `standard`.
+    pub service_tier: Option<String>,
+    /// `standard`.
+    pub speed: Option<String>,
 }
 
 /// The `data` of one event; its `type` is the name of the event. The order is `message_start`, for each block
@@ -93,7 +120,10 @@ pub enum MessageEvent {
     #[schema(title = "MessageStop")]
     MessageStop {},
     #[schema(title = "ErrorEvent")]
-    Error { error: MessageErrorObject },
+    Error {
+        error: MessageErrorObject,
+        request_id: Option<String>,
+    },
 }
 
 /// What a piece adds to a block.
@@ -120,6 +150,12 @@ pub enum BlockDelta {
 pub struct MessageEnd {
     pub stop_reason: Option<String>,
     pub stop_sequence: Option<String>,
+    /// Null.
+    #[schema(value_type = Option<Object>)]
+    pub stop_details: Option<Value>,
+    /// Null.
+    #[schema(value_type = Option<Object>)]
+    pub container: Option<Value>,
 }
 
 /// An error in Anthropic's form.

@@ -48,6 +48,16 @@ pub struct ModelInfo {
     pub display_name: String,
     /// When the service started.
     pub created_at: String,
+    /// `active`.
+    pub lifecycle: String,
+    /// Null, as the following ones: the pool does not know them.
+    #[schema(value_type = Option<Object>)]
+    pub capabilities: Option<Value>,
+    pub deprecated_at: Option<String>,
+    pub line: Option<String>,
+    pub max_input_tokens: Option<u64>,
+    pub max_tokens: Option<u64>,
+    pub retires_at: Option<String>,
 }
 
 /// A model, loaded or not.

@@ -91,7 +91,7 @@ fn calls_of_tools_are_blocks_whose_pieces_may_come_in_any_order() {
     message.end(&mut told);
     let events = events(&told);
     assert_eq!(events[4], json!({"type": "content_block_stop", "index": 0}));
-    let block = json!({"type": "tool_use", "id": "t1", "name": "g", "input": {}});
+    let block = json!({"type": "tool_use", "id": "t1", "name": "g", "input": {}, "caller": {"type": "direct"}});
     assert_eq!(events[6]["content_block"], block);
     let input: String = events
         .iter()
@@ -127,7 +127,8 @@ fn a_whole_answer_has_its_blocks_its_reason_and_its_usage() {
             {"id": "t", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}, "finish_reason": "tool_calls"}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}});
     let told = message().whole(Chunk::of_answer(&answer)).unwrap();
-    let content = json!([{"type": "text", "text": "Hi"}, {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}]);
+    let content = json!([{"type": "text", "text": "Hi", "citations": null},
+        {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}, "caller": {"type": "direct"}}]);
     assert_eq!(told["content"], content);
     assert_eq!(
         (&told["stop_reason"], &told["stop_sequence"]),
@@ -222,5 +223,5 @@ fn a_reasoning_that_is_not_shown_comes_sealed_and_may_be_all_there_is() {
     assert_eq!(whole["content"][0]["thinking"], "");
     let shown = message_that(true).whole(Chunk::of_answer(&answer)).unwrap();
     assert_eq!(shown["content"][0]["thinking"], "Hm.");
-    assert_eq!(shown["content"][1], json!({"type": "text", "text": "Hi"}));
+    assert_eq!(shown["content"][1], text_block("Hi"));
 }
