@@ -202,6 +202,9 @@ pub struct EngineArgs {
     /// CPU threads.
     #[arg(long)]
     pub threads: Option<usize>,
+    /// Requests made tokens of at the same time; half the cores if it is left out.
+    #[arg(long)]
+    pub tokenizer_workers: Option<usize>,
     /// Maximum tokens of one prompt.
     #[arg(long)]
     pub max_input_tokens: Option<usize>,

@@ -85,6 +85,7 @@ fn engine(args: EngineArgs) -> Result<(), String> {
         devices: args.device,
         device_bytes: args.device_memory,
         threads: args.threads,
+        tokenizer_workers: args.tokenizer_workers,
         budgets: TokenBudgets {
             input: args.max_input_tokens,
             prefill: args.max_batch_prefill_tokens,

@@ -28,6 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         task: None,
         threads: None,
         budgets: Default::default(),
+        tokenizer_workers: None,
     };
     serve(options, async { drop(tokio::signal::ctrl_c().await) }).await?;
     Ok(())

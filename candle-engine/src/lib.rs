@@ -30,6 +30,7 @@ mod placing;
 mod progress;
 mod ready;
 mod reasoning;
+mod readers;
 mod sampling;
 mod scores;
 mod server;

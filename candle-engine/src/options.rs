@@ -28,6 +28,8 @@ pub struct EngineOptions {
     pub device_bytes: Option<u64>,
     /// Threads for matrix products on the CPU, for all requests together; `None` leaves it to candle (one per core).
     pub threads: Option<usize>,
+    /// How many requests are made tokens of at once; `None` is half as many as there are cores.
+    pub tokenizer_workers: Option<usize>,
     /// Bounds on tokens, beside the context.
     pub budgets: TokenBudgets,
     /// Matrices of wide numbers are written anew in this form while they are loaded; `None` leaves them as they are.
@@ -197,6 +199,12 @@ impl EngineOptions {
         let kinds = [
             self.devices
                 .iter()
+        if self.tokenizer_workers == Some(0) {
+            return Err(EngineError::option(
+                "tokenizer_workers",
+                "0 workers cannot read requests; leave it out for half the cores",
+            ));
+        }
                 .any(|device| matches!(device, DeviceChoice::Cuda(_))),
             self.devices
                 .iter()
@@ -365,6 +373,7 @@ mod tests {
                     context_tokens: 0,
                     ..options()
                 },
+            tokenizer_workers: None,
                 "context_tokens",
             ),
             (
@@ -398,6 +407,13 @@ mod tests {
             options.validate().map_err(|error| error.to_string())
         };
         for right in [&[Cpu][..], &[Cuda(0), Cuda(1)], &[Cuda(1), Cuda(0), Cpu]] {
+            (
+                EngineOptions {
+                    tokenizer_workers: Some(0),
+                    ..options()
+                },
+                "tokenizer_workers",
+            ),
             assert_eq!(check(right), Ok(()));
         }
         for (wrong, word) in [

@@ -11,6 +11,7 @@ use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
 use crate::progress::Progress;
 use crate::ready::Ready;
+use crate::readers::Readers;
 use crate::sleep::{SleepGate, Sleeper, counted};
 use crate::token_routes;
 use axum::body::Bytes;
@@ -41,6 +42,7 @@ struct Engine {
     door: Arc<SleepGate>,
     ready: OnceLock<Served>,
 }
+    readers: Readers,
 
 /// What is served.
 enum Served {
@@ -89,6 +91,7 @@ pub async fn serve(
         door: Arc::default(),
         ready: OnceLock::new(),
     });
+        readers: Readers::new(options.tokenizer_workers),
     let router = router(Arc::clone(&engine));
     match &options.listen {
         Listen::Tcp(address) => {
@@ -327,7 +330,7 @@ async fn metrics(State(engine): State<Arc<Engine>>) -> Response {
     let generator = engine.ready.get().and_then(Served::generator);
     let text = generator.map(|it| it.gauges.text(it.pages, it.page_bytes));
     let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (form, text.unwrap_or_default()).into_response()
+    (form, text).into_response()
 }
 
 async fn chat_completions(
@@ -347,6 +350,7 @@ async fn completions(
 async fn tokenize(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
+    let text = text.unwrap_or_default() + &engine.readers.text();
 ) -> Result<Json<Value>, ApiError> {
     let encoder = encoder::Service::tokenize;
     work_on(engine, body, token_routes::tokenize, encoder)
@@ -384,15 +388,12 @@ async fn work_on<T: Send + 'static>(
     with_encoder: fn(&encoder::Service, &[u8]) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
     let body = body.map_err(wrong_body)?;
-    let worked = tokio::task::spawn_blocking(move || {
-        match engine.ready.get().ok_or_else(still_loading)? {
-            Served::Decoder(ready) => work(ready, &body),
-            Served::Encoder(service) => with_encoder(service, &body),
-        }
-    });
-    worked
-        .await
-        .unwrap_or_else(|_| Err(ApiError::internal("the engine failed on this request")))
+    let own = Arc::clone(&engine);
+    let work = move || match own.ready.get().ok_or_else(still_loading)? {
+        Served::Decoder(ready) => work(ready, &body),
+        Served::Encoder(service) => with_encoder(service, &body),
+    };
+    engine.readers.run(work).await
 }
 
 /// Embeddings, ranks and scores.

@@ -71,6 +71,7 @@ pub(super) fn candle(
         concurrency,
         threads,
         device,
+        tokenizer_workers,
         max_input_tokens,
         max_batch_prefill_tokens,
         max_batch_total_tokens,
@@ -94,6 +95,13 @@ pub(super) fn candle(
         })
         .transpose()?;
     let tokens = |key: &str, value: Option<i64>| {
+    let tokenizer_workers = tokenizer_workers
+        .map(|value| {
+            let bounded = |value| limits::count(value, THREADS_MAX);
+            let key = "engine_config.engine_kwargs.tokenizer_workers";
+            notes.check(key, value, bounded)
+        })
+        .transpose()?;
         let field = format!("engine_config.engine_kwargs.{key}");
         let bounded = |value| limits::count(value, BUDGET_MAX);
         value
@@ -126,6 +134,7 @@ pub(super) fn candle(
         concurrency: concurrency.unwrap_or(CANDLE_CONCURRENCY),
         threads,
         budgets,
+        tokenizer_workers,
         quantization,
         verify: verify.unwrap_or_default(),
         overflows: overflow.is_some(),
@@ -146,6 +155,8 @@ struct EngineKwargs {
     device: Option<ComputeDevice>,
     /// Bounds on tokens: of a prompt, of prompts that are computed, of all that runs.
     max_input_tokens: Option<i64>,
+    /// Requests that are made tokens of at once.
+    tokenizer_workers: Option<i64>,
     max_batch_prefill_tokens: Option<i64>,
     max_batch_total_tokens: Option<i64>,
     /// When waiting requests join those that run.

@@ -222,6 +222,8 @@ pub struct CandleRecipe {
 }
 
 impl CandleRecipe {
+    /// Requests that are made tokens of at once; `None`: the engine's own choice.
+    pub tokenizer_workers: Option<u32>,
     /// Whether its model answers on this route; of a model that is not here yet all are supposed.
     fn has(&self, extra: Extra) -> bool {
         match (extra, self.serves) {

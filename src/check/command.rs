@@ -41,6 +41,13 @@ pub(super) fn command(
             if let Ok(context) = recipe.context_tokens() {
                 line += &format!(" --context {context}");
             }
+            let counts = [
+                ("threads", recipe.threads),
+                ("tokenizer-workers", recipe.tokenizer_workers),
+            ];
+            for (name, count) in counts {
+                line += &count.map_or_else(String::new, |count| format!(" --{name} {count}"));
+            }
             line += &match recipe.device {
                 ComputeDevice::Cpu => format!(" --device {device}"),
                 ComputeDevice::Cuda | ComputeDevice::Metal => {

@@ -56,6 +56,12 @@ pub struct ServerSection {
     pub write_timeout: Length,
     /// How many answers one request may ask for, 1 to 100000: its prompts times `n` or `best_of`.
     pub sequences_max: u32,
+    /// How many long bodies are read at once, 1 to 256; null: half as many as there are cores.
+    pub reading_workers: Option<u32>,
+    /// The same for holding texts to the rule of a model's file (`pool_config.validation`).
+    pub validation_workers: Option<u32>,
+    /// The same for counting the tokens of texts, where that rule bounds them.
+    pub token_workers: Option<u32>,
 }
 
 impl Default for ServerSection {
@@ -78,6 +84,9 @@ impl Default for ServerSection {
             bodies_memory: Size(Bytes(256 * Bytes::MIB)),
             write_timeout: Length::from_secs(300),
             sequences_max: 256,
+            reading_workers: None,
+            validation_workers: None,
+            token_workers: None,
         }
     }
 }
@@ -234,6 +243,7 @@ written_as_text!(
 
 const CONNECTIONS_MAX: u32 = 1_000_000;
 const SEQUENCES_MAX: u32 = 100_000;
+const WORKERS_MAX: u32 = 256;
 const IDLE_MIN: Span = Span::from_secs(1);
 const PATIENCE_MIN: Span = Span(100);
 /// Browsers do not cache the permission for longer.
@@ -264,6 +274,18 @@ pub(super) fn problems(server: &ServerSection) -> Vec<Problem> {
         "connections_per_address",
         "is 0; allowed: 1 and more, or null".to_owned(),
     );
+    for (key, workers) in [
+        ("reading_workers", server.reading_workers),
+        ("validation_workers", server.validation_workers),
+        ("token_workers", server.token_workers),
+    ] {
+        let count = workers.unwrap_or(1);
+        unless(
+            (1..=WORKERS_MAX).contains(&count),
+            key,
+            format!("is {count}; allowed: 1 to {WORKERS_MAX}, or null"),
+        );
+    }
     let idle = server.idle_timeout;
     unless(
         idle.0 >= IDLE_MIN,

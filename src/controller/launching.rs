@@ -205,6 +205,7 @@ impl Control {
                     as usize,
                 concurrency: wide(recipe.concurrency),
                 threads: recipe.threads.map(wide),
+                tokenizer_workers: recipe.tokenizer_workers.map(wide),
                 budgets: recipe.budgets,
                 quantization: recipe.quantization,
                 verify: recipe.verify,

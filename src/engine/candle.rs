@@ -32,6 +32,9 @@ impl EngineDriver for CandleDriver {
         if let Some(threads) = program.threads {
             option("--threads", threads.to_string().into());
         }
+        if let Some(workers) = program.tokenizer_workers {
+            option("--tokenizer-workers", workers.to_string().into());
+        }
         let budgets = &program.budgets;
         for (name, tokens) in [
             ("--max-input-tokens", budgets.input),

@@ -108,6 +108,8 @@ pub struct CandleProgram {
     pub concurrency: usize,
     /// CPU threads; `None` leaves it to the engine.
     pub threads: Option<usize>,
+    /// Requests that are made tokens of at once; `None` leaves it to the engine.
+    pub tokenizer_workers: Option<usize>,
     pub budgets: catalog::TokenBudgets,
     pub quantization: Option<catalog::Quantization>,
     pub verify: bool,
@@ -131,6 +133,7 @@ impl fmt::Debug for CandleProgram {
             .field("quantization", &self.quantization)
             .field("verify", &self.verify)
             .field("task", &self.task)
+            .field("tokenizer_workers", &self.tokenizer_workers)
             .field("overflows", &self.overflows)
             .field("device", &self.device)
             .field("env", &self.env.keys().collect::<Vec<_>>())

@@ -38,6 +38,7 @@ async fn the_controller_of_the_other_tests() {
             context_tokens: 16,
             concurrency: 1,
             threads: None,
+            tokenizer_workers: None,
             budgets: Default::default(),
             quantization: None,
             verify: false,

@@ -179,6 +179,7 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
             context_tokens: 256,
             concurrency: 2,
             threads: Some(1),
+            tokenizer_workers: Some(1),
             budgets: Default::default(),
             quantization: None,
             verify: false,

@@ -39,6 +39,7 @@ mod openapi;
 mod parking;
 mod passing;
 mod prompts;
+mod pipeline;
 mod reload;
 mod remote;
 mod scaling;

@@ -91,6 +91,7 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         task: None,
         threads: Some(threads.parse()?),
         budgets: TokenBudgets {
+        tokenizer_workers: None,
             total: Some(CACHE_TOKENS),
             ..TokenBudgets::default()
         },

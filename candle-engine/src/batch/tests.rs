@@ -39,6 +39,7 @@ fn options(concurrency: usize) -> EngineOptions {
         task: None,
         threads: None,
         budgets: TokenBudgets::default(),
+        tokenizer_workers: None,
     }
 }
 

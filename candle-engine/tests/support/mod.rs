@@ -72,6 +72,7 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         task: None,
         threads: None,
         budgets: Default::default(),
+        tokenizer_workers: None,
     }
 }
 

@@ -11,6 +11,7 @@ pub fn candle(device: ComputeDevice) -> CandleRecipe {
         context: Some(1024),
         concurrency: 2,
         threads: None,
+        tokenizer_workers: None,
         budgets: TokenBudgets::default(),
         quantization: None,
         verify: false,

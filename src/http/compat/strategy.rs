@@ -36,6 +36,15 @@ impl Strategy {
         }
     }
 
+    /// Who has what not all have.
+    fn engines(self) -> &'static str {
+        match self {
+            Strategy::Greedy | Strategy::Multinomial => "all engines have",
+            Strategy::BeamSearch => "CandleEngine and VLLMEngine have",
+            Strategy::ContrastiveSearch => "CandleEngine alone has",
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Strategy::Greedy => "greedy",
@@ -70,14 +79,16 @@ pub(super) fn fields(
         (Some(Strategy::Greedy), _) => json!({"temperature": 0}),
         (Some(Strategy::Multinomial), _) => json!({"temperature": 1}),
         // There `n` is the number of beams; the best one comes first.
-        (Some(Strategy::BeamSearch), Recipe::Server(server)) if server.engine.word == "vllm" => {
+        (Some(Strategy::BeamSearch), recipe) if has_beams(recipe) => {
             json!({"use_beam_search": true, "n": BEAMS, "temperature": 0})
         }
         (Some(strategy), recipe) => {
             return Err(refused(format!(
-                "the {} engine of this model has no {}; it has multinomial and greedy",
+                "the {} engine of this model has no {}, which {}; it has {}",
                 recipe.engine(),
-                strategy.name()
+                strategy.name(),
+                strategy.engines(),
+                names_of(recipe)
             )));
         }
     };
@@ -85,6 +96,18 @@ pub(super) fn fields(
         Value::Object(fields) => fields,
         _ => Map::new(),
     })
+}
+
+/// What an engine has, for a message.
+fn names_of(recipe: &Recipe) -> &'static str {
+    match has_beams(recipe) {
+        true => "multinomial, greedy and beam_search",
+        false => "multinomial and greedy",
+    }
+}
+
+fn has_beams(recipe: &Recipe) -> bool {
+    matches!(recipe, Recipe::Server(server) if server.engine.word == "vllm")
 }
 
 fn refused(problem: String) -> Failure {
@@ -177,7 +200,16 @@ mod tests {
         let failure = fields(Some(Strategy::BeamSearch), &llama).unwrap_err();
         let message = failure.body.error.message;
         assert!(
-            message.contains("llama") && message.contains("no beam_search"),
+            message.contains("llama")
+                && message.contains("no beam_search, which CandleEngine and VLLMEngine have"),
+            "{message}"
+        );
+        let failure = fields(Some(Strategy::ContrastiveSearch), &vllm).unwrap_err();
+        let message = failure.body.error.message;
+        assert!(
+            message.contains(
+                "no contrastive_search, which CandleEngine alone has; it has multinomial, greedy and beam_search"
+            ),
             "{message}"
         );
     }

@@ -2,6 +2,7 @@
 
 use super::text::{Kind, Text};
 use crate::dto;
+use crate::inference::request::reading::WorkersSeen;
 use config::Provider;
 use controller::{LoadPath, Snapshot};
 use pool::{ModelState, ReplicaState, Span};
@@ -31,6 +32,36 @@ pub fn write_load_path(path: &LoadPath, text: &mut Text) {
     text.family("loads_without_progress", Kind::Gauge, help);
     let slow = path.findings.iter().filter(|it| !it.stuck).count();
     text.sample(&[], slow as f64);
+}
+
+/// Those who work on requests before an engine has them.
+pub fn write_workers(all: &[WorkersSeen], text: &mut Text) {
+    let mut gauge = |name: &str, help: &str, of: fn(&WorkersSeen) -> usize| {
+        text.family(name, Kind::Gauge, help);
+        for workers in all {
+            text.sample(&[("kind", workers.kind)], of(workers) as f64);
+        }
+    };
+    gauge(
+        "workers",
+        "How many requests are worked on at once before an engine has them, by kind of work: server.reading_workers, validation_workers, token_workers.",
+        |workers| workers.count,
+    );
+    gauge(
+        "workers_busy",
+        "How many of these workers are busy.",
+        |workers| workers.busy,
+    );
+    gauge(
+        "work_pending",
+        "Requests that wait for one of these workers, or for memory to work with.",
+        |workers| workers.waiting,
+    );
+    let help = "How long this work took, from being wanted to its end.";
+    text.family("work_seconds", Kind::Histogram, help);
+    for workers in all {
+        text.histogram(&[("kind", workers.kind)], &workers.taken);
+    }
 }
 
 pub fn write_store(store: &Store, text: &mut Text) {

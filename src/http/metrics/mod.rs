@@ -15,8 +15,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use self::history::Counted;
-use self::text::{Histogram, Kind, Text};
+pub(crate) use self::text::Histogram;
+use self::text::{Kind, Text};
 use crate::edge::record;
+use crate::inference::request::reading::{Reading, Workers};
 use controller::Handle;
 use pool::Time;
 
@@ -24,6 +26,12 @@ use pool::Time;
 const WAITS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     120.0, 300.0, 900.0,
+];
+
+/// Work on requests before an engine has them: from a tenth of a millisecond.
+pub(crate) const WORK: &[f64] = &[
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0,
 ];
 
 /// Cheap to clone; all clones count together.
@@ -212,7 +220,7 @@ impl Default for Counts {
 
 impl Metrics {
     /// In the text format of Prometheus.
-    pub async fn render(&self, handle: &Handle) -> Response {
+    pub async fn render(&self, handle: &Handle, reading: &Reading) -> Response {
         let mut text = Text::default();
         self.write_requests(&mut text);
         gauges::write(&handle.snapshot(), &mut text);
@@ -230,6 +238,7 @@ impl Metrics {
                 "text/plain; version=0.0.4; charset=utf-8",
             )],
             text.finish(),
+        gauges::write_workers(&reading.workers().map(Workers::seen), &mut text);
         )
             .into_response()
     }

@@ -190,6 +190,11 @@ fn a_number_out_of_range_is_refused_with_its_key_and_what_is_allowed() {
             json!(-3),
             "1 to 1024",
         ),
+        (
+            "engine_config.engine_kwargs.tokenizer_workers",
+            json!(0),
+            "1 to 1024",
+        ),
     ];
     for (key, value, allowed) in cases {
         let text = refusal(&candle(&[(key, value)]));

@@ -15,4 +15,5 @@ pub mod receiving;
 pub mod request_fields;
 pub mod sequences;
 pub mod shape;
+pub mod strategies;
 pub mod validation;

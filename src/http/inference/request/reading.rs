@@ -1,12 +1,15 @@
-//! Where requests' bodies are read: short ones at once, long ones on other threads, a few at a time and with memory
-//! reserved for what is made of them, so that no request keeps the others waiting. It knows no body's meaning.
+//! Where requests are worked on before an engine has them: short bodies at once, and long bodies, texts under a model's
+//! rule and texts whose tokens are counted each by workers of their own, a few at a time and with memory reserved for what
+//! is made of them. So no request keeps the others waiting, and no kind of work another. It knows no body's meaning.
 
 use std::num::NonZero;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
 use crate::error::Failure;
+use crate::metrics::{Histogram, WORK};
 use config::ServerSection;
 
 /// A shorter body is read in less than a millisecond.
@@ -15,28 +18,28 @@ const AT_ONCE_BYTES: usize = 64 << 10;
 const TIMES: usize = 8;
 /// Memory is given out in pieces of this size.
 const PIECE: usize = 1 << 10;
-/// Of `server.bodies_memory` a part of this size is there beside it for what is made of bodies.
+/// Of `server.bodies_memory` parts of these sizes are there beside it: for what is made of bodies while they are read, and for
+/// each of the other kinds of work.
 const PART: u64 = 4;
+const SMALL_PART: u64 = 8;
 
-/// What all long bodies share while they are read.
+/// The workers of each kind.
 #[derive(Debug)]
 pub struct Reading {
-    memory: Arc<Semaphore>,
-    pieces: u32,
-    turns: Arc<Semaphore>,
+    bodies: Workers,
+    /// They hold texts to the rule of a model's file.
+    pub validation: Workers,
+    /// They count tokens for such a rule.
+    pub tokens: Workers,
 }
 
 impl Reading {
     pub fn of(server: &ServerSection) -> Reading {
-        let pieces = server.bodies_memory.0.0 / PART / PIECE as u64;
-        let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
-        let pieces = pieces.clamp(1, Semaphore::MAX_PERMITS.min(1 << 30) as u32);
-        // The other cores are for everybody else.
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let workers = |kind, count, part| Workers::new(kind, count, pieces(server, part));
         Reading {
-            memory: Arc::new(Semaphore::new(pieces as usize)),
-            pieces,
-            turns: Arc::new(Semaphore::new((cores / 2).max(1))),
+            bodies: workers("reading", server.reading_workers, PART),
+            validation: workers("validation", server.validation_workers, SMALL_PART),
+            tokens: workers("tokens", server.token_workers, SMALL_PART),
         }
     }
 
@@ -58,16 +61,101 @@ impl Reading {
         F: FnOnce() -> Result<T, Failure> + Send + 'static,
         T: Send + 'static,
     {
+        self.bodies.run(bytes, read).await
+    }
+
+    /// All kinds, for the metrics.
+    pub fn workers(&self) -> [&Workers; 3] {
+        [&self.bodies, &self.validation, &self.tokens]
+    }
+}
+
+/// Memory of one kind of workers, which it has for itself: who waits for it holds no other kind up.
+fn pieces(server: &ServerSection, part: u64) -> u32 {
+    let pieces = server.bodies_memory.0.0 / part / PIECE as u64;
+    let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
+    pieces.clamp(1, Semaphore::MAX_PERMITS.min(1 << 30) as u32)
+}
+
+/// Workers of one kind: so many at once, and the others wait for their turn.
+#[derive(Debug)]
+pub struct Workers {
+    kind: &'static str,
+    count: usize,
+    memory: Arc<Semaphore>,
+    pieces: u32,
+    turns: Arc<Semaphore>,
+    waiting: Arc<AtomicUsize>,
+    taken: Arc<Mutex<Histogram>>,
+}
+
+/// What workers do at this moment, and what they did.
+#[derive(Clone, Debug)]
+pub struct WorkersSeen {
+    pub kind: &'static str,
+    pub count: usize,
+    pub busy: usize,
+    pub waiting: usize,
+    /// Seconds from being asked to the end.
+    pub taken: Histogram,
+}
+
+/// One that waits, until it is dropped.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Workers {
+    fn new(kind: &'static str, count: Option<u32>, pieces: u32) -> Workers {
+        // The other cores are for everybody else.
+        let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        let count = match count {
+            Some(count) => count as usize,
+            None => cores() / 2,
+        };
+        let count = count.max(1);
+        Workers {
+            kind,
+            count,
+            memory: Arc::new(Semaphore::new(pieces as usize)),
+            pieces,
+            turns: Arc::new(Semaphore::new(count)),
+            waiting: Arc::default(),
+            taken: Arc::new(Mutex::new(Histogram::new(WORK))),
+        }
+    }
+
+    /// Works on so many bytes when a worker is free.
+    pub async fn run<T, F>(&self, bytes: usize, work: F) -> Result<T, Failure>
+    where
+        F: FnOnce() -> Result<T, Failure> + Send + 'static,
+        T: Send + 'static,
+    {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this is how long the work took, which nothing is decided by"
+        )]
+        let asked = std::time::Instant::now();
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waiting = Waiting(Arc::clone(&self.waiting));
         let wanted = u32::try_from(bytes.saturating_mul(TIMES) / PIECE).unwrap_or(u32::MAX);
         let memory = Arc::clone(&self.memory);
         let memory = memory.acquire_many_owned(wanted.clamp(1, self.pieces));
         // Neither is ever closed. Whoever has memory waits for nothing but its turn, so that all have theirs.
         let memory = memory.await.ok();
         let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
+        drop(waiting);
+        let taken = Arc::clone(&self.taken);
         let work = move || {
-            let read = read();
+            let worked = work();
+            let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+            taken.observe(asked.elapsed().as_secs_f64());
             drop((turn, memory));
-            read
+            worked
         };
         let worked = tokio::task::spawn_blocking(work).await;
         worked.unwrap_or_else(|error| {
@@ -76,39 +164,18 @@ impl Reading {
             Err(Failure::internal(message))
         })
     }
+
+    pub fn seen(&self) -> WorkersSeen {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        WorkersSeen {
+            kind: self.kind,
+            count: self.count,
+            busy: self.count - self.turns.available_permits().min(self.count),
+            waiting: self.waiting.load(Ordering::Relaxed),
+            taken: taken.clone(),
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::thread::{ThreadId, current};
-
-    async fn thread_of(reading: &Reading, bytes: usize) -> ThreadId {
-        reading.run(bytes, || Ok(current().id())).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn short_bodies_are_read_at_once_and_long_ones_elsewhere() {
-        let reading = Reading::of(&ServerSection::default());
-        let here = current().id();
-        assert_eq!(thread_of(&reading, AT_ONCE_BYTES).await, here);
-        assert_ne!(thread_of(&reading, AT_ONCE_BYTES + 1).await, here);
-    }
-
-    #[tokio::test]
-    async fn a_body_larger_than_all_the_memory_has_its_turn_and_memory_comes_back() {
-        let server = ServerSection {
-            bodies_memory: "1MiB".parse().unwrap(),
-            ..ServerSection::default()
-        };
-        let reading = Reading::of(&server);
-        for _ in 0..3 {
-            thread_of(&reading, 10 << 20).await;
-            let failed = reading.run(10 << 20, || Err::<(), _>(Failure::internal("no")));
-            assert!(failed.await.is_err());
-            let broken = reading.run(10 << 20, || -> Result<(), Failure> { panic!("broken") });
-            assert_eq!(broken.await.unwrap_err().status.as_u16(), 500);
-        }
-        assert_eq!(reading.memory.available_permits(), reading.pieces as usize);
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@ use crate::inference::request::hints;
 use crate::inference::request::ignored;
 use crate::inference::request::media;
 use crate::inference::request::shape::may_be_a_tree;
+use crate::inference::request::strategies::Strategy;
 use catalog::{Ask, Entry, TEMPLATE_SWITCHES, UnknownFields, never};
 use reading::nearest;
 
@@ -51,6 +52,18 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
     }
     if entry.recipe.takes(ask, name) {
         return Ok(Fate::Goes);
+    }
+    // An answer that was made in another way is none.
+    if entry.unknown_fields != UnknownFields::Pass
+        && let Some(strategy) = Strategy::asked_by(name, value)
+    {
+        let message = format!(
+            "`{name}`: the engine of {} ({}) has no such search: {}",
+            entry.name,
+            entry.recipe.engine(),
+            strategy.engines()
+        );
+        return Err(refused(name, &message));
     }
     match entry.unknown_fields {
         UnknownFields::Pass => Ok(Fate::Goes),

@@ -53,10 +53,11 @@ pub(crate) async fn checked(
         }
     };
     // To count tokens takes a file and time, however short the texts are.
-    let (body, done) = match counts {
-        true => app.reading.apart(bytes, check).await?,
-        false => app.reading.run(bytes, check).await?,
+    let workers = match counts {
+        true => &app.reading.tokens,
+        false => &app.reading.validation,
     };
+    let (body, done) = workers.run(bytes, check).await?;
     visit.tell(|head| note(head, &done));
     Ok(Scanned { body, ..scanned })
 }

@@ -1,0 +1,184 @@
+//! The workers that make tokens of requests: templates, tokenisation and grammars. So many work at once, beside the threads
+//! that compute, so that a burst of long prompts takes no cores from the answers that are being generated, and a busy batch keeps no
+//! request from being read.
+
+use crate::api_error::ApiError;
+use std::fmt::Write;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+use tokio::sync::Semaphore;
+
+pub(crate) struct Readers {
+    count: usize,
+    turns: Arc<Semaphore>,
+    gauges: Arc<Gauges>,
+}
+
+#[derive(Debug, Default)]
+struct Gauges {
+    waiting: AtomicUsize,
+    done: AtomicU64,
+    worked_microseconds: AtomicU64,
+}
+
+/// One that waits, until it is dropped.
+struct Waiting(Arc<Gauges>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Readers {
+    /// `None` is half as many as there are cores, at least one: the others compute.
+    pub fn new(count: Option<usize>) -> Self {
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let count = count.unwrap_or_else(|| cores() / 2).max(1);
+        Self {
+            count,
+            turns: Arc::new(Semaphore::new(count)),
+            gauges: Arc::default(),
+        }
+    }
+
+    /// Does the work when a worker is free.
+    ///
+    /// # Errors
+    /// Those of the work, and 500 when it panics.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.gauges.waiting.fetch_add(1, Relaxed);
+        let waiting = Waiting(Arc::clone(&self.gauges));
+        // It is never closed.
+        let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
+        drop(waiting);
+        let gauges = Arc::clone(&self.gauges);
+        let worked = tokio::task::spawn_blocking(move || {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "this is how long the work took, which nothing is decided by"
+            )]
+            let begun = Instant::now();
+            let worked = work();
+            let microseconds = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            gauges.worked_microseconds.fetch_add(microseconds, Relaxed);
+            gauges.done.fetch_add(1, Relaxed);
+            drop(turn);
+            worked
+        });
+        worked
+            .await
+            .unwrap_or_else(|_| Err(ApiError::internal("the engine failed on this request")))
+    }
+
+    /// In the text form of Prometheus.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut add = |name: &str, kind: &str, help: &str, value: f64| {
+            let name = format!("candle_engine_tokenizer_{name}");
+            let _ = writeln!(
+                text,
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
+            );
+        };
+        let busy = self.count - self.turns.available_permits().min(self.count);
+        let seconds = self.gauges.worked_microseconds.load(Relaxed) as f64 / 1e6;
+        add(
+            "workers",
+            "gauge",
+            "Requests that are made tokens of at once.",
+            self.count as f64,
+        );
+        add(
+            "workers_busy",
+            "gauge",
+            "How many of these workers are busy.",
+            busy as f64,
+        );
+        add(
+            "waiting",
+            "gauge",
+            "Requests that wait for one of these workers.",
+            self.gauges.waiting.load(Relaxed) as f64,
+        );
+        add(
+            "requests_total",
+            "counter",
+            "Requests that tokens were made of.",
+            self.gauges.done.load(Relaxed) as f64,
+        );
+        add(
+            "seconds_total",
+            "counter",
+            "How long that took, without the waiting.",
+            seconds,
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
+
+    fn number(readers: &Readers, name: &str) -> f64 {
+        let text = readers.text();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("candle_engine_tokenizer_{name} ")));
+        line.and_then(|line| line.parse().ok()).expect("a number")
+    }
+
+    #[tokio::test]
+    async fn as_many_read_at_once_as_there_are_workers_and_the_next_waits() {
+        let readers = Readers::new(Some(2));
+        let both = Arc::new(Barrier::new(2));
+        let (hold, held) = channel::<()>();
+        let other = Arc::clone(&both);
+        let first = readers.run(move || {
+            both.wait();
+            // It ends with an error when nobody holds it any more.
+            let _ = held.recv();
+            Ok(1)
+        });
+        let second = readers.run(move || {
+            other.wait();
+            Ok(2)
+        });
+        let watch = async {
+            while number(&readers, "requests_total") < 1.0 {
+                tokio::task::yield_now().await;
+            }
+            let late = readers.run(|| Ok(3)).await;
+            drop(hold);
+            late
+        };
+        let (first, second, late) = tokio::join!(first, second, watch);
+        assert_eq!(
+            (first.ok(), second.ok(), late.ok()),
+            (Some(1), Some(2), Some(3))
+        );
+        assert_eq!(number(&readers, "workers"), 2.0);
+        assert_eq!(number(&readers, "workers_busy"), 0.0);
+        assert_eq!(number(&readers, "waiting"), 0.0);
+        assert_eq!(number(&readers, "requests_total"), 3.0);
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_is_an_error_and_gives_its_worker_back() {
+        let readers = Readers::new(Some(1));
+        for _ in 0..2 {
+            let worked = readers.run(|| -> Result<(), ApiError> { panic!("broken") });
+            assert!(worked.await.is_err());
+        }
+        assert!(readers.run(|| Ok(())).await.is_ok());
+        assert_eq!(number(&readers, "workers_busy"), 0.0);
+    }
+}

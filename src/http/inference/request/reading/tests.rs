@@ -1,0 +1,129 @@
+//! Workers of several kinds: which thread works, how many at once, who waits for whom.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{ThreadId, current};
+
+use super::*;
+use futures_util::future::join_all;
+
+async fn thread_of(reading: &Reading, bytes: usize) -> ThreadId {
+    reading.run(bytes, || Ok(current().id())).await.unwrap()
+}
+
+fn of(workers: u32) -> Reading {
+    Reading::of(&ServerSection {
+        reading_workers: Some(workers),
+        validation_workers: Some(workers),
+        token_workers: Some(workers),
+        ..ServerSection::default()
+    })
+}
+
+/// Work that goes on until its sender is dropped.
+fn held() -> (Sender<()>, impl FnOnce() -> Result<(), Failure> + Send) {
+    let (hold, told) = channel::<()>();
+    (hold, move || {
+        // It ends with an error when nobody holds it any more.
+        let _ = told.recv();
+        Ok(())
+    })
+}
+
+#[tokio::test]
+async fn short_bodies_are_read_at_once_and_long_ones_elsewhere() {
+    let reading = Reading::of(&ServerSection::default());
+    let here = current().id();
+    assert_eq!(thread_of(&reading, AT_ONCE_BYTES).await, here);
+    assert_ne!(thread_of(&reading, AT_ONCE_BYTES + 1).await, here);
+}
+
+#[tokio::test]
+async fn a_body_larger_than_all_the_memory_has_its_turn_and_memory_comes_back() {
+    let server = ServerSection {
+        bodies_memory: "1MiB".parse().unwrap(),
+        ..ServerSection::default()
+    };
+    let reading = Reading::of(&server);
+    for _ in 0..3 {
+        thread_of(&reading, 10 << 20).await;
+        let failed = reading.run(10 << 20, || Err::<(), _>(Failure::internal("no")));
+        assert!(failed.await.is_err());
+        let broken = reading.run(10 << 20, || -> Result<(), Failure> { panic!("broken") });
+        assert_eq!(broken.await.unwrap_err().status.as_u16(), 500);
+    }
+    let bodies = &reading.bodies;
+    assert_eq!(bodies.memory.available_permits(), bodies.pieces as usize);
+    assert_eq!(bodies.seen().busy, 0);
+}
+
+/// Each of as many pieces of work as there are workers waits for all the others: they end only if all run at once.
+#[tokio::test]
+async fn so_many_work_at_once_as_there_are_workers() {
+    for count in [1, 2, 8] {
+        let reading = of(count);
+        let all = Arc::new(std::sync::Barrier::new(count as usize));
+        let work = (0..count).map(|_| {
+            let all = Arc::clone(&all);
+            reading.validation.run(100, move || {
+                all.wait();
+                Ok(())
+            })
+        });
+        assert!(join_all(work).await.iter().all(Result::is_ok));
+        assert_eq!(reading.validation.seen().count, count as usize);
+    }
+}
+
+#[tokio::test]
+async fn who_finds_all_workers_busy_waits_and_is_counted() {
+    let reading = of(2);
+    let (first, one) = held();
+    let (second, two) = held();
+    let busy = async {
+        tokio::join!(
+            reading.tokens.run(1, one),
+            reading.tokens.run(1, two),
+            reading.tokens.run(1, || Ok(())),
+        )
+    };
+    let watch = async {
+        while reading.tokens.seen().busy < 2 || reading.tokens.seen().waiting < 1 {
+            tokio::task::yield_now().await;
+        }
+        // The third has waited for one of the two; the other kinds are free all the time.
+        let other = reading.validation.run(1, || Ok(7)).await.unwrap();
+        thread_of(&reading, AT_ONCE_BYTES + 1).await;
+        let seen = (reading.tokens.seen().waiting, reading.tokens.seen().busy);
+        drop((first, second));
+        (other, seen)
+    };
+    let (ended, (other, seen)) = tokio::join!(busy, watch);
+    assert!(ended.0.is_ok() && ended.1.is_ok() && ended.2.is_ok());
+    assert_eq!((other, seen), (7, (1, 2)));
+    let after = reading.tokens.seen();
+    assert_eq!((after.busy, after.waiting), (0, 0));
+}
+
+#[tokio::test]
+async fn who_leaves_while_it_waits_is_counted_no_more() {
+    let reading = of(1);
+    let (hold, work) = held();
+    let busy = reading.validation.run(1, work);
+    let leaves = async {
+        while reading.validation.seen().busy < 1 {
+            tokio::task::yield_now().await;
+        }
+        let mut late = Box::pin(reading.validation.run(1, || Ok(())));
+        tokio::select! {
+            biased;
+            _ = &mut late => panic!("the worker is busy"),
+            () = std::future::ready(()) => {}
+        }
+        assert_eq!(reading.validation.seen().waiting, 1);
+        drop(late);
+        assert_eq!(reading.validation.seen().waiting, 0);
+        drop(hold);
+    };
+    let (ended, ()) = tokio::join!(busy, leaves);
+    ended.unwrap();
+}

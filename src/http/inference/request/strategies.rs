@@ -1,0 +1,90 @@
+//! Ways of choosing tokens that only some engines have, and which those are: a request for one of them is refused where
+//! the engine has not got it, never answered in another way.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// A way that only some engines have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strategy {
+    Contrastive,
+    Beams,
+}
+
+impl Strategy {
+    /// In what words of which engine a request may ask for it.
+    pub fn engines(self) -> &'static str {
+        match self {
+            Strategy::Contrastive => {
+                "contrastive search is of CandleEngine alone (decoding_strategy, penalty_alpha, top_k)"
+            }
+            Strategy::Beams => {
+                "beam search is of CandleEngine (decoding_strategy, num_beams), and of VLLMEngine and TRTLLMEngine (use_beam_search, n)"
+            }
+        }
+    }
+
+    /// What a field of a request asks for.
+    pub fn asked_by(name: &str, value: &RawValue) -> Option<Strategy> {
+        /// More letters than any of these values has.
+        const LETTERS_MAX: usize = 40;
+        if value.get().len() > LETTERS_MAX {
+            return None;
+        }
+        let value: Value = serde_json::from_str(value.get()).ok()?;
+        match name {
+            "decoding_strategy" => match value.as_str()? {
+                "contrastive_search" => Some(Strategy::Contrastive),
+                "beam_search" => Some(Strategy::Beams),
+                _ => None,
+            },
+            "penalty_alpha" => value
+                .as_f64()
+                .is_some_and(|alpha| alpha > 0.0)
+                .then_some(Strategy::Contrastive),
+            "num_beams" => value
+                .as_f64()
+                .is_some_and(|beams| beams > 1.0)
+                .then_some(Strategy::Beams),
+            "use_beam_search" => (value == Value::Bool(true)).then_some(Strategy::Beams),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_field_asks_for_a_strategy_by_its_value() {
+        let asked = |name: &str, value: Value| {
+            let value = serde_json::value::to_raw_value(&value).unwrap();
+            Strategy::asked_by(name, &value)
+        };
+        let contrastive = Some(Strategy::Contrastive);
+        assert_eq!(
+            asked("decoding_strategy", json!("contrastive_search")),
+            contrastive
+        );
+        assert_eq!(
+            asked("decoding_strategy", json!("beam_search")),
+            Some(Strategy::Beams)
+        );
+        assert_eq!(asked("penalty_alpha", json!(0.6)), contrastive);
+        assert_eq!(asked("num_beams", json!(4)), Some(Strategy::Beams));
+        assert_eq!(asked("use_beam_search", json!(true)), Some(Strategy::Beams));
+        for (name, value) in [
+            ("decoding_strategy", json!("greedy")),
+            ("decoding_strategy", json!(null)),
+            ("decoding_strategy", json!("x".repeat(1000))),
+            ("penalty_alpha", json!(0)),
+            ("num_beams", json!(1)),
+            ("use_beam_search", json!(false)),
+            ("top_k", json!(4)),
+        ] {
+            assert_eq!(asked(name, value.clone()), None, "{name}: {value}");
+        }
+    }
+}
