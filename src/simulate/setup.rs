@@ -422,7 +422,11 @@ mod tests {
         for (key, value) in &models {
             assert_ne!(drawn(&json!({ *key: value })), drawn(&json!({})), "{key}");
         }
-        let limits = [("idle_yields", json!("9m")), ("preempt_drain", json!("9s"))];
+        let limits = [
+            ("idle_yields", json!("9m")),
+            ("preempt_drain", json!("9s")),
+            ("policy", json!("lru")),
+        ];
         for (key, value) in &limits {
             let limits = configured(&json!({ *key: value })).limits();
             assert_ne!(limits, Config::default().limits(), "{key}");

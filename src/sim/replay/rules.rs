@@ -110,7 +110,6 @@ impl Rule for LlamaSwap {
 
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         let (count, needs) = facts.needs(model);
-        let all: Vec<DeviceId> = facts.capacity.keys().copied().collect();
         let fitting = facts.large_enough(needs);
         if fitting.len() < count as usize {
             return Wish::Refuse("never_fits");
