@@ -232,7 +232,25 @@ pub struct EngineArgs {
     /// cpu, cuda:N or metal:N; several devices share the layers: cuda:0,cuda:1,cpu.
     #[arg(long, value_delimiter = ',', default_value = "cpu")]
     pub device: Vec<DeviceChoice>,
+    /// A LoRA adapter that is loaded with the model; may be repeated.
+    #[arg(long, value_name = "NAME=FOLDER", value_parser = named_folder)]
+    pub lora_modules: Vec<(String, PathBuf)>,
+    /// LoRA adapters that may be loaded and unloaded at run time, at the same time.
+    #[arg(long, default_value_t = 0)]
+    pub max_loras: usize,
+    /// Maximum rank of an adapter.
+    #[arg(long, default_value_t = 64)]
+    pub max_lora_rank: u32,
     /// Memory limit on each GPU; the default is all free memory.
     #[arg(long, value_name = "BYTES")]
     pub device_memory: Option<u64>,
+}
+
+fn named_folder(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, folder)) if !name.is_empty() && !folder.is_empty() => {
+            Ok((name.to_owned(), folder.into()))
+        }
+        _ => Err("write NAME=FOLDER".to_owned()),
+    }
 }

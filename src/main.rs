@@ -65,7 +65,7 @@ fn with_defaults(args: &ServerArgs, run: impl FnOnce(&Defaults) -> ExitCode) -> 
 
 /// The embedded engine runs in a separate process, so that all its memory is freed when it exits.
 fn engine(args: EngineArgs) -> Result<(), String> {
-    use candle_engine::{EngineOptions, Joining, Listen, TokenBudgets};
+    use candle_engine::{AdapterOptions, EngineOptions, Joining, Listen, TokenBudgets};
     // The controller adds the time to each line it keeps.
     tracing_subscriber::fmt()
         .without_time()
@@ -101,6 +101,11 @@ fn engine(args: EngineArgs) -> Result<(), String> {
         quantization: args.quantization,
         verify: args.verify,
         task: args.task,
+        adapters: AdapterOptions {
+            at_start: args.lora_modules,
+            at_run_time: args.max_loras,
+            rank_max: args.max_lora_rank,
+        },
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -121,6 +121,7 @@ pub struct ModelList {
 pub struct ModelView {
     pub model: String,
     pub aliases: Vec<String>,
+    pub adapters: Vec<String>,
     pub engine: Option<String>,
     pub source: Option<String>,
     pub state: String,
@@ -409,7 +410,6 @@ pub struct BrokenFile {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Leaderboard {
     pub models: Vec<RatedModel>,
@@ -429,6 +429,7 @@ pub struct RatedModel {
     pub voted_at: Option<String>,
 }
 
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct AuditList {
     pub entries: Vec<AuditEntry>,

@@ -290,6 +290,7 @@ fn attention(pool: &Pool, precision: Precision) {
         pages: (0..pages)
             .map(|page| (page * sequences + sequence) as u32)
             .collect(),
+        adapter: None,
     };
     let rows = random(context * key_heads * width);
     for sequence in 0..sequences {

@@ -25,10 +25,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         device_bytes: None,
         quantization: None,
         verify: false,
+        adapters: Default::default(),
         task: None,
         threads: None,
-        budgets: Default::default(),
         tokenizer_workers: None,
+        budgets: Default::default(),
     };
     serve(options, async { drop(tokio::signal::ctrl_c().await) }).await?;
     Ok(())

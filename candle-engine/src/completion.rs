@@ -1,5 +1,6 @@
 //! The two generating routes up to the queue: from a request's body to what the batch computes.
 
+use crate::adapter::Adapter;
 use crate::answer::{Answer, Shape};
 use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings, TemplateSwitches};
 use crate::api_error::ApiError;
@@ -38,7 +39,7 @@ struct Parts {
 pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
     let model = &ready.model;
     let request = ChatRequest::parse(body, &model.sampling_defaults)?;
-    check_model(ready, request.settings.model.as_deref())?;
+    let adapter = called(ready, request.settings.model.as_deref())?;
     let template = template_of(model)?;
     let text = render(
         template,
@@ -95,7 +96,8 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
         thoughts,
         ignored,
     };
-    start(ready, Route::Chat, vec![prompt], settings, grammar, parts)
+    let of = (ready, adapter);
+    start(of, Route::Chat, vec![prompt], settings, grammar, parts)
 }
 
 /// The grammar that holds every call of an answer to its tool's schema. `None` where calls of the model's family cannot be
@@ -114,7 +116,7 @@ fn held_calls(model: &LoadedModel, template: &ChatTemplate, tools: &Tools) -> Op
 pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
     let model = &ready.model;
     let request = CompletionRequest::parse(body, &model.sampling_defaults)?;
-    check_model(ready, request.settings.model.as_deref())?;
+    let adapter = called(ready, request.settings.model.as_deref())?;
     let prompts = request
         .prompts
         .into_iter()
@@ -123,7 +125,7 @@ pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
     let grammar = request.settings.grammar.clone();
     let settings = &request.settings;
     start(
-        ready,
+        (ready, adapter),
         Route::Completion,
         prompts,
         settings,
@@ -216,22 +218,31 @@ pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize, param: &str) -> Re
 }
 
 /// # Errors
-/// 404 for a model that is not this one.
-pub(crate) fn check_model(ready: &Ready, model: Option<&str>) -> Result<(), ApiError> {
-    match model {
-        Some(model) if model != ready.model_name => {
-            let message = format!("this engine serves the model `{}` only", ready.model_name);
+/// The adapter that was called; none is the model itself. 404 for what is not served.
+pub(crate) fn called(
+    ready: &Ready,
+    model: Option<&str>,
+) -> Result<Option<Arc<Adapter>>, ApiError> {
+    let Some(name) = model.filter(|name| *name != ready.model_name) else {
+        return Ok(None);
+    };
+    match ready.adapters.get(name) {
+        None => {
+            let message = format!(
+                "this engine serves the model `{}` and the adapters that are loaded, and `{name}` is none of them",
+                ready.model_name
+            );
             Err(ApiError {
                 param: Some("model".to_owned()),
                 ..ApiError::with_status(StatusCode::NOT_FOUND, "model_not_found", message)
             })
         }
-        _ => Ok(()),
+        adapter => Ok(adapter),
     }
 }
 
 fn start(
-    ready: &Ready,
+    (ready, adapter): (&Ready, Option<Arc<Adapter>>),
     route: Route,
     prompts: Vec<Prompt>,
     settings: &Settings,
@@ -269,6 +280,7 @@ fn start(
             sampling.seed = sampling.seed.map(|seed| seed.wrapping_add(run as u64));
             requests.push(GenerationRequest {
                 prompt: Arc::clone(&tokens),
+                adapter: adapter.clone(),
                 max_tokens,
                 ending: settings.ending.clone(),
                 sampling,
@@ -294,7 +306,9 @@ fn start(
         continuous_usage: settings.continuous_usage,
         prompt_tokens,
     };
-    let envelope = Envelope::new(route, &ready.model_name, settings.include_usage);
+    let name = adapter.map(|it| it.name.clone());
+    let name = name.as_deref().unwrap_or(&ready.model_name);
+    let envelope = Envelope::new(route, name, settings.include_usage);
     Answer::start(ready, envelope, requests, shape)
 }
 

@@ -5,6 +5,8 @@
 //! file, which has all of it.
 //! [`serve`] listens first and loads then, so that whoever started it can follow `GET /health` from the first moment.
 
+mod adapter;
+mod adapters;
 mod answer;
 mod api;
 mod api_error;
@@ -28,9 +30,9 @@ mod options;
 mod pieces;
 mod placing;
 mod progress;
+mod readers;
 mod ready;
 mod reasoning;
-mod readers;
 mod sampling;
 mod scores;
 mod server;
@@ -46,5 +48,7 @@ mod vocabulary;
 mod wire;
 
 pub use error::EngineError;
-pub use options::{DeviceChoice, EngineOptions, Joining, Listen, Quantization, Task, TokenBudgets};
+pub use options::{
+    AdapterOptions, DeviceChoice, EngineOptions, Joining, Listen, Quantization, Task, TokenBudgets,
+};
 pub use server::serve;

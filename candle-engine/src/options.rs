@@ -38,6 +38,19 @@ pub struct EngineOptions {
     pub verify: bool,
     /// What the model is served for; `None` is what its files say.
     pub task: Option<Task>,
+    /// Adapters that are served beside the model.
+    pub adapters: AdapterOptions,
+}
+
+/// LoRA adapters of one engine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AdapterOptions {
+    /// Loaded with the model: names and folders.
+    pub at_start: Vec<(String, PathBuf)>,
+    /// How many more may be loaded and unloaded while the engine runs.
+    pub at_run_time: usize,
+    /// The highest rank.
+    pub rank_max: u32,
 }
 
 /// What a model is served for.
@@ -108,6 +121,9 @@ pub enum DeviceChoice {
 /// Requests that may wait inside one engine, besides those that compute.
 pub(crate) const WAITING_REQUESTS_MAX: usize = 1024;
 
+/// More adapters than this are a mistyped option.
+const ADAPTERS_MAX: usize = 1024;
+
 /// No machine computes more requests at once than this; larger is a mistyped option.
 const CONCURRENCY_MAX: usize = 1024;
 
@@ -117,6 +133,13 @@ const CONTEXT_TOKENS_MIN: usize = 16;
 impl EngineOptions {
     /// Refuses numbers that cannot work, before anything is loaded.
     pub(crate) fn validate(&self) -> Result<(), EngineError> {
+        let adapters = &self.adapters;
+        if adapters.at_start.len() + adapters.at_run_time > ADAPTERS_MAX {
+            return Err(EngineError::option(
+                "max_loras",
+                format!("more than {ADAPTERS_MAX} adapters; give fewer"),
+            ));
+        }
         if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
             return Err(EngineError::option(
                 "concurrency",
@@ -176,6 +199,12 @@ impl EngineOptions {
                 "0 threads cannot compute; leave it out for one per core",
             ));
         }
+        if self.tokenizer_workers == Some(0) {
+            return Err(EngineError::option(
+                "tokenizer_workers",
+                "0 workers cannot read requests; leave it out for half the cores",
+            ));
+        }
         if self.model_name.is_empty() {
             return Err(EngineError::option(
                 "model_name",
@@ -199,12 +228,6 @@ impl EngineOptions {
         let kinds = [
             self.devices
                 .iter()
-        if self.tokenizer_workers == Some(0) {
-            return Err(EngineError::option(
-                "tokenizer_workers",
-                "0 workers cannot read requests; leave it out for half the cores",
-            ));
-        }
                 .any(|device| matches!(device, DeviceChoice::Cuda(_))),
             self.devices
                 .iter()
@@ -350,9 +373,11 @@ mod tests {
             devices: vec![DeviceChoice::Cpu],
             device_bytes: None,
             threads: None,
+            tokenizer_workers: None,
             budgets: TokenBudgets::default(),
             quantization: None,
             verify: false,
+            adapters: Default::default(),
             task: None,
         }
     }
@@ -373,7 +398,6 @@ mod tests {
                     context_tokens: 0,
                     ..options()
                 },
-            tokenizer_workers: None,
                 "context_tokens",
             ),
             (
@@ -382,6 +406,13 @@ mod tests {
                     ..options()
                 },
                 "threads",
+            ),
+            (
+                EngineOptions {
+                    tokenizer_workers: Some(0),
+                    ..options()
+                },
+                "tokenizer_workers",
             ),
             (
                 EngineOptions {
@@ -407,13 +438,6 @@ mod tests {
             options.validate().map_err(|error| error.to_string())
         };
         for right in [&[Cpu][..], &[Cuda(0), Cuda(1)], &[Cuda(1), Cuda(0), Cpu]] {
-            (
-                EngineOptions {
-                    tokenizer_workers: Some(0),
-                    ..options()
-                },
-                "tokenizer_workers",
-            ),
             assert_eq!(check(right), Ok(()));
         }
         for (wrong, word) in [

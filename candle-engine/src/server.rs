@@ -1,5 +1,6 @@
 //! The listener, the routes and the order of an engine's life: listen, load, serve, stop.
 
+use crate::adapters::Adapters;
 use crate::answer::Answer;
 use crate::api_error::ApiError;
 use crate::batch::{Batch, Generator, Rest};
@@ -10,8 +11,8 @@ use crate::loading::{self};
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
 use crate::progress::Progress;
-use crate::ready::Ready;
 use crate::readers::Readers;
+use crate::ready::Ready;
 use crate::sleep::{SleepGate, Sleeper, counted};
 use crate::token_routes;
 use axum::body::Bytes;
@@ -41,8 +42,8 @@ struct Engine {
     progress: Progress,
     door: Arc<SleepGate>,
     ready: OnceLock<Served>,
-}
     readers: Readers,
+}
 
 /// What is served.
 enum Served {
@@ -90,8 +91,8 @@ pub async fn serve(
         progress: Progress::default(),
         door: Arc::default(),
         ready: OnceLock::new(),
-    });
         readers: Readers::new(options.tokenizer_workers),
+    });
     let router = router(Arc::clone(&engine));
     match &options.listen {
         Listen::Tcp(address) => {
@@ -181,6 +182,8 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         return Ok(());
     }
     let batch = Arc::new(Batch::start(&model)?);
+    let adapters = Adapters::new(&options.adapters);
+    adapters.start(&options.adapters, &batch)?;
     let rest = Rest {
         batch: Arc::clone(&batch),
         files: model.files.clone(),
@@ -189,6 +192,7 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         model_name: options.model_name.clone(),
         model,
         batch,
+        adapters,
         sleepers: vec![Arc::new(rest)],
     };
     tracing::info!(model = %ready.model_name, weights_bytes = ready.model.generator.weights.bytes, "ready");
@@ -229,6 +233,14 @@ fn router(engine: Arc<Engine>) -> Router {
         .route("/v1/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .route("/v1/detokenize", post(detokenize))
+        .route(
+            "/v1/load_lora_adapter",
+            post(|state, body| change_adapters(state, Adapters::load_asked, body)),
+        )
+        .route(
+            "/v1/unload_lora_adapter",
+            post(|state, body| change_adapters(state, Adapters::unload_asked, body)),
+        )
         .route_layer(from_fn_with_state(Arc::clone(&engine), through_the_door))
         .route("/health", get(health))
         .route("/memory", get(memory))
@@ -301,7 +313,16 @@ async fn models(State(engine): State<Arc<Engine>>) -> Response {
     let model = json!({
         "id": engine.model_name, "object": "model", "created": engine.started_unix_seconds, "owned_by": "candle-engine", "max_model_len": context,
     });
-    Json(json!({"object": "list", "data": [model]})).into_response()
+    let mut data = vec![model];
+    if let Some(Served::Decoder(ready)) = engine.ready.get() {
+        data.extend(ready.adapters.names().into_iter().map(|name| {
+            json!({
+                "id": name, "object": "model", "created": engine.started_unix_seconds, "owned_by": "candle-engine",
+                "max_model_len": context, "parent": engine.model_name,
+            })
+        }));
+    }
+    Json(json!({"object": "list", "data": data})).into_response()
 }
 
 async fn memory(State(engine): State<Arc<Engine>>) -> Response {
@@ -329,6 +350,7 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
 async fn metrics(State(engine): State<Arc<Engine>>) -> Response {
     let generator = engine.ready.get().and_then(Served::generator);
     let text = generator.map(|it| it.gauges.text(it.pages, it.page_bytes));
+    let text = text.unwrap_or_default() + &engine.readers.text();
     let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     (form, text).into_response()
 }
@@ -347,10 +369,24 @@ async fn completions(
     answer(engine, body, completion::complete).await
 }
 
+/// A change of the adapters. It goes on when whoever asked leaves: what has begun ends in the table and in the network alike.
+async fn change_adapters(
+    State(engine): State<Arc<Engine>>,
+    change: fn(&Adapters, &Batch, &[u8]) -> Result<String, ApiError>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<String, ApiError> {
+    let body = body.map_err(wrong_body)?;
+    let changing = move || match engine.ready.get().ok_or_else(still_loading)? {
+        Served::Decoder(ready) => change(&ready.adapters, &ready.batch, &body),
+        Served::Encoder(_) => Err(ApiError::invalid("this model takes no adapters")),
+    };
+    let changed = tokio::task::spawn_blocking(changing).await;
+    changed.unwrap_or_else(|_| Err(ApiError::internal("the adapters could not be changed")))
+}
+
 async fn tokenize(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
-    let text = text.unwrap_or_default() + &engine.readers.text();
 ) -> Result<Json<Value>, ApiError> {
     let encoder = encoder::Service::tokenize;
     work_on(engine, body, token_routes::tokenize, encoder)

@@ -6,6 +6,9 @@ pub(crate) const PAGE_TOKENS: usize = 16;
 /// A page of the KV cache, by its place: the same in every layer.
 pub(crate) type Page = u32;
 
+/// An adapter that was loaded, by a number that is never given again.
+pub(crate) type AdapterNumber = u32;
+
 /// One pass through the network. The rows of all sequences lie behind each other, in the order of `spans`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Step {
@@ -26,4 +29,6 @@ pub(crate) struct Span {
     /// Where its tokens lie, in order: token `t` in `pages[t / PAGE_TOKENS]`. Covers `past + count` tokens. Pages may be
     /// shared with others up to `past`; the page of a new row is its own.
     pub pages: Vec<Page>,
+    /// The adapter that its rows are computed with.
+    pub adapter: Option<AdapterNumber>,
 }

@@ -2,7 +2,7 @@
 
 use crate::api::{take_messages, take_switches, take_tools};
 use crate::api_error::ApiError;
-use crate::completion::{check_model, check_tokens, render, template_of};
+use crate::completion::{called, check_tokens, render, template_of};
 use crate::fields::{Fields, expected};
 use crate::ready::Ready;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// `POST /tokenize`: a `prompt`, or `messages` and `tools` through the chat template.
 pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
     let mut fields = Fields::parse(body)?;
-    check_model(ready, fields.take_string("model")?.as_deref())?;
+    called(ready, fields.take_string("model")?.as_deref())?;
     let model = &ready.model;
     let special = fields.take_bool("add_special_tokens")?;
     let wants_texts = fields.take_bool("return_token_strs")?.unwrap_or(false);
@@ -64,7 +64,7 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
 /// `POST /detokenize`: `tokens` to the text they stand for, special tokens with it.
 pub(crate) fn detokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
     let mut fields = Fields::parse(body)?;
-    check_model(ready, fields.take_string("model")?.as_deref())?;
+    called(ready, fields.take_string("model")?.as_deref())?;
     let Some(value) = fields.take("tokens") else {
         return Err(ApiError::field("tokens", "`tokens` is required"));
     };

@@ -21,21 +21,30 @@ const ADAPTERS_MAX: usize = 1000;
 /// What a base model serves beside itself: names, and where the weights are.
 pub(super) type Adapters = Vec<(String, PathBuf)>;
 
-/// Of an engine of the table. Those from buckets lie below the model's own folder, once it is fetched.
+/// Of an engine of the table.
 pub(super) fn of_engine(
     kind: &Engine,
     engine: &EngineConfig,
     notes: &mut Diagnostics,
 ) -> Result<Adapters, CatalogError> {
-    if engine.lora_adapters.is_empty() {
-        return Ok(Vec::new());
-    }
-    if kind.lora.is_none() {
+    let takes = kind.lora.is_some_and(|lora| lora.modules.is_some());
+    if !engine.lora_adapters.is_empty() && !takes {
         let problem = format!(
-            "{} is given no adapters by the pool; VLLMEngine is",
+            "{} is given no adapters by the pool that are written down; CandleEngine and VLLMEngine are",
             kind.name()
         );
         return Err(notes.refuse(KEY, problem));
+    }
+    read(engine, notes)
+}
+
+/// Those from buckets lie below the model's own folder, once it is fetched.
+pub(super) fn read(
+    engine: &EngineConfig,
+    notes: &mut Diagnostics,
+) -> Result<Adapters, CatalogError> {
+    if engine.lora_adapters.is_empty() {
+        return Ok(Vec::new());
     }
     if engine.lora_adapters.len() > ADAPTERS_MAX {
         return Err(notes.refuse(KEY, format!("has more than {ADAPTERS_MAX}")));

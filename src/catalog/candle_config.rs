@@ -9,6 +9,7 @@ use serde_json::Value;
 use config::{Config, Provider};
 
 use super::CatalogError;
+use super::adapters;
 use super::candle_models::{self, Seen, Serves};
 use super::diagnostics::Diagnostics;
 use super::engine_fields::{COMMAND, context, only_of_servers, warn_of_paths};
@@ -39,7 +40,7 @@ pub(super) fn candle(
     config: &Config,
     notes: &mut Diagnostics,
 ) -> Result<CandleRecipe, CatalogError> {
-    only_of_servers(engine, notes)?;
+    only_of_servers(engine, false, notes)?;
     let foreign = [
         ("command", engine.command.is_some()),
         ("listen", engine.listen.is_some()),
@@ -70,8 +71,8 @@ pub(super) fn candle(
     let EngineKwargs {
         concurrency,
         threads,
-        device,
         tokenizer_workers,
+        device,
         max_input_tokens,
         max_batch_prefill_tokens,
         max_batch_total_tokens,
@@ -94,7 +95,6 @@ pub(super) fn candle(
             notes.check("engine_config.engine_kwargs.threads", value, bounded)
         })
         .transpose()?;
-    let tokens = |key: &str, value: Option<i64>| {
     let tokenizer_workers = tokenizer_workers
         .map(|value| {
             let bounded = |value| limits::count(value, THREADS_MAX);
@@ -102,6 +102,7 @@ pub(super) fn candle(
             notes.check(key, value, bounded)
         })
         .transpose()?;
+    let tokens = |key: &str, value: Option<i64>| {
         let field = format!("engine_config.engine_kwargs.{key}");
         let bounded = |value| limits::count(value, BUDGET_MAX);
         value
@@ -133,13 +134,15 @@ pub(super) fn candle(
         context,
         concurrency: concurrency.unwrap_or(CANDLE_CONCURRENCY),
         threads,
-        budgets,
         tokenizer_workers,
+        budgets,
         quantization,
         verify: verify.unwrap_or_default(),
         overflows: overflow.is_some(),
         device,
         sleep: around.sleep,
+        adapters: adapters::read(engine, notes)?,
+        adapter_room: around.adapter_room,
         env: engine.env.clone(),
     })
 }
@@ -152,11 +155,11 @@ struct EngineKwargs {
     concurrency: Option<i64>,
     /// Processor threads.
     threads: Option<i64>,
+    /// Requests that are made tokens of at once.
+    tokenizer_workers: Option<i64>,
     device: Option<ComputeDevice>,
     /// Bounds on tokens: of a prompt, of prompts that are computed, of all that runs.
     max_input_tokens: Option<i64>,
-    /// Requests that are made tokens of at once.
-    tokenizer_workers: Option<i64>,
     max_batch_prefill_tokens: Option<i64>,
     max_batch_total_tokens: Option<i64>,
     /// When waiting requests join those that run.

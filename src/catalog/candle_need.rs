@@ -8,6 +8,7 @@
 //!               the CPU, of two on a GPU unless weights have four; no windows; latent attention expanded for each head
 //! activations   4 bytes × rows of a step × (4 hidden + 3 feed-forward + 3 queries), and logits of every sequence; encoders
 //!               have twice the scores of all heads instead, rows × heads × context
+//! adapters      as many as may be loaded at once, of the highest rank, in four bytes a number
 //! the engine    16 MiB and eight times its tokenizer.json; 512 MiB on each GPU
 //! ```
 //!
@@ -67,7 +68,34 @@ pub(super) fn need(
         _ => share(divided, blocks(files)),
     };
     let activations = widths.map_or(0, |widths| activations(recipe, files, widths, context));
-    Ok(share(divided, devices) + layer + Bytes(activations) + overhead(recipe))
+    let adapters = widths.map_or(0, |widths| adapters(recipe, widths));
+    Ok(share(divided, devices)
+        + layer
+        + Bytes(activations)
+        + share(Bytes(adapters), devices)
+        + overhead(recipe))
+}
+
+/// All adapters that may be loaded at once, each of the highest rank in every matrix of a block, in four bytes a number: the
+/// reservation has room for them, so that none of them is a decision of its own. The files are copied, and on a GPU the host
+/// has them beside it.
+fn adapters(recipe: &CandleRecipe, widths: Widths) -> u64 {
+    let room = recipe.adapter_room;
+    let count = u64::from(room.count).saturating_add(recipe.adapters.len() as u64);
+    count.saturating_mul(adapter_bytes(room.rank, widths))
+}
+
+/// Both narrow matrices of the four of attention and the three of the feed-forward part.
+pub(super) fn adapter_bytes(rank: u32, widths: Widths) -> u64 {
+    let attention = widths.hidden.saturating_add(widths.queries);
+    let feed_forward = widths.hidden.saturating_add(widths.wide);
+    let numbers = attention
+        .saturating_mul(4)
+        .saturating_add(feed_forward.saturating_mul(3));
+    numbers
+        .saturating_mul(widths.blocks)
+        .saturating_mul(u64::from(rank))
+        .saturating_mul(4)
 }
 
 /// Pages are whole, for each sequence.

@@ -128,7 +128,7 @@ fn with_environment(engine: &EngineConfig, notes: &mut Diagnostics) -> EngineCon
 }
 
 fn command(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<CommandRecipe, CatalogError> {
-    only_of_servers(engine, notes)?;
+    only_of_servers(engine, true, notes)?;
     if !engine.engine_kwargs.is_empty() {
         return Err(notes.refuse(
             "engine_config.engine_kwargs",

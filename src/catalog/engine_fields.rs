@@ -28,6 +28,7 @@ pub(super) fn context(
 /// Keys that only the engines of the table read.
 pub(super) fn only_of_servers(
     engine: &EngineConfig,
+    is_command: bool,
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     let given = [
@@ -48,7 +49,7 @@ pub(super) fn only_of_servers(
         ),
         (
             "lora_adapters",
-            !engine.lora_adapters.is_empty(),
+            is_command && !engine.lora_adapters.is_empty(),
             "write them into engine_config.command, and their names into pool_config.aliases",
         ),
     ];

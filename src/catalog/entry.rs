@@ -11,8 +11,10 @@ use config::validate::QUEUE_LIMIT_MAX;
 use config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, Provider};
 use pool::{Bytes, Priority, Scaling, Span};
 
+use super::adapter_names::{AdapterRoom, DynamicAdapters};
 use super::constraint::DeviceConstraint;
 use super::diagnostics::Diagnostics;
+use super::dynamic_adapters;
 use super::engine_fields::CANDLE;
 use super::engines::{ENGINES, Parking};
 use super::entry_source::Source;
@@ -69,6 +71,8 @@ pub struct Entry {
     pub devices_said: Option<u32>,
     /// The only devices it may use.
     pub devices: DeviceConstraint,
+    /// Adapters that are looked for by their names.
+    pub dynamic_adapters: Option<DynamicAdapters>,
     /// Requests that one replica takes at once; at least 1.
     pub seats_per_replica: u32,
     /// How it sleeps, if its file says so.
@@ -101,9 +105,15 @@ pub struct Entry {
 
 impl Entry {
     /// The name that its engine knows an adapter by, if this is one of its.
-    pub fn adapter(&self, name: &str) -> Option<&str> {
-        let found = self.adapters.iter().find(|known| *known == name);
-        found.map(String::as_str)
+    /// Of those that are looked for it is whatever may be one.
+    pub fn adapter<'a>(&self, name: &'a str) -> Option<&'a str> {
+        let is_one = self.adapters.iter().any(|known| known == name);
+        (is_one || self.adapter_id(name).is_some()).then_some(name)
+    }
+
+    /// The `suffix:id` of a name that may be one of its adapters that are looked for.
+    pub fn adapter_id<'a>(&self, name: &'a str) -> Option<&'a str> {
+        self.dynamic_adapters.as_ref()?.id_of(&self.name, name)
     }
 
     /// What is added to requests that have this name: the model's, an alias, or an adapter.
@@ -183,6 +193,16 @@ impl Entry {
         let in_document = devices(pool, &document.scaling_config, notes)?;
         let devices_said = in_document.or(known.gpus_per_replica);
         let asked_seats = asked_seats(&document, notes)?;
+        let engine = document.engine_config.engine.as_deref();
+        let engine = engine.or(known.engine.as_deref());
+        let dynamic_adapters = dynamic_adapters::read(&document, engine, notes)?;
+        let adapter_room = match &dynamic_adapters {
+            Some(dynamic) => dynamic.room,
+            None => AdapterRoom {
+                count: 0,
+                rank: dynamic_adapters::rank(&document, notes)?,
+            },
+        };
         let (mut recipe, fetch) = engine_config::recipe(
             &document.engine_config,
             known.engine.as_deref(),
@@ -190,6 +210,7 @@ impl Entry {
                 devices: devices_said.unwrap_or(1),
                 devices_in_document: in_document.unwrap_or(1),
                 seats: asked_seats,
+                adapter_room,
                 sleep: pool.sleep,
                 says_memory: pool.memory_gib.is_some() || known.memory.is_some(),
                 in_host_memory: config.inventory.provider == Provider::Host,
@@ -224,6 +245,16 @@ impl Entry {
         let parking = recipe.parking();
         if sleep != Sleep::Off && parking.is_none() {
             return Err(notes.refuse("pool_config.sleep", no_sleep(sleep, &recipe)));
+        }
+        if dynamic_adapters.is_some() && sleep != Sleep::Off && !matches!(recipe, Recipe::Candle(_)) {
+            return Err(notes.refuse(
+                "pool_config.sleep",
+                format!(
+                    "is {}, and the {} engine does not say which adapters it still has afterwards; write off, or remove lora_config.dynamic_lora_loading_path",
+                    sleep.as_str(),
+                    recipe.engine()
+                ),
+            ));
         }
         let memory = pool
             .memory_gib
@@ -290,6 +321,7 @@ impl Entry {
             priority_from,
             devices_per_replica,
             devices_said,
+            dynamic_adapters,
             devices: pool.devices.clone().unwrap_or_default(),
             parking,
             seats_per_replica,

@@ -34,7 +34,12 @@ impl Entry {
                 .iter()
                 .map(|(_, path)| path.clone())
                 .collect(),
-            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => Vec::new(),
+            Recipe::Candle(candle) => candle
+                .adapters
+                .iter()
+                .map(|(_, path)| path.clone())
+                .collect(),
+            Recipe::Command(_) | Recipe::Remote(_) => Vec::new(),
         };
         let mut files: Vec<(PathBuf, Metadata)> = Vec::new();
         for path in self.weights_path().into_iter().chain(adapters) {

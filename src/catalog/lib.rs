@@ -4,6 +4,7 @@
 
 mod adapter_bases;
 mod adapter_file;
+mod adapter_names;
 mod adapters;
 mod answer_room;
 mod arguments;
@@ -14,6 +15,7 @@ mod candle_need;
 mod constraint;
 mod diagnostics;
 mod document;
+mod dynamic_adapters;
 mod engine_config;
 mod engine_fields;
 mod engine_kind;
@@ -50,6 +52,7 @@ mod request_fields;
 mod sampling;
 mod scaling;
 mod server_config;
+mod template_forms;
 mod token_counter;
 mod validation;
 mod weights;
@@ -59,13 +62,14 @@ mod without_effect;
 pub use broken::BrokenModel;
 pub use candle_models::Serves;
 pub use constraint::{DeviceConstraint, DeviceFacts, UnknownDevice};
+pub use adapter_names::{AdapterRoom, DynamicAdapters};
 pub use engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 pub use engine_options::EngineOptions;
 pub use engines::{
-    Asks, Call, ENGINES, Effort, EffortField, Engine, Extra, Failure, FailureClass, FlagError,
+    ADAPTER_ROUTES, AdapterRoutes, Asks, Call, ChosenParser, ENGINES, Effort, EffortField, Engine, Extra, Failure, FailureClass, FlagError,
     Flags, Given, Metrics, OptionFate, Parking, Place, PlacedDevice, ReasoningFields,
-    ReasoningSwitch, ReasoningWish, RerankWords, ServerCommand, ServerRecipe, Stage, TokenWords,
-    Where, WishPart, Words, barred_variable, find as find_engine,
+    ReasoningSwitch, ReasoningWish, RerankWords, ServerCommand, ServerRecipe, Stage, TemplateForms,
+    ThinkForm, TokenWords, ToolForm, Where, WishPart, Words, barred_variable, find as find_engine,
 };
 pub use entry::{Entry, PriorityFrom};
 pub use entry_source::Source;
@@ -77,6 +81,7 @@ pub use layouts::{Demand, DeviceShare, Layout};
 pub use limits::{DEVICES_MAX, MODEL_ID_MAX, model_id_problem};
 pub use model_card::ModelCard;
 pub use model_file::{ModelDocument, UnknownFields};
+pub use model_files::adapter::AdapterFiles;
 pub use model_files::{
     Architecture, CONFIG_TOLERANCE_PER_CENT, CacheLoad, FileError, LayerCache, LayerGroup,
     ModelFiles, NumberWidth, Parameters, Split, Weights, damage, parameters_by_config,

@@ -29,8 +29,11 @@ pub struct ModelDocument {
     pub deployment_config: DeploymentConfig,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub multiplex_config: Option<Value>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lora_config: LoraConfig,
+    /// RayLLM's name of one key of `lora_config`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub multiplex_config: MultiplexConfig,
 }
 
 /// A section whose keys are all optional: absent ones are left out when written.
@@ -43,6 +46,33 @@ macro_rules! optional_keys {
             $($(#[$attribute])* #[serde(skip_serializing_if = "is_default")] pub $key: $type,)*
         }
     };
+}
+
+optional_keys! {
+    /// Adapters that are looked for by their names when somebody asks for them.
+    LoraConfig {
+        /// A folder, or an address in a bucket.
+        dynamic_lora_loading_path: Option<String>,
+        max_num_adapters_per_replica: Option<i64>,
+        /// The highest rank.
+        max_lora_rank: Option<i64>,
+        /// The most that the files of one adapter take.
+        max_adapter_gib: Option<f64>,
+        /// Other names that adapters may give for the model that they were trained for.
+        base_models: Vec<String>,
+        download_timeout_s: Option<f64>,
+        max_download_tries: Option<i64>,
+    }
+}
+
+optional_keys! {
+    /// As RayLLM had it.
+    MultiplexConfig {
+        max_num_models_per_replica: Option<i64>,
+        max_num_adapters_per_replica: Option<i64>,
+        download_timeout_s: Option<f64>,
+        max_download_tries: Option<i64>,
+    }
 }
 
 /// Which program runs the model, and how.

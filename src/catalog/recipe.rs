@@ -9,6 +9,7 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 use pool::Bytes;
 
 use super::candle_models::Serves;
+use super::adapter_names::AdapterRoom;
 use super::engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 use super::engines::{Extra, Metrics, Parking, RerankWords, ServerRecipe, TokenWords, post};
 use super::limits::DEVICES_MAX;
@@ -78,6 +79,18 @@ impl Recipe {
             Recipe::Command(_) | Recipe::Remote(_) => return false,
         };
         OF_OPENAI_ALONE.contains(&field) || own.contains(&field)
+    }
+
+    /// Whether its engine says by this error that it is about to end.
+    pub fn says_it_ends(&self, error: &str) -> bool {
+        let Recipe::Server(server) = self else {
+            return false;
+        };
+        server
+            .engine
+            .last_errors
+            .iter()
+            .any(|it| error.contains(it))
     }
 
     /// Whether its engine has this route. Of those of which nothing is known it is supposed; they say
@@ -209,6 +222,8 @@ pub struct CandleRecipe {
     pub concurrency: u32,
     /// Processor threads; `None`: the engine's own choice.
     pub threads: Option<u32>,
+    /// Requests that are made tokens of at once; `None`: the engine's own choice.
+    pub tokenizer_workers: Option<u32>,
     pub budgets: TokenBudgets,
     /// Wide weights are written anew in this form while they are loaded.
     pub quantization: Option<Quantization>,
@@ -218,12 +233,14 @@ pub struct CandleRecipe {
     pub overflows: bool,
     pub device: ComputeDevice,
     pub sleep: Sleep,
+    /// LoRA adapters that are loaded with it, with their folders.
+    pub adapters: Vec<(String, PathBuf)>,
+    /// For those that come while it runs.
+    pub adapter_room: AdapterRoom,
     pub env: BTreeMap<String, Secret>,
 }
 
 impl CandleRecipe {
-    /// Requests that are made tokens of at once; `None`: the engine's own choice.
-    pub tokenizer_workers: Option<u32>,
     /// Whether its model answers on this route; of a model that is not here yet all are supposed.
     fn has(&self, extra: Extra) -> bool {
         match (extra, self.serves) {

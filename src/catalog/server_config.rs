@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::CatalogError;
 use super::adapters;
+use super::adapter_names::AdapterRoom;
 use super::candle_models;
 use super::diagnostics::Diagnostics;
 use super::engine_fields::{context, program, warn_of_paths};
@@ -22,6 +23,8 @@ pub(super) struct Around {
     pub devices_in_document: u32,
     /// `deployment_config.max_ongoing_requests`.
     pub seats: Option<u32>,
+    /// For adapters that are loaded with the model or while it runs.
+    pub adapter_room: AdapterRoom,
     pub sleep: Sleep,
     /// Whether somebody says how much memory a replica takes.
     pub says_memory: bool,
@@ -163,6 +166,7 @@ pub(super) fn server(
         env: engine.env.clone(),
         served_model_name: engine.served_model_name.clone(),
         adapters: adapters::of_engine(kind, engine, notes)?,
+        run_time_adapters: Some(around.adapter_room).filter(|room| room.count > 0),
         working_dir,
     };
     recipe.check_templates().map_err(|problem| {

@@ -16,11 +16,6 @@ struct Idle {
 
 const IDLE: &[Idle] = &[
     Idle {
-        key: "multiplex_config",
-        is_given: |it| it.multiplex_config.is_some(),
-        instead: "a replica has all adapters of its model's file; one file describes one model",
-    },
-    Idle {
         key: "engine_config.model_type",
         is_given: |it| it.engine_config.model_type.is_some(),
         instead: "the engine reads it from the model",

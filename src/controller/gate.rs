@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
 use super::message::Message;
+use super::replica_adapters::{AdapterSeat, AdapterTurn, ReplicaAdapters};
 use engine::{ActivityMeter, Beat, Endpoint};
 use pool::{GateMode, GateReading, KeepAlive, ReplicaId, Span, StopReason, Time};
 
@@ -76,6 +77,7 @@ pub(super) struct Gate {
     to_loop: ToLoop,
     /// What requests inside tell of the engine.
     pulse: Arc<ActivityMeter>,
+    pub adapters: Arc<ReplicaAdapters>,
 }
 
 /// Why a stream is ended before its time.
@@ -92,7 +94,7 @@ impl Gate {
         replica: ReplicaId,
         endpoint: Endpoint,
         served_name: Option<String>,
-        seats: u32,
+        (seats, adapters): (u32, u32),
         clock: Clock,
         to_loop: ToLoop,
         pulse: Arc<ActivityMeter>,
@@ -112,6 +114,7 @@ impl Gate {
             clock,
             to_loop,
             pulse,
+            adapters: Arc::new(ReplicaAdapters::new(adapters)),
         }
     }
 
@@ -148,6 +151,7 @@ impl Gate {
             beat: self.pulse.enter(),
             gate: Arc::clone(self),
             keep: None,
+            adapter: None,
         }
     }
 
@@ -277,6 +281,7 @@ pub struct Lease {
     gate: Arc<Gate>,
     beat: Beat,
     keep: Option<Keep>,
+    adapter: Option<AdapterSeat>,
 }
 
 /// How long a request keeps its replica after its end (`keep_alive`).
@@ -299,6 +304,22 @@ impl Lease {
     /// The name the engine wants in the request's `model`, where it differs from the pool's.
     pub fn served_name(&self) -> Option<&str> {
         self.gate.served_name.as_deref()
+    }
+
+    /// The adapters of the replica.
+    pub fn adapters(&self) -> &ReplicaAdapters {
+        &self.gate.adapters
+    }
+
+    /// What a request for an adapter with these files does next.
+    pub fn ask_adapter(&self, name: &str, mark: pool::FilesMark) -> AdapterTurn {
+        let has_guests = self.gate.guests() > 0;
+        self.gate.adapters.ask(name, mark, has_guests)
+    }
+
+    /// The request is inside an adapter until it ends.
+    pub fn use_adapter(&mut self, seat: AdapterSeat) {
+        self.adapter = Some(seat);
     }
 
     /// What the request says of how long its replica stays; without this the model's keep-hot time counts.
@@ -348,6 +369,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.adapter = None;
         self.gate.pulse.leave(&self.beat);
         self.gate.leave(self.keep);
     }
@@ -365,7 +387,7 @@ mod tests {
                 ReplicaId(1),
                 endpoint,
                 None,
-                seats,
+                (seats, 0),
                 Clock::start(),
                 ToLoop {
                     inbox,

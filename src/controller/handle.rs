@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+use super::adapter_lookups::{AdapterError, AdapterFound, AdapterLookups};
 use super::catalog_change::{ChangeError, Terms};
 use super::clock::Clock;
 use super::gate::{Gate, Lease};
@@ -98,6 +99,7 @@ pub struct Handle {
     pub(super) load_path: Arc<ArcSwap<LoadPath>>,
     pub(super) published: watch::Sender<u64>,
     pub(super) hub_lookups: Arc<HubLookups>,
+    pub(super) adapter_lookups: Arc<AdapterLookups>,
 }
 
 impl Handle {
@@ -128,8 +130,15 @@ impl Handle {
 
     /// A seat on a ready replica, or a place in the queue. `conversation` stands for what the request goes on
     /// with: of several replicas it prefers the one that has computed that before.
-    pub fn seat(&self, route: &Route, key: KeyId, conversation: Option<u64>) -> Result<Seat, Busy> {
-        if let Some(lease) = route.enter(conversation) {
+    /// `adapter` is one that the request is for: replicas that have it come first, then those that have room.
+    pub fn seat(
+        &self,
+        route: &Route,
+        key: KeyId,
+        conversation: Option<u64>,
+        adapter: Option<&str>,
+    ) -> Result<Seat, Busy> {
+        if let Some(lease) = route.enter(conversation, adapter) {
             return Ok(Seat::Now(lease));
         }
         let ticket = Ticket(self.number());
@@ -150,8 +159,33 @@ impl Handle {
     }
 
     /// A seat if there is one at this moment; nobody waits, and nothing is loaded.
-    pub fn seat_now(&self, route: &Route, conversation: Option<u64>) -> Option<Lease> {
-        route.enter(conversation)
+    pub fn seat_now(
+        &self,
+        route: &Route,
+        conversation: Option<u64>,
+        adapter: Option<&str>,
+    ) -> Option<Lease> {
+        route.enter(conversation, adapter)
+    }
+
+    /// The adapter of this name, which the model does not list: looked for below its path.
+    pub async fn adapter(
+        &self,
+        entry: &Arc<Entry>,
+        name: &str,
+    ) -> Result<Arc<AdapterFound>, AdapterError> {
+        let clock = self.clock;
+        self.adapter_lookups
+            .find(entry, name, || clock.now())
+            .await
+    }
+
+    /// The names of a model's adapters that were found lately or that a replica has.
+    pub fn known_adapters(&self, route: &Route) -> Vec<String> {
+        let looked = self.adapter_lookups.known(&route.entry.name, self.clock.now());
+        let mut names: std::collections::BTreeSet<String> = looked.into_iter().collect();
+        names.extend(route.adapters());
+        names.into_iter().collect()
     }
 
     /// Hands an order over. It is carried out whether or not anybody waits for its outcome.

@@ -210,6 +210,8 @@ impl Control {
                 quantization: recipe.quantization,
                 verify: recipe.verify,
                 task: recipe.task,
+                adapters: recipe.adapters.clone(),
+                adapter_room: recipe.adapter_room,
                 overflows: recipe.overflows,
                 device: match recipe.device {
                     catalog::ComputeDevice::Cpu => CandleDevice::Cpu,
@@ -373,6 +375,7 @@ impl Control {
             return;
         };
         let served = entry.recipe.served_model_name().map(str::to_owned);
+        let room = entry.dynamic_adapters.as_ref().map(|it| it.room);
         let clock = self.clock;
         let to_loop = ToLoop {
             inbox: self.inbox.clone(),
@@ -382,7 +385,7 @@ impl Control {
             replica,
             endpoint,
             served,
-            entry.seats_per_replica,
+            (entry.seats_per_replica, room.map_or(0, |it| it.count)),
             clock,
             to_loop,
             pulse,

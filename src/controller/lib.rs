@@ -30,11 +30,13 @@
 //! tables have other writers: a catalogue change writes its registration (`registry`), `http` writes keys and the
 //! audit, `serve` writes day totals of tokens and the times of cleanups. The store makes one write after the other.
 
+mod adapter_lookups;
 mod adopting;
 mod allowed_devices;
 mod catalog_change;
 mod clock;
 mod control;
+mod device_facts;
 mod device_reports;
 mod devices;
 mod engines;
@@ -59,6 +61,7 @@ mod read_ahead;
 mod reader;
 mod registry;
 mod remote_device;
+mod replica_adapters;
 mod restore;
 mod routing;
 mod run;
@@ -70,6 +73,7 @@ mod vital;
 mod watch;
 mod watch_task;
 
+pub use adapter_lookups::{AdapterError, AdapterFound};
 pub use adopting::refusal;
 pub use catalog_change::{ChangeError, NamedBy};
 pub use clock::Clock;
@@ -79,6 +83,7 @@ pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use hub_lookups::HubRegistrationError;
 pub use parts::Parts;
 pub use registry::log_broken;
+pub use replica_adapters::{AdapterLoad, AdapterSeat, AdapterTurn, ReplicaAdapters};
 pub use routing::Route;
 pub use run::spawn;
 pub use seats_taken::SeatsTaken;

@@ -24,6 +24,12 @@ impl Route {
         self.gates.load().len() > 1
     }
 
+    /// The adapters that replicas have loaded by their names.
+    pub fn adapters(&self) -> Vec<String> {
+        let gates = self.gates.load();
+        gates.iter().flat_map(|gate| gate.adapters.names()).collect()
+    }
+
     /// Whether a replica takes requests.
     pub fn is_ready(&self) -> bool {
         !self.gates.load().is_empty()
@@ -32,8 +38,17 @@ impl Route {
     /// A seat at the least loaded open gate; all loads are known here, so that it need not be one of two
     /// taken by chance. `conversation` prefers the replica that has seen the beginning of it, unless that
     /// one has clearly more to do.
-    pub(super) fn enter(&self, conversation: Option<u64>) -> Option<Lease> {
+    pub(super) fn enter(&self, conversation: Option<u64>, adapter: Option<&str>) -> Option<Lease> {
         let gates = self.gates.load();
+        if let (Some(name), [_, _, ..]) = (adapter, gates.as_slice()) {
+            let mut gates: Vec<&Arc<Gate>> = gates.iter().collect();
+            // One that has it, or one with room for it, or one in which another has to leave.
+            gates.sort_by_key(|gate| {
+                let adapters = &gate.adapters;
+                (!adapters.has(name), adapters.counts().0, gate.load())
+            });
+            return gates.into_iter().find_map(Gate::try_enter);
+        }
         match gates.as_slice() {
             [] => None,
             [gate] => gate.try_enter(),
@@ -55,6 +70,9 @@ impl Route {
     }
 }
 
+/// Of a name that is asked for, so many parts may be those of an adapter.
+const COLONS_MAX: usize = 2;
+
 /// So much of its seats a replica may be busier than another and still get its own conversations.
 const SLACK_PART: u64 = 8;
 
@@ -75,8 +93,17 @@ pub(super) struct Routes {
 }
 
 impl Routes {
+    /// The model of this name, or the one that may have an adapter of it.
     pub fn get(&self, name: &str) -> Option<Arc<Route>> {
-        self.by_name.get(name).cloned()
+        if let Some(route) = self.by_name.get(name) {
+            return Some(Arc::clone(route));
+        }
+        // The base's own name may have a colon, and an adapter's has one or two more.
+        let mut ends = name.rmatch_indices(':').take(COLONS_MAX);
+        ends.find_map(|(end, _)| {
+            let base = self.by_name.get(&name[..end])?;
+            base.entry.adapter_id(name).map(|_| Arc::clone(base))
+        })
     }
 
     /// Those of every replica that is there.

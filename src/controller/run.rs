@@ -59,6 +59,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         clock: control.clock,
         load_path: Arc::clone(&control.publishing.load_path),
         published: control.publishing.published.clone(),
+        adapter_lookups: Arc::default(),
         hub_lookups: Arc::new(HubLookups::new(
             Arc::clone(&control.fetches.sources),
             control.live.clone(),

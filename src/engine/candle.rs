@@ -56,6 +56,16 @@ impl EngineDriver for CandleDriver {
         if let Some(task) = program.task {
             option("--task", task.as_str().into());
         }
+        for (name, folder) in &program.adapters {
+            let mut module = OsString::from(format!("{name}="));
+            module.push(folder);
+            option("--lora-modules", module);
+        }
+        let room = program.adapter_room;
+        if room.count > 0 || !program.adapters.is_empty() {
+            option("--max-loras", room.count.to_string().into());
+            option("--max-lora-rank", room.rank.to_string().into());
+        }
         if program.device == CandleDevice::Cuda {
             // Otherwise one GPU that fits the model would get all of it, and use more than is reserved there.
             let reserved = launch.bytes_per_device.0;

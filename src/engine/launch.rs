@@ -114,6 +114,10 @@ pub struct CandleProgram {
     pub quantization: Option<catalog::Quantization>,
     pub verify: bool,
     pub task: Option<catalog::Task>,
+    /// LoRA adapters that are loaded with it, with their folders.
+    pub adapters: Vec<(String, PathBuf)>,
+    /// For those that come while it runs.
+    pub adapter_room: catalog::AdapterRoom,
     /// Layers that do not fit on its GPUs are computed on the CPU.
     pub overflows: bool,
     pub device: CandleDevice,
@@ -129,11 +133,11 @@ impl fmt::Debug for CandleProgram {
             .field("context_tokens", &self.context_tokens)
             .field("concurrency", &self.concurrency)
             .field("threads", &self.threads)
+            .field("tokenizer_workers", &self.tokenizer_workers)
             .field("budgets", &self.budgets)
             .field("quantization", &self.quantization)
             .field("verify", &self.verify)
             .field("task", &self.task)
-            .field("tokenizer_workers", &self.tokenizer_workers)
             .field("overflows", &self.overflows)
             .field("device", &self.device)
             .field("env", &self.env.keys().collect::<Vec<_>>())

@@ -2,7 +2,9 @@
 //! figure is checked, and no file is trusted because of another. Reading blocks. The tables that the catalogue and the
 //! embedded engine must agree on are here, too: the families that it computes and the request fields that it takes.
 
+pub mod adapter;
 mod architecture;
+mod chat_template;
 pub mod config_json;
 mod damage;
 mod error;
@@ -20,6 +22,7 @@ pub mod safetensors;
 pub use architecture::{
     Architecture, CacheLoad, LayerCache, LayerGroup, NumberWidth, Split, Widths,
 };
+pub use chat_template::chat_template;
 pub use damage::damage;
 pub use error::FileError;
 pub use folder::{ModelFiles, bytes_of_weight_files, gguf_of, is_gguf};

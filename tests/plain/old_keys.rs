@@ -251,7 +251,7 @@ fn what_surrounds_the_models_of_ray_serve_takes_effect_or_is_told() {
         "applications[0].route_prefix: has no effect",
         "line 5: applications[0].runtime_env.pip: has no effect outside of Ray",
         "applications[0].runtime_env.env_vars: SHARED, OWN reach the models that are written in this file",
-        "line 14: applications[0].args.dynamic_lora_loading_path: has no effect: adapters are not looked for by their names",
+        "line 14: applications[0].args.dynamic_lora_loading_path: reaches the models that are written in this file",
         "applications[0].args.dynamic_lora_path: has no effect: no release that wrote this form knows the key; did you mean `dynamic_lora_loading_path`?",
         "http_options: has no effect",
         "query_auth_token_enabled: has no effect",

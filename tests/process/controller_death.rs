@@ -43,6 +43,8 @@ async fn the_controller_of_the_other_tests() {
             quantization: None,
             verify: false,
             task: None,
+            adapters: Vec::new(),
+            adapter_room: Default::default(),
             overflows: false,
             device: CandleDevice::Cpu,
             env: Default::default(),

@@ -184,6 +184,8 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
             quantization: None,
             verify: false,
             task: None,
+            adapters: Vec::new(),
+            adapter_room: Default::default(),
             overflows: false,
             device: CandleDevice::Cpu,
             env: Default::default(),

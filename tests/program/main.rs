@@ -1,5 +1,6 @@
 //! The program as it is started: `model-pool` with engines that compute nothing, asked over its sockets.
 
+mod adapters;
 mod admin_client;
 mod admin_key;
 mod adoption;
@@ -38,8 +39,8 @@ mod ollama;
 mod openapi;
 mod parking;
 mod passing;
-mod prompts;
 mod pipeline;
+mod prompts;
 mod reload;
 mod remote;
 mod scaling;
@@ -50,8 +51,8 @@ mod stored_responses;
 mod swaps;
 mod takeover;
 mod terminal;
+mod votes;
 mod who_may;
 mod whole;
-mod votes;
 mod why;
 mod wrong_inputs;

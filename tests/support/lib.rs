@@ -1,6 +1,7 @@
 //! What tests share: the program as a process with its own folder, fake engines and servers, and clients. Uses no
 //! crate of the program.
 
+pub mod adapters;
 pub mod buckets;
 pub mod described;
 pub mod double;
@@ -17,6 +18,7 @@ pub mod streamed;
 pub mod stub;
 pub mod terminal;
 pub mod tiny_gguf;
+pub mod vllm_script;
 pub mod whole;
 
 use std::path::{Path, PathBuf};

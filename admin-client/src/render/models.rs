@@ -189,6 +189,10 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
             "aliases",
             (!view.aliases.is_empty()).then(|| view.aliases.join(", ")),
         ),
+        (
+            "adapters",
+            (!view.adapters.is_empty()).then(|| view.adapters.join(", ")),
+        ),
         ("file is broken", view.file_error.clone()),
         ("engine", view.engine.clone()),
         ("source", view.source.clone()),

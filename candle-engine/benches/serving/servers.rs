@@ -88,10 +88,11 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         device_bytes: None,
         quantization,
         verify: false,
+        adapters: Default::default(),
         task: None,
         threads: Some(threads.parse()?),
-        budgets: TokenBudgets {
         tokenizer_workers: None,
+        budgets: TokenBudgets {
             total: Some(CACHE_TOKENS),
             ..TokenBudgets::default()
         },

@@ -5,9 +5,9 @@ use super::room::page_count;
 use super::schedule::Limits;
 use crate::api_error::ApiError;
 use crate::error::EngineError;
-use crate::model::{Decoder, Hidden};
+use crate::model::{AdapterTensors, Decoder, Hidden};
 use crate::options::{EngineOptions, TokenBudgets};
-use crate::step::{PAGE_TOKENS, Page, Span, Step};
+use crate::step::{AdapterNumber, PAGE_TOKENS, Page, Span, Step};
 use candle_core::Result;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,6 +33,9 @@ pub(crate) trait Network: Send {
     fn sleep(&mut self) -> Result<()>;
     /// Takes them again.
     fn wake(&mut self) -> Result<()>;
+    /// Takes an adapter, for spans that name its number; an error is why it does not fit.
+    fn put_adapter(&mut self, number: AdapterNumber, tensors: &Arc<AdapterTensors>) -> Result<()>;
+    fn drop_adapter(&mut self, number: AdapterNumber);
 }
 
 impl Network for Decoder {
@@ -62,6 +65,14 @@ impl Network for Decoder {
 
     fn wake(&mut self) -> Result<()> {
         Self::wake(self)
+    }
+
+    fn put_adapter(&mut self, number: AdapterNumber, tensors: &Arc<AdapterTensors>) -> Result<()> {
+        Self::put_adapter(self, number, tensors)
+    }
+
+    fn drop_adapter(&mut self, number: AdapterNumber) {
+        Self::drop_adapter(self, number);
     }
 }
 
@@ -143,6 +154,7 @@ impl Generator {
                 past: 0,
                 count: 1,
                 pages: vec![0],
+                adapter: None,
             }],
             wanted: vec![0],
         };

@@ -7,9 +7,25 @@
 //!
 //! Whoever holds a known page holds those before it, and lets go of the last first. So a page is always idle for longer than the
 //! one before it, the longest idle page is a leaf, and no page is left behind that cannot be reached.
+//!
+//! What is in a page depends on the adapter that it was computed with, so each adapter has a tree of its own.
 
-use crate::step::{PAGE_TOKENS, Page};
+use crate::step::{AdapterNumber, PAGE_TOKENS, Page};
 use std::collections::BTreeMap;
+
+/// What a page follows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Before {
+    /// Nothing: it begins a text, which is computed with this adapter.
+    Text(Option<AdapterNumber>),
+    Page(Page),
+}
+
+impl From<Option<Page>> for Before {
+    fn from(page: Option<Page>) -> Self {
+        page.map_or(Self::Text(None), Self::Page)
+    }
+}
 
 /// The tokens of a full page.
 pub(super) type PageTokens = [u32; PAGE_TOKENS];
@@ -110,23 +126,23 @@ impl Pages {
         }
     }
 
-    /// The known page with `tokens` that follows `before` (none: that begins a text).
-    pub fn find(&self, before: Option<Page>, tokens: &PageTokens) -> Option<Page> {
-        let node = self.node(before)?;
+    /// The known page with `tokens` that follows `before`.
+    pub fn find(&self, before: impl Into<Before>, tokens: &PageTokens) -> Option<Page> {
+        let node = self.node(before.into())?;
         self.tree.get(&(node, *tokens)).copied()
     }
 
     /// How many pages at the beginning of `tokens` are known, and how many of these are idle: to hold them takes those away
     /// from what is available.
-    pub fn known(&self, tokens: &[u32]) -> (usize, usize) {
-        let (mut count, mut idle, mut before) = (0, 0, None);
+    pub fn known(&self, adapter: Option<AdapterNumber>, tokens: &[u32]) -> (usize, usize) {
+        let (mut count, mut idle, mut before) = (0, 0, Before::Text(adapter));
         for tokens in tokens.as_chunks().0 {
             let Some(page) = self.find(before, tokens) else {
                 break;
             };
             count += 1;
             idle += usize::from(self.slots[page as usize].owners == 0);
-            before = Some(page);
+            before = Before::Page(page);
         }
         (count, idle)
     }
@@ -142,8 +158,13 @@ impl Pages {
 
     /// Makes known that `page`, which follows `before`, is full of `tokens`. Where another page has the same text the caller
     /// holds that one from here on, and `page` no longer. Answers which of the two it is.
-    pub fn fill(&mut self, before: Option<Page>, page: Page, tokens: PageTokens) -> Page {
-        let Some(parent) = self.node(before) else {
+    pub fn fill(
+        &mut self,
+        before: impl Into<Before>,
+        page: Page,
+        tokens: PageTokens,
+    ) -> Page {
+        let Some(parent) = self.node(before.into()) else {
             return page;
         };
         match self.tree.get(&(parent, tokens)).copied() {
@@ -162,10 +183,12 @@ impl Pages {
         }
     }
 
-    fn node(&self, page: Option<Page>) -> Option<Node> {
-        match page {
-            None => Some(ROOT),
-            Some(page) => self.slots[page as usize].known.map(|(_, node, _)| node),
+    fn node(&self, before: Before) -> Option<Node> {
+        match before {
+            Before::Text(None) => Some(ROOT),
+            // Names of pages count up from the root and never come so far.
+            Before::Text(Some(adapter)) => Some(Node::MAX - Node::from(adapter)),
+            Before::Page(page) => self.slots[page as usize].known.map(|(_, node, _)| node),
         }
     }
 

@@ -9,7 +9,9 @@ use crate::api_error::ApiError;
 use crate::error::EngineError;
 use crate::last_words;
 use crate::loading::LoadedModel;
+use crate::model::AdapterTensors;
 use crate::options::WAITING_REQUESTS_MAX;
+use crate::step::AdapterNumber;
 use axum::http::StatusCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -97,6 +99,22 @@ impl Batch {
         let sent = self.queue.send(Work::Rest { asleep, reply });
         sent.map_err(|_| ended())?;
         done.recv().map_err(|_| ended())?
+    }
+
+    /// Has the network take an adapter, or without tensors forget one that no request names. Blocks.
+    ///
+    /// # Errors
+    /// Why the model does not take it.
+    pub fn adapter(
+        &self,
+        number: AdapterNumber,
+        put: Option<Arc<AdapterTensors>>,
+    ) -> Result<(), String> {
+        let (reply, done) = oneshot::channel();
+        let ended = "the engine's thread has ended";
+        let work = Work::Adapter { number, put, reply };
+        self.queue.send(work).map_err(|_| ended.to_owned())?;
+        done.blocking_recv().map_err(|_| ended.to_owned())?
     }
 
     fn send(&self, work: Work) -> Result<(), ApiError> {

@@ -1,5 +1,6 @@
 //! A request to the batch, and the result of its answer.
 
+use crate::adapter::Adapter;
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::detokenize::Detokenizer;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 pub(crate) struct GenerationRequest {
     /// Tokens of the prompt, at least one.
     pub prompt: Arc<[u32]>,
+    /// What it is computed with beside the model.
+    pub adapter: Option<Arc<Adapter>>,
     /// Most tokens of the answer.
     pub max_tokens: usize,
     pub ending: Ending,

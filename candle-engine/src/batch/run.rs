@@ -10,7 +10,7 @@ use super::write::Writer;
 use super::write::client::{Client, Next, Scored};
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
-use crate::error::EngineError;
+use crate::error::{EngineError, one_line};
 use crate::loading::LoadedModel;
 use crate::model::Hidden;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
@@ -105,11 +105,23 @@ impl Loop {
                 let _ = reply.send(self.rest(asleep));
                 return;
             }
+            Work::Adapter { number, put, reply } => {
+                let done = match put {
+                    Some(tensors) => self.network.put_adapter(number, &tensors),
+                    None => {
+                        self.network.drop_adapter(number);
+                        Ok(())
+                    }
+                };
+                let _ = reply.send(done.map_err(|error| one_line(&error)));
+                return;
+            }
             Work::States { request, reply } => {
                 let arrival = Arrival {
                     most_tokens: request.tokens.len(),
                     prompt: request.tokens,
                     wants_all_rows: request.of_all,
+                    adapter: None,
                 };
                 (arrival, Writer::of_states(reply))
             }
@@ -349,6 +361,7 @@ fn arrival_of(request: &GenerationRequest) -> Arrival {
         prompt: request.prompt.to_vec(),
         most_tokens: request.prompt.len().saturating_add(answers),
         wants_all_rows: shows_prompt || matches!(request.strategy, Strategy::Contrastive(_)),
+        adapter: request.adapter.clone(),
     }
 }
 

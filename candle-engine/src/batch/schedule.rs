@@ -17,10 +17,12 @@
 mod group;
 
 use super::pages::{PageTokens, Pages};
+use crate::adapter::Adapter;
 use crate::options::Joining;
-use crate::step::{PAGE_TOKENS, Page, Span, Step};
+use crate::step::{AdapterNumber, PAGE_TOKENS, Page, Span, Step};
 use group::{Branch, Group};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// A request, numbered in the order of arrival.
 pub(crate) type RequestId = u64;
@@ -53,6 +55,8 @@ pub(crate) struct Arrival {
     pub most_tokens: usize,
     /// Every row of the prompt is wanted, not the last alone; so none can be skipped.
     pub wants_all_rows: bool,
+    /// What it is computed with beside the model.
+    pub adapter: Option<Arc<Adapter>>,
 }
 
 /// One step, and whose rows it has.
@@ -306,7 +310,8 @@ impl Schedule {
         let group = &self.groups[&request];
         if !group.is_filling {
             for (nth, branch) in group.branches.iter().enumerate() {
-                place(plan, request, nth, branch, 1, usize::MAX);
+                let of = (request, nth, group.adapter());
+                place(plan, of, branch, 1, usize::MAX);
             }
         }
     }
@@ -327,7 +332,9 @@ impl Schedule {
         if let Some(tokens) = group.page_to_share(nth) {
             let computes_it = |(part, span): (&Part, &Span)| {
                 let other = &self.groups[&part.request].branches[part.branch];
-                span.past < tokens.len() && other.tokens.starts_with(tokens)
+                span.past < tokens.len()
+                    && span.adapter == group.adapter()
+                    && other.tokens.starts_with(tokens)
             };
             let chunks = plan.parts.iter().zip(&plan.step.spans).skip(first_chunk);
             if chunks.into_iter().any(computes_it) {
@@ -336,7 +343,8 @@ impl Schedule {
         }
         let count = chunk(branch.computed, goal, *rows);
         *rows -= count;
-        place(plan, request, nth, branch, count, group.wants_from);
+        let of = (request, nth, group.adapter());
+        place(plan, of, branch, count, group.wants_from);
     }
 }
 
@@ -353,8 +361,7 @@ fn chunk(computed: usize, goal: usize, rows: usize) -> usize {
 /// Adds rows to a plan. Wanted are the last of a sequence, and those from `wants_from` on.
 fn place(
     plan: &mut Plan,
-    request: RequestId,
-    nth: usize,
+    (request, nth, adapter): (RequestId, usize, Option<AdapterNumber>),
     branch: &Branch,
     count: usize,
     wants_from: usize,
@@ -376,6 +383,7 @@ fn place(
         past,
         count,
         pages: branch.pages[..end.div_ceil(PAGE_TOKENS)].to_vec(),
+        adapter,
     });
     plan.parts.push(Part {
         request,

@@ -10,12 +10,12 @@ use super::*;
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::loading::{LoadedModel, load, open};
-use crate::model::Hidden;
+use crate::model::{AdapterTensors, Hidden};
 use crate::options::{DeviceChoice, EngineOptions, Listen, TokenBudgets};
 use crate::pieces::Piece;
 use crate::progress::Progress;
 use crate::sampling::SamplingSettings;
-use crate::step::{PAGE_TOKENS, Page, Span, Step};
+use crate::step::{AdapterNumber, PAGE_TOKENS, Page, Span, Step};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -37,9 +37,10 @@ fn options(concurrency: usize) -> EngineOptions {
         quantization: None,
         verify: false,
         task: None,
+        adapters: crate::options::AdapterOptions::default(),
         threads: None,
-        budgets: TokenBudgets::default(),
         tokenizer_workers: None,
+        budgets: TokenBudgets::default(),
     }
 }
 
@@ -93,6 +94,18 @@ impl Network for Watched {
 
     fn wake(&mut self) -> candle_core::Result<()> {
         self.network.wake()
+    }
+
+    fn put_adapter(
+        &mut self,
+        number: AdapterNumber,
+        tensors: &Arc<AdapterTensors>,
+    ) -> candle_core::Result<()> {
+        self.network.put_adapter(number, tensors)
+    }
+
+    fn drop_adapter(&mut self, number: AdapterNumber) {
+        self.network.drop_adapter(number);
     }
 }
 
@@ -255,6 +268,7 @@ impl Plainly {
                 past: 0,
                 count: tokens.len(),
                 pages: (0..pages).collect(),
+                adapter: None,
             }],
             wanted: (0..tokens.len()).collect(),
         };
@@ -284,6 +298,7 @@ fn endless(prompt: Vec<u32>, max_tokens: usize) -> GenerationRequest {
     };
     GenerationRequest {
         prompt: prompt.into(),
+        adapter: None,
         max_tokens,
         ending: Ending::default(),
         sampling,

@@ -3,6 +3,9 @@
 use super::request::{AnswerEvent, GenerationRequest, StatesRequest};
 use crate::api_error::ApiError;
 use crate::error::EngineError;
+use crate::model::AdapterTensors;
+use crate::step::AdapterNumber;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
@@ -23,6 +26,12 @@ pub(super) enum Work {
     States {
         request: StatesRequest,
         reply: oneshot::Sender<States>,
+    },
+    /// Take an adapter, or without tensors forget one that no request names; the answer is why it does not fit.
+    Adapter {
+        number: AdapterNumber,
+        put: Option<Arc<AdapterTensors>>,
+        reply: oneshot::Sender<Result<(), String>>,
     },
     /// Give the memory of the cache back, or take it again.
     Rest {

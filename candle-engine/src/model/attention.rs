@@ -1,6 +1,7 @@
 //! A block's attention: from normed hidden states over queries, keys and values to what is added to the stream.
 
 use super::compute::{AttentionShape, Compute, TurnedPart, Work};
+use super::low_rank::{self, Adapted, Target};
 use super::weights::Loader;
 use crate::error::EngineError;
 use crate::spec::{BlockSpec, HeadNorm, Projections, Spec};
@@ -59,6 +60,7 @@ pub(super) struct Buffers<C: Compute> {
     normed: C::Rows,
     turned: C::Rows,
     wide: C::Rows,
+    low: low_rank::Buffers<C>,
 }
 
 impl<C: Compute> Default for Buffers<C> {
@@ -72,6 +74,7 @@ impl<C: Compute> Default for Buffers<C> {
             normed: C::Rows::default(),
             turned: C::Rows::default(),
             wide: C::Rows::default(),
+            low: low_rank::Buffers::default(),
         }
     }
 }
@@ -162,21 +165,35 @@ impl<C: Compute> Attention<C> {
         })
     }
 
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "an input, an output, and what the step is"
+    )]
     pub fn forward(
         &self,
         compute: &mut C,
         (work, plan): (&Work<'_>, &C::Plan),
         cache: &mut C::Cache,
         buffers: &mut Buffers<C>,
+        adapted: Adapted<'_, C>,
         input: &C::Rows,
         output: &mut C::Rows,
     ) -> Result<()> {
         match &self.inputs {
-            Inputs::Plain { query, key, value } => compute.linear(
-                input,
-                [query, key, value],
-                [&mut buffers.queries, &mut buffers.keys, &mut buffers.values],
-            )?,
+            Inputs::Plain { query, key, value } => {
+                compute.linear(
+                    input,
+                    [query, key, value],
+                    [&mut buffers.queries, &mut buffers.keys, &mut buffers.values],
+                )?;
+                for (target, rows) in [
+                    (Target::Query, &mut buffers.queries),
+                    (Target::Key, &mut buffers.keys),
+                    (Target::Value, &mut buffers.values),
+                ] {
+                    low_rank::add(compute, adapted, target, input, rows, &mut buffers.low)?;
+                }
+            }
             Inputs::ByHead(all) => {
                 compute.linear(input, [all], [&mut buffers.wide])?;
                 compute.split_heads(
@@ -209,7 +226,9 @@ impl<C: Compute> Attention<C> {
             &buffers.values,
             &mut buffers.mixed,
         )?;
-        compute.linear(&buffers.mixed, [&self.output], [output])
+        compute.linear(&buffers.mixed, [&self.output], [&mut *output])?;
+        let (mixed, low) = (&buffers.mixed, &mut buffers.low);
+        low_rank::add(compute, adapted, Target::Output, mixed, output, low)
     }
 }
 

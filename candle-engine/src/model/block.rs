@@ -3,6 +3,7 @@
 use super::attention::{self, Attention};
 use super::compute::{Compute, Work};
 use super::feed_forward::{self, FeedForward};
+use super::low_rank::Adapted;
 use super::weights::Loader;
 use crate::error::EngineError;
 use crate::spec::{BlockSpec, Norms, Spec};
@@ -79,8 +80,8 @@ impl<C: Compute> Block<C> {
             } else {
                 None
             },
-            epsilon: spec.norm.epsilon,
             is_parallel: matches!(block.norms, Norms::Shared | Norms::Parallel),
+            epsilon: spec.norm.epsilon,
             residual_factor: spec.residual_factor,
         })
     }
@@ -91,6 +92,7 @@ impl<C: Compute> Block<C> {
         (work, plan): (&Work<'_>, &C::Plan),
         cache: &mut C::Cache,
         buffers: &mut Buffers<C>,
+        adapted: Adapted<'_, C>,
         hidden: &mut C::Rows,
     ) -> Result<()> {
         let Buffers {
@@ -106,13 +108,27 @@ impl<C: Compute> Block<C> {
             }
             None => &*hidden,
         };
-        self.attention
-            .forward(compute, (work, plan), cache, attention, input, part)?;
+        self.attention.forward(
+            compute,
+            (work, plan),
+            cache,
+            attention,
+            adapted,
+            input,
+            part,
+        )?;
         if let Some(norm) = &self.after_attention {
             compute.norm_parts(norm, self.epsilon, part)?;
         }
         let added = (self.residual_factor, &*part);
         let input = match &self.before_feed_forward {
+            norm if self.is_parallel => {
+                if let Some(norm) = norm {
+                    compute.norm(norm, self.epsilon, hidden, normed)?;
+                }
+                compute.add(added.0, added.1, hidden)?;
+                &*normed
+            }
             Some(norm) => {
                 compute.add_and_norm(added, hidden, norm, self.epsilon, normed)?;
                 &*normed
@@ -122,16 +138,9 @@ impl<C: Compute> Block<C> {
                 &*hidden
             }
         };
-            norm if self.is_parallel => {
-                if let Some(norm) = norm {
-                    compute.norm(norm, self.epsilon, hidden, normed)?;
-                }
-                compute.add(added.0, added.1, hidden)?;
-                &*normed
-            }
         let rows = work.step.tokens.len();
         self.feed_forward
-            .forward(compute, rows, feed_forward, input, part)?;
+            .forward(compute, rows, feed_forward, adapted, input, part)?;
         if let Some(norm) = &self.after_feed_forward {
             compute.norm_parts(norm, self.epsilon, part)?;
         }

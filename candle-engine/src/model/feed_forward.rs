@@ -1,6 +1,7 @@
 //! A block's feed-forward part: one network, gated or not, or experts of which each token goes through some.
 
 use super::compute::Compute;
+use super::low_rank::{self, Adapted, Target};
 use super::route::Router;
 use super::weights::Loader;
 use crate::error::EngineError;
@@ -49,6 +50,7 @@ pub(super) struct Buffers<C: Compute> {
     on_host: Vec<f32>,
     all_rows: Vec<usize>,
     router: Router,
+    low: low_rank::Buffers<C>,
 }
 
 impl<C: Compute> Default for Buffers<C> {
@@ -62,6 +64,7 @@ impl<C: Compute> Default for Buffers<C> {
             on_host: Vec::new(),
             all_rows: Vec::new(),
             router: Router::default(),
+            low: low_rank::Buffers::default(),
         }
     }
 }
@@ -119,13 +122,16 @@ impl<C: Compute> FeedForward<C> {
         compute: &mut C,
         rows: usize,
         buffers: &mut Buffers<C>,
+        adapted: Adapted<'_, C>,
         input: &C::Rows,
         output: &mut C::Rows,
     ) -> Result<()> {
         match self {
             Self::Gated(gated) => {
-                gated.forward(compute, (&mut buffers.gate, &mut buffers.up), input, output)
+                let Buffers { gate, up, low, .. } = buffers;
+                gated.forward(compute, (gate, up, low), adapted, input, output)
             }
+            // An adapter of experts is refused before it is loaded.
             Self::Plain(plain) => {
                 compute.linear(input, [&plain.up], [&mut buffers.up])?;
                 compute.activate(plain.activation, &mut buffers.up)?;
@@ -155,13 +161,17 @@ impl<C: Compute> Gated<C> {
     fn forward(
         &self,
         compute: &mut C,
-        (gate, up): (&mut C::Rows, &mut C::Rows),
+        (gate, up, low): (&mut C::Rows, &mut C::Rows, &mut low_rank::Buffers<C>),
+        adapted: Adapted<'_, C>,
         input: &C::Rows,
         output: &mut C::Rows,
     ) -> Result<()> {
         compute.linear(input, [&self.gate, &self.up], [&mut *gate, &mut *up])?;
+        low_rank::add(compute, adapted, Target::Gate, input, gate, low)?;
+        low_rank::add(compute, adapted, Target::Up, input, up, low)?;
         compute.gate(self.activation, gate, up)?;
-        compute.linear(gate, [&self.down], [output])
+        compute.linear(gate, [&self.down], [&mut *output])?;
+        low_rank::add(compute, adapted, Target::Down, gate, output, low)
     }
 }
 
@@ -237,6 +247,7 @@ impl<C: Compute> ExpertPart<C> {
             on_host,
             all_rows,
             router,
+            low,
         } = buffers;
         router.route(&self.spec, self.rank_bias.as_deref(), on_host);
         compute.zeros(rows, self.hidden, output)?;
@@ -249,13 +260,14 @@ impl<C: Compute> ExpertPart<C> {
                 continue;
             }
             compute.pick(input, rows, picked)?;
-            expert.forward(compute, (&mut *gate, &mut *up), picked, part)?;
+            let own = (&mut *gate, &mut *up, &mut *low);
+            expert.forward(compute, own, &[], picked, part)?;
             compute.add_picked(part, rows, factors, output)?;
         }
         let Some(shared) = &self.shared else {
             return Ok(());
         };
-        shared.forward(compute, (gate, up), input, part)?;
+        shared.forward(compute, (gate, up, low), &[], input, part)?;
         let Some(shared_gate) = &self.shared_gate else {
             return compute.add(1.0, part, output);
         };

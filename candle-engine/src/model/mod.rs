@@ -10,6 +10,7 @@ mod block;
 mod check;
 mod compute;
 mod feed_forward;
+mod low_rank;
 mod native;
 mod place;
 mod plain;
@@ -23,6 +24,7 @@ mod tests;
 mod vectors;
 mod weights;
 
+pub(crate) use low_rank::{AdapterTensors, LowRank};
 pub(crate) use place::{Placement, Room, divide};
 pub(crate) use sizes::Sizes;
 pub(crate) use weights::Tensors;
@@ -31,7 +33,7 @@ use crate::error::EngineError;
 use crate::files::ModelFiles;
 use crate::kernels::Pool;
 use crate::spec::Spec;
-use crate::step::{Page, Step};
+use crate::step::{AdapterNumber, Page, Step};
 use crate::stored::Encoding;
 use candle_core::{DType, Device, Result};
 use check::Bounds;
@@ -72,6 +74,7 @@ pub(crate) struct Decoder {
     angles: Vec<Angles>,
     between: Vec<f32>,
     bounds: Bounds,
+    targets: low_rank::Targets,
     hidden: usize,
     logit_cap: Option<f32>,
     logit_factor: f32,
@@ -197,6 +200,7 @@ impl Decoder {
                 pages: resources.pages,
                 context_tokens: resources.context_tokens,
             },
+            targets: low_rank::Targets::of(spec),
             hidden: spec.hidden,
             logit_cap: spec.logit_cap,
             logit_factor: spec.logit_factor,
@@ -288,6 +292,33 @@ impl Decoder {
         self.stages
             .iter_mut()
             .try_for_each(|stage| stage.copy_page(from, to))
+    }
+
+    /// Takes an adapter, for spans that name its number.
+    ///
+    /// # Errors
+    /// What of it does not fit to the model, or when a device has no memory for it; then it has none of it.
+    pub fn put_adapter(
+        &mut self,
+        number: AdapterNumber,
+        tensors: &Arc<AdapterTensors>,
+    ) -> Result<()> {
+        self.targets
+            .check(tensors)
+            .map_err(candle_core::Error::msg)?;
+        let mut stages = self.stages.iter_mut();
+        let put = stages.try_for_each(|stage| stage.put_adapter(number, tensors));
+        if put.is_err() {
+            self.drop_adapter(number);
+        }
+        put
+    }
+
+    /// Forgets an adapter; no step names it any more.
+    pub fn drop_adapter(&mut self, number: AdapterNumber) {
+        for stage in &mut self.stages {
+            stage.drop_adapter(number);
+        }
     }
 
     /// Gives the KV cache and working memory back, and weights that were copied to a GPU; what was in the pages is lost.

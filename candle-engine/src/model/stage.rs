@@ -4,13 +4,16 @@
 use super::attention::shape;
 use super::block::{Block, Buffers};
 use super::compute::{AttentionShape, Compute, Work};
+use super::low_rank::{AdapterTensors, BlockAdapter, groups};
 use super::weights::{Kept, Loader, Noting, Table, Tensors};
 use crate::error::EngineError;
 use crate::spec::Spec;
-use crate::step::Page;
+use crate::step::{AdapterNumber, Page};
 use candle_core::Result;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Which parts of a decoder a stage has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +32,9 @@ pub(super) trait Stage: Send {
     fn sleep(&mut self) -> Result<()>;
     /// Takes again what was given back: weights are copied from the host once more.
     fn wake(&mut self) -> Result<()>;
+    /// Takes the parts of an adapter that belong to its blocks; they fit.
+    fn put_adapter(&mut self, number: AdapterNumber, tensors: &Arc<AdapterTensors>) -> Result<()>;
+    fn drop_adapter(&mut self, number: AdapterNumber);
     /// Begins a step with the embedding of its tokens.
     fn embed(&mut self, work: &Work<'_>) -> Result<()>;
     /// Begins a step with the hidden states that the stage before gave out.
@@ -66,6 +72,16 @@ pub(super) struct StageOn<C: Compute> {
     normed: C::Rows,
     logits: C::Rows,
     buffers: Buffers<C>,
+    adapters: BTreeMap<AdapterNumber, StageAdapter<C>>,
+    /// What an adapter's blocks are made from.
+    spec: Spec,
+    first_block: usize,
+}
+
+struct StageAdapter<C: Compute> {
+    tensors: Arc<AdapterTensors>,
+    /// None while the device has no weights.
+    blocks: Vec<BlockAdapter<C>>,
 }
 
 struct Head<C: Compute> {
@@ -77,6 +93,8 @@ struct Head<C: Compute> {
 /// What a stage computes with.
 struct Weights<C: Compute> {
     embedding: Option<Table>,
+    /// Rows that are added to the embedding, by position.
+    positions: Option<Table>,
     blocks: Vec<Block<C>>,
     head: Option<Head<C>>,
     bytes: u64,
@@ -93,8 +111,6 @@ struct Source {
 
 impl<C: Compute> Weights<C> {
     fn load(
-    /// Rows that are added to the embedding, by position.
-    positions: Option<Table>,
         compute: &C,
         spec: &Spec,
         share: &Share,
@@ -114,6 +130,12 @@ impl<C: Compute> Weights<C> {
         } else {
             None
         };
+        let positions = match spec.learned_positions {
+            Some(rows) if share.embedding => {
+                Some(loader.table("model.embed_positions", rows, width, true)?)
+            }
+            _ => None,
+        };
         let blocks = share
             .blocks
             .clone()
@@ -126,16 +148,11 @@ impl<C: Compute> Weights<C> {
                 matrix: loader.head(spec)?,
             })
         } else {
-        let positions = match spec.learned_positions {
-            Some(rows) if share.embedding => {
-                Some(loader.table("model.embed_positions", rows, width, true)?)
-            }
-            _ => None,
-        };
             None
         };
         Ok(Self {
             embedding,
+            positions,
             blocks,
             head,
             bytes: loader.bytes.get(),
@@ -152,7 +169,6 @@ impl<C: Compute> StageOn<C> {
     ) -> std::result::Result<Self, EngineError> {
         let spec = plans.spec;
         let noting = Noting::new(plans.tensors);
-            positions,
         let weights = Weights::load(&compute, spec, share, &noting, plans.taken)?;
         let source = (!compute.has_weights_on_host()).then(|| Source {
             spec: spec.clone(),
@@ -185,7 +201,17 @@ impl<C: Compute> StageOn<C> {
             normed: C::Rows::default(),
             logits: C::Rows::default(),
             buffers: Buffers::default(),
+            adapters: BTreeMap::new(),
+            spec: spec.clone(),
+            first_block: share.blocks.start,
         })
+    }
+
+    fn adapter_blocks(&self, tensors: &AdapterTensors) -> Result<Vec<BlockAdapter<C>>> {
+        let blocks = self.first_block..self.first_block + self.shapes.len();
+        blocks
+            .map(|index| BlockAdapter::load(&self.compute, &self.spec, index, tensors))
+            .collect()
     }
 }
 
@@ -213,6 +239,9 @@ impl<C: Compute> Stage for StageOn<C> {
             self.weights.blocks = Vec::new();
             self.weights.head = None;
             self.weights.are_here = false;
+            for adapter in self.adapters.values_mut() {
+                adapter.blocks = Vec::new();
+            }
         }
         self.caches = Vec::new();
         self.embedded = Vec::new();
@@ -234,6 +263,11 @@ impl<C: Compute> Stage for StageOn<C> {
             let (share, tensors) = (&source.share, &source.tensors);
             self.weights = Weights::load(&self.compute, &source.spec, share, tensors, &|_| Ok(()))
                 .map_err(candle_core::Error::msg)?;
+            let numbers: Vec<AdapterNumber> = self.adapters.keys().copied().collect();
+            for number in numbers {
+                let tensors = Arc::clone(&self.adapters[&number].tensors);
+                self.put_adapter(number, &tensors)?;
+            }
         }
         if self.caches.is_empty() {
             let caches = self.shapes.iter();
@@ -242,6 +276,19 @@ impl<C: Compute> Stage for StageOn<C> {
                 .collect::<Result<_>>()?;
         }
         Ok(())
+    }
+
+    fn put_adapter(&mut self, number: AdapterNumber, tensors: &Arc<AdapterTensors>) -> Result<()> {
+        let adapter = StageAdapter {
+            blocks: self.adapter_blocks(tensors)?,
+            tensors: Arc::clone(tensors),
+        };
+        self.adapters.insert(number, adapter);
+        Ok(())
+    }
+
+    fn drop_adapter(&mut self, number: AdapterNumber) {
+        self.adapters.remove(&number);
     }
 
     fn embed(&mut self, work: &Work<'_>) -> Result<()> {
@@ -259,6 +306,18 @@ impl<C: Compute> Stage for StageOn<C> {
                 *number *= self.embedding_factor;
             }
         }
+        if let Some(table) = &self.weights.positions {
+            let mut learned = vec![0.0; self.hidden_width];
+            let spans = work.step.spans.iter();
+            let positions = spans.flat_map(|span| span.past..span.past + span.count);
+            let rows = self.embedded.chunks_exact_mut(self.hidden_width);
+            for (position, row) in positions.zip(rows) {
+                table.row(position as u32, &mut learned)?;
+                for (number, learned) in row.iter_mut().zip(&learned) {
+                    *number += learned;
+                }
+            }
+        }
         self.compute
             .write(&self.embedded, self.hidden_width, &mut self.hidden)
     }
@@ -273,12 +332,24 @@ impl<C: Compute> Stage for StageOn<C> {
             return Ok(());
         }
         self.compute.plan(work, &self.shapes, &mut self.plan)?;
-        for (block, cache) in self.weights.blocks.iter().zip(&mut self.caches) {
+        let groups = groups(work.step);
+        let mut adapters = Vec::with_capacity(groups.len());
+        for (number, rows) in &groups {
+            let Some(adapter) = self.adapters.get(number) else {
+                candle_core::bail!("the adapter of a request is not loaded");
+            };
+            adapters.push((rows.as_slice(), &adapter.blocks));
+        }
+        let blocks = self.weights.blocks.iter().zip(&mut self.caches);
+        for (nth, (block, cache)) in blocks.enumerate() {
+            let adapted = adapters.iter().map(|(rows, blocks)| (*rows, &blocks[nth]));
+            let adapted: Vec<(&[usize], &BlockAdapter<C>)> = adapted.collect();
             block.forward(
                 &mut self.compute,
                 (work, &self.plan),
                 cache,
                 &mut self.buffers,
+                &adapted,
                 &mut self.hidden,
             )?;
         }
@@ -306,18 +377,6 @@ impl<C: Compute> Stage for StageOn<C> {
         };
         self.compute
             .write(hidden, self.hidden_width, &mut self.normed)?;
-        if let Some(table) = &self.weights.positions {
-            let mut learned = vec![0.0; self.hidden_width];
-            let spans = work.step.spans.iter();
-            let positions = spans.flat_map(|span| span.past..span.past + span.count);
-            let rows = self.embedded.chunks_exact_mut(self.hidden_width);
-            for (position, row) in positions.zip(rows) {
-                table.row(position as u32, &mut learned)?;
-                for (number, learned) in row.iter_mut().zip(&learned) {
-                    *number += learned;
-                }
-            }
-        }
         self.compute
             .linear(&self.normed, [&head.matrix], [&mut self.logits])?;
         self.compute.read(&self.logits, logits)

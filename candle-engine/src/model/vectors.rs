@@ -171,6 +171,7 @@ fn alone(tokens: &[u32], wanted: Vec<usize>) -> Step {
             past: 0,
             count: tokens.len(),
             pages: pages(0, 1),
+            adapter: None,
         }],
         wanted,
     }
@@ -257,6 +258,7 @@ fn greedy_continuations_are_those_of_transformers_token_for_token() {
                     past,
                     count: 1,
                     pages: pages(0, 1),
+                    adapter: None,
                 }],
                 wanted: vec![0],
             };
@@ -310,6 +312,7 @@ fn greedy_continuations_are_the_same_in_ragged_steps() {
                     past: sequence.computed,
                     count,
                     pages: pages(index, 3),
+                    adapter: None,
                 });
                 if count == left {
                     step.wanted.push(step.tokens.len() - 1);

@@ -69,10 +69,11 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         device_bytes: None,
         quantization: None,
         verify: false,
+        adapters: Default::default(),
         task: None,
         threads: None,
-        budgets: Default::default(),
         tokenizer_workers: None,
+        budgets: Default::default(),
     }
 }
 

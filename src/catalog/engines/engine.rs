@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::flags::{Flags, OptionFate, Said};
 use super::launch::ServerRecipe;
 use super::lines::{self, Failure, Stage};
+use super::lora::Lora;
+use super::parsers::ParserWords;
 use super::place::{Place, Where};
 use super::reasoning::ReasoningSwitch;
 use super::routes::{Extra, TokenWords};
@@ -73,6 +75,8 @@ pub struct Engine {
     pub pooling_extensions: &'static [&'static str],
     /// Whether it can tell the usage with every chunk of a stream (`continuous_usage_stats`).
     pub continuous_usage: bool,
+    /// Its parsers for tool calls and reasoning, if it is told which to use.
+    pub parsers: Option<ParserWords>,
     /// How it is told whether and how much a model reasons.
     pub reasoning: ReasoningSwitch,
     /// The words of its `/rerank`.
@@ -83,6 +87,8 @@ pub struct Engine {
     pub tokens: TokenWords,
     /// Whether its embeddings have as many dimensions as a request wants.
     pub dimensions: bool,
+    /// Words of the errors that it still answers with when it is about to end.
+    pub last_errors: &'static [&'static str],
     /// Failures that only it has; those that all share are known beside.
     pub failures: &'static [Failure],
 }
@@ -94,20 +100,6 @@ pub enum RerankWords {
     Common,
     /// `/rerank` with `query` and `texts`, as Text Embeddings Inference has it.
     Tei,
-}
-
-/// Flags for LoRA adapters: one that turns them on, and one that `NAME=FOLDER` words follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lora {
-    pub enable: &'static str,
-    pub modules: &'static str,
-}
-
-pub(super) const fn lora(modules: &'static str) -> Lora {
-    Lora {
-        enable: "--enable-lora",
-        modules,
-    }
 }
 
 /// When a command line depends on something.

@@ -8,9 +8,11 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 
 use pool::Bytes;
 
+use super::super::adapter_names::AdapterRoom;
 use super::super::model_file::{Listen, Secret, Sleep};
 use super::engine::{Engine, Given};
 use super::flags::Words;
+use super::lora::Room;
 use super::place::{Place, PlacedDevice, ServerCommand, Where};
 
 /// How to run one replica of an engine of the table.
@@ -39,6 +41,8 @@ pub struct ServerRecipe {
     pub served_model_name: Option<String>,
     /// LoRA adapters that it serves too, with their folders.
     pub adapters: Vec<(String, PathBuf)>,
+    /// Room for adapters that come while it runs.
+    pub run_time_adapters: Option<AdapterRoom>,
     /// Absolute; `None`: the pool's own.
     pub working_dir: Option<PathBuf>,
 }
@@ -69,6 +73,7 @@ impl ServerRecipe {
             env: BTreeMap::new(),
             served_model_name: None,
             adapters: Vec::new(),
+            run_time_adapters: None,
             working_dir: None,
         }
     }
@@ -94,8 +99,16 @@ impl ServerRecipe {
             ));
         }
         let own = (engine.environment)(&given);
+        let lora = engine
+            .lora
+            .filter(|_| self.run_time_adapters.is_some())
+            .map_or(&[][..], |lora| lora.environment);
+        let lora = lora
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()));
         let mut env: BTreeMap<String, Secret> = own
             .into_iter()
+            .chain(lora)
             .map(|(name, value)| (name.to_owned(), Secret(value)))
             .collect();
         let templates = Templates::new(self, place);
@@ -113,17 +126,44 @@ impl ServerRecipe {
             None => argv.extend(engine.program.iter().map(|word| (*word).to_owned())),
         }
         argv.extend((engine.arguments)(&given)?);
-        if let Some(lora) = engine.lora.filter(|_| !self.adapters.is_empty()) {
-            argv.extend([lora.enable, lora.modules].map(str::to_owned));
-            let modules = self.adapters.iter();
-            argv.extend(modules.map(|(name, path)| format!("{name}={}", path.display())));
-        }
-        argv.extend(self.words.all().cloned());
+        self.adapter_words(&mut argv);
+        argv.extend(self.parser_words(place.template));
+        let own = self.words.of_key.iter();
+        let own = own.filter(|(key, _)| !self.is_for_the_pool(key));
+        argv.extend(own.flat_map(|(_, words)| words.iter().cloned()));
         Ok(ServerCommand {
             argv,
             env,
             cleanup: self.cleanup(place),
         })
+    }
+
+    fn adapter_words(&self, argv: &mut Vec<String>) {
+        let is_wanted = !self.adapters.is_empty() || self.run_time_adapters.is_some();
+        let Some(lora) = self.engine.lora.filter(|_| is_wanted) else {
+            return;
+        };
+        argv.push(lora.enable.to_owned());
+        if let Some(modules) = lora.modules.filter(|_| !self.adapters.is_empty()) {
+            argv.push(modules.to_owned());
+            let modules = self.adapters.iter();
+            argv.extend(modules.map(|(name, path)| format!("{name}={}", path.display())));
+        }
+        let Some(room) = self.run_time_adapters else {
+            return;
+        };
+        let count = room.count as usize + self.adapters.len();
+        for (key, value) in lora.room {
+            if self.words.of_key.iter().any(|(known, _)| known == key) {
+                continue;
+            }
+            argv.push(format!("--{}", key.replace('_', "-")));
+            argv.push(match value {
+                Room::Count => count.to_string(),
+                Room::Rank => room.rank.to_string(),
+                Room::Word(word) => (*word).to_owned(),
+            });
+        }
     }
 
     fn words_after_program(&self) -> impl Iterator<Item = String> {

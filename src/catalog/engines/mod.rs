@@ -5,11 +5,15 @@
 //!
 //! To add an engine: one file that describes it as an [`Engine`], and one row in [`ENGINES`].
 
+mod chosen_parsers;
 mod engine;
 mod flags;
 mod launch;
 mod lines;
+mod lora;
 mod llama_cpp;
+mod parser_words;
+mod parsers;
 mod place;
 mod reasoning;
 mod routes;
@@ -24,10 +28,12 @@ mod vllm_flags;
 
 pub(super) use engine::post;
 pub use engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords};
+pub use lora::{ADAPTER_ROUTES, AdapterRoutes};
 use flags::Said;
 pub use flags::{FlagError, Flags, OptionFate, Words};
 pub use launch::ServerRecipe;
 pub use lines::{Failure, FailureClass, Stage};
+pub use parsers::{ChosenParser, TemplateForms, ThinkForm, ToolForm};
 pub use place::{Place, PlacedDevice, ServerCommand, Where};
 pub use reasoning::{
     Effort, EffortField, ReasoningFields, ReasoningSwitch, ReasoningWish, WishPart,

@@ -10,6 +10,8 @@ use pool::Bytes;
 use super::engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, pair};
 use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
+use super::lora::SGLANG_LORA;
+use super::parser_words;
 use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::{Extra, TokenWords};
@@ -54,7 +56,7 @@ pub const SGLANG: Engine = Engine {
     }),
     parking: PARKING,
     stage: |line| by_marks(line, MARKS),
-    lora: None,
+    lora: Some(SGLANG_LORA),
     ignores: &["best_of"],
     extensions: &[
         "chat_template_kwargs",
@@ -77,6 +79,7 @@ pub const SGLANG: Engine = Engine {
     ],
     pooling_extensions: &["messages"],
     continuous_usage: true,
+    parsers: Some(parser_words::SGLANG),
     reasoning: ReasoningSwitch {
         effort: EffortField::Common,
         template: true,
@@ -93,6 +96,7 @@ pub const SGLANG: Engine = Engine {
     ],
     tokens: TokenWords::Sglang,
     dimensions: true,
+    last_errors: &[],
     failures: FAILURES,
 };
 

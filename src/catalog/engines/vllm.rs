@@ -6,10 +6,12 @@
 use pool::Bytes;
 use serde_json::Value;
 
-use super::engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, lora, pair, post};
+use super::engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, pair, post};
 use super::flags::{Flags, Spelling, said};
 use super::launch::ServerRecipe;
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
+use super::lora::VLLM_LORA;
+use super::parser_words;
 use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
 use super::routes::{Extra, TokenWords};
@@ -55,7 +57,7 @@ pub const VLLM: Engine = Engine {
     }),
     parking: PARKING,
     stage: |line| by_marks(line, MARKS),
-    lora: Some(lora("--lora-modules")),
+    lora: Some(VLLM_LORA),
     ignores: &["best_of"],
     extensions: &[
         "add_generation_prompt",
@@ -105,6 +107,7 @@ pub const VLLM: Engine = Engine {
         "use_activation",
     ],
     continuous_usage: true,
+    parsers: Some(parser_words::VLLM),
     reasoning: ReasoningSwitch {
         effort: EffortField::Common,
         template: true,
@@ -124,6 +127,7 @@ pub const VLLM: Engine = Engine {
     ],
     tokens: TokenWords::Vllm,
     dimensions: true,
+    last_errors: &["EngineCore encountered an issue", "EngineDeadError"],
     failures: FAILURES,
 };
 

@@ -58,6 +58,29 @@ pub(super) fn share_variables(application: &Value, model: &mut Value) {
     }
 }
 
+/// The key of the arguments of an application that all its models have.
+pub(super) const ADAPTERS: &str = "dynamic_lora_loading_path";
+
+/// Gives a model the place where adapters of all models of its application are; its own counts.
+pub(super) fn share_adapters(args: &Value, model: &mut Value) {
+    let Some(path) = args.get(ADAPTERS).filter(|it| !it.is_null()) else {
+        return;
+    };
+    let Some(keys) = model.as_object_mut() else {
+        return;
+    };
+    if keys.contains_key("base_model_id") {
+        return;
+    }
+    let section = keys.entry("lora_config").or_insert(Value::Null);
+    if section.is_null() {
+        *section = Value::Object(Map::new());
+    }
+    if let Some(own) = section.as_object_mut() {
+        own.entry(ADAPTERS).or_insert_with(|| path.clone());
+    }
+}
+
 /// Warns of every key beside the models.
 pub(super) fn tell(value: &Value, notes: &mut Diagnostics) {
     let Some(keys) = value.as_object() else {
@@ -101,9 +124,15 @@ pub(super) fn tell(value: &Value, notes: &mut Diagnostics) {
         }
         let args = application.get("args").and_then(Value::as_object);
         for key in args.into_iter().flat_map(Map::keys) {
-            if !is_model_list(key) {
+            if key == ADAPTERS {
+                if of_other_files(application) {
+                    let path = format!("{at}.args.{key}");
+                    notes.warn(&path, "reaches the models that are written in this file; those in files of their own need it in lora_config");
+                }
+            } else if !is_model_list(key) {
                 let path = format!("{at}.args.{key}");
-                tell_one(&path, key, dropped::ARGUMENTS, &LISTS, notes);
+                let read: Vec<&str> = LISTS.into_iter().chain([ADAPTERS]).collect();
+                tell_one(&path, key, dropped::ARGUMENTS, &read, notes);
             }
         }
     }
@@ -134,15 +163,7 @@ fn environment(path: &str, application: &Value, notes: &mut Diagnostics) {
         .flat_map(Map::keys)
         .map(String::as_str)
         .collect();
-    let args = application.get("args").and_then(Value::as_object);
-    let lists = args.into_iter().flatten();
-    let mut models = lists
-        .filter(|(key, _)| LISTS.contains(&key.as_str()))
-        .flat_map(|(_, list)| match list {
-            Value::Array(items) => items.as_slice(),
-            single => std::slice::from_ref(single),
-        });
-    if !names.is_empty() && models.any(Value::is_string) {
+    if !names.is_empty() && of_other_files(application) {
         notes.warn(
             &format!("{path}.env_vars"),
             format!(
@@ -151,4 +172,17 @@ fn environment(path: &str, application: &Value, notes: &mut Diagnostics) {
             ),
         );
     }
+}
+
+/// Whether a list of the application names models by their files.
+fn of_other_files(application: &Value) -> bool {
+    let args = application.get("args").and_then(Value::as_object);
+    let lists = args.into_iter().flatten();
+    let mut models = lists
+        .filter(|(key, _)| LISTS.contains(&key.as_str()))
+        .flat_map(|(_, list)| match list {
+            Value::Array(items) => items.as_slice(),
+            single => std::slice::from_ref(single),
+        });
+    models.any(Value::is_string)
 }

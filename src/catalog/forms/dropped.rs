@@ -42,7 +42,6 @@ pub(crate) const APPLICATION: &str = "applications[]";
 pub(crate) const ARGUMENTS: &str = "applications[].args";
 pub(crate) const CLUSTER: &str = "beside applications";
 
-const ADAPTERS: &str = "adapters are not looked for by their names; write each into engine_config.lora_adapters of its base model, or into a file with base_model_id";
 /// Of what Ray prepares for a worker beside its variables.
 pub(crate) const OUTSIDE_OF_RAY: &str = "has no effect outside of Ray: install what the engine needs into its own environment, and name its program in engine_config.program";
 const OF_RAY: &str = "it is Ray Serve's own";
@@ -192,12 +191,6 @@ pub(crate) const RAY_SERVE: &[Dropped] = &[
         "log_engine_metrics",
         "the engine's own numbers are always read",
     ),
-    dropped("lora_config", "dynamic_lora_loading_path", ADAPTERS),
-    dropped(
-        "lora_config",
-        "max_num_adapters_per_replica download_timeout_s max_download_tries",
-        "a replica has all adapters of its model's file, which are fetched with the weights",
-    ),
     dropped(
         "model_loading_config",
         "anytensor_config",
@@ -223,7 +216,6 @@ pub(crate) const SERVE: &[Dropped] = &[
         "ingress_cls_config ingress_deployment_config",
         OF_RAY,
     ),
-    dropped(ARGUMENTS, "dynamic_lora_loading_path", ADAPTERS),
     dropped(
         CLUSTER,
         "proxy_location http_options grpc_options logging_config target_capacity controller_options name \

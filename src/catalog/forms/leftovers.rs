@@ -10,7 +10,8 @@ use crate::engines::{self, OptionFate};
 use crate::fields::fields_of;
 use crate::generation;
 use crate::model_file::{
-    AutoscalingConfig, DeploymentConfig, EngineConfig, ModelDocument, ScalingConfig,
+    AutoscalingConfig, DeploymentConfig, EngineConfig, LoraConfig, ModelDocument, MultiplexConfig,
+    ScalingConfig,
 };
 use crate::prompt;
 use crate::weights_config;
@@ -26,6 +27,8 @@ pub(super) fn take_out(value: &mut Value, notes: &mut Diagnostics) {
         ("", fields_of::<ModelDocument>()),
         ("engine_config", fields_of::<EngineConfig>()),
         ("scaling_config", fields_of::<ScalingConfig>()),
+        ("lora_config", fields_of::<LoraConfig>()),
+        ("multiplex_config", fields_of::<MultiplexConfig>()),
         ("deployment_config", fields_of::<DeploymentConfig>()),
         (
             "deployment_config.autoscaling_config",

@@ -57,6 +57,7 @@ pub(super) fn parts(value: &Value) -> Option<Vec<(String, Value)>> {
             let mut parts = list_at(&format!("applications[{nth}].args."), args);
             for (_, part) in &mut parts {
                 applications::share_variables(it, part);
+                applications::share_adapters(args, part);
             }
             parts
         };

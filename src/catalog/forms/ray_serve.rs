@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::dropped::{self, RAY_SERVE};
+use super::dropped::RAY_SERVE;
 use super::paths::Draft;
 use super::rayllm::kind_of;
 use crate::CatalogError;
@@ -50,7 +50,6 @@ pub(super) fn llm_config(value: &mut Value, notes: &mut Diagnostics) -> Result<(
     }
     parallelism(&mut draft)?;
     accelerator(&mut draft)?;
-    lora(&mut draft);
     draft.drop_table(RAY_SERVE, "");
     Ok(())
 }
@@ -130,18 +129,6 @@ fn source(draft: &mut Draft<'_>) {
         }
         _ => draft.rename(SOURCE, "engine_config.hf_model_id"),
     }
-}
-
-/// Adapters are looked for by nobody here; each is written down.
-fn lora(draft: &mut Draft<'_>) {
-    if draft.get("lora_config").is_none() {
-        draft.take("lora_config");
-        return;
-    }
-    for (key, instead) in dropped::of(RAY_SERVE, "lora_config") {
-        draft.drop_key(&format!("lora_config.{key}"), instead);
-    }
-    draft.finish("lora_config", "dynamic_lora_loading_path");
 }
 
 /// A replica takes as many GPUs as both degrees ask for together.

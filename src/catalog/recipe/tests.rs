@@ -18,6 +18,8 @@ pub fn candle(device: ComputeDevice) -> CandleRecipe {
         overflows: false,
         device,
         sleep: Sleep::Off,
+        adapters: Vec::new(),
+        adapter_room: AdapterRoom { count: 0, rank: 64 },
         env: BTreeMap::new(),
     }
 }

@@ -136,7 +136,26 @@ pub async fn list(
 /// Every model, also those whose files are broken.
 pub(crate) fn all(app: &App, snapshot: &Snapshot) -> ModelList {
     let list = ModelList::of(snapshot);
-    list.with_broken(&app.handle.broken(), &served_by(app))
+    let mut list = list.with_broken(&app.handle.broken(), &served_by(app));
+    name_adapters(app, &mut list.models);
+    list
+}
+
+/// More adapters of a model are not named.
+const ADAPTERS_NAMED: usize = 100;
+
+fn name_adapters(app: &App, models: &mut [ModelView]) {
+    for model in models {
+        let Some(route) = app.handle.route(&model.model) else {
+            continue;
+        };
+        let mut adapters = route.entry.adapters.clone();
+        if route.entry.dynamic_adapters.is_some() {
+            adapters.extend(app.handle.known_adapters(&route));
+        }
+        adapters.truncate(ADAPTERS_NAMED);
+        model.adapters = Some(adapters).filter(|it| !it.is_empty());
+    }
 }
 
 /// Register a model
@@ -318,7 +337,8 @@ fn view(app: &App, name: &str) -> Result<ModelView, Failure> {
     let list = ModelList {
         models: vec![found],
     };
-    let list = list.with_broken(&app.handle.broken(), &served_by(app));
+    let mut list = list.with_broken(&app.handle.broken(), &served_by(app));
+    name_adapters(app, &mut list.models);
     let mut models = list.models.into_iter();
     models
         .find(|it| it.model == name)

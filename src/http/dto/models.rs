@@ -23,6 +23,9 @@ pub struct ModelView {
     #[schema(example = "tiny-chat")]
     pub model: String,
     pub aliases: Vec<String>,
+    /// LoRA adapters that are written down, that a replica has, or that were found lately by their names; at most 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapters: Option<Vec<String>>,
     /// `candle`, `command` or `remote`, which somebody else runs; `unknown` for a model that has left the catalogue and still drains,
     /// and for one whose file is broken.
     #[schema(example = "candle")]
@@ -216,6 +219,7 @@ impl ModelView {
         ModelView {
             model: broken.name.clone(),
             aliases: Vec::new(),
+            adapters: None,
             engine: "unknown",
             source: broken.source.to_string(),
             state: "broken",
@@ -257,6 +261,7 @@ impl ModelView {
         ModelView {
             model: model.name.clone(),
             aliases: entry.map(|entry| entry.aliases.clone()).unwrap_or_default(),
+            adapters: None,
             engine: entry.map_or("unknown", |entry| entry.recipe.engine()),
             source: entry.map_or_else(|| "removed".to_owned(), |entry| entry.source.to_string()),
             state: model.state.name(),

@@ -325,16 +325,17 @@ pub(crate) async fn seat(
     app: &App,
     visit: &RequestContext,
     route: &Route,
+    adapter: Option<&str>,
 ) -> Result<Lease, Failure> {
     let (patience, sight) = (visit.patience(), &visit.user.sight);
     let was_ready = route.is_ready();
     let lease = if patience.seat == Some(Duration::ZERO) {
-        match app.handle.seat_now(route, None) {
+        match app.handle.seat_now(route, None, adapter) {
             Some(lease) => lease,
             None => return Err(not_ready(app, sight, route).await),
         }
     } else {
-        match app.handle.seat(route, visit.user.key, None)? {
+        match app.handle.seat(route, visit.user.key, None, adapter)? {
             Seat::Now(lease) => lease,
             Seat::Wait(mut waiting) => {
                 let most = patience.seat.unwrap_or(Duration::MAX);

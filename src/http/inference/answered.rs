@@ -59,7 +59,7 @@ impl Call {
             let (head, body) = answer.into_parts();
             let body = limited(body).await;
             if head.status.is_server_error() && self.says_it_ends(&String::from_utf8_lossy(&body)) {
-                return Err(ended(&served).await);
+                return Err(self.ended(&served).await);
             }
             served.answered(head.status.as_u16());
             return Ok(engine_error_of((head, body), &served));
@@ -72,7 +72,7 @@ impl Call {
             let begun = match begun? {
                 Beginning::Stream(begun) => begun,
                 Beginning::Refused(refusal) if self.ends(&refusal) => {
-                    return Err(ended(&served).await);
+                    return Err(self.ended(&served).await);
                 }
                 Beginning::Refused(refusal) => {
                     served.answered(refusal.status.as_u16());
@@ -94,6 +94,15 @@ impl Call {
         }
         let answer = self.aggregate(served, upstream).await?;
         Ok(note(answer, &self.request.outgoing.ignored))
+    }
+
+    /// The engine said that it ends. While it has not, a second place might be the same.
+    async fn ended(&mut self, served: &InFlightRequest) -> Failure {
+        let failure = ended(served).await;
+        if served.lease.why().is_none() {
+            self.kept = None;
+        }
+        failure
     }
 
     /// Whether the engine says by this error that it is about to end.
@@ -226,7 +235,7 @@ impl Call {
             // What is the request's fault the engine may see only once it has begun.
             let refusal = Refusal::of(error);
             if self.ends(&refusal) {
-                return Err(ended(&served).await);
+                return Err(self.ended(&served).await);
             }
             served.answered(refusal.status.as_u16());
             return Ok(refusal.into_response());

@@ -54,6 +54,7 @@ struct Counts {
     first_token: Histogram,
     prompt: u64,
     completion: u64,
+    adapter_loads: u64,
 }
 
 impl Metrics {
@@ -106,6 +107,11 @@ impl Metrics {
             counts.prompt = counts.prompt.saturating_add(prompt);
             counts.completion = counts.completion.saturating_add(completion);
         });
+    }
+
+    /// A replica of the model loaded an adapter that was looked for by its name.
+    pub fn adapter_loaded(&self, model: &str) {
+        self.count(model, |counts| counts.adapter_loads += 1);
     }
 
     fn count(&self, model: &str, change: impl FnOnce(&mut Counts)) {
@@ -190,6 +196,14 @@ impl Metrics {
                 counts.completion as f64,
             );
         }
+        text.family(
+            "adapter_loads_total",
+            Kind::Counter,
+            "Adapters that replicas loaded because a request named them.",
+        );
+        for (model, counts) in all.iter().filter(|(_, it)| it.adapter_loads > 0) {
+            text.sample(&[("model", model)], counts.adapter_loads as f64);
+        }
     }
 }
 
@@ -214,6 +228,7 @@ impl Default for Counts {
             first_token: Histogram::new(WAITS),
             prompt: 0,
             completion: 0,
+            adapter_loads: 0,
         }
     }
 }
@@ -223,6 +238,7 @@ impl Metrics {
     pub async fn render(&self, handle: &Handle, reading: &Reading) -> Response {
         let mut text = Text::default();
         self.write_requests(&mut text);
+        gauges::write_workers(&reading.workers().map(Workers::seen), &mut text);
         gauges::write(&handle.snapshot(), &mut text);
         gauges::write_load_path(&handle.load_path(), &mut text);
         gauges::write_store(handle.store(), &mut text);
@@ -238,7 +254,6 @@ impl Metrics {
                 "text/plain; version=0.0.4; charset=utf-8",
             )],
             text.finish(),
-        gauges::write_workers(&reading.workers().map(Workers::seen), &mut text);
         )
             .into_response()
     }

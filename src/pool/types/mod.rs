@@ -26,6 +26,7 @@ pub(crate) mod reason;
 pub(crate) mod refusal_sums;
 pub(crate) mod replica;
 pub(crate) mod replica_state;
+pub(crate) mod residents;
 pub(crate) mod saves;
 pub(crate) mod share;
 pub(crate) mod standstill;

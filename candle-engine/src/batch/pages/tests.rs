@@ -61,11 +61,11 @@ fn a_text_that_is_known_is_found_page_by_page_and_another_is_not() {
             .flat_map(|token| full(*token))
             .collect::<Vec<_>>()
     };
-    assert_eq!(pages.known(&text(&[1, 2, 3, 4])), (3, 0));
-    assert_eq!(pages.known(&text(&[1, 3])), (1, 0));
-    assert_eq!(pages.known(&text(&[2])), (0, 0), "it begins no text");
+    assert_eq!(pages.known(None, &text(&[1, 2, 3, 4])), (3, 0));
+    assert_eq!(pages.known(None, &text(&[1, 3])), (1, 0));
+    assert_eq!(pages.known(None, &text(&[2])), (0, 0), "it begins no text");
     pages.release(&held);
-    assert_eq!(pages.known(&text(&[1, 2])), (2, 2));
+    assert_eq!(pages.known(None, &text(&[1, 2])), (2, 2));
     assert_eq!((pages.held(), pages.available()), (0, 8));
     check(&pages, &[]);
 }

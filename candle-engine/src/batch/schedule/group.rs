@@ -1,8 +1,10 @@
 //! One request in the schedule: its sequences, what of them is computed, and the pages that they hold.
 
 use super::{Arrival, page_tokens};
-use crate::batch::pages::Pages;
-use crate::step::{PAGE_TOKENS, Page};
+use crate::adapter::Adapter;
+use crate::batch::pages::{Before, Pages};
+use crate::step::{AdapterNumber, PAGE_TOKENS, Page};
+use std::sync::Arc;
 
 /// One sequence: a prompt and what follows it.
 #[derive(Debug, Clone, Default)]
@@ -14,18 +16,24 @@ pub(super) struct Branch {
 }
 
 impl Branch {
-    fn page_before(&self, page: usize) -> Option<Page> {
-        page.checked_sub(1).map(|before| self.pages[before])
+    fn page_before(&self, page: usize, adapter: Option<AdapterNumber>) -> Before {
+        let before = page.checked_sub(1).map(|before| self.pages[before]);
+        before.map_or(Before::Text(adapter), Before::Page)
     }
 
     /// Takes known pages from the place where it is, as far as `limit` tokens, in place of its own. Answers how many tokens
     /// these are.
-    fn skip_known(&mut self, limit: usize, pages: &mut Pages) -> usize {
+    fn skip_known(
+        &mut self,
+        limit: usize,
+        adapter: Option<AdapterNumber>,
+        pages: &mut Pages,
+    ) -> usize {
         let before = self.computed;
         while self.computed.is_multiple_of(PAGE_TOKENS) && self.computed + PAGE_TOKENS <= limit {
             let page = self.computed / PAGE_TOKENS;
             let tokens = page_tokens(&self.tokens, page);
-            let Some(known) = pages.find(self.page_before(page), &tokens) else {
+            let Some(known) = pages.find(self.page_before(page, adapter), &tokens) else {
                 break;
             };
             pages.hold(known);
@@ -73,6 +81,8 @@ impl Branch {
 pub(super) struct Group {
     /// At least one; all of the same length.
     pub branches: Vec<Branch>,
+    /// What it is computed with, in use as long as this is here.
+    adapter: Option<Arc<Adapter>>,
     pub most_tokens: usize,
     /// Rows from here on are wanted; beyond all, where only the last is.
     pub wants_from: usize,
@@ -89,6 +99,7 @@ impl Group {
         };
         Self {
             branches: vec![first],
+            adapter: arrival.adapter,
             most_tokens: arrival.most_tokens,
             wants_from: match arrival.wants_all_rows {
                 true => 0,
@@ -97,6 +108,10 @@ impl Group {
             is_filling: true,
             has_begun: false,
         }
+    }
+
+    pub fn adapter(&self) -> Option<AdapterNumber> {
+        self.adapter.as_ref().map(|adapter| adapter.number)
     }
 
     /// Tokens that are computed before it can go on. The rows after which several sequences go on are in one step, so their
@@ -122,7 +137,7 @@ impl Group {
     /// Pages that it takes from those available when it begins. What its sequences have in common they hold together.
     pub fn pages_wanted(&self, pages: &Pages) -> usize {
         let first = &self.branches[0].tokens;
-        let (known, idle) = pages.known(&first[..self.skippable(0)]);
+        let (known, idle) = pages.known(self.adapter(), &first[..self.skippable(0)]);
         let all = first.len().div_ceil(PAGE_TOKENS);
         let common = |other: &Branch| {
             let both = first.iter().zip(&other.tokens);
@@ -158,9 +173,10 @@ impl Group {
         copies: &mut Vec<(Page, Page)>,
         known_tokens: &mut u64,
     ) -> bool {
+        let adapter = self.adapter();
         while let Some(nth) = self.next_to_fill() {
             let limit = self.goal(nth).min(self.skippable(nth));
-            *known_tokens += self.branches[nth].skip_known(limit, pages) as u64;
+            *known_tokens += self.branches[nth].skip_known(limit, adapter, pages) as u64;
             if !self.branches[nth].take_pages(pages) {
                 return false;
             }
@@ -183,12 +199,17 @@ impl Group {
 
     /// Takes note of computed rows; pages that are full with them become known.
     pub fn computed(&mut self, nth: usize, count: usize, pages: &mut Pages) {
+        let adapter = self.adapter();
         let branch = &mut self.branches[nth];
         let full = branch.computed / PAGE_TOKENS;
         branch.computed += count;
         for page in full..branch.computed / PAGE_TOKENS {
             let tokens = page_tokens(&branch.tokens, page);
-            branch.pages[page] = pages.fill(branch.page_before(page), branch.pages[page], tokens);
+            branch.pages[page] = pages.fill(
+                branch.page_before(page, adapter),
+                branch.pages[page],
+                tokens,
+            );
         }
         if self.wants_from != usize::MAX {
             self.wants_from = self.wants_from.max(branch.computed);

@@ -27,6 +27,7 @@ fn arrival(prompt: Vec<u32>, answer: usize) -> Arrival {
         most_tokens: prompt.len() + answer,
         prompt,
         wants_all_rows: false,
+        adapter: None,
     }
 }
 
@@ -86,6 +87,7 @@ impl World {
             most_tokens: prompt.len() + answer * sequences,
             prompt: prompt.clone(),
             wants_all_rows,
+            adapter: None,
         };
         let known = Known {
             prompt: prompt.len(),

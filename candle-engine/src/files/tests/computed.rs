@@ -38,6 +38,7 @@ fn logits(path: &Path) -> Vec<f32> {
             past: 0,
             count: TOKENS,
             pages: (0..pages as Page).collect(),
+            adapter: None,
         }],
         wanted: (0..TOKENS).collect(),
     };

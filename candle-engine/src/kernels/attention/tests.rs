@@ -53,6 +53,7 @@ impl Sequence {
             past,
             count,
             pages: self.pages.clone(),
+            adapter: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Decoders of random weights: each variation, computed in several ways that must agree.
 
+mod adapters;
 mod encodings;
 mod llama;
 pub(super) mod random;
@@ -51,6 +52,7 @@ impl Sequence {
             past,
             count,
             pages: self.pages[..self.past.div_ceil(PAGE_TOKENS)].to_vec(),
+            adapter: None,
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::receiving::{find, read};
 use crate::inference::routes::unary_routes::{
-    Answer, ask, finish, name_there, named, seated, taken,
+    Answer, ask, finish, name_there, named, seated_as, taken,
 };
 use crate::inference::upstream::in_flight::{InFlightRequest, JSON};
 use crate::openapi::schemas::embeddings::{EmbeddingList, EmbeddingRequest};
@@ -92,7 +92,8 @@ pub(crate) async fn vectors(
     };
     let (body, is_base64) = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.of(body);
-    let mut served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let served = seated_as(app, visit, (&route, &scanned.model), bytes);
+    let mut served = served.await.map_err(fail)?;
     at_seat(&mut served);
     let name = name_there(&served, &route, &scanned.model);
     let body = named(app, body, name).await.map_err(fail)?;

@@ -11,6 +11,7 @@ use crate::auth::User;
 use crate::compat;
 use crate::dialect::anthropic;
 use crate::error::Failure;
+use crate::inference::adapters;
 use crate::inference::admission;
 use crate::openapi::schemas::models::{ModelListing, OneModelListing};
 use crate::openapi::{ListingErrors, ModelErrors};
@@ -47,8 +48,15 @@ pub(crate) async fn models(
         .flat_map(|entry| {
             let base = user.sight.may_use_base(entry);
             let base = base.then(|| model_object(&app, &entry.name));
-            let adapters = entry.adapters.iter().filter(|name| user.sight.has(name));
-            let adapters = adapters.map(|name| adapter_object(&app, name, &entry.name));
+            let mut adapters = entry.adapters.clone();
+            if entry.dynamic_adapters.is_some()
+                && let Some(route) = app.handle.route(&entry.name)
+            {
+                adapters.extend(app.handle.known_adapters(&route));
+            }
+            let adapters = adapters.into_iter().filter(|name| user.sight.has(name));
+            let adapters = adapters.map(|name| adapter_object(&app, &name, &entry.name));
+            let adapters: Vec<_> = adapters.collect();
             base.into_iter().chain(adapters)
         })
         .collect();
@@ -87,6 +95,7 @@ pub(crate) async fn model(
         .filter(|(known, route)| user.sight.may_use(&route.entry, known))
         .ok_or_else(|| admission::unknown(&app, &user, &name))?;
     let entry = &route.entry;
+    adapters::find(&app, entry, &known).await?;
     if anthropic::speaks(&headers) {
         let name = entry.adapter(&known).unwrap_or(&entry.name);
         let model = anthropic::model_info(name, app.started_unix_seconds);

@@ -22,7 +22,7 @@ use crate::inference::request::body::Fields;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::receiving::{find, read};
-use crate::inference::routes::unary_routes::{Answer, ask, name_there, named, seated};
+use crate::inference::routes::unary_routes::{Answer, ask, name_there, named, seated_as};
 use crate::inference::upstream::in_flight::JSON;
 use crate::openapi::schemas::tokens::{
     DetokenizeRequest, DetokenizedText, TokenizeRequest, Tokens as TokenList,
@@ -294,7 +294,8 @@ async fn tokens(
     };
     let sent = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.of(sent.body);
-    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let served = seated_as(app, visit, (&route, &scanned.model), bytes);
+    let served = served.await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
     let (served, body) = match words {
         TokenWords::LlamaCpp if sent.is_text => (served, body),
@@ -381,7 +382,8 @@ async fn text(
     let asked = scanned.body;
     let written = move || tokens_in(&asked).map(|tokens| detokenized("", tokens));
     let body = share.of(app.reading.run(bytes, written).await.map_err(fail)?);
-    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let served = seated_as(app, visit, (&route, &scanned.model), bytes);
+    let served = served.await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
     let body = named(app, body, name).await.map_err(fail)?;
     let field = match route.entry.recipe.token_words() {

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::auth::User;
 use crate::edge::record;
 use crate::error::Failure;
+use crate::inference::adapters;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
 use crate::inference::answer::aggregate::ANSWER_MAX;
@@ -117,7 +118,8 @@ async fn try_pass(
     };
     let (body, most) = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.of(body);
-    let served = seated(app, visit, &route, body.len()).await.map_err(fail)?;
+    let served = seated_as(app, visit, (&route, &scanned.model), body.len());
+    let served = served.await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
     let body = named(app, body, name).await.map_err(fail)?;
     let there = match ranks_for_tei {
@@ -154,9 +156,24 @@ pub(crate) async fn seated(
     route: &Route,
     body_bytes: usize,
 ) -> Result<InFlightRequest, Failure> {
+    seated_as(app, visit, (route, &route.entry.name), body_bytes).await
+}
+
+/// The same for a request that names the model so: the engine has the adapter that this may be.
+pub(crate) async fn seated_as(
+    app: &App,
+    visit: &RequestContext,
+    (route, asked_for): (&Route, &str),
+    body_bytes: usize,
+) -> Result<InFlightRequest, Failure> {
     let model = &route.entry.name;
+    let found = adapters::find(app, &route.entry, asked_for).await?;
     let admitted = admission::admit(app, visit, model, body_bytes).await?;
-    let lease = admission::seat(app, visit, route).await?;
+    let adapter = found.as_ref().map(|it| it.name.as_str());
+    let mut lease = admission::seat(app, visit, route, adapter).await?;
+    if let Some(found) = &found {
+        adapters::enter(app, &route.entry, found, &mut lease).await?;
+    }
     let deadline = visit.patience().deadline;
     Ok(InFlightRequest::new(
         app,

@@ -21,7 +21,12 @@ pub struct Flags {
     pub max_num_seqs: u64,
     pub eager: bool,
     pub sleep: bool,
+    /// Whether it reads tool calls that the model decides on.
+    pub reads_tools: bool,
     pub api_key: Option<String>,
+    /// Whether adapters come and leave while it runs.
+    pub takes_adapters: bool,
+    pub max_loras: i64,
 }
 
 impl Flags {
@@ -84,7 +89,13 @@ impl Flags {
                 .unwrap_or(256),
             eager: all.get_flag("enforce-eager"),
             sleep: all.get_flag("enable-sleep-mode"),
+            reads_tools: all.get_flag("enable-auto-tool-choice")
+                && text("tool-call-parser").is_some(),
             api_key: text("api-key"),
+            takes_adapters: all.get_flag("enable-lora")
+                && std::env::var("VLLM_ALLOW_RUNTIME_LORA_UPDATING")
+                    .is_ok_and(|it| ["1", "true"].contains(&it.to_lowercase().as_str())),
+            max_loras: whole("max-loras").unwrap_or(1),
         }
     }
 }

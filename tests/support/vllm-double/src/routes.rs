@@ -1,9 +1,10 @@
 //! vLLM's routes: health, models, completions, metrics, and those for sleep if it is enabled; their statuses.
 //! `answer.rs` has the content of the answers.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
@@ -27,6 +28,8 @@ pub struct Server {
     gpu: Arc<Gpu>,
     numbers: Numbers,
     parked: Parked,
+    /// Adapters that were loaded while it runs.
+    adapters: Mutex<BTreeSet<String>>,
 }
 
 type Shared = State<Arc<Server>>;
@@ -38,6 +41,7 @@ impl Server {
             gpu,
             numbers: Numbers::default(),
             parked: Parked::default(),
+            adapters: Mutex::default(),
         })
     }
 }
@@ -55,6 +59,11 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/v1/models", get(models))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(text));
+    if server.flags.takes_adapters {
+        router = router
+            .route("/v1/load_lora_adapter", post(load_adapter))
+            .route("/v1/unload_lora_adapter", post(unload_adapter));
+    }
     if is_development {
         router = router
             .route("/sleep", post(fall_asleep))
@@ -63,6 +72,60 @@ pub fn router(server: Arc<Server>) -> Router {
             .route("/collective_rpc", post(collective_rpc));
     }
     router.with_state(server)
+}
+
+impl Server {
+    fn adapters(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.adapters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `POST /v1/load_lora_adapter`.
+async fn load_adapter(State(server): Shared, body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let (Some(name), Some(path)) = (request["lora_name"].as_str(), request["lora_path"].as_str())
+    else {
+        return error(
+            StatusCode::BAD_REQUEST,
+            "InvalidUserInput",
+            "Both 'lora_name' and 'lora_path' must be provided.",
+        );
+    };
+    if let Ok(why) = std::env::var("VLLM_DOUBLE_REFUSE_ADAPTERS") {
+        return error(StatusCode::BAD_REQUEST, "BadRequestError", &why);
+    }
+    if !std::path::Path::new(path)
+        .join("adapter_config.json")
+        .is_file()
+    {
+        let message = format!("Loading lora {name} failed: No adapter found for {path}");
+        return error(StatusCode::NOT_FOUND, "NotFoundError", &message);
+    }
+    let mut adapters = server.adapters();
+    if !adapters.insert(name.to_owned()) {
+        let message = format!(
+            "The lora adapter '{name}' has already been loaded. If you want to load the LoRA adapter in place, set 'load_inplace' to True."
+        );
+        return error(StatusCode::BAD_REQUEST, "InvalidUserInput", &message);
+    }
+    log::line(&format!(
+        "loaded adapter {name} ({} of {})",
+        adapters.len(),
+        server.flags.max_loras
+    ));
+    format!("Success: LoRA adapter '{name}' added successfully.").into_response()
+}
+
+/// `POST /v1/unload_lora_adapter`.
+async fn unload_adapter(State(server): Shared, body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let name = request["lora_name"].as_str().unwrap_or_default();
+    if !server.adapters().remove(name) {
+        let message = format!("The lora adapter '{name}' cannot be found.");
+        return error(StatusCode::NOT_FOUND, "NotFoundError", &message);
+    }
+    log::line(&format!("unloaded adapter {name}"));
+    format!("Success: LoRA adapter '{name}' removed successfully.").into_response()
 }
 
 fn error(status: StatusCode, kind: &str, message: &str) -> Response {
@@ -86,7 +149,14 @@ async fn models(State(server): Shared) -> Json<Value> {
             "root": server.flags.model, "parent": null, "max_model_len": server.flags.max_model_len,
         })
     };
-    let all: Vec<Value> = server.flags.served.iter().map(model).collect();
+    let mut all: Vec<Value> = server.flags.served.iter().map(model).collect();
+    let adapters = server.adapters();
+    all.extend(adapters.iter().map(|name| {
+        let mut model = model(name);
+        model["parent"] = json!(server.flags.served.first());
+        model
+    }));
+    drop(adapters);
     Json(json!({"object": "list", "data": all}))
 }
 
@@ -132,7 +202,8 @@ async fn complete(
         }
     };
     let model = request["model"].as_str().unwrap_or_default();
-    if !server.flags.served.iter().any(|name| name == model) {
+    let is_adapter = server.adapters().contains(model);
+    if !is_adapter && !server.flags.served.iter().any(|name| name == model) {
         let message = format!("The model `{model}` does not exist.");
         return error(StatusCode::NOT_FOUND, "NotFoundError", &message);
     }
@@ -145,6 +216,18 @@ async fn complete(
         Ok(answer) => answer,
         Err(problem) => return error(StatusCode::BAD_REQUEST, "BadRequestError", &problem),
     };
+    if let Some(problem) = before_stream(&server.flags, &request) {
+        return error(StatusCode::BAD_REQUEST, "BadRequestError", &problem);
+    }
+    if let Some(problem) = in_stream(&request) {
+        return match answer.is_stream {
+            true => stream_with(&problem),
+            false => error(StatusCode::BAD_REQUEST, "BadRequestError", &problem),
+        };
+    }
+    if dies() {
+        return end();
+    }
     let counted = Counted::begin(server, answer.prompt_tokens());
     if answer.is_stream {
         return stream_of(answer, counted);
@@ -155,6 +238,86 @@ async fn complete(
     let whole = answer.whole();
     counted.done();
     Json(whole).into_response()
+}
+
+/// What vLLM looks at before it begins a stream. A word counts as a token.
+fn before_stream(flags: &Flags, request: &Value) -> Option<String> {
+    if request["prompt"] == json!("") {
+        let problem =
+            "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)";
+        return Some(problem.to_owned());
+    }
+    let texts = request["messages"].as_array().into_iter().flatten();
+    let texts = texts.map(|it| &it["content"]).chain([&request["prompt"]]);
+    let words = |text: &Value| text.as_str().map_or(0, |it| it.split_whitespace().count());
+    let tokens: usize = texts.map(words).sum();
+    if tokens as u64 > flags.max_model_len {
+        return Some(format!(
+            "This model's maximum context length is {} tokens. However, your prompt contains at least {tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt.",
+            flags.max_model_len
+        ));
+    }
+    let has_tools = request["tools"].as_array().is_some_and(|it| !it.is_empty());
+    let is_auto = matches!(request["tool_choice"].as_str(), None | Some("auto"));
+    (has_tools && is_auto && !flags.reads_tools).then(|| {
+        "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"
+            .to_owned()
+    })
+}
+
+/// What it sees once the request is on its way to the core, so that a stream has begun with 200.
+fn in_stream(request: &Value) -> Option<String> {
+    let most = request["top_logprobs"].as_u64().filter(|it| *it > 20)?;
+    Some(format!(
+        "Requested sample logprobs of {most}, which is greater than max allowed: 20 (parameter=logprobs, value={most})"
+    ))
+}
+
+/// A stream that is nothing but an error.
+fn stream_with(problem: &str) -> Response {
+    let error = json!({"error": {"message": problem, "type": "BadRequestError", "param": null, "code": 400}});
+    let headers = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];
+    (headers, format!("data: {error}\n\ndata: [DONE]\n\n")).into_response()
+}
+
+/// Whether its core is to end at this request: always with `VLLM_DOUBLE_DIES`, and with `VLLM_DOUBLE_DIE_ONCE` if nobody
+/// has made that file yet.
+fn dies() -> bool {
+    let once = std::env::var_os("VLLM_DOUBLE_DIE_ONCE");
+    let is_first = |path: std::ffi::OsString| {
+        let made = std::fs::File::options()
+            .write(true)
+            .create_new(true)
+            .open(path);
+        made.is_ok()
+    };
+    number("VLLM_DOUBLE_DIES", 0) == 1 || once.is_some_and(is_first)
+}
+
+/// As vLLM does when its core has ended: it answers with 500, and is gone a moment later, with status 0.
+fn end() -> Response {
+    let process = std::process::id();
+    println!(
+        "(EngineCore pid={process}) ERROR 01-01 00:00:00 [core.py:1512] RuntimeError: the core is dead on purpose"
+    );
+    println!(
+        "(APIServer pid={process}) ERROR 01-01 00:00:00 [async_llm.py:906] AsyncLLM output_handler failed."
+    );
+    println!(
+        "(APIServer pid={process}) ERROR 01-01 00:00:00 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause."
+    );
+    // As late as the real one, which stops its workers first.
+    std::thread::spawn(move || {
+        std::thread::park_timeout(std::time::Duration::from_millis(700));
+        eprintln!("INFO:     Shutting down");
+        eprintln!("INFO:     Finished server process [{process}]");
+        std::process::exit(0);
+    });
+    error(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "InternalServerError",
+        "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+    )
 }
 
 /// A request that is counted as long as it lives.

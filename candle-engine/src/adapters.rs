@@ -1,0 +1,267 @@
+//! The LoRA adapters that are served beside the model: which are loaded, under which names, and who uses them. They are
+//! loaded with the model, or over `POST /v1/load_lora_adapter` while it runs; then their number is bounded.
+//!
+//! An adapter that a request uses is not unloaded: the request holds it as long as it is in the schedule.
+
+use crate::adapter::Adapter;
+use crate::api_error::ApiError;
+use crate::batch::Batch;
+use crate::error::{EngineError, one_line};
+use crate::fields::Fields;
+use crate::model::{AdapterTensors, LowRank};
+use crate::options::AdapterOptions;
+use crate::step::AdapterNumber;
+use crate::stored::{Encoding, Stored};
+use axum::http::StatusCode;
+use model_files::adapter::AdapterFiles;
+use model_files::safetensors::TensorEntry;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A name's place.
+#[derive(Debug)]
+enum Place {
+    /// Its files are read, or the network takes it.
+    Coming,
+    Loaded {
+        adapter: Arc<Adapter>,
+        /// It came with the model and stays.
+        stays: bool,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    places: BTreeMap<String, Place>,
+    last_number: AdapterNumber,
+}
+
+/// All adapters of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Adapters {
+    table: Mutex<Table>,
+    most: usize,
+    rank_max: u32,
+}
+
+impl Adapters {
+    pub fn new(options: &AdapterOptions) -> Self {
+        Self {
+            table: Mutex::default(),
+            most: options.at_start.len() + options.at_run_time,
+            rank_max: options.rank_max,
+        }
+    }
+
+    /// Loads those that come with the model. Blocks.
+    ///
+    /// # Errors
+    /// The first that cannot be loaded, and why.
+    pub fn start(&self, options: &AdapterOptions, batch: &Batch) -> Result<(), EngineError> {
+        for (name, folder) in &options.at_start {
+            let failed = |error: ApiError| EngineError::load(error.message);
+            let number = self.begin(name).map_err(failed)?;
+            let put = read(folder, self.rank_max)
+                .and_then(|tensors| batch.adapter(number, Some(tensors)))
+                .map_err(|problem| refused(name, &problem));
+            self.finish(name, number, put, true).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    pub fn get(&self, name: &str) -> Option<Arc<Adapter>> {
+        match self.table().places.get(name) {
+            Some(Place::Loaded { adapter, .. }) => Some(Arc::clone(adapter)),
+            _ => None,
+        }
+    }
+
+    /// The names of those that are loaded.
+    pub fn names(&self) -> Vec<String> {
+        let table = self.table();
+        let loaded = table
+            .places
+            .iter()
+            .filter(|(_, place)| matches!(place, Place::Loaded { .. }));
+        loaded.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// `POST /v1/load_lora_adapter`, as vLLM has it. Blocks.
+    ///
+    /// # Errors
+    /// A field that is missing, and those of [`Self::load`].
+    pub fn load_asked(&self, batch: &Batch, body: &[u8]) -> Result<String, ApiError> {
+        let mut fields = Fields::parse(body)?;
+        let name = text(&mut fields, "lora_name")?;
+        let folder = text(&mut fields, "lora_path")?;
+        self.load(&name, Path::new(&folder), batch)?;
+        Ok(format!("the adapter `{name}` was loaded"))
+    }
+
+    /// `POST /v1/unload_lora_adapter`. Blocks.
+    ///
+    /// # Errors
+    /// A field that is missing, and those of [`Self::unload`].
+    pub fn unload_asked(&self, batch: &Batch, body: &[u8]) -> Result<String, ApiError> {
+        let name = text(&mut Fields::parse(body)?, "lora_name")?;
+        self.unload(&name, batch)?;
+        Ok(format!("the adapter `{name}` was unloaded"))
+    }
+
+    /// Loads an adapter while the engine runs. Blocks.
+    ///
+    /// # Errors
+    /// 400 when it is loaded already or its files do not fit; 409 when as many are loaded as may be.
+    fn load(&self, name: &str, folder: &Path, batch: &Batch) -> Result<(), ApiError> {
+        let number = self.begin(name)?;
+        let put = read(folder, self.rank_max)
+            .and_then(|tensors| batch.adapter(number, Some(tensors)))
+            .map_err(|problem| refused(name, &problem));
+        self.finish(name, number, put, false)
+    }
+
+    /// Forgets an adapter. Blocks.
+    ///
+    /// # Errors
+    /// 404 for one that is not loaded, 409 for one that a request uses or that came with the model.
+    fn unload(&self, name: &str, batch: &Batch) -> Result<(), ApiError> {
+        let number = {
+            let mut table = self.table();
+            let problem = match table.places.get(name) {
+                None | Some(Place::Coming) => {
+                    let message = format!("the adapter `{name}` is not loaded");
+                    return Err(ApiError::with_status(
+                        StatusCode::NOT_FOUND,
+                        "adapter_not_found",
+                        message,
+                    ));
+                }
+                Some(Place::Loaded { stays: true, .. }) => Some("came with the model and stays"),
+                // Others get it under this lock alone.
+                Some(Place::Loaded { adapter, .. }) if Arc::strong_count(adapter) > 1 => {
+                    Some("is in use; try again when its requests have ended")
+                }
+                Some(Place::Loaded { .. }) => None,
+            };
+            if let Some(problem) = problem {
+                return Err(conflict(format!("the adapter `{name}` {problem}")));
+            }
+            let Some(Place::Loaded { adapter, .. }) = table.places.remove(name) else {
+                return Err(ApiError::internal("the adapter left meanwhile"));
+            };
+            adapter.number
+        };
+        let dropped = batch.adapter(number, None);
+        dropped.map_err(ApiError::internal)
+    }
+
+    fn begin(&self, name: &str) -> Result<AdapterNumber, ApiError> {
+        let mut table = self.table();
+        if table.places.contains_key(name) {
+            return Err(ApiError::field(
+                "lora_name",
+                format!("the adapter `{name}` has already been loaded; unload it first"),
+            ));
+        }
+        if table.places.len() >= self.most {
+            return Err(conflict(format!(
+                "{} adapters are loaded, and this engine has room for {}; unload one first",
+                table.places.len(),
+                self.most
+            )));
+        }
+        table.last_number += 1;
+        table.places.insert(name.to_owned(), Place::Coming);
+        Ok(table.last_number)
+    }
+
+    fn finish(
+        &self,
+        name: &str,
+        number: AdapterNumber,
+        put: Result<(), ApiError>,
+        stays: bool,
+    ) -> Result<(), ApiError> {
+        let mut table = self.table();
+        table.places.remove(name);
+        put?;
+        let adapter = Adapter {
+            name: name.to_owned(),
+            number,
+        };
+        let adapter = Arc::new(adapter);
+        let place = Place::Loaded { adapter, stays };
+        table.places.insert(name.to_owned(), place);
+        tracing::info!(adapter = name, "adapter loaded");
+        Ok(())
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn text(fields: &mut Fields, name: &'static str) -> Result<String, ApiError> {
+    let value = fields.take_string(name)?;
+    value.ok_or_else(|| ApiError::field(name, format!("`{name}` is missing")))
+}
+
+fn conflict(message: String) -> ApiError {
+    ApiError::with_status(StatusCode::CONFLICT, "adapter_conflict", message)
+}
+
+fn refused(name: &str, problem: &str) -> ApiError {
+    ApiError::field(
+        "lora_path",
+        format!("the adapter `{name}` cannot be loaded: {problem}"),
+    )
+}
+
+/// Reads an adapter's folder. Its tensors are copied: somebody may replace the files while it is served.
+fn read(folder: &Path, rank_max: u32) -> Result<Arc<AdapterTensors>, String> {
+    let files = AdapterFiles::read(folder).map_err(one_line)?;
+    if files.rank() > rank_max {
+        return Err(format!(
+            "{} has the rank {}, and this engine takes at most {rank_max}",
+            files.folder.display(),
+            files.rank()
+        ));
+    }
+    let whole = std::fs::read(&files.weights)
+        .map_err(|error| format!("{}: {error}", files.weights.display()))?;
+    let whole = Arc::new(whole);
+    let stored = |entry: &TensorEntry| {
+        let encoding = match entry.dtype.as_str() {
+            "F32" => Some(Encoding::F32),
+            "F16" => Some(Encoding::F16),
+            "BF16" => Some(Encoding::Bf16),
+            _ => None,
+        };
+        let shape = entry.shape.iter().map(|size| *size as usize).collect();
+        let bytes: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::<Vec<u8>>::clone(&whole);
+        encoding
+            .and_then(|encoding| {
+                let range = entry.begin as usize..entry.end as usize;
+                Stored::new(encoding, shape, bytes, range)
+            })
+            .ok_or_else(|| {
+                format!(
+                    "{}: the tensor {} is in {}; save the adapter in F32, F16 or BF16",
+                    files.weights.display(),
+                    entry.name,
+                    entry.dtype
+                )
+            })
+    };
+    let mut tensors = AdapterTensors::default();
+    for (module, pair) in &files.pairs {
+        let low = LowRank {
+            narrow: stored(&pair.narrow)?,
+            wide: stored(&pair.wide)?,
+            factor: files.config.factor(module, pair.rank),
+        };
+        tensors.0.insert(module.clone(), low);
+    }
+    Ok(Arc::new(tensors))
+}

@@ -1,0 +1,249 @@
+//! LoRA adapters: to what some of a block's matrices give, the product of two narrow matrices is added, for the rows of
+//! the sequences that an adapter is for. Rows of other sequences are as they would be without it.
+
+use super::compute::Compute;
+use crate::spec::{FeedForward, Projections, Spec};
+use crate::step::{AdapterNumber, Step};
+use crate::stored::{Encoding, Stored};
+use candle_core::{Error, Result};
+use std::collections::BTreeMap;
+
+/// What an adapter adds to one matrix: `factor · wide(narrow(x))`.
+#[derive(Debug, Clone)]
+pub(crate) struct LowRank {
+    /// `[rank, inputs]`.
+    pub narrow: Stored,
+    /// `[outputs, rank]`.
+    pub wide: Stored,
+    pub factor: f32,
+}
+
+/// An adapter as the host has it, by the names of the matrices that it changes (`model.layers.0.self_attn.q_proj`).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AdapterTensors(pub BTreeMap<String, LowRank>);
+
+/// The matrices of a block that an adapter may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    Query,
+    Key,
+    Value,
+    Output,
+    Gate,
+    Up,
+    Down,
+}
+
+const TARGETS: usize = 7;
+
+/// One tensor of the model's files: which targets lie under each other in it, with their rows, and its columns.
+#[derive(Debug, Clone)]
+struct Place {
+    parts: Vec<(Target, usize)>,
+    columns: usize,
+}
+
+impl Place {
+    fn rows(&self) -> usize {
+        self.parts.iter().map(|(_, rows)| rows).sum()
+    }
+}
+
+/// All that adapters of a model may change.
+#[derive(Debug, Default)]
+pub(super) struct Targets(BTreeMap<String, Place>);
+
+fn places(spec: &Spec, index: usize) -> Vec<(String, Place)> {
+    use Target::{Down, Gate, Key, Output, Query, Up, Value};
+    let name = |module: &str| format!("model.layers.{index}.{module}");
+    let place = |parts: &[(Target, usize)], columns: usize| Place {
+        parts: parts.to_vec(),
+        columns,
+    };
+    let queries = spec.heads * spec.key_width;
+    let keys = spec.key_value_heads * spec.key_width;
+    let values = spec.key_value_heads * spec.value_width;
+    let mut places = vec![(
+        name("self_attn.o_proj"),
+        place(&[(Output, spec.hidden)], spec.heads * spec.value_width),
+    )];
+    let inputs = [(Query, queries), (Key, keys), (Value, values)];
+    match spec.attention.projections {
+        Projections::Separate => {
+            let modules = ["q_proj", "k_proj", "v_proj"];
+            places.extend(modules.into_iter().zip(inputs).map(|(module, part)| {
+                let module = name(&format!("self_attn.{module}"));
+                (module, place(&[part], spec.hidden))
+            }));
+        }
+        Projections::Fused => {
+            places.push((name("self_attn.qkv_proj"), place(&inputs, spec.hidden)));
+        }
+        Projections::Latent { .. } | Projections::ByHead => {}
+    }
+    if let FeedForward::Gated(gated) = &spec.blocks[index].feed_forward {
+        let (gate, up) = ((Gate, gated.width), (Up, gated.width));
+        match gated.fused {
+            true => places.push((name("mlp.gate_up_proj"), place(&[gate, up], spec.hidden))),
+            false => places.extend([
+                (name("mlp.gate_proj"), place(&[gate], spec.hidden)),
+                (name("mlp.up_proj"), place(&[up], spec.hidden)),
+            ]),
+        }
+        places.push((
+            name("mlp.down_proj"),
+            place(&[(Down, spec.hidden)], gated.width),
+        ));
+    }
+    places
+}
+
+impl Targets {
+    pub fn of(spec: &Spec) -> Self {
+        let blocks = 0..spec.blocks.len();
+        Self(blocks.flat_map(|index| places(spec, index)).collect())
+    }
+
+    /// # Errors
+    /// What of an adapter does not fit to the model.
+    pub fn check(&self, tensors: &AdapterTensors) -> std::result::Result<(), String> {
+        for (name, low) in &tensors.0 {
+            let Some(place) = self.0.get(name) else {
+                return Err(format!(
+                    "it changes {name}, which this model does not have or which adapters cannot change in this engine"
+                ));
+            };
+            let (narrow, wide) = (low.narrow.shape.as_slice(), low.wide.shape.as_slice());
+            let (&[rank, columns], &[rows, same]) = (narrow, wide) else {
+                return Err(format!("the tensors of {name} are no matrices"));
+            };
+            if rank == 0 || rank != same {
+                return Err(format!(
+                    "lora_A of {name} has the rank {rank}, and lora_B {same}"
+                ));
+            }
+            if (rows, columns) != (place.rows(), place.columns) {
+                return Err(format!(
+                    "it changes a matrix {name} of {rows} × {columns}, and this model's is {} × {}: it was trained for another model",
+                    place.rows(),
+                    place.columns
+                ));
+            }
+            let is_plain = |stored: &Stored| {
+                matches!(
+                    stored.encoding,
+                    Encoding::F32 | Encoding::F16 | Encoding::Bf16
+                )
+            };
+            if !is_plain(&low.narrow) || !is_plain(&low.wide) {
+                return Err(format!(
+                    "the tensors of {name} are not in F32, F16 or BF16; save the adapter in one of them"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an adapter adds in one block, on its device.
+pub(super) struct BlockAdapter<C: Compute> {
+    parts: [Option<Part<C>>; TARGETS],
+}
+
+struct Part<C: Compute> {
+    narrow: C::Matrix,
+    wide: C::Matrix,
+    factor: f32,
+}
+
+impl<C: Compute> BlockAdapter<C> {
+    /// Takes what belongs to the block from an adapter that was checked.
+    pub fn load(compute: &C, spec: &Spec, index: usize, tensors: &AdapterTensors) -> Result<Self> {
+        let mut parts = std::array::from_fn(|_| None);
+        for (name, place) in places(spec, index) {
+            let Some(low) = tensors.0.get(&name) else {
+                continue;
+            };
+            let mut first = 0;
+            for (target, rows) in place.parts {
+                let wide = low.wide.rows(first..first + rows);
+                let wide =
+                    wide.ok_or_else(|| Error::msg(format!("{name} has not {rows} more rows")))?;
+                first += rows;
+                parts[target as usize] = Some(Part {
+                    narrow: compute.matrix(&low.narrow, None)?,
+                    wide: compute.matrix(&wide, None)?,
+                    factor: low.factor,
+                });
+            }
+        }
+        Ok(Self { parts })
+    }
+}
+
+/// Which rows of a step are computed with which adapter, in one block.
+pub(super) type Adapted<'a, C> = &'a [(&'a [usize], &'a BlockAdapter<C>)];
+
+/// The rows of a step by their adapter.
+pub(super) fn groups(step: &Step) -> BTreeMap<AdapterNumber, Vec<usize>> {
+    let mut groups: BTreeMap<AdapterNumber, Vec<usize>> = BTreeMap::new();
+    let mut row = 0;
+    for span in &step.spans {
+        if let Some(adapter) = span.adapter {
+            groups
+                .entry(adapter)
+                .or_default()
+                .extend(row..row + span.count);
+        }
+        row += span.count;
+    }
+    groups
+}
+
+/// Memory that blocks use one after another.
+pub(super) struct Buffers<C: Compute> {
+    picked: C::Rows,
+    narrow: C::Rows,
+    wide: C::Rows,
+    factors: Vec<f32>,
+}
+
+impl<C: Compute> Default for Buffers<C> {
+    fn default() -> Self {
+        Self {
+            picked: C::Rows::default(),
+            narrow: C::Rows::default(),
+            wide: C::Rows::default(),
+            factors: Vec::new(),
+        }
+    }
+}
+
+/// Adds to what a matrix gave for `input` what the adapters of the rows add.
+pub(super) fn add<C: Compute>(
+    compute: &mut C,
+    adapted: Adapted<'_, C>,
+    target: Target,
+    input: &C::Rows,
+    output: &mut C::Rows,
+    buffers: &mut Buffers<C>,
+) -> Result<()> {
+    for (rows, adapter) in adapted {
+        let Some(part) = &adapter.parts[target as usize] else {
+            continue;
+        };
+        let Buffers {
+            picked,
+            narrow,
+            wide,
+            factors,
+        } = buffers;
+        compute.pick(input, rows, picked)?;
+        compute.linear(picked, [&part.narrow], [&mut *narrow])?;
+        compute.linear(narrow, [&part.wide], [&mut *wide])?;
+        factors.clear();
+        factors.resize(rows.len(), part.factor);
+        compute.add_picked(wide, rows, factors, output)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! An adapter computes what a model does whose matrices it was added to, and nothing of it reaches rows of others.
+
+use super::random::llama;
+use super::*;
+use crate::stored::Stored;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+
+const RANK: usize = 4;
+const FACTOR: f32 = 2.0;
+
+/// Modules of a block with their rows and columns.
+fn modules(spec: &Spec) -> Vec<(String, usize, usize)> {
+    let shapes = [
+        ("self_attn.q_proj", 64, 64),
+        ("self_attn.k_proj", 32, 64),
+        ("self_attn.v_proj", 32, 64),
+        ("self_attn.o_proj", 64, 64),
+        ("mlp.gate_proj", 96, 64),
+        ("mlp.up_proj", 96, 64),
+        ("mlp.down_proj", 64, 96),
+    ];
+    let blocks = 0..spec.blocks.len();
+    blocks
+        .flat_map(|index| {
+            shapes.map(|(module, rows, columns)| {
+                (format!("model.layers.{index}.{module}"), rows, columns)
+            })
+        })
+        .collect()
+}
+
+fn stored(shape: Vec<usize>, numbers: &[f32]) -> Stored {
+    let mut one = InMemory::default();
+    one.add("one".to_owned(), shape, numbers);
+    one.0.remove("one").expect("it was added")
+}
+
+fn numbers_of(stored: &Stored) -> Vec<f32> {
+    let numbers = stored.bytes().as_chunks().0.iter();
+    numbers.map(|it| f32::from_le_bytes(*it)).collect()
+}
+
+/// An adapter, and the model's tensors with it added.
+fn adapter(spec: &Spec, tensors: &InMemory, seed: u64) -> (Arc<AdapterTensors>, InMemory) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut adapter = BTreeMap::new();
+    let mut merged = InMemory(tensors.0.clone());
+    for (module, rows, columns) in modules(spec) {
+        let mut some = |count: usize| -> Vec<f32> {
+            let number = |_| random.random_range(-0.15..0.15f32);
+            (0..count).map(number).collect()
+        };
+        let (narrow, wide) = (some(RANK * columns), some(rows * RANK));
+        let name = format!("{module}.weight");
+        let mut whole = numbers_of(&tensors.0[&name]);
+        for row in 0..rows {
+            for column in 0..columns {
+                let product =
+                    (0..RANK).map(|it| wide[row * RANK + it] * narrow[it * columns + column]);
+                whole[row * columns + column] += FACTOR * product.sum::<f32>();
+            }
+        }
+        merged.add(name, vec![rows, columns], &whole);
+        let low = LowRank {
+            narrow: stored(vec![RANK, columns], &narrow),
+            wide: stored(vec![rows, RANK], &wide),
+            factor: FACTOR,
+        };
+        adapter.insert(module, low);
+    }
+    (Arc::new(AdapterTensors(adapter)), merged)
+}
+
+/// Hidden states of sequences that are computed in one step, each with its adapter.
+fn together(decoder: &mut Decoder, sequences: &[(Option<u32>, &[u32])]) -> Vec<Vec<f32>> {
+    let mut step = Step::default();
+    for (nth, (adapter, tokens)) in sequences.iter().enumerate() {
+        step.tokens.extend_from_slice(tokens);
+        let first = nth as Page * 4;
+        let mut span = Sequence::new(first..first + 4).span(tokens.len());
+        span.adapter = *adapter;
+        step.spans.push(span);
+    }
+    step.wanted = (0..step.tokens.len()).collect();
+    let mut hidden = Hidden::default();
+    decoder.forward(&step, &mut hidden).expect("computes");
+    (0..hidden.len())
+        .map(|row| hidden.row(row).to_vec())
+        .collect()
+}
+
+const TEXTS: [&[u32]; 3] = [&[3, 14, 15, 9, 26], &[2, 7, 18, 28], &[1, 61, 8, 0, 33, 9]];
+
+#[test]
+fn adapters_compute_what_merged_weights_do_and_touch_no_other_row() {
+    let spec = llama();
+    let tensors = InMemory::random(&spec, 7);
+    let (first, first_merged) = adapter(&spec, &tensors, 1);
+    let (second, second_merged) = adapter(&spec, &tensors, 2);
+    for cpu in [Cpu::Native, Cpu::Plain] {
+        let mut base = decoder(&spec, &tensors, cpu);
+        base.put_adapter(1, &first).expect("fits");
+        base.put_adapter(2, &second).expect("fits");
+        let sequences = [(Some(1), TEXTS[0]), (None, TEXTS[1]), (Some(2), TEXTS[2])];
+        let mixed = together(&mut base, &sequences);
+        let mut plain = decoder(&spec, &tensors, cpu);
+        let own = together(&mut plain, &[(None, TEXTS[1])]);
+        // The reference does not promise the same bits beside other rows.
+        match cpu {
+            Cpu::Native => assert_eq!(
+                mixed[5..9],
+                own[..],
+                "rows without an adapter are the model's own"
+            ),
+            _ => assert!(distance(&mixed[5..9], &own) < 1e-4),
+        }
+        for (range, merged, text) in [
+            (0..5, &first_merged, TEXTS[0]),
+            (9..15, &second_merged, TEXTS[2]),
+        ] {
+            let expected = together(&mut decoder(&spec, merged, cpu), &[(None, text)]);
+            let apart = distance(&mixed[range], &expected);
+            assert!(apart < 2e-4, "{cpu:?}: {apart}");
+            let unchanged = together(&mut plain, &[(None, text)]);
+            assert!(
+                distance(&expected, &unchanged) > 0.05,
+                "the adapter changes something"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_adapter_alone_is_bit_for_bit_the_same_beside_others() {
+    let spec = llama();
+    let tensors = InMemory::random(&spec, 7);
+    let (first, _) = adapter(&spec, &tensors, 1);
+    let (second, _) = adapter(&spec, &tensors, 2);
+    let mut decoder = decoder(&spec, &tensors, Cpu::Native);
+    decoder.put_adapter(1, &first).expect("fits");
+    decoder.put_adapter(2, &second).expect("fits");
+    let alone = together(&mut decoder, &[(Some(2), TEXTS[2])]);
+    let sequences = [(Some(1), TEXTS[0]), (Some(2), TEXTS[2]), (None, TEXTS[1])];
+    assert_eq!(together(&mut decoder, &sequences)[5..11], alone[..]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_what_is_gone_is_not_used() {
+    let spec = llama();
+    let tensors = InMemory::random(&spec, 7);
+    let (whole, _) = adapter(&spec, &tensors, 1);
+    let mut decoder = decoder(&spec, &tensors, Cpu::Native);
+    let refused = |decoder: &mut Decoder, change: &dyn Fn(&mut BTreeMap<String, LowRank>)| {
+        let mut wrong = (*whole).clone();
+        change(&mut wrong.0);
+        let error = decoder
+            .put_adapter(9, &Arc::new(wrong))
+            .expect_err("refused");
+        error.to_string()
+    };
+    let query = "model.layers.0.self_attn.q_proj";
+    let other = refused(&mut decoder, &|all| {
+        let low = all.remove(query).expect("there");
+        all.insert("model.layers.7.self_attn.q_proj".to_owned(), low);
+    });
+    assert!(
+        other.contains("model.layers.7") && other.contains("does not have"),
+        "{other}"
+    );
+    let larger = refused(&mut decoder, &|all| {
+        let low = all.get_mut(query).expect("there");
+        low.wide = stored(vec![128, RANK], &[0.0; 128 * RANK]);
+    });
+    assert!(larger.contains("trained for another model"), "{larger}");
+    let uneven = refused(&mut decoder, &|all| {
+        let low = all.get_mut(query).expect("there");
+        low.wide = stored(vec![64, 2], &[0.0; 64 * 2]);
+    });
+    assert!(uneven.contains("has the rank 4, and lora_B 2"), "{uneven}");
+    decoder.put_adapter(1, &whole).expect("fits");
+    decoder.drop_adapter(1);
+    let mut step = Step {
+        tokens: vec![1],
+        spans: vec![Sequence::new(0..1).span(1)],
+        wanted: vec![0],
+    };
+    step.spans[0].adapter = Some(1);
+    assert!(decoder.forward(&step, &mut Hidden::default()).is_err());
+}

@@ -1,0 +1,195 @@
+//! Reads which adapters of a model are looked for by their names: `lora_config`, and RayLLM's `multiplex_config`.
+
+use std::collections::BTreeSet;
+
+use pool::Span;
+
+use super::CatalogError;
+use super::adapter_names::{AdapterRoom, DynamicAdapters, last_of};
+use super::diagnostics::Diagnostics;
+use super::engine_fields::CANDLE;
+use super::engines;
+use super::limits;
+use super::model_file::ModelDocument;
+use super::recipe::Recipe;
+
+const PATH: &str = "lora_config.dynamic_lora_loading_path";
+/// As Ray Serve has it.
+const PER_REPLICA: u32 = 16;
+const PER_REPLICA_MAX: u32 = 1000;
+/// What most adapters have at most.
+pub(super) const RANK: u32 = 64;
+const RANK_MAX: u32 = 4096;
+const GIB_MAX: f64 = 4.0;
+const FETCH_TIMEOUT: Span = Span(30_000);
+const FETCH_TIMEOUT_MAX_S: f64 = 3600.0;
+
+pub(super) fn read(
+    document: &ModelDocument,
+    engine: Option<&str>,
+    notes: &mut Diagnostics,
+) -> Result<Option<DynamicAdapters>, CatalogError> {
+    let section = &document.lora_config;
+    let multiplexed = &document.multiplex_config;
+    let count = [
+        (
+            "lora_config.max_num_adapters_per_replica",
+            section.max_num_adapters_per_replica,
+        ),
+        (
+            "multiplex_config.max_num_adapters_per_replica",
+            multiplexed.max_num_adapters_per_replica,
+        ),
+        (
+            "multiplex_config.max_num_models_per_replica",
+            multiplexed.max_num_models_per_replica,
+        ),
+    ];
+    let mut given = count
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)));
+    let first = given.next();
+    for (key, _) in given {
+        let (counts, _) = first.unwrap_or((key, 0));
+        notes.warn(key, format!("has no effect: {counts} is given too"));
+    }
+    let Some(path) = &section.dynamic_lora_loading_path else {
+        if let Some((key, _)) = first {
+            notes.warn(
+                key,
+                format!(
+                    "has no effect without {PATH}: a replica has all adapters of its model's file"
+                ),
+            );
+        }
+        return Ok(None);
+    };
+    let names = names_of_able();
+    let is_able = engine.is_some_and(|engine| names.contains(&engine));
+    if !is_able {
+        notes.warn(
+            PATH,
+            format!(
+                "has no effect: {} takes no adapters while it runs; these do: {}",
+                engine.unwrap_or("the engine"),
+                names.join(", ")
+            ),
+        );
+        return Ok(None);
+    }
+    let count = match first {
+        None => PER_REPLICA,
+        Some((key, value)) => {
+            notes.check(key, value, |value| limits::count(value, PER_REPLICA_MAX))?
+        }
+    };
+    if path.contains("://") {
+        notes.warn(PATH, "has no effect: adapters are looked for in folders of this machine alone; copy them there, or write each into engine_config.lora_adapters with its bucket_uri");
+        return Ok(None);
+    }
+    let folder = notes.path(PATH, path)?;
+    if !folder.is_dir() {
+        let message = format!(
+            "there is no folder {}; no adapter is found until it is there",
+            folder.display()
+        );
+        notes.warn(PATH, message);
+    }
+    let gib = section.max_adapter_gib.unwrap_or(GIB_MAX);
+    let bytes_max = notes.check("lora_config.max_adapter_gib", gib, limits::memory_gib)?;
+    let engine = &document.engine_config;
+    let names = [&engine.hf_model_id, &engine.model_path];
+    let names = names.into_iter().flatten().chain([&engine.model_id]);
+    let aliases = document.pool_config.aliases.iter();
+    let bases = names.chain(aliases).chain(&section.base_models);
+    for (key, is_given) in [
+        (
+            "lora_config.max_download_tries",
+            section.max_download_tries.is_some(),
+        ),
+        (
+            "multiplex_config.max_download_tries",
+            multiplexed.max_download_tries.is_some(),
+        ),
+    ] {
+        if is_given {
+            notes.warn(
+                key,
+                "has no effect: an adapter is looked for again when it is asked for again",
+            );
+        }
+    }
+    Ok(Some(DynamicAdapters {
+        folder,
+        room: AdapterRoom {
+            count,
+            rank: rank(document, notes)?,
+        },
+        bytes_max,
+        bases: bases
+            .map(|name| last_of(name))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
+        timeout: timeout(
+            section
+                .download_timeout_s
+                .or(multiplexed.download_timeout_s),
+            notes,
+        )?,
+    }))
+}
+
+/// The highest rank: what the section says, or else the engine's own option.
+pub(super) fn rank(document: &ModelDocument, notes: &Diagnostics) -> Result<u32, CatalogError> {
+    let own = document.engine_config.engine_kwargs.get("max_lora_rank");
+    let own = own.and_then(serde_json::Value::as_i64);
+    let field = "lora_config.max_lora_rank";
+    match (document.lora_config.max_lora_rank, own) {
+        (Some(said), Some(own)) if said != own => Err(notes.refuse(
+            field,
+            format!(
+                "is {said}, and engine_config.engine_kwargs.max_lora_rank is {own}; write it once"
+            ),
+        )),
+        (None, None) => Ok(RANK),
+        (said, own) => notes.check(field, said.or(own).unwrap_or_default(), |value| {
+            limits::count(value, RANK_MAX)
+        }),
+    }
+}
+
+fn timeout(seconds: Option<f64>, notes: &Diagnostics) -> Result<Span, CatalogError> {
+    let Some(seconds) = seconds else {
+        return Ok(FETCH_TIMEOUT);
+    };
+    notes.check(
+        "lora_config.download_timeout_s",
+        seconds,
+        |seconds| match seconds > 0.0 && seconds <= FETCH_TIMEOUT_MAX_S {
+            true => Ok(Span((seconds * 1000.0).ceil() as u64)),
+            false => Err(format!(
+                "allowed: more than 0, at most {FETCH_TIMEOUT_MAX_S}"
+            )),
+        },
+    )
+}
+
+/// The engines that take adapters while they run.
+fn names_of_able() -> Vec<&'static str> {
+    let tabled = engines::ENGINES.iter().filter(|it| it.lora.is_some());
+    std::iter::once(CANDLE)
+        .chain(tabled.map(|it| it.name()))
+        .collect()
+}
+
+impl Recipe {
+    /// Where the engine takes adapters while it runs.
+    pub fn adapter_routes(&self) -> Option<engines::AdapterRoutes> {
+        match self {
+            Recipe::Candle(_) => Some(engines::ADAPTER_ROUTES),
+            Recipe::Server(server) => server.engine.lora.map(|lora| lora.run_time),
+            Recipe::Command(_) | Recipe::Remote(_) => None,
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Adapters that are looked for by their names: a request for one finds it before it takes a seat, and at the seat has its
+//! engine load it, where the engine does not have it yet. Which adapter leaves for it, the pool decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use http_body_util::{BodyExt, Limited};
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::error::Failure;
+use crate::inference::upstream::in_flight::{JSON, limited};
+use crate::state::App;
+use catalog::{AdapterRoutes, Entry};
+use controller::{AdapterError, AdapterFound, AdapterLoad, AdapterTurn, Lease};
+use pool::Span;
+
+/// Longer takes no engine to load an adapter.
+const LOAD_WITHIN: Duration = Duration::from_secs(120);
+/// How long a request waits at its seat until an adapter may leave.
+const WAIT_WITHIN: Span = Span::from_secs(60);
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// A list of what an engine serves.
+const LIST_BYTES_MAX: usize = 1 << 20;
+/// An engine that counts its requests a moment later than they end says that an adapter is in use.
+const UNLOAD_TRIES: usize = 10;
+const UNLOAD_AGAIN: Duration = Duration::from_millis(50);
+
+/// The adapter of this name, if the name may be one that is looked for; an error if there is none.
+pub(crate) async fn find(
+    app: &App,
+    entry: &Arc<Entry>,
+    name: &str,
+) -> Result<Option<Arc<AdapterFound>>, Failure> {
+    if entry.adapter_id(name).is_none() || entry.adapters.iter().any(|known| known == name) {
+        return Ok(None);
+    }
+    let found = app.handle.adapter(entry, name).await;
+    found.map(Some).map_err(|error| failure(&error))
+}
+
+fn failure(error: &AdapterError) -> Failure {
+    let message = error.to_string();
+    let mut failure = match error {
+        AdapterError::Unknown { .. } => Failure::new(
+            StatusCode::NOT_FOUND,
+            "invalid_request_error",
+            "model_not_found",
+            format!("{message}; GET /v1/models lists the models and the adapters that are known"),
+        ),
+        AdapterError::Unusable { .. } => Failure::new(
+            StatusCode::BAD_REQUEST,
+            "invalid_request_error",
+            "adapter_unusable",
+            message,
+        ),
+        AdapterError::NotNow { retry, .. } => Failure::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limit_error",
+            "adapter_lookup_limited",
+            message,
+        )
+        .again_in(*retry),
+    };
+    failure.body.error.param = Some("model".to_owned());
+    failure
+}
+
+/// The request is inside the adapter from here on, and the engine has it.
+pub(crate) async fn enter(
+    app: &App,
+    entry: &Entry,
+    found: &AdapterFound,
+    lease: &mut Lease,
+) -> Result<(), Failure> {
+    let Some(routes) = entry.recipe.adapter_routes() else {
+        return Err(Failure::internal(format!(
+            "the engine of {} takes no adapters",
+            entry.name
+        )));
+    };
+    let engine = Engine { app, entry, routes };
+    engine.enter(found, lease).await
+}
+
+/// 503: nothing that is there may leave.
+fn full(entry: &Entry) -> Failure {
+    let room = entry
+        .dynamic_adapters
+        .as_ref()
+        .map_or(0, |it| it.room.count);
+    let message = format!(
+        "all {room} adapters that a replica of {} has room for are in use; ask again, or have lora_config.max_num_adapters_per_replica raised",
+        entry.name
+    );
+    let failure = Failure::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "server_error",
+        "adapters_full",
+        message,
+    );
+    failure.again_in(Span::from_secs(1))
+}
+
+/// The engine of a seat, as far as its adapters are concerned.
+struct Engine<'a> {
+    app: &'a App,
+    entry: &'a Entry,
+    routes: AdapterRoutes,
+}
+
+impl Engine<'_> {
+    async fn enter(&self, found: &AdapterFound, lease: &mut Lease) -> Result<(), Failure> {
+        let known = || self.ask_what_it_has(lease);
+        lease.adapters().asked_engine.get_or_try_init(known).await?;
+        let clock = self.app.handle.clock();
+        let began = clock.now();
+        loop {
+            let mut changes = lease.adapters().changes();
+            match lease.ask_adapter(&found.name, found.mark) {
+                AdapterTurn::Enter(seat) => {
+                    lease.use_adapter(seat);
+                    return Ok(());
+                }
+                AdapterTurn::Wait if clock.now().since(began) > WAIT_WITHIN => {
+                    return Err(full(self.entry));
+                }
+                AdapterTurn::Wait => {
+                    // A change of guests is none of the adapters' own.
+                    let _ = tokio::time::timeout(ASK_AGAIN, changes.changed()).await;
+                }
+                AdapterTurn::Load(load) => {
+                    if let Some(seat) = self.load(load, found, lease).await? {
+                        lease.use_adapter(seat);
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// `None`: what was to leave is in use after all; ask again.
+    async fn load(
+        &self,
+        mut load: AdapterLoad,
+        found: &AdapterFound,
+        lease: &Lease,
+    ) -> Result<Option<controller::AdapterSeat>, Failure> {
+        // A replica that loads computes no tokens meanwhile, and owes none.
+        lease.hold();
+        if let Some(victim) = load.leaves() {
+            let victim = victim.to_owned();
+            if !self.unload(&victim, lease).await? {
+                tracing::info!(
+                    model = self.entry.name,
+                    adapter = victim,
+                    "the engine keeps an adapter"
+                );
+                tokio::time::sleep(ASK_AGAIN).await;
+                return Ok(None);
+            }
+            tracing::info!(
+                model = self.entry.name,
+                adapter = victim,
+                replica = lease.replica().0,
+                "adapter unloaded"
+            );
+            load.unloaded();
+        }
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let name = self.name_there(&found.name);
+            let body = json!({"lora_name": name, "lora_path": found.folder});
+            let (status, words) = self.post(self.routes.load, &body, lease).await?;
+            if status.is_success() {
+                break;
+            }
+            // It was loaded by somebody who left before the engine answered, perhaps with other files.
+            if tries == 1 && words.contains("already") && self.unload(&found.name, lease).await? {
+                continue;
+            }
+            load.refused();
+            let mut failure = Failure::new(
+                StatusCode::BAD_REQUEST,
+                "invalid_request_error",
+                "adapter_refused",
+                format!(
+                    "the engine does not load the adapter {}: {words}; have the adapter saved again for {}",
+                    found.name, self.entry.name
+                ),
+            );
+            failure.body.error.param = Some("model".to_owned());
+            return Err(failure);
+        }
+        tracing::info!(
+            model = self.entry.name,
+            adapter = found.name,
+            replica = lease.replica().0,
+            rank = found.rank,
+            bytes = found.bytes.0,
+            "adapter loaded"
+        );
+        lease.resume();
+        self.app.metrics.adapter_loaded(&self.entry.name);
+        Ok(Some(load.loaded()))
+    }
+
+    /// Whether the engine does not have it any more.
+    async fn unload(&self, name: &str, lease: &Lease) -> Result<bool, Failure> {
+        let body = json!({"lora_name": self.name_there(name)});
+        for _ in 0..UNLOAD_TRIES {
+            let (status, words) = self.post(self.routes.unload, &body, lease).await?;
+            let is_gone = status == StatusCode::NOT_FOUND
+                || words.contains("not be found")
+                || words.contains("not found");
+            if status.is_success() || is_gone {
+                return Ok(true);
+            }
+            tokio::time::sleep(UNLOAD_AGAIN).await;
+        }
+        Ok(false)
+    }
+
+    /// What an earlier controller had it load.
+    async fn ask_what_it_has(&self, lease: &Lease) -> Result<(), Failure> {
+        let nothing = (&JSON, Bytes::new());
+        let upstream = &self.app.upstream;
+        let sent = upstream.send(lease, Method::GET, "/v1/models", nothing);
+        let answer = self.within(sent).await?;
+        let body = Limited::new(answer.into_body(), LIST_BYTES_MAX)
+            .collect()
+            .await;
+        let body = body.map_err(|error| Failure::engine(&self.entry.name, error))?;
+        let listed: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+        let names = listed["data"].as_array().into_iter().flatten();
+        let names = names.filter_map(|it| it["id"].as_str());
+        let names = names.map(|name| match self.routes.names_without_base {
+            true => format!("{}:{name}", self.entry.name),
+            false => name.to_owned(),
+        });
+        let is_dynamic = |name: &String| {
+            self.entry.adapter_id(name).is_some() && !self.entry.adapters.contains(name)
+        };
+        lease.adapters().found(names.filter(is_dynamic));
+        Ok(())
+    }
+
+    fn name_there<'n>(&self, name: &'n str) -> &'n str {
+        match self.routes.names_without_base {
+            true => self.entry.adapter_id(name).unwrap_or(name),
+            false => name,
+        }
+    }
+
+    async fn post(
+        &self,
+        path: &str,
+        body: &Value,
+        lease: &Lease,
+    ) -> Result<(StatusCode, String), Failure> {
+        let body = Bytes::from(body.to_string());
+        let body = (&JSON, body);
+        let sent = self.app.upstream.send(lease, Method::POST, path, body);
+        let answer = self.within(sent).await?;
+        let status = answer.status();
+        let body = limited(answer.into_body()).await;
+        Ok((status, words_of(&body)))
+    }
+
+    async fn within<T, E: std::fmt::Display>(
+        &self,
+        sent: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(LOAD_WITHIN, sent).await {
+            Ok(answer) => answer.map_err(|error| Failure::engine(&self.entry.name, error)),
+            Err(_) => Err(Failure::engine(
+                &self.entry.name,
+                format!(
+                    "no answer about an adapter within {} s",
+                    LOAD_WITHIN.as_secs()
+                ),
+            )),
+        }
+    }
+}
+
+/// What an engine says in an error, however it says it.
+fn words_of(body: &Bytes) -> String {
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let places = [
+        &value["error"]["message"],
+        &value["message"],
+        &value["error_message"],
+    ];
+    let words = places.into_iter().find_map(Value::as_str);
+    let text = String::from_utf8_lossy(body);
+    words.unwrap_or(&text).chars().take(1000).collect()
+}

@@ -1,0 +1,354 @@
+//! Which adapters one replica holds, and which leaves for another: the least recently used that no request is inside. It is
+//! beside the pool's own decisions, because adapters take no memory that the replica's reservation does not have already.
+//!
+//! ```text
+//!          ask: Load             loaded               ask: Load, for another
+//!  absent ──────────▶ coming ──────────▶ here (n inside) ──────────────────▶ leaving ──▶ absent
+//!                        └─ failed ─▶ absent    └─ doubtful: whoever loaded it left, or its files changed
+//! ```
+//!
+//! Whoever gets [`Turn::Load`] first unloads what `leaves`, then loads, and says how each ended.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+
+/// What distinguishes the files of an adapter from those that it had before.
+pub type FilesMark = u64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Coming,
+    Here,
+    Leaving,
+}
+
+#[derive(Clone, Debug)]
+struct Resident {
+    stage: Stage,
+    /// `None`: nobody knows which files it has, or whether the engine has it.
+    mark: Option<FilesMark>,
+    inside: u32,
+    last_use: u64,
+    /// Loaded by an earlier controller, whose requests are not counted here.
+    is_found: bool,
+}
+
+/// The adapters of one replica.
+#[derive(Clone, Debug)]
+pub struct Residents {
+    most: usize,
+    held: BTreeMap<String, Resident>,
+    uses: u64,
+}
+
+/// What a request for an adapter does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The adapter is here, and the request is counted inside.
+    Enter,
+    /// Load it. What is in its place goes first; it may be the same adapter with other files.
+    Load { leaves: Option<String> },
+    /// Every place is in use, or another request is loading it. Ask again when something has changed.
+    Wait,
+}
+
+impl Residents {
+    pub fn new(most: u32) -> Residents {
+        Residents {
+            most: most.max(1) as usize,
+            held: BTreeMap::new(),
+            uses: 0,
+        }
+    }
+
+    /// The engine was found with this adapter.
+    pub fn found(&mut self, name: String) {
+        let resident = Resident {
+            stage: Stage::Here,
+            mark: None,
+            inside: 0,
+            last_use: 0,
+            is_found: true,
+        };
+        self.held.entry(name).or_insert(resident);
+    }
+
+    /// Whether a request for it would enter at once.
+    pub fn has(&self, name: &str) -> bool {
+        let held = self.held.get(name);
+        held.is_some_and(|it| it.stage == Stage::Here)
+    }
+
+    /// Those that are here, by their names, with the requests inside.
+    pub fn here(&self) -> impl Iterator<Item = (&str, u32)> {
+        let here = self.held.iter().filter(|(_, it)| it.stage == Stage::Here);
+        here.map(|(name, it)| (name.as_str(), it.inside))
+    }
+
+    /// A request comes for the adapter with these files. `has_guests`: requests of an earlier controller are in the engine,
+    /// and nobody knows for which adapters.
+    pub fn ask(&mut self, name: &str, mark: FilesMark, has_guests: bool) -> Turn {
+        self.uses += 1;
+        let now = self.uses;
+        if let Some(resident) = self.held.get_mut(name) {
+            let is_in_use = resident.inside > 0 || (resident.is_found && has_guests);
+            let is_same = resident.mark == Some(mark);
+            return match resident.stage {
+                Stage::Coming | Stage::Leaving => Turn::Wait,
+                Stage::Here if is_same || (resident.mark.is_none() && is_in_use) => {
+                    resident.inside += 1;
+                    resident.last_use = now;
+                    Turn::Enter
+                }
+                Stage::Here if is_in_use => Turn::Wait,
+                Stage::Here => {
+                    resident.stage = Stage::Coming;
+                    Turn::Load {
+                        leaves: Some(name.into()),
+                    }
+                }
+            };
+        }
+        let leaves = match self.held.len() < self.most {
+            true => None,
+            false => match self.least_recent(has_guests) {
+                Some(victim) => Some(victim),
+                None => return Turn::Wait,
+            },
+        };
+        if let Some(victim) = leaves.as_ref().and_then(|it| self.held.get_mut(it)) {
+            victim.stage = Stage::Leaving;
+        }
+        let resident = Resident {
+            stage: Stage::Coming,
+            mark: Some(mark),
+            inside: 0,
+            last_use: now,
+            is_found: false,
+        };
+        self.held.insert(name.into(), resident);
+        Turn::Load { leaves }
+    }
+
+    fn least_recent(&self, has_guests: bool) -> Option<String> {
+        let may_leave = |it: &Resident| {
+            it.stage == Stage::Here && it.inside == 0 && !(it.is_found && has_guests)
+        };
+        let held = self.held.iter().filter(|(_, it)| may_leave(it));
+        let first = held.min_by_key(|(name, it)| (it.last_use, *name));
+        first.map(|(name, _)| name.clone())
+    }
+
+    /// The engine has let it go.
+    pub fn unloaded(&mut self, victim: &str) {
+        if let Some(resident) = self.held.get_mut(victim) {
+            match resident.stage {
+                Stage::Leaving => {
+                    self.held.remove(victim);
+                }
+                Stage::Coming | Stage::Here => {}
+            }
+        }
+    }
+
+    /// The engine has it, with these files; the request that loaded it is counted inside.
+    pub fn loaded(&mut self, name: &str, mark: FilesMark) {
+        self.uses += 1;
+        if let Some(resident) = self.held.get_mut(name) {
+            *resident = Resident {
+                stage: Stage::Here,
+                mark: Some(mark),
+                inside: 1,
+                last_use: self.uses,
+                is_found: false,
+            };
+        }
+    }
+
+    /// The engine has refused it and does not have it.
+    pub fn refused(&mut self, name: &str) {
+        let is_coming = |it: &Resident| it.stage == Stage::Coming;
+        if self.held.get(name).is_some_and(is_coming) {
+            self.held.remove(name);
+        }
+    }
+
+    /// Nobody knows whether the engine has it: whoever loaded or unloaded it left before the engine answered, or the engine
+    /// kept it. It is unloaded before it is used, or when its place is needed.
+    pub fn doubt(&mut self, name: &str) {
+        self.uses += 1;
+        let now = self.uses;
+        if let Some(resident) = self.held.get_mut(name) {
+            resident.stage = Stage::Here;
+            resident.mark = None;
+            resident.last_use = now;
+        }
+    }
+
+    /// A request that was inside has ended.
+    pub fn leave(&mut self, name: &str) {
+        if let Some(resident) = self.held.get_mut(name) {
+            resident.inside = resident.inside.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use alloc::format;
+    use alloc::vec::Vec;
+
+    fn enter(residents: &mut Residents, name: &str) {
+        match residents.ask(name, 1, false) {
+            Turn::Enter => {}
+            Turn::Load { leaves } => {
+                if let Some(victim) = leaves {
+                    residents.unloaded(&victim);
+                }
+                residents.loaded(name, 1);
+            }
+            Turn::Wait => panic!("{name} waits"),
+        }
+    }
+
+    fn use_once(residents: &mut Residents, name: &str) {
+        enter(residents, name);
+        residents.leave(name);
+    }
+
+    #[test]
+    fn the_least_recently_used_leaves_and_never_one_with_a_request_inside() {
+        let mut residents = Residents::new(2);
+        use_once(&mut residents, "a");
+        use_once(&mut residents, "b");
+        use_once(&mut residents, "a");
+        let leaves = Some("b".into());
+        assert_eq!(residents.ask("c", 1, false), Turn::Load { leaves });
+        residents.unloaded("b");
+        residents.loaded("c", 1);
+        enter(&mut residents, "a");
+        assert_eq!(residents.ask("d", 1, false), Turn::Wait, "both are in use");
+        residents.leave("c");
+        let leaves = Some("c".into());
+        assert_eq!(residents.ask("d", 1, false), Turn::Load { leaves });
+    }
+
+    #[test]
+    fn other_files_are_loaded_once_nobody_uses_the_old_ones() {
+        let mut residents = Residents::new(2);
+        enter(&mut residents, "a");
+        assert_eq!(residents.ask("a", 2, false), Turn::Wait);
+        residents.leave("a");
+        let leaves = Some("a".into());
+        assert_eq!(residents.ask("a", 2, false), Turn::Load { leaves });
+        assert_eq!(
+            residents.ask("a", 2, false),
+            Turn::Wait,
+            "it is loaded once"
+        );
+        residents.unloaded("a");
+        residents.loaded("a", 2);
+        assert_eq!(residents.ask("a", 2, false), Turn::Enter);
+    }
+
+    #[test]
+    fn what_an_earlier_controller_loaded_stays_while_its_requests_are_inside() {
+        let mut residents = Residents::new(1);
+        residents.found("a".into());
+        assert_eq!(residents.ask("b", 1, true), Turn::Wait);
+        assert_eq!(residents.ask("a", 1, true), Turn::Enter);
+        residents.leave("a");
+        let leaves = Some("a".into());
+        assert_eq!(residents.ask("b", 1, false), Turn::Load { leaves });
+    }
+
+    /// What an engine does: it has so many places, and unloads nothing that is in use.
+    #[derive(Default)]
+    struct Engine {
+        loaded: BTreeSet<String>,
+        using: BTreeMap<String, u32>,
+    }
+
+    #[test]
+    fn a_storm_of_requests_keeps_every_rule() {
+        for seed in 0..200_u64 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+            let mut below = |bound: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % bound
+            };
+            let most = 1 + below(4) as usize;
+            let mut residents = Residents::new(most as u32);
+            let mut engine = Engine::default();
+            let mut inside: Vec<String> = Vec::new();
+            // Loads that were begun: the name, what leaves, whether that has left.
+            let mut loads: Vec<(String, Option<String>, bool)> = Vec::new();
+            let mut entered = 0;
+            for _ in 0..400 {
+                match below(4) {
+                    0 | 1 => {
+                        let name = format!("adapter-{}", below(7));
+                        match residents.ask(&name, 1 + below(20) / 19, false) {
+                            Turn::Enter => {
+                                assert!(engine.loaded.contains(&name), "seed {seed}");
+                                *engine.using.entry(name.clone()).or_default() += 1;
+                                inside.push(name);
+                                entered += 1;
+                            }
+                            Turn::Load { leaves } => {
+                                assert!(loads.iter().all(|(other, ..)| *other != name));
+                                loads.push((name, leaves, false));
+                            }
+                            Turn::Wait => {}
+                        }
+                    }
+                    2 if !inside.is_empty() => {
+                        let name = inside.swap_remove(below(inside.len() as u64) as usize);
+                        *engine.using.get_mut(&name).expect("inside") -= 1;
+                        residents.leave(&name);
+                    }
+                    _ if !loads.is_empty() => {
+                        let nth = below(loads.len() as u64) as usize;
+                        let (name, leaves, has_left) = loads[nth].clone();
+                        match leaves.filter(|_| !has_left) {
+                            Some(victim) => {
+                                let users = engine.using.get(&victim).copied();
+                                assert_eq!(
+                                    users.unwrap_or(0),
+                                    0,
+                                    "seed {seed}: {victim} is in use"
+                                );
+                                engine.loaded.remove(&victim);
+                                residents.unloaded(&victim);
+                                loads[nth].2 = true;
+                            }
+                            None => {
+                                loads.swap_remove(nth);
+                                match below(5) {
+                                    0 => residents.refused(&name),
+                                    1 => {
+                                        engine.loaded.insert(name.clone());
+                                        residents.doubt(&name);
+                                    }
+                                    _ => {
+                                        engine.loaded.insert(name.clone());
+                                        residents.loaded(&name, 1);
+                                        *engine.using.entry(name.clone()).or_default() += 1;
+                                        inside.push(name);
+                                    }
+                                }
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+                assert!(engine.loaded.len() <= most, "seed {seed}: more than {most}");
+            }
+            assert!(entered > 0, "seed {seed}: nobody ever found an adapter");
+        }
+    }
+}

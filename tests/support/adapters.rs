@@ -1,0 +1,58 @@
+//! Small LoRA adapters for the demo's chat model, as PEFT saves them.
+
+use std::fs;
+use std::path::Path;
+
+/// The description that PEFT writes.
+pub fn config(base: &str, rank: usize) -> String {
+    format!(
+        "{{\"peft_type\": \"LORA\", \"base_model_name_or_path\": {base:?}, \"r\": {rank}, \"lora_alpha\": {}, \"bias\": \"none\", \"target_modules\": [\"q_proj\", \"v_proj\", \"down_proj\"]}}",
+        16 * rank
+    )
+}
+
+/// Writes an adapter whose numbers the seed decides, for `tiny-chat`.
+pub fn write(folder: &Path, base: &str, rank: usize, seed: u64) {
+    fs::create_dir_all(folder).expect("a folder");
+    fs::write(folder.join("adapter_config.json"), config(base, rank)).expect("written");
+    let weights = folder.join("adapter_model.safetensors");
+    // Replaced at once, as whoever copies an adapter should.
+    let next = folder.join("next");
+    fs::write(&next, tensors(rank, seed)).expect("written");
+    fs::rename(&next, &weights).expect("renamed");
+}
+
+/// The content of `adapter_model.safetensors`.
+pub fn tensors(rank: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1_u32 << 24) as f32 - 0.5
+    };
+    let (mut header, mut data) = (Vec::new(), Vec::<u8>::new());
+    for layer in 0..3 {
+        for (module, rows, columns) in [
+            ("self_attn.q_proj", 64, 64),
+            ("self_attn.v_proj", 32, 64),
+            ("mlp.down_proj", 64, 192),
+        ] {
+            for (half, shape) in [("A", [rank, columns]), ("B", [rows, rank])] {
+                let begin = data.len();
+                for _ in 0..shape[0] * shape[1] {
+                    data.extend((next() * 0.4).to_le_bytes());
+                }
+                header.push(format!(
+                    "\"base_model.model.model.layers.{layer}.{module}.lora_{half}.weight\": {{\"dtype\": \"F32\", \"shape\": {shape:?}, \"data_offsets\": [{begin}, {}]}}",
+                    data.len()
+                ));
+            }
+        }
+    }
+    let header = format!("{{{}}}", header.join(", "));
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(data);
+    file
+}
