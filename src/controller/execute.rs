@@ -139,7 +139,8 @@ fn log(record: &Record) {
         (None, _) => "the pool".to_owned(),
     };
     let kind = record.kind.name();
-    let reason = &record.reason;
+    // An engine's last words may be several lines, which nobody could tell from the service's own.
+    let reason = record.reason.replace('\n', " | ");
     match record.kind {
         RecordKind::LoadFailed | RecordKind::Crash => tracing::warn!("{kind} {who}: {reason}"),
         _ => tracing::info!("{kind} {who}: {reason}"),

@@ -53,6 +53,11 @@ pub fn of<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> String {
     }
 }
 
+/// Whether a recent line names an error.
+pub fn names_error<'a>(mut lines: impl Iterator<Item = (&'a str, bool)>) -> bool {
+    lines.any(|(line, recent)| recent && Words::of(line).names_error())
+}
+
 /// One line without its prefix.
 struct Words<'a> {
     text: &'a str,
@@ -133,6 +138,10 @@ const ERRORS: &[&str] = &[
 const GENERAL: &[&str] = &[
     "see root cause above",
     "see stack trace above",
+    "see stack trace (above)",
+    "check the stack trace above",
+    "enginecore encountered a",
+    "output_handler failed",
     "engine core initialization failed",
     "enginecore failed to start",
     "engine core proc",

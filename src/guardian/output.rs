@@ -82,16 +82,14 @@ impl Output {
         self.recent.iter()
     }
 
-    /// What stderr says about the end, or stdout when stderr is empty: at most 5 lines and 2 KiB.
+    /// What stderr says about the end, or stdout when stderr is empty or has no error and stdout has one (vLLM logs
+    /// there, and its web server to stderr): at most 5 lines and 2 KiB.
     pub fn last_words(&self) -> String {
-        let last = match self.last_stderr.lines.is_empty() {
-            true => &self.last_stdout,
-            false => &self.last_stderr,
-        };
-        let now_ms = now_ms();
-        let is_recent = |at_ms: u64| now_ms.saturating_sub(at_ms) <= CAUSE_AGE_MS;
-        let lines = last.lines.iter();
-        last_words::of(lines.map(|(at_ms, text)| (text.as_str(), is_recent(*at_ms))))
+        let (stdout, stderr) = (&self.last_stdout, &self.last_stderr);
+        let names_error = |it: &LastLines| last_words::names_error(it.with_recency());
+        let is_on_stdout = stderr.lines.is_empty() || (!names_error(stderr) && names_error(stdout));
+        let last = if is_on_stdout { stdout } else { stderr };
+        last_words::of(last.with_recency())
     }
 
     fn keep(&mut self, stream: Stream, text: String) -> Line {
@@ -133,6 +131,14 @@ struct LastLines {
 }
 
 impl LastLines {
+    /// Each with whether it is recent.
+    fn with_recency(&self) -> impl Iterator<Item = (&str, bool)> {
+        let now_ms = now_ms();
+        let is_recent = move |at_ms: u64| now_ms.saturating_sub(at_ms) <= CAUSE_AGE_MS;
+        let lines = self.lines.iter();
+        lines.map(move |(at_ms, text)| (text.as_str(), is_recent(*at_ms)))
+    }
+
     fn push(&mut self, line: &Line) {
         if line.text.trim().is_empty() {
             return;
@@ -252,6 +258,24 @@ mod tests {
             (2, "one\ntwo".to_owned())
         );
         assert!(output.file.is_none(), "it is not tried for each line");
+    }
+
+    #[test]
+    fn an_error_on_stdout_says_more_than_a_servers_farewell_on_stderr() {
+        let mut output = Output::default();
+        output.take(
+            Stream::Stdout,
+            b"(Worker pid=3) ERROR 11-23 13:53:34 [multiproc_executor.py:1063] RuntimeError: Unsupported head_dim=16\n\
+              (EngineCore pid=2) ERROR 11-23 13:53:34 [core.py:1512] EngineCore encountered a fatal error.\n\
+              (APIServer pid=1) ERROR 11-23 13:53:34 [async_llm.py:906] AsyncLLM output_handler failed.\n\
+              (APIServer pid=1) ERROR 11-23 13:53:34 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.\n\
+              (APIServer pid=1) INFO 11-23 13:53:35 [core_client.py:777] [shutdown] MPClient: complete\n",
+        );
+        output.take(
+            Stream::Stderr,
+            b"INFO:     Shutting down\nINFO:     Finished server process [1]\n",
+        );
+        assert_eq!(output.last_words(), "RuntimeError: Unsupported head_dim=16");
     }
 
     fn lines_of(chunks: &[&[u8]]) -> Vec<String> {
