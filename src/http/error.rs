@@ -78,6 +78,11 @@ impl Failure {
         }
     }
 
+    /// When to come back, if that is known.
+    pub fn retry(&self) -> Option<Span> {
+        self.retry
+    }
+
     /// When to come back.
     pub fn again_in(mut self, span: Span) -> Failure {
         self.retry = Some(span);
@@ -281,7 +286,7 @@ impl Failure {
                 )
             }
             Cut::Crashed(words) => (
-                "engine_crashed",
+                ENGINE_CRASHED,
                 without_folders(&format!(
                     "the engine of {model} ended while it answered: {words}"
                 )),
@@ -345,6 +350,8 @@ impl Failure {
     }
 }
 
+/// The engine ended, or no longer answers.
+pub(crate) const ENGINE_CRASHED: &str = "engine_crashed";
 const MODEL_FILE_BROKEN: &str = "model_file_broken";
 /// Always-hot models hold the memory; when that changes nobody knows.
 const NO_ROOM_RETRY: Span = Span::from_secs(60);

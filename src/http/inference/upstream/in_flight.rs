@@ -22,7 +22,7 @@ use crate::inference::upstream::remote;
 use crate::metrics::Metrics;
 use crate::state::App;
 use access::limits::Admitted;
-use controller::{Clock, Lease};
+use controller::{Clock, Cut, Lease};
 use pool::Time;
 
 /// An engine's own error is passed on up to this size.
@@ -30,6 +30,8 @@ const ENGINE_ERROR_MAX: usize = 1 << 20;
 
 /// How long a broken stream waits to hear from the controller what happened to its engine.
 pub(crate) const WHY_WITHIN: Duration = Duration::from_millis(500);
+/// How long an engine that says that it ends takes for it: it stops its workers first.
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A seat that is being used, and what is counted about it.
 pub(crate) struct InFlightRequest {
@@ -183,9 +185,17 @@ pub(crate) async fn engine_error(
     answer: hyper::Response<Incoming>,
     served: &InFlightRequest,
 ) -> Response {
-    served.give_back();
     let (head, body) = answer.into_parts();
-    let body = remote::masked(&served.lease, limited(body).await);
+    engine_error_of((head, limited(body).await), served)
+}
+
+/// The same where the body has been read.
+pub(crate) fn engine_error_of(
+    (head, body): (hyper::http::response::Parts, Bytes),
+    served: &InFlightRequest,
+) -> Response {
+    served.give_back();
+    let body = remote::masked(&served.lease, body);
     let (status, body) = match told_as_overflow(head.status, &body) {
         Some(error) => (StatusCode::BAD_REQUEST, error),
         None => (head.status, body),
@@ -207,6 +217,17 @@ pub(crate) fn told_as_overflow(status: StatusCode, body: &Bytes) -> Option<Bytes
     let error = may_be.then(|| error_in(&String::from_utf8_lossy(body)))?;
     let error = overflow::retold(&error)?;
     Some(json!({ "error": error }).to_string().into())
+}
+
+/// The engine said that it ends: the controller knows more as soon as it has.
+pub(crate) async fn ended(served: &InFlightRequest) -> Failure {
+    served.lease.worked(false);
+    served.give_back();
+    let cut = served.lease.cut();
+    let _ = tokio::time::timeout(ENDED_WITHIN, cut.cancelled()).await;
+    let cut = served.lease.why().cloned();
+    let cut = cut.unwrap_or_else(|| Cut::Crashed("it said so itself".to_owned()));
+    Failure::cut(&served.model, &served.sight.cut(cut))
 }
 
 /// Why the answer broke off: the controller knows, at the latest a moment later.

@@ -135,7 +135,7 @@ const LIMITS: [&str; 7] = [
 ];
 
 /// Words on either side of the prompt's length: `#` stands for it.
-const PROMPTS: [&str; 9] = [
+const PROMPTS: [&str; 10] = [
     "has # input tokens",
     "(# in the messages",
     "messages resulted in # tokens",
@@ -144,6 +144,7 @@ const PROMPTS: [&str; 9] = [
     "the input (# tokens)",
     "request (# tokens)",
     "prompt contains at least # input tokens",
+    "prompt contains # input tokens",
     "given: #",
 ];
 

@@ -1,0 +1,71 @@
+//! A chat or completion whose engine ended before it said anything of the answer is placed again, once, as if it came now.
+//! Nothing reached the client, and nobody else runs the engine, so that no work is billed twice. Otherwise the client is
+//! told what happened and when to ask again.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::response::Response;
+
+use crate::error::{ENGINE_CRASHED, Failure};
+use crate::inference::admission;
+use crate::inference::admission::RequestContext;
+use crate::inference::answered::Call;
+use crate::inference::request::failed::Failed;
+use crate::inference::seated::{Seated, seat};
+use crate::inference::upstream::remote;
+use crate::state::App;
+use controller::Lease;
+use pool::Span;
+
+/// A longer body is not kept once the engine has it: its memory is for others.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+/// For whoever asks again, where nothing says how long a load takes.
+const RETRY: Span = Span::from_secs(10);
+
+/// The body of a request that may have to be sent a second time.
+pub(super) fn kept(body: &Bytes, lease: &Lease) -> Option<Bytes> {
+    let keeps = body.len() <= KEPT_BYTES_MAX && remote::of(lease).is_none();
+    keeps.then(|| body.clone())
+}
+
+pub(super) async fn answer(
+    app: &App,
+    visit: &RequestContext,
+    mut call: Call,
+    lease: Lease,
+) -> Result<Response, Failed> {
+    call.kept = kept(&call.request.outgoing.body, &lease);
+    let failure = match call.answer(lease).await {
+        Ok(response) => return Ok(response),
+        Err(failure) => failure,
+    };
+    let model = call.request.model.clone();
+    let fail = |failure: Failure| (Some(model.clone()), failure);
+    if failure.body.error.code != Some(ENGINE_CRASHED) {
+        return Err(fail(failure));
+    }
+    let route = Arc::clone(&call.request.route);
+    let sight = call.sight.clone();
+    let Some(body) = call.kept.take() else {
+        let when = admission::not_ready(app, &sight, &route).await;
+        return Err(fail(failure.again_in(when.retry().unwrap_or(RETRY))));
+    };
+    tracing::info!(
+        model,
+        "a request whose engine ended before it answered is placed again"
+    );
+    call.request.outgoing.body = body;
+    match seat(app, visit, call.request, call.admitted).await {
+        Ok(Seated::Now(mut call, lease)) => {
+            let answered = call.answer(lease).await;
+            answered.map_err(|again| match again.body.error.code {
+                Some(ENGINE_CRASHED) => fail(again.again_in(RETRY)),
+                _ => fail(again),
+            })
+        }
+        Ok(Seated::Streaming(response)) => Ok(response),
+        // What happened says more than that there is no other seat now.
+        Err((_, refused)) => Err(fail(failure.again_in(refused.retry().unwrap_or(RETRY)))),
+    }
+}
