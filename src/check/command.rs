@@ -95,6 +95,7 @@ pub(super) fn command(
                 },
                 devices,
                 weights: entry.weights_per_device(u32::try_from(devices.len()).unwrap_or(1).max(1)),
+                template: recipe.template_forms(),
                 ..Place::example(bytes)
             };
             let command = recipe.command(&place)?;

@@ -1,7 +1,7 @@
 //! What `check` finds out about one model: how it would be run, on which devices, with how much memory, and what keeps it
 //! from being loaded.
 
-use catalog::{Entry, NeedSource, Prompt, Source, Warning};
+use catalog::{Entry, NeedSource, Prompt, Recipe, Source, Warning};
 use config::Config;
 use config::positions::Positions;
 use pool::ModelSpec;
@@ -52,6 +52,7 @@ pub(super) fn check(entry: &Entry, devices: Option<&Devices>, config: &Config) -
             .push(format!("adapters {}", entry.adapters.join(", ")));
     }
     checked.lines.extend(weights(entry));
+    checked.lines.extend(parsers(entry));
     for unknown in devices.iter().flat_map(|devices| devices.unknown(entry)) {
         checked
             .warnings
@@ -76,7 +77,7 @@ fn need(
         devices => format!("{devices} devices"),
     };
     let each = |devices: u32| if devices == 1 { "" } else { " each" };
-    let largest = devices.and_then(Devices::largest);
+    let largest = devices.and_then(|it| it.largest_for(entry));
     match entry.spec_on(config, None, largest) {
         Ok((spec, NeedSource::Unfetched)) => {
             checked.lines.push(format!(
@@ -180,6 +181,20 @@ fn weights(entry: &Entry) -> Option<String> {
             fetch.cache.display()
         ),
     })
+}
+
+/// The engine's parsers that the pool chose.
+fn parsers(entry: &Entry) -> Option<String> {
+    let Recipe::Server(recipe) = &entry.recipe else {
+        return None;
+    };
+    let chosen = recipe.chosen_parsers(recipe.template_forms());
+    let chosen: Vec<String> = chosen
+        .iter()
+        .map(|parser| format!("{} {}", parser.key, parser.word))
+        .collect();
+    let chosen = (!chosen.is_empty()).then(|| chosen.join(", "));
+    chosen.map(|chosen| format!("{chosen}, from its chat template"))
 }
 
 /// Priority, requests, prompts and origin.

@@ -48,6 +48,7 @@ impl EngineDriver for ServerDriver {
             reserved: launch.bytes_per_device,
             weights: program.weights_per_device,
             container: &container,
+            template: recipe.template_forms(),
         };
         let command = recipe
             .command(&place)

@@ -104,6 +104,12 @@ impl Words {
         self.of_key.iter().flat_map(|(_, words)| words)
     }
 
+    /// The last word of a key: the value of a flag that takes one, else the flag.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        let found = self.of_key.iter().find(|(known, _)| known == key)?;
+        found.1.last().map(String::as_str)
+    }
+
     pub fn has(&self, key: &str) -> bool {
         self.of_key.iter().any(|(known, _)| known == key)
     }

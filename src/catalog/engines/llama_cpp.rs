@@ -99,6 +99,7 @@ pub const LLAMA_CPP: Engine = Engine {
     ],
     pooling_extensions: &["content", "embd_normalize"],
     continuous_usage: false,
+    parsers: None,
     reasoning: ReasoningSwitch {
         effort: EffortField::OfTemplate,
         template: true,
@@ -115,6 +116,7 @@ pub const LLAMA_CPP: Engine = Engine {
     ],
     tokens: TokenWords::LlamaCpp,
     dimensions: false,
+    last_errors: &[],
     failures: FAILURES,
 };
 

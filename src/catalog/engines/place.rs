@@ -6,6 +6,7 @@ use std::path::Path;
 
 use pool::Bytes;
 
+use super::parsers::TemplateForms;
 use crate::model_file::Secret;
 
 /// Where an engine listens.
@@ -40,6 +41,8 @@ pub struct Place<'a> {
     pub weights: Option<Bytes>,
     /// A name that no other replica has.
     pub container: &'a str,
+    /// What the model's chat template says.
+    pub template: TemplateForms,
 }
 
 impl Place<'_> {
@@ -52,6 +55,7 @@ impl Place<'_> {
             reserved,
             weights: None,
             container: "model-pool-1-1",
+            template: TemplateForms::default(),
         }
     }
 }

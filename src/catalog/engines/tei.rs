@@ -59,11 +59,13 @@ pub const TEI: Engine = Engine {
         "truncation_direction",
     ],
     continuous_usage: false,
+    parsers: None,
     reasoning: ReasoningSwitch::NONE,
     rerank: RerankWords::Tei,
     routes: &[Extra::Embeddings, Extra::Rerank],
     tokens: TokenWords::Vllm,
     dimensions: true,
+    last_errors: &[],
     failures: FAILURES,
 };
 

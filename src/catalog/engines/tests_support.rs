@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Engine, Place, PlacedDevice, ServerRecipe, Where};
+use super::{Engine, Place, PlacedDevice, ServerRecipe, TemplateForms, Where};
 use pool::Bytes;
 
 pub fn gpus(count: u32, gib: u64) -> Vec<PlacedDevice> {
@@ -23,6 +23,7 @@ pub fn place(devices: &[PlacedDevice], reserved_gib: u64) -> Place<'_> {
         reserved: Bytes(reserved_gib * Bytes::GIB),
         weights: Some(Bytes(8 * Bytes::GIB)),
         container: "model-pool-1-7",
+        template: TemplateForms::default(),
     }
 }
 

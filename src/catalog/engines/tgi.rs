@@ -63,11 +63,13 @@ pub const TGI: Engine = Engine {
     ],
     pooling_extensions: &[],
     continuous_usage: false,
+    parsers: None,
     reasoning: ReasoningSwitch::NONE,
     rerank: RerankWords::Common,
     routes: &[],
     tokens: TokenWords::Vllm,
     dimensions: false,
+    last_errors: &[],
     failures: FAILURES,
 };
 

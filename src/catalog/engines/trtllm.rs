@@ -70,6 +70,7 @@ pub const TRTLLM: Engine = Engine {
     ],
     pooling_extensions: &[],
     continuous_usage: true,
+    parsers: None,
     reasoning: ReasoningSwitch {
         effort: EffortField::Common,
         template: true,
@@ -79,6 +80,7 @@ pub const TRTLLM: Engine = Engine {
     routes: &[],
     tokens: TokenWords::Vllm,
     dimensions: false,
+    last_errors: &[],
     failures: FAILURES,
 };
 

@@ -1,0 +1,132 @@
+//! Which of an engine's parsers reads a model's tool calls and its reasoning: chosen from the chat template, unless the
+//! model's file names one. Engines that need no parser have no words here.
+
+use super::launch::ServerRecipe;
+use super::parsers::{ChosenParser, TemplateForms};
+
+/// The keys of parsers, which are the same in every engine that has them.
+const TOOLS_KEY: &str = "tool_call_parser";
+const REASONING_KEY: &str = "reasoning_parser";
+/// The pool chooses, as it does where the key is absent.
+const AUTO: &str = "auto";
+/// No parser, whatever the template says.
+const NONE: &str = "none";
+
+impl ServerRecipe {
+    /// The parsers for a model with this template that its file does not name itself.
+    pub fn chosen_parsers(&self, forms: TemplateForms) -> Vec<ChosenParser> {
+        let Some(parsers) = self.engine.parsers else {
+            return Vec::new();
+        };
+        let is_open = |key: &str| self.words.value(key).is_none_or(|value| value == AUTO);
+        let is_off = |key: &str| {
+            self.words
+                .value(key)
+                .is_some_and(|it| it.starts_with("--no-"))
+        };
+        let tools = forms
+            .tools
+            .filter(|_| is_open(TOOLS_KEY) && !parsers.tools_switch.is_some_and(is_off));
+        let tools = tools.map(|form| (TOOLS_KEY, (parsers.tools)(form)));
+        let thinks = forms.thinks.filter(|_| is_open(REASONING_KEY));
+        let thinks = thinks.map(|form| (REASONING_KEY, (parsers.reasoning)(form)));
+        let chosen = tools.into_iter().chain(thinks);
+        chosen
+            .map(|(key, word)| ChosenParser { key, word })
+            .collect()
+    }
+
+    /// The words for these parsers, the switch first.
+    pub(super) fn parser_words(&self, forms: TemplateForms) -> Vec<String> {
+        let mut words = Vec::new();
+        let flags = &self.engine.flags;
+        for chosen in self.chosen_parsers(forms) {
+            let switch = self.engine.parsers.and_then(|it| it.tools_switch);
+            let switch = switch.filter(|key| chosen.key == TOOLS_KEY && !self.words.has(key));
+            words.extend(switch.map(|key| flags.flag(key)));
+            words.extend([flags.flag(chosen.key), chosen.word.to_owned()]);
+        }
+        words
+    }
+
+    /// Whether this word of the model's file is for the pool and not for the engine.
+    pub(super) fn is_for_the_pool(&self, key: &str) -> bool {
+        let is_parser = self.engine.parsers.is_some() && [TOOLS_KEY, REASONING_KEY].contains(&key);
+        let value = self.words.value(key).filter(|_| is_parser);
+        value.is_some_and(|value| value == AUTO || value == NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parsers::tests::QWEN3;
+    use super::super::tests_support::{gpus, place, recipe};
+    use super::super::{ENGINES, find};
+    use super::*;
+
+    fn line(kwargs: &str, engine: &str) -> String {
+        let devices = gpus(1, 80);
+        let mut place = place(&devices, 40);
+        place.template = TemplateForms::of(QWEN3);
+        let engine = find(engine).expect("an engine");
+        let command = recipe(engine, kwargs).command(&place);
+        command.expect("a command").argv.join(" ")
+    }
+
+    #[test]
+    fn tools_and_reasoning_are_switched_on_by_the_template() {
+        for kwargs in [
+            "{}",
+            r#"{"tool_call_parser": "auto", "reasoning-parser": "auto"}"#,
+        ] {
+            let vllm = line(kwargs, "VLLMEngine");
+            assert!(
+                vllm.contains(
+                    "--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3"
+                ),
+                "{vllm}"
+            );
+            let sglang = line(kwargs, "SGLangEngine");
+            assert!(
+                sglang.contains("--tool-call-parser qwen25 --reasoning-parser qwen3"),
+                "{sglang}"
+            );
+            assert!(!vllm.contains(" auto") && !sglang.contains(" auto"));
+        }
+    }
+
+    #[test]
+    fn what_the_file_says_stands() {
+        let own = line(
+            r#"{"tool_call_parser": "xlam", "enable_auto_tool_choice": true, "reasoning_parser": "none"}"#,
+            "VLLMEngine",
+        );
+        assert!(
+            own.contains("--tool-call-parser xlam") && !own.contains("hermes"),
+            "{own}"
+        );
+        assert!(!own.contains("reasoning-parser"), "{own}");
+        assert_eq!(own.matches("--enable-auto-tool-choice").count(), 1, "{own}");
+        let off = line(r#"{"enable_auto_tool_choice": false}"#, "VLLMEngine");
+        assert!(!off.contains("tool-call-parser"), "{off}");
+        assert!(off.contains("--no-enable-auto-tool-choice"), "{off}");
+    }
+
+    #[test]
+    fn an_engine_with_words_for_parsers_has_their_flags() {
+        for engine in ENGINES {
+            let Some(parsers) = engine.parsers else {
+                continue;
+            };
+            let keys = [TOOLS_KEY, REASONING_KEY]
+                .into_iter()
+                .chain(parsers.tools_switch);
+            for key in keys {
+                assert!(
+                    engine.flags.keys().any(|known| known == key),
+                    "{engine:?}: {key}"
+                );
+            }
+        }
+    }
+}

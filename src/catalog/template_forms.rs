@@ -1,0 +1,58 @@
+//! What the chat template of an engine's model says, read from the model's files: the one in `engine_kwargs`, if there is
+//! one, else the model's own. It blocks.
+
+use std::path::Path;
+
+use super::engines::{ServerRecipe, TemplateForms};
+
+impl ServerRecipe {
+    /// Of a model that is not on this machine nothing is known.
+    pub fn template_forms(&self) -> TemplateForms {
+        if self.engine.parsers.is_none() {
+            return TemplateForms::default();
+        }
+        let template = match self.words.value("chat_template") {
+            // Engines take a template itself in the place of a file's name.
+            Some(text) if text.contains(['{', '\n']) => Some(text.to_owned()),
+            Some(path) => {
+                let folder = self.working_dir.as_deref().unwrap_or(Path::new(""));
+                std::fs::read_to_string(folder.join(path)).ok()
+            }
+            None if self.is_local => model_files::chat_template(Path::new(&self.model)),
+            None => None,
+        };
+        template.map_or_else(TemplateForms::default, |it| TemplateForms::of(&it))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_file_of_its_own_wins_and_of_several_the_one_for_tools() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        };
+        assert_eq!(model_files::chat_template(folder.path()), None);
+        write("tokenizer_config.json", "{\"chat_template\": 3}");
+        assert_eq!(model_files::chat_template(folder.path()), None);
+        write("tokenizer_config.json", "{\"chat_template\": \"plain\"}");
+        assert_eq!(
+            model_files::chat_template(folder.path()).as_deref(),
+            Some("plain")
+        );
+        write(
+            "tokenizer_config.json",
+            r#"{"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]}"#,
+        );
+        assert_eq!(
+            model_files::chat_template(folder.path()).as_deref(),
+            Some("t")
+        );
+        write("chat_template.jinja", "own");
+        assert_eq!(
+            model_files::chat_template(folder.path()).as_deref(),
+            Some("own")
+        );
+    }
+}

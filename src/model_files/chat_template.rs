@@ -1,0 +1,35 @@
+//! The text of a model's chat template, from the files beside its weights. It is not rendered.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::safetensors::read_text;
+
+/// Templates have some thousands of bytes. `tokenizer_config.json` lists added tokens, too.
+const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
+const CONFIG_BYTES_MAX: u64 = 16 << 20;
+
+/// Of the model in this folder; `None` where there is none, or none that can be read. A model with several has one for
+/// tools, which says more.
+pub fn chat_template(folder: &Path) -> Option<String> {
+    let own = read_text(&folder.join("chat_template.jinja"), TEMPLATE_BYTES_MAX);
+    own.ok().or_else(|| {
+        ["chat_template.json", "tokenizer_config.json"]
+            .into_iter()
+            .find_map(|name| in_config(&folder.join(name)))
+    })
+}
+
+fn in_config(path: &Path) -> Option<String> {
+    let text = read_text(path, CONFIG_BYTES_MAX).ok()?;
+    let config: Value = reading::json(&text).ok()?;
+    match config.get("chat_template")? {
+        Value::String(template) => Some(template.clone()),
+        Value::Array(named) => ["tool_use", "default"].into_iter().find_map(|name| {
+            let found = named.iter().find(|it| it["name"] == name)?;
+            found["template"].as_str().map(str::to_owned)
+        }),
+        _ => None,
+    }
+}
