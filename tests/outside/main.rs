@@ -9,4 +9,5 @@ mod llama_server;
 mod promtool;
 mod shared_limits;
 mod table;
+mod vllm;
 mod wires;

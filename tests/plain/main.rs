@@ -2,6 +2,7 @@
 //! rules.
 
 mod config;
+mod engine_claims;
 mod engine_keys;
 mod estimates;
 mod gpus;
@@ -18,8 +19,8 @@ mod store;
 mod store_backup;
 mod store_open;
 mod store_plans;
-mod stories;
 mod store_votes;
+mod stories;
 mod storms;
 mod tidy;
 mod wishes;

@@ -6,6 +6,7 @@ mod examples;
 mod flags;
 mod parking;
 mod running;
+mod script;
 
 fn assert_has(text: &str, parts: &[&str]) {
     for part in parts {

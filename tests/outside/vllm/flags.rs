@@ -1,0 +1,135 @@
+//! Every flag that the pool can write for vLLM goes through vLLM's own parser. What a version of vLLM lost or renamed is a
+//! failing test with its name.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use model_pool::catalog::{Engine, ThinkForm, ToolForm, find_engine};
+use serde_json::{Map, Value, json};
+
+/// The table is that of vLLM 0.33. The newest vLLM that computes on the CPU is 0.32, which lacks these.
+const NEWER: &[&str] = &[
+    "monokernel",
+    "reasoning_effort_map",
+    "sleep_mode_backend",
+    "watchdog_config",
+];
+
+/// A right value of a key as words of a command line; `None` where no sample is right.
+fn sample(engine: &Engine, key: &str) -> Option<Vec<String>> {
+    let samples = [
+        json!(true),
+        json!(1),
+        json!(0.5),
+        json!("a"),
+        json!({"a": 1}),
+        json!(["a"]),
+    ];
+    let words = |value: &Value| {
+        let kwargs: Map<String, Value> = [(key.to_owned(), value.clone())].into_iter().collect();
+        let words = engine.flags.check(&kwargs);
+        words.map(|words| words.all().cloned().collect::<Vec<_>>())
+    };
+    samples
+        .iter()
+        .find_map(|value| words(value).ok())
+        .or_else(|| {
+            let flaw = words(&json!("?")).expect_err("refused");
+            let (_, allowed) = flaw.problem.rsplit_once("allowed: ")?;
+            let mut each = allowed.split(", ");
+            each.find_map(|word| words(&json!(word)).ok())
+        })
+}
+
+fn ask(environment: &Path, lines: &[Vec<String>]) -> Value {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/outside/vllm/parse.py");
+    let mut python = Command::new("nice")
+        .args(["-n", "15"])
+        .arg(environment.join("bin/python"))
+        .arg(script)
+        .env("OMP_NUM_THREADS", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("Python runs");
+    let mut input = python.stdin.take().expect("a pipe");
+    input
+        .write_all(json!(lines).to_string().as_bytes())
+        .expect("written");
+    drop(input);
+    let done = python.wait_with_output().expect("its end");
+    serde_json::from_slice(&done.stdout).expect("JSON")
+}
+
+#[test]
+fn its_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen() {
+    let Some(environment) = super::environment() else {
+        return;
+    };
+    let engine = find_engine("VLLMEngine").expect("vLLM");
+    let mut keys: Vec<&str> = engine.flags.keys().collect();
+    keys.sort_unstable();
+    let mut lines: Vec<Vec<String>> = keys
+        .iter()
+        .map(|key| sample(engine, key).unwrap_or_else(|| panic!("no sample of {key}")))
+        .collect();
+    // What the pool writes by itself.
+    let own = "--host 127.0.0.1 --port 1 --uds /s --served-model-name m --tensor-parallel-size 2 --gpu-memory-utilization 0.5 --kv-cache-memory-bytes 1000 --max-model-len 512 --max-num-seqs 4 --revision main --enable-sleep-mode --enable-lora --lora-modules a=/b";
+    lines.push(own.split(' ').map(str::to_owned).collect());
+    let answer = ask(&environment, &lines);
+    let spellings: Vec<&str> = answer["spellings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(spellings.len() > 300, "{answer}");
+    let lacks = |key: &str| !spellings.contains(&engine.flags.flag(key).as_str());
+    let unknown: Vec<&&str> = keys
+        .iter()
+        .filter(|key| lacks(key) != NEWER.contains(key))
+        .collect();
+    assert!(
+        unknown.is_empty(),
+        "in the table and not in vLLM, or the other way round in NEWER: {unknown:?}"
+    );
+    let errors = answer["errors"].as_array().expect("a list");
+    assert_eq!(errors.len(), lines.len());
+    let refused: Vec<String> = lines
+        .iter()
+        .zip(errors)
+        .filter(|(_, error)| error.is_string())
+        .map(|(words, error)| format!("{words:?}: {error}"))
+        .collect();
+    // `a: 1` is no configuration, and `a` no class: the values are vLLM's business, their form is the table's.
+    let unknown: Vec<&String> = refused
+        .iter()
+        .filter(|it| it.contains("unrecognized") || it.contains(" argument: expected "))
+        .filter(|it| !NEWER.iter().any(|key| it.contains(&engine.flags.flag(key))))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:#?}");
+    assert!(
+        errors.last().is_some_and(Value::is_null),
+        "{:?}",
+        errors.last()
+    );
+    println!(
+        "{} flags, of which vLLM refuses the sample's value: {refused:#?}",
+        keys.len()
+    );
+    let parsers = engine.parsers.expect("it has parsers");
+    let has = |list: &str, word: &str| {
+        let mut words = answer[list].as_array().into_iter().flatten();
+        words.any(|it| it == word)
+    };
+    for form in ToolForm::ALL {
+        let word = (parsers.tools)(form);
+        assert!(has("tool_parsers", word), "{form:?}: {word}");
+    }
+    for form in ThinkForm::ALL {
+        let word = (parsers.reasoning)(form);
+        assert!(has("reasoning_parsers", word), "{form:?}: {word}");
+    }
+}

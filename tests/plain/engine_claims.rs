@@ -1,0 +1,210 @@
+//! The table in docs/engines.md of what was tried with which engine is made here. Each cell names the test that it rests
+//! on, and that test has to be there.
+
+use std::path::Path;
+
+/// What a claim about an engine rests on: a file below the root, and a test in it.
+enum Rests {
+    Tried(&'static str, &'static str),
+    Parsed(&'static str, &'static str),
+    Documented,
+    /// The engine has no such thing.
+    No,
+}
+use Rests::{Documented, No, Parsed, Tried};
+
+const VLLM: &str = "tests/outside/vllm.rs";
+const LLAMA: &str = "tests/outside/llama_server.rs";
+const FLAGS: &str = "tests/program/engines/flags.rs";
+const SERVES: &str = "it_serves_under_the_pool_as_its_documentation_says";
+const DIES: &str =
+    "a_killed_core_and_a_stopped_server_are_found_and_requests_are_placed_again_or_told_why";
+const EVERY_FLAG: &str = "every_flag_that_can_be_written_is_one_of_the_engines_own";
+const PARSER: &str =
+    "its_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen";
+
+const ENGINES: [&str; 4] = ["vLLM", "llama-server", "embedded", "SGLang"];
+
+/// A claim and what it rests on, engine by engine.
+type Row = (&'static str, [Rests; 4]);
+
+const ROWS: &[Row] = &[
+    (
+        "its flags",
+        [
+            Parsed("tests/outside/vllm/flags.rs", PARSER),
+            Parsed(FLAGS, EVERY_FLAG),
+            No,
+            Parsed(FLAGS, EVERY_FLAG),
+        ],
+    ),
+    (
+        "chats and completions, whole and streamed",
+        [
+            Tried(VLLM, SERVES),
+            Tried(
+                LLAMA,
+                "it_answers_plainly_and_as_a_stream_under_the_pools_own_name",
+            ),
+            Tried(
+                LLAMA,
+                "it_and_the_embedded_engine_evict_one_another_by_priority",
+            ),
+            Documented,
+        ],
+    ),
+    (
+        "greedy text as the embedded engine's",
+        [Tried(VLLM, SERVES), Documented, No, Documented],
+    ),
+    (
+        "a wrong request is a 400, in a stream too",
+        [
+            Tried(VLLM, SERVES),
+            Documented,
+            Tried(
+                "candle-engine/tests/bad_requests.rs",
+                "a_wrong_field_of_a_chat_is_refused_by_its_name",
+            ),
+            Documented,
+        ],
+    ),
+    (
+        "tool calls by the template",
+        [
+            Tried(VLLM, SERVES),
+            Documented,
+            Tried("candle-engine/tests/tool_calls.rs", ""),
+            Documented,
+        ],
+    ),
+    (
+        "a client that leaves leaves no work behind",
+        [
+            Tried(VLLM, SERVES),
+            Documented,
+            Tried("tests/program/hang_up.rs", ""),
+            Documented,
+        ],
+    ),
+    (
+        "its numbers are read",
+        [Tried(VLLM, SERVES), Documented, Documented, Documented],
+    ),
+    (
+        "adopted after `kill -9` of the controller",
+        [Tried(VLLM, SERVES), Documented, Documented, Documented],
+    ),
+    (
+        "leaves for a model of higher priority",
+        [
+            Tried(VLLM, SERVES),
+            Tried(
+                LLAMA,
+                "it_and_the_embedded_engine_evict_one_another_by_priority",
+            ),
+            Tried(
+                LLAMA,
+                "it_and_the_embedded_engine_evict_one_another_by_priority",
+            ),
+            Documented,
+        ],
+    ),
+    (
+        "killed, the end is found and told",
+        [
+            Tried(VLLM, DIES),
+            Tried(
+                LLAMA,
+                "killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error",
+            ),
+            Documented,
+            Documented,
+        ],
+    ),
+    (
+        "stopped (`SIGSTOP`), it is found",
+        [Tried(VLLM, DIES), Documented, Documented, Documented],
+    ),
+    (
+        "damaged weights are named",
+        [
+            Documented,
+            Tried(
+                LLAMA,
+                "a_file_that_is_cut_off_ends_with_the_engines_own_words",
+            ),
+            Tried("candle-engine/tests/broken_models.rs", ""),
+            Documented,
+        ],
+    ),
+    (
+        "embeddings",
+        [
+            Documented,
+            Tried(LLAMA, "a_prompt_format_and_embeddings_work_on_it_too"),
+            Tried("candle-engine/tests/encoders.rs", ""),
+            Documented,
+        ],
+    ),
+    ("sleep and wake", [Documented, No, Documented, Documented]),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn table() -> String {
+    let mut text = format!("| | {} |\n|---|---|---|---|---|\n", ENGINES.join(" | "));
+    for (claim, cells) in ROWS {
+        let words = cells.iter().map(|cell| match cell {
+            Tried(..) => "tried",
+            Parsed(..) => "parsed",
+            Documented => "documented",
+            No => "–",
+        });
+        let words: Vec<&str> = words.collect();
+        text += &format!("| {claim} | {} |\n", words.join(" | "));
+    }
+    text
+}
+
+#[test]
+fn what_a_claim_rests_on_is_there() {
+    for (claim, cells) in ROWS {
+        for cell in cells {
+            let (Tried(file, test) | Parsed(file, test)) = cell else {
+                continue;
+            };
+            let text = std::fs::read_to_string(root().join(file));
+            let text = text.unwrap_or_else(|error| panic!("{claim}: {file}: {error}"));
+            assert!(
+                text.contains("#[test]") || text.contains("tokio::test"),
+                "{claim}: {file}"
+            );
+            let is_there = test.is_empty() || text.contains(&format!("fn {test}("));
+            assert!(is_there, "{claim}: {file} has no {test}");
+        }
+    }
+}
+
+#[test]
+fn the_table_in_the_manual_is_this_one() {
+    let path = root().join("docs/engines.md");
+    let text = std::fs::read_to_string(&path).expect("the manual");
+    let (before, rest) = text.split_once("<!-- claims").expect("the beginning");
+    let (head, rest) = rest.split_once("-->\n").expect("its end");
+    let (_, after) = rest.split_once("<!-- /claims -->").expect("the end");
+    let wanted = format!(
+        "{before}<!-- claims{head}-->\n{}<!-- /claims -->{after}",
+        table()
+    );
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &wanted).expect("written");
+        return;
+    }
+    assert!(
+        wanted == text,
+        "docs/engines.md is not up to date; run UPDATE=1 cargo test --test plain engine_claims::"
+    );
+}

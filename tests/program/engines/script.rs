@@ -1,0 +1,112 @@
+//! The script of requests that the real vLLM is asked (`tests/outside/vllm.rs`), to its double; and what the double does as
+//! the real one does when its core is killed.
+
+use serde_json::{Value, json};
+
+use support::double::vllm_double;
+use support::vllm_script;
+use support::whole::{Pool, wait_for};
+
+/// A model of the double in host memory, with a folder that has a template.
+fn model(folder: &std::path::Path, name: &str, env: &str) -> (String, String) {
+    let text = format!(
+        "engine_config:\n  model_id: {name}\n  type: VLLMEngine\n  model_path: {:?}\n  program: {:?}\n  max_total_tokens: 512\n  env: {{VLLM_DOUBLE_LOAD_MS: '50', {env}}}\npool_config: {{memory_gib: 4, min_resident: 0s}}\n",
+        folder.display().to_string(),
+        vllm_double().display().to_string()
+    );
+    (format!("{name}.yaml"), text)
+}
+
+fn with_template(template: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let demo = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/models/tiny-guide");
+    for entry in std::fs::read_dir(demo).expect("the demo model").flatten() {
+        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).expect("copied");
+    }
+    std::fs::write(folder.path().join("chat_template.jinja"), template).expect("written");
+    folder
+}
+
+const HERMES: &str = "{{ tools }}<tool_call>{\"name\": n, \"arguments\": a}</tool_call>";
+
+fn pool(files: &[(String, String)]) -> Pool {
+    Pool::with_devices(
+        files,
+        "inventory: {provider: host, host_memory: 9GiB, headroom: 0%}\n",
+    )
+}
+
+#[test]
+fn the_double_answers_the_script_as_the_real_one() {
+    let folder = with_template(HERMES);
+    let pool = pool(&[model(folder.path(), "double", "")]);
+    vllm_script::run(&pool, "double");
+}
+
+#[test]
+fn a_template_without_tools_switches_no_parser_on_and_the_refusal_is_the_engines() {
+    let folder = with_template("{{ messages }}");
+    let pool = pool(&[model(folder.path(), "double", "")]);
+    let body = json!({
+        "model": "double", "messages": [{"role": "user", "content": "Hi"}],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+    });
+    let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
+    assert_eq!(status, 400, "{text}");
+    assert!(text.contains("--enable-auto-tool-choice"), "{text}");
+}
+
+#[test]
+fn a_request_whose_engine_ends_before_its_first_token_is_placed_on_another_replica() {
+    let folder = with_template(HERMES);
+    let died = tempfile::tempdir().expect("a folder");
+    let mark = died.path().join("died").display().to_string();
+    // One of the two ends at its first request.
+    let (name, text) = model(
+        folder.path(),
+        "double",
+        &format!("VLLM_DOUBLE_DIE_ONCE: {mark:?}"),
+    );
+    let text = format!(
+        "{text}deployment_config: {{autoscaling_config: {{min_replicas: 2, max_replicas: 2}}}}\n"
+    );
+    let pool = pool(&[(name, text)]);
+    let key = pool.admin_key();
+    let load = json!({"model": "double"}).to_string();
+    let (status, text, _) = pool.request("POST", "/llm/admin/load", &load, Some(&key));
+    assert_eq!(status, 200, "{text}");
+    wait_for("both to be ready", || {
+        let (_, text, _) = pool.request(
+            "GET",
+            "/llm/admin/models?model=double",
+            "",
+            Some(&pool.admin_key()),
+        );
+        text.matches("\"ready\"").count() >= 2
+    });
+    let body = json!({"model": "double", "messages": [{"role": "user", "content": "Hi"}]});
+    let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
+    assert_eq!(status, 200, "{text}\n{}", pool.log());
+    assert!(text.contains("Hello"), "{text}");
+    assert!(died.path().join("died").exists(), "one of them ended");
+    assert!(pool.log().contains("crash double"), "{}", pool.log());
+}
+
+#[test]
+fn without_another_replica_whoever_asked_is_told_what_happened_and_when_to_come_back() {
+    let folder = with_template(HERMES);
+    let pool = pool(&[model(folder.path(), "double", "VLLM_DOUBLE_DIES: '1'")]);
+    let body = json!({"model": "double", "messages": [{"role": "user", "content": "Hi"}]});
+    let (status, text, head) =
+        pool.request("POST", "/v1/chat/completions", &body.to_string(), None);
+    assert_eq!(status, 503, "{text}");
+    let error: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(error["error"]["code"], "engine_crashed", "{text}");
+    assert!(text.contains("core is dead on purpose"), "{text}");
+    assert!(head.contains("retry-after:"), "{head}");
+    // Its last words are told in one line, which says whose they are.
+    let log = pool.log();
+    let crash = log.lines().find(|line| line.contains("crash double (r1)"));
+    let crash = crash.unwrap_or_else(|| panic!("{log}"));
+    assert!(crash.contains("core is dead on purpose"), "{crash}");
+}

@@ -1,0 +1,141 @@
+//! Requests for a model of vLLM under the pool, and what their answers have to be. The real one and its double are asked
+//! the same, so that the double cannot come to differ unseen. The model has a context of 512 tokens, and a chat
+//! template that shows tools in the form of Hermes.
+
+use serde_json::{Value, json};
+
+use crate::whole::Pool;
+
+const CHAT: &str = "/v1/chat/completions";
+const TEXT: &str = "/v1/completions";
+
+fn ask(pool: &Pool, path: &str, body: &Value) -> (u16, Value, String) {
+    let (status, text) = pool.post(path, &body.to_string());
+    let answer = serde_json::from_str(&text).unwrap_or_default();
+    (status, answer, text)
+}
+
+fn chat(model: &str, more: Value) -> Value {
+    let mut body = json!({
+        "model": model, "max_tokens": 5, "temperature": 0,
+        "messages": [{"role": "user", "content": "What is keep-hot?"}],
+    });
+    for (key, value) in more.as_object().expect("fields") {
+        body[key] = value.clone();
+    }
+    body
+}
+
+/// Asks for everything, in turn.
+pub fn run(pool: &Pool, model: &str) {
+    answers(pool, model);
+    streams(pool, model);
+    refusals(pool, model);
+    tools(pool, model);
+    numbers(pool, model);
+}
+
+fn answers(pool: &Pool, model: &str) {
+    let (status, answer, text) = ask(pool, CHAT, &chat(model, json!({})));
+    assert_eq!(status, 200, "{text}");
+    assert_eq!(answer["object"], "chat.completion", "{text}");
+    assert_eq!(answer["model"], model, "{text}");
+    let choice = &answer["choices"][0];
+    assert!(choice["message"]["content"].is_string(), "{text}");
+    assert_eq!(choice["message"]["role"], "assistant", "{text}");
+    let usage = &answer["usage"];
+    let sum = usage["prompt_tokens"]
+        .as_u64()
+        .zip(usage["completion_tokens"].as_u64());
+    let (prompt, completion) = sum.unwrap_or_else(|| panic!("{text}"));
+    assert!(prompt > 0 && completion == 5, "{text}");
+    assert_eq!(usage["total_tokens"], prompt + completion, "{text}");
+    let body = json!({"model": model, "prompt": "Once", "max_tokens": 3, "temperature": 0});
+    let (status, answer, text) = ask(pool, TEXT, &body);
+    assert_eq!(status, 200, "{text}");
+    assert_eq!(answer["object"], "text_completion", "{text}");
+    assert_eq!(answer["choices"][0]["finish_reason"], "length", "{text}");
+}
+
+fn streams(pool: &Pool, model: &str) {
+    let body = chat(
+        model,
+        json!({"stream": true, "stream_options": {"include_usage": true}}),
+    );
+    let (status, text) = pool.post(CHAT, &body.to_string());
+    assert_eq!(status, 200, "{text}");
+    let events: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .collect();
+    assert_eq!(events.last(), Some(&"[DONE]"), "{text}");
+    let events: Vec<Value> = events
+        .iter()
+        .filter_map(|event| serde_json::from_str(event).ok())
+        .collect();
+    let first = &events.first().unwrap_or_else(|| panic!("{text}"))["choices"][0];
+    assert_eq!(first["delta"]["role"], "assistant", "{text}");
+    let finishes = |event: &&Value| event["choices"][0]["finish_reason"].is_string();
+    assert_eq!(events.iter().filter(finishes).count(), 1, "{text}");
+    let usage = &events.last().expect("at least one")["usage"];
+    assert_eq!(usage["completion_tokens"], 5, "{text}");
+}
+
+/// What is the request's fault is a 400, whether a stream had begun for it or not.
+fn refusals(pool: &Pool, model: &str) {
+    let long = "word ".repeat(2000);
+    let long = json!([{"role": "user", "content": long}]);
+    for (path, body, words) in [
+        (
+            TEXT,
+            json!({"model": model, "prompt": "", "max_tokens": 3}),
+            "non-empty",
+        ),
+        (
+            CHAT,
+            chat(model, json!({"logprobs": true, "top_logprobs": 50})),
+            "50",
+        ),
+        (
+            CHAT,
+            chat(model, json!({"messages": long})),
+            "maximum context length is 512 tokens",
+        ),
+    ] {
+        for stream in [false, true] {
+            let mut body = body.clone();
+            body["stream"] = json!(stream);
+            let (status, answer, text) = ask(pool, path, &body);
+            assert_eq!(status, 400, "{body}: {text}");
+            let message = answer["error"]["message"].as_str().unwrap_or_default();
+            assert!(message.contains(words), "{body}: {text}");
+        }
+    }
+}
+
+/// They are switched on by the template alone.
+fn tools(pool: &Pool, model: &str) {
+    let weather = json!([{"type": "function", "function": {
+        "name": "weather", "description": "d",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    }}]);
+    let (status, answer, text) = ask(pool, CHAT, &chat(model, json!({"tools": weather})));
+    assert_eq!(status, 200, "{text}");
+    assert!(answer["choices"][0]["message"].is_object(), "{text}");
+}
+
+/// The engine's own numbers, under the pool's names.
+fn numbers(pool: &Pool, model: &str) {
+    let has = |name: &str| {
+        let (_, text, _) = pool.request("GET", "/metrics", "", Some(&pool.admin_key()));
+        let label = format!("model=\"{model}\"");
+        text.lines()
+            .any(|line| line.starts_with(name) && line.contains(&label))
+    };
+    for name in [
+        "model_pool_engine_requests{",
+        "model_pool_engine_cache_used_ratio{",
+    ] {
+        crate::whole::wait_for(name, || has(name));
+    }
+}
