@@ -54,8 +54,10 @@ impl Devices {
         )
     }
 
-    pub fn largest(&self) -> Option<Bytes> {
-        self.infos.iter().map(|info| info.total).max()
+    /// What the largest device has that the model may use; of all devices, if it may use none.
+    pub fn largest_for(&self, entry: &Entry) -> Option<Bytes> {
+        let largest = self.allowed(entry).map(|info| info.total).max();
+        largest.or_else(|| self.infos.iter().map(|info| info.total).max())
     }
 
     /// What the model's file says of devices that are not there.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::control::Control;
+use super::device_facts::facts_of;
 use catalog::{DeviceConstraint, DeviceFacts};
-use inventory::DeviceInfo;
 use pool::DeviceId;
 
 impl Control {
@@ -40,15 +40,5 @@ impl Control {
             );
         }
         Some(allowed)
-    }
-}
-
-fn facts_of(info: &DeviceInfo) -> DeviceFacts<'_> {
-    DeviceFacts {
-        name: &info.name,
-        uuid: info.uuid.as_deref(),
-        index: info.index,
-        product: info.product_name.as_deref(),
-        labels: &info.labels,
     }
 }

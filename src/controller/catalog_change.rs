@@ -10,6 +10,7 @@ use catalog::{
     Catalog, CatalogError, Changes, Entry, EstimateError, Measured, NeedSource, Warning,
 };
 use config::Config;
+use inventory::DeviceInfo;
 use pool::{Bytes, KindId, ModelId, ModelSpec};
 use store::Measurements;
 
@@ -160,8 +161,8 @@ impl Terms {
 pub(super) struct Known {
     pub measurements: Measurements,
     pub kinds: BTreeMap<String, KindId>,
-    /// What the largest device has, for engines that fill a share of one.
-    pub largest_device: Option<Bytes>,
+    /// Those that are there, for engines that fill a share of one.
+    pub devices: Vec<DeviceInfo>,
     /// Marks of the files that models were figured from, by name.
     pub files: BTreeMap<String, u64>,
 }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use super::snapshot::DeviceSnapshot;
 use config::Provider;
 use inventory::{DeviceInfo, Inventory};
-use pool::{Bytes, DeviceId, DeviceReading, KindId};
+use pool::{DeviceId, DeviceReading, KindId};
 
 #[derive(Debug)]
 pub(super) struct Devices {
@@ -49,9 +49,9 @@ impl Devices {
         }
     }
 
-    /// What the largest device has.
-    pub fn largest(&self) -> Option<Bytes> {
-        self.known.values().map(|it| it.info.total).max()
+    /// Those that are there.
+    pub fn infos(&self) -> Vec<DeviceInfo> {
+        self.known.values().map(|it| it.info.clone()).collect()
     }
 
     /// What the store knows a device by: its UUID, which stays when indices change, or its name.

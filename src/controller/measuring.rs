@@ -22,7 +22,7 @@ impl Control {
         Known {
             measurements: self.usage.measurements.clone(),
             kinds: self.devices.kinds.clone(),
-            largest_device: self.devices.largest(),
+            devices: self.devices.infos(),
             files: self.models.files_marks(),
         }
     }

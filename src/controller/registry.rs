@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::catalog_change::{Change, ChangeError, Figured, Figures, Known, Specs, Terms};
 use super::control::Control;
+use super::device_facts::largest_for;
 use super::message::Message;
 use super::remote_device;
 use super::routing::Routes;
@@ -24,7 +25,7 @@ pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known
         .map(|(name, entry)| {
             let weights = entry.weights_path().and_then(|path| weights_mark(&path));
             let measured = known.of(entry, weights);
-            let total = known.largest_device;
+            let total = largest_for(entry, &known.devices);
             let spec = entry
                 .spec_on(config, measured, total)
                 .map(|(spec, source)| {

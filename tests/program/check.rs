@@ -260,6 +260,22 @@ fn devices_that_do_not_exist_are_told_with_those_that_do() {
 }
 
 #[test]
+fn a_share_of_a_device_is_that_of_a_device_which_the_model_may_use() {
+    let world = World::new();
+    let devices = "[{name: large, memory: 80GiB, type: NVIDIA A100 80G}, {name: small, memory: 24GiB, type: NVIDIA A10}]";
+    world.config(&format!(
+        "inventory: {{provider: fixed, devices: {devices}}}\nsources: {{offline: true}}\n"
+    ));
+    std::fs::remove_file(world.path("models/tiny.yaml")).unwrap();
+    let file = "tests/fixtures/rayllm/v0.5.0/amazon--LightGPT.yaml";
+    let text = std::fs::read_to_string(root().join(file)).unwrap();
+    world.write("models/light.yaml", &text);
+    let said = world.check();
+    assert_eq!(said.status, Some(0), "{}", said.all());
+    said.has(&["amazon/LightGPT: would fit on small of an empty pool"]);
+}
+
+#[test]
 fn certificate_files_that_are_missing_or_of_another_key_are_told() {
     let world = World::new();
     let tls = "server: {tls: {cert: cert.pem, key: key.pem}}\n";

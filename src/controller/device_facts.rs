@@ -1,0 +1,24 @@
+//! What a model's file can say of a device, by which the devices that it allows are found.
+
+use catalog::{DeviceFacts, Entry};
+use inventory::DeviceInfo;
+use pool::Bytes;
+
+pub(super) fn facts_of(info: &DeviceInfo) -> DeviceFacts<'_> {
+    DeviceFacts {
+        name: &info.name,
+        uuid: info.uuid.as_deref(),
+        index: info.index,
+        product: info.product_name.as_deref(),
+        labels: &info.labels,
+    }
+}
+
+/// What the largest device has that the model may use; of all devices, if it may use none.
+pub(super) fn largest_for(entry: &Entry, devices: &[DeviceInfo]) -> Option<Bytes> {
+    let allowed = devices
+        .iter()
+        .filter(|info| entry.devices.is_empty() || entry.devices.allows(facts_of(info)));
+    let largest = allowed.map(|info| info.total).max();
+    largest.or_else(|| devices.iter().map(|info| info.total).max())
+}
