@@ -6,6 +6,8 @@
 //! `cargo bench --bench gateway -- [--quick] [--json FILE] [--beside PROGRAM] [--only PART,…]`; `--beside` is
 //! another build of model-pool that is measured in the same rounds.
 
+#[path = "../tests/measured/dialects/streams.rs"]
+mod dialects;
 #[path = "gateway/engine.rs"]
 mod engine;
 #[path = "gateway/parts.rs"]
@@ -93,6 +95,9 @@ fn main() {
     }
     if args.wants("idle") {
         told["idle"] = parts::idle(&places, &args.scale, files);
+    }
+    if args.wants("dialects") {
+        told["dialects"] = parts::dialects(&args.scale);
     }
     told["aims"] = parts::aims(&told);
     if let Some(file) = &args.json {

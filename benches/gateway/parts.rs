@@ -1,4 +1,4 @@
-//! The parts of the gateway bench: plain answers, streams, the cost of a token, idle streams. Each runs
+//! The parts of the gateway bench: plain answers, streams, the cost of a token, idle streams, APIs. Each but the last runs
 //! `model-pool bench` against every place in turn and gives medians over the rounds, as text and as JSON.
 
 use std::io::{BufRead, BufReader};
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::dialects::{APIS, pool, printed, table};
 use crate::servers::{MODEL, Server};
 
 /// How much is done.
@@ -263,6 +264,17 @@ pub fn tokens(places: &[Place], scale: &Scale) -> Value {
             ("cpu/token", "/cpu_us_per_token", false),
         ],
     )
+}
+
+/// What a token costs in each API: of a text, of a reasoning, of a tool's call.
+pub fn dialects(scale: &Scale) -> Value {
+    println!("processor time of a token, us, and beside a text in OpenAI's chat:");
+    let streams = (scale.seconds * 200.0) as usize;
+    let found = table(&pool(), scale.rounds, streams);
+    println!("{}", printed(&found));
+    let rows = APIS.iter().zip(&found);
+    let rows = rows.map(|(api, row)| (api.name.to_owned(), json!(row)));
+    Value::Object(rows.collect())
 }
 
 /// Open streams that say nothing: what each keeps in memory.

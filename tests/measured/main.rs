@@ -1,6 +1,7 @@
-//! Measurements that need an idle machine: time and memory of requests from strangers, growth, a long history, a full disk, and a
+//! Measurements that need an idle machine: time and memory of requests from strangers, what a token costs, growth, a long history, a full disk, and a
 //! storm of kills. One test at a time.
 
+mod dialects;
 mod full_disk;
 mod growth;
 mod hostile_bodies;

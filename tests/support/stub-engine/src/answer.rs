@@ -36,6 +36,8 @@ pub struct Answer {
     /// Said instead of the usual words.
     echo: Option<String>,
     error: Option<Value>,
+    /// It thinks, and never answers.
+    pub is_endless: bool,
 }
 
 impl Answer {
@@ -86,6 +88,7 @@ impl Answer {
             },
             echo,
             error: script.error_event.clone(),
+            is_endless: script.is_endless && form == Form::Chat,
         })
     }
 
@@ -118,7 +121,11 @@ impl Answer {
         if let Some(error) = &self.error {
             return (step == 0).then(|| error.to_string());
         }
-        if let Some(thought) = step.checked_sub(1).and_then(|it| self.thoughts.get(it)) {
+        let thought = step.checked_sub(1).and_then(|it| match self.is_endless {
+            true => self.thoughts.get(it % self.thoughts.len().max(1)),
+            false => self.thoughts.get(it),
+        });
+        if let Some(thought) = thought {
             let choice = self.chunk_choice(json!({"reasoning_content": thought}), None);
             return Some(self.chunk(json!([choice])));
         }

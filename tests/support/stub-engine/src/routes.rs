@@ -274,7 +274,9 @@ async fn crash_at(flags: &Flags, made: usize) {
 fn stream_of(answer: Answer, running: Running, flags: Arc<Flags>) -> Response {
     let events = stream::unfold((answer, running, flags, 0), |state| async move {
         let (answer, mut running, flags, step) = state;
-        if let Some(made) = answer.token_of_step(step) {
+        if answer.is_endless {
+            work(&flags, &running, step).await;
+        } else if let Some(made) = answer.token_of_step(step) {
             work(&flags, &running, made).await;
         } else if step > 0 {
             crash_at(&flags, answer.tokens).await;

@@ -9,8 +9,12 @@ use serde_json::{Value, json};
 pub struct Script {
     /// `--reasoning TEXT`: said as `reasoning_content` before the answer of a chat, word by word.
     pub reasoning: Option<String>,
+    /// `--endless-reasoning`: the reasoning begins again and again, with the pause of tokens, and no answer comes.
+    pub is_endless: bool,
     /// `--arguments TEXT`: of its calls, instead of a city.
     pub arguments: Option<String>,
+    /// `--argument-pieces N`: in how many pieces of a stream they come, instead of two.
+    pub argument_pieces: Option<usize>,
     /// `--echo`: the answer is the request's body, as JSON in one token.
     pub echo: bool,
     /// `--error-event JSON`: the first event of a stream is this error object.
@@ -40,6 +44,12 @@ impl Script {
         match name {
             "--reasoning" => self.reasoning = Some(value()?),
             "--arguments" => self.arguments = Some(value()?),
+            "--argument-pieces" => {
+                let number = value()?.parse();
+                let number = number.map_err(|error| format!("--argument-pieces: {error}"))?;
+                self.argument_pieces = Some(number);
+            }
+            "--endless-reasoning" => self.is_endless = true,
             "--echo" => self.echo = true,
             "--error-event" => {
                 let error: Value = serde_json::from_str(&value()?)
@@ -100,6 +110,12 @@ impl Script {
     pub fn call_pieces(&self, arguments: Option<&str>) -> Vec<String> {
         let text = arguments.or(self.arguments.as_deref());
         let text = text.unwrap_or("{\"city\": \"Ulm\"}");
+        if let Some(pieces) = self.argument_pieces {
+            let letters: Vec<char> = text.chars().collect();
+            let pieces = letters.chunks(letters.len().div_ceil(pieces.max(1)));
+            let pieces = pieces.map(|piece| piece.iter().collect());
+            return std::iter::once(String::new()).chain(pieces).collect();
+        }
         let middle = text.char_indices().nth(text.chars().count() / 2 + 1);
         let (begin, end) = text.split_at(middle.map_or(text.len(), |(place, _)| place));
         [String::new(), begin.to_owned(), end.to_owned()].to_vec()
