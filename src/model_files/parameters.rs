@@ -98,7 +98,14 @@ fn parameters(keys: &Keys) -> Result<Parameters, String> {
                 "gpt2" | "cohere" | "cohere2" | "opt" | "bloom" | "falcon"
             )
     });
-    let embeddings = product(&[one_table, if is_tied { 1 } else { 2 }]);
+    let learned_positions = match kind {
+        "gpt2" => keys.number(&["n_positions", "max_position_embeddings", "n_ctx"])?,
+        _ => None,
+    };
+    let embeddings = sum(&[
+        product(&[one_table, if is_tied { 1 } else { 2 }]),
+        product(&[learned_positions.unwrap_or(0), hidden]),
+    ]);
     let attention = attention(keys, hidden)?;
     // Qwen3-Next uses a gated delta net instead of attention in three of four layers.
     let (attending, linear) = match keys
