@@ -63,7 +63,7 @@ fn gpt_j_runs_with_the_search_that_was_the_pipelines_default() {
     );
 }
 
-/// A model whose only slot generates until its client leaves, behind a queue of one.
+/// A model whose only slot generates until its client leaves, behind a queue of two.
 fn busy_pool() -> Pool {
     let file = format!(
         "engine_config:\n  model_id: busy\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\", \"--tokens\", \"1000000\", \"--token-ms\", \"20\"]\npool_config: {{memory_gib: 1, validation: {{max_characters: 40, pattern: \"[a-z ]\"}}}}\ndeployment_config: {{max_ongoing_requests: 1}}\n",
@@ -73,7 +73,7 @@ fn busy_pool() -> Pool {
         ("MODEL_POOL__SERVER__VALIDATION_WORKERS", "3"),
         ("MODEL_POOL__SERVER__TOKEN_WORKERS", "2"),
     ];
-    let config = "compat: {run: true}\npool: {queue_limit: 1}\n";
+    let config = "compat: {run: true}\npool: {queue_limit: 2}\n";
     Pool::with_env(&[("busy.yaml".to_owned(), file)], config, &workers)
 }
 
@@ -92,8 +92,9 @@ fn texts_are_validated_while_the_generator_is_busy_and_its_queue_is_full() {
     let fine = json!({"data": "a text that is fine", "num_tokens": 1_000_000}).to_string();
     let generated = pool.stream("/llm/run", &fine);
     let waiting = pool.stream("/llm/run", &fine);
-    wait_for("one to wait for the other", || {
-        pool.request("GET", "/llm/pending", "", None).1 == "1"
+    let pending = || pool.request("GET", "/llm/pending", "", None).1;
+    wait_for("one to generate and the other to wait", || {
+        pool.log().contains("ready busy") && pending() == "1"
     });
     let broken = json!({"data": "costs 5 $", "num_tokens": 3}).to_string();
     std::thread::scope(|scope| {
@@ -109,13 +110,11 @@ fn texts_are_validated_while_the_generator_is_busy_and_its_queue_is_full() {
             });
         }
     });
+    assert_eq!(pending(), "1", "nothing was generated meanwhile");
+    let last = pool.stream("/llm/run", &fine);
+    wait_for("the queue to be full", || pending() == "2");
     let (status, answer) = pool.post("/llm/run", &fine);
     assert!(status == 429 && answer.contains("queue_full"), "{answer}");
-    assert_eq!(
-        pool.request("GET", "/llm/pending", "", None).1,
-        "1",
-        "nothing was generated meanwhile"
-    );
     let validated = sample(&pool, "model_pool_work_seconds_count{kind=\"validation\"}");
     assert!(validated >= (THREADS * EACH + 3) as f64, "{validated}");
     assert_eq!(
@@ -127,7 +126,7 @@ fn texts_are_validated_while_the_generator_is_busy_and_its_queue_is_full() {
         sample(&pool, "model_pool_work_pending{kind=\"validation\"}"),
         0.0
     );
-    drop((generated, waiting));
+    drop((generated, waiting, last));
 }
 
 #[test]
