@@ -264,7 +264,7 @@ fn a_share_of_a_device_is_that_of_a_device_which_the_model_may_use() {
     let world = World::new();
     let devices = "[{name: large, memory: 80GiB, type: NVIDIA A100 80G}, {name: small, memory: 24GiB, type: NVIDIA A10}]";
     world.config(&format!(
-        "inventory: {{provider: fixed, devices: {devices}}}\nsources: {{offline: true}}\n"
+        "inventory: {{provider: fixed, headroom: 0%, devices: {devices}}}\nsources: {{offline: true}}\n"
     ));
     std::fs::remove_file(world.path("models/tiny.yaml")).unwrap();
     let file = "tests/fixtures/rayllm/v0.5.0/amazon--LightGPT.yaml";
