@@ -26,6 +26,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 const LIST_BYTES_MAX: usize = 1 << 20;
 /// An engine that counts its requests a moment later than they end says that an adapter is in use.
 const UNLOAD_TRIES: usize = 10;
+/// What engines say of an adapter that they do not have, whatever the status.
+const NOT_THERE: [&str; 3] = ["cannot be found", "not loaded", "does not exist"];
 const UNLOAD_AGAIN: Duration = Duration::from_millis(50);
 
 /// The adapter of this name, if the name may be one that is looked for; an error if there is none.
@@ -213,9 +215,8 @@ impl Engine<'_> {
         let body = json!({"lora_name": self.name_there(name)});
         for _ in 0..UNLOAD_TRIES {
             let (status, words) = self.post(self.routes.unload, &body, lease).await?;
-            let is_gone = status == StatusCode::NOT_FOUND
-                || words.contains("not be found")
-                || words.contains("not found");
+            let is_gone =
+                status == StatusCode::NOT_FOUND || NOT_THERE.iter().any(|it| words.contains(it));
             if status.is_success() || is_gone {
                 return Ok(true);
             }
