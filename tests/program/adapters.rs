@@ -206,7 +206,10 @@ fn an_adapter_that_cannot_be_used_is_refused_with_what_is_wrong_and_the_model_go
 
     let pool = Pool::with_models(&[model(folder.path(), "")], "");
     for (id, words) in [
-        ("other:1", "trained for org/another-model, and this model is tiny or tiny-chat"),
+        (
+            "other:1",
+            "trained for org/another-model, and this model is tiny or tiny-chat",
+        ),
         ("wide:1", "its rank is 4096, and the engine has room for 16"),
         ("liar:1", "its rank is 64"),
         ("huge:1", "its files take 50"),
@@ -285,7 +288,8 @@ fn a_key_reaches_the_adapters_that_it_names_and_no_others() {
     write(&folder.path().join("other:1"), "lab/tiny", 4, 2);
     let pool = Pool::with_models(&[model(folder.path(), "")], "auth: {inference: key}\n");
     let key = |models: &str| {
-        let body = format!("{{\"name\": \"k\", \"models\": [{models:?}]}}");
+        let name = models.replace([':', '/', '*'], " ");
+        let body = format!("{{\"name\": {name:?}, \"role\": \"user\", \"models\": [{models:?}]}}");
         let (status, text, _) =
             pool.request("POST", "/llm/admin/keys", &body, Some(&pool.admin_key()));
         assert!(status < 300, "{text}");
