@@ -98,7 +98,7 @@ const ROWS: &[Row] = &[
     (
         "leaves for a model of higher priority",
         [
-            Tried(VLLM, SERVES),
+            Documented,
             Tried(
                 LLAMA,
                 "it_and_the_embedded_engine_evict_one_another_by_priority",
@@ -124,7 +124,7 @@ const ROWS: &[Row] = &[
     ),
     (
         "stopped (`SIGSTOP`), it is found",
-        [Tried(VLLM, DIES), Documented, Documented, Documented],
+        [Documented, Documented, Documented, Documented],
     ),
     (
         "damaged weights are named",

@@ -30,8 +30,9 @@ const ENGINE_ERROR_MAX: usize = 1 << 20;
 
 /// How long a broken stream waits to hear from the controller what happened to its engine.
 pub(crate) const WHY_WITHIN: Duration = Duration::from_millis(500);
-/// How long an engine that says that it ends takes for it: it stops its workers first.
-const ENDED_WITHIN: Duration = Duration::from_secs(10);
+/// How long an engine that says that it ends takes for it: it stops its workers first, and may hang at that until its
+/// health is missed.
+const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
 /// A seat that is being used, and what is counted about it.
 pub(crate) struct InFlightRequest {
