@@ -22,6 +22,8 @@ const REASON_LETTERS_MAX: usize = 300;
 /// optional properties as a schema has room for has about twice as many. 20,000 of them take a millisecond.
 const WAYS_MAX: usize = 50_000;
 const WAYS_TRIED_MAX: usize = 1_000_000;
+/// How the matcher says that no token may come first.
+const NOTHING_FITS: &str = "NoExtensionBias";
 /// So many tokens are gone before a grammar is taken, so that one that cannot be followed is refused at once.
 const TRIED_TOKENS: usize = 24;
 
@@ -143,6 +145,10 @@ impl Grammars {
 }
 
 fn refused(param: &str, reason: &str) -> ApiError {
+    let reason = match reason.contains(NOTHING_FITS) {
+        true => "no text satisfies it; change the grammar",
+        false => reason,
+    };
     ApiError::field(param, format!("`{param}` cannot be followed: {reason}"))
 }
 

@@ -4,6 +4,7 @@
 mod embedded;
 mod errors;
 mod hints;
+mod leaving;
 mod reasoning;
 mod tools;
 

@@ -107,6 +107,21 @@ fn a_custom_tool_is_held_to_its_grammar_where_it_must_be_called() {
 }
 
 #[test]
+fn a_grammar_that_no_text_satisfies_is_refused_at_once() {
+    let pool = pool("");
+    for definition in ["[^\\s\\S]", "ab[^\\s\\S]"] {
+        let grammar = json!({"type": "grammar", "syntax": "regex", "definition": definition});
+        let body = json!({"model": "thinker", "input": "Go.", "max_output_tokens": 200,
+            "tools": [{"type": "custom", "name": "edit", "format": grammar}],
+            "tool_choice": {"type": "custom", "name": "edit"}, "parallel_tool_calls": false});
+        let (status, answer, _) = ask(&pool, RESPONSES, &body);
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert_eq!(status, 400, "{answer}");
+        assert!(message.contains("'input' is unsatisfiable"), "{message}");
+    }
+}
+
+#[test]
 fn a_strict_tool_that_may_be_called_changes_no_answer_in_words() {
     let pool = pool("");
     let schema = json!({"type": "object", "properties": {}, "additionalProperties": false});

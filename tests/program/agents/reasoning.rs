@@ -156,10 +156,15 @@ fn a_response_has_an_item_which_comes_back_sealed() {
     assert_eq!(again(&pool, &item), whole);
     pool.kill_and_restart();
     assert_eq!(again(&pool, &item), whole, "the key is kept");
-    let mut forged = item.clone();
-    forged["encrypted_content"] = json!("gAAAAABforeign");
     let nothing = (Value::Null, "input.reasoning.encrypted_content".to_owned());
-    assert_eq!(again(&pool, &forged), nothing);
+    let (_, foreign, _) = ask(&both(), RESPONSES, &response(&include));
+    let of_another_pool = foreign["output"][0]["encrypted_content"].clone();
+    assert!(of_another_pool.is_string(), "{foreign}");
+    for content in [json!("gAAAAABforeign"), of_another_pool] {
+        let mut forged = item.clone();
+        forged["encrypted_content"] = content;
+        assert_eq!(again(&pool, &forged), nothing);
+    }
 }
 
 #[test]
