@@ -101,7 +101,11 @@ impl Ticket {
 
     /// Resolves when the response that was kept is on disk, where it is to be.
     pub async fn written(&self) -> Result<(), Unwritten> {
-        let receipt = self.receipt.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let receipt = self
+            .receipt
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let Some(receipt) = receipt else {
             return Ok(());
         };

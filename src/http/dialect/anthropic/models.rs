@@ -102,7 +102,10 @@ mod tests {
             (&json!(true), &json!("m19"))
         );
         let model = &first["data"][0];
-        assert_eq!((&model["type"], &model["id"]), (&json!("model"), &json!("m0")));
+        assert_eq!(
+            (&model["type"], &model["id"]),
+            (&json!("model"), &json!("m0"))
+        );
         assert_eq!(model["created_at"], "2025-11-24T16:00:00Z");
         let second = ask("?after_id=m19&limit=20").unwrap();
         assert_eq!(

@@ -100,7 +100,11 @@ pub(crate) fn read(
     if is_asked && !is_written {
         ignored.add("store");
     }
-    let is_kept = if is_asked { is_written } else { ticket.is_some() };
+    let is_kept = if is_asked {
+        is_written
+    } else {
+        ticket.is_some()
+    };
     echo.insert("store".to_owned(), json!(is_kept));
     Ok(TranslatedRequest {
         body: Value::Object(chat).to_string().into(),
