@@ -219,10 +219,7 @@ pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize, param: &str) -> Re
 
 /// # Errors
 /// The adapter that was called; none is the model itself. 404 for what is not served.
-pub(crate) fn called(
-    ready: &Ready,
-    model: Option<&str>,
-) -> Result<Option<Arc<Adapter>>, ApiError> {
+pub(crate) fn called(ready: &Ready, model: Option<&str>) -> Result<Option<Arc<Adapter>>, ApiError> {
     let Some(name) = model.filter(|name| *name != ready.model_name) else {
         return Ok(None);
     };

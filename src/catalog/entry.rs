@@ -246,7 +246,8 @@ impl Entry {
         if sleep != Sleep::Off && parking.is_none() {
             return Err(notes.refuse("pool_config.sleep", no_sleep(sleep, &recipe)));
         }
-        if dynamic_adapters.is_some() && sleep != Sleep::Off && !matches!(recipe, Recipe::Candle(_)) {
+        if dynamic_adapters.is_some() && sleep != Sleep::Off && !matches!(recipe, Recipe::Candle(_))
+        {
             return Err(notes.refuse(
                 "pool_config.sleep",
                 format!(

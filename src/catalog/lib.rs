@@ -59,17 +59,18 @@ mod weights;
 mod weights_config;
 mod without_effect;
 
+pub use adapter_names::{AdapterRoom, DynamicAdapters};
 pub use broken::BrokenModel;
 pub use candle_models::Serves;
 pub use constraint::{DeviceConstraint, DeviceFacts, UnknownDevice};
-pub use adapter_names::{AdapterRoom, DynamicAdapters};
 pub use engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 pub use engine_options::EngineOptions;
 pub use engines::{
-    ADAPTER_ROUTES, AdapterRoutes, Asks, Call, ChosenParser, ENGINES, Effort, EffortField, Engine, Extra, Failure, FailureClass, FlagError,
-    Flags, Given, Metrics, OptionFate, Parking, Place, PlacedDevice, ReasoningFields,
-    ReasoningSwitch, ReasoningWish, RerankWords, ServerCommand, ServerRecipe, Stage, TemplateForms,
-    ThinkForm, TokenWords, ToolForm, Where, WishPart, Words, barred_variable, find as find_engine,
+    ADAPTER_ROUTES, AdapterRoutes, Asks, Call, ChosenParser, ENGINES, Effort, EffortField, Engine,
+    Extra, Failure, FailureClass, FlagError, Flags, Given, Metrics, OptionFate, Parking, Place,
+    PlacedDevice, ReasoningFields, ReasoningSwitch, ReasoningWish, RerankWords, ServerCommand,
+    ServerRecipe, Stage, TemplateForms, ThinkForm, TokenWords, ToolForm, Where, WishPart, Words,
+    barred_variable, find as find_engine,
 };
 pub use entry::{Entry, PriorityFrom};
 pub use entry_source::Source;

@@ -8,8 +8,8 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 
 use pool::Bytes;
 
-use super::candle_models::Serves;
 use super::adapter_names::AdapterRoom;
+use super::candle_models::Serves;
 use super::engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 use super::engines::{Extra, Metrics, Parking, RerankWords, ServerRecipe, TokenWords, post};
 use super::limits::DEVICES_MAX;

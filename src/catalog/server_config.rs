@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::CatalogError;
-use super::adapters;
 use super::adapter_names::AdapterRoom;
+use super::adapters;
 use super::candle_models;
 use super::diagnostics::Diagnostics;
 use super::engine_fields::{context, program, warn_of_paths};

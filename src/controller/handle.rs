@@ -175,14 +175,14 @@ impl Handle {
         name: &str,
     ) -> Result<Arc<AdapterFound>, AdapterError> {
         let clock = self.clock;
-        self.adapter_lookups
-            .find(entry, name, || clock.now())
-            .await
+        self.adapter_lookups.find(entry, name, || clock.now()).await
     }
 
     /// The names of a model's adapters that were found lately or that a replica has.
     pub fn known_adapters(&self, route: &Route) -> Vec<String> {
-        let looked = self.adapter_lookups.known(&route.entry.name, self.clock.now());
+        let looked = self
+            .adapter_lookups
+            .known(&route.entry.name, self.clock.now());
         let mut names: std::collections::BTreeSet<String> = looked.into_iter().collect();
         names.extend(route.adapters());
         names.into_iter().collect()

@@ -27,7 +27,10 @@ impl Route {
     /// The adapters that replicas have loaded by their names.
     pub fn adapters(&self) -> Vec<String> {
         let gates = self.gates.load();
-        gates.iter().flat_map(|gate| gate.adapters.names()).collect()
+        gates
+            .iter()
+            .flat_map(|gate| gate.adapters.names())
+            .collect()
     }
 
     /// Whether a replica takes requests.

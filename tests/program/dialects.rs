@@ -70,7 +70,8 @@ fn a_message_is_answered_whole_and_as_events_with_the_same_words() {
     let pool = pool();
     let (status, whole) = ask(&pool, MESSAGES, &message(json!({"system": "Be kind."})));
     assert_eq!(status, 200, "{whole}");
-    let text = json!([{"type": "text", "text": "Hello from writer and goodbye"}]);
+    let text =
+        json!([{"type": "text", "text": "Hello from writer and goodbye", "citations": null}]);
     assert_eq!(
         (&whole["type"], &whole["content"]),
         (&json!("message"), &text)
@@ -119,8 +120,10 @@ fn a_message_calls_a_tool_and_goes_on_with_its_result() {
     let tools = json!([{"name": "weather", "input_schema": {"type": "object"}}]);
     let (status, whole) = ask(&pool, MESSAGES, &message(json!({"tools": tools})));
     assert_eq!(status, 200, "{whole}");
-    let call =
-        json!({"type": "tool_use", "id": "call_stub", "name": "weather", "input": {"city": "Ulm"}});
+    let call = json!({
+        "type": "tool_use", "id": "call_stub", "name": "weather", "input": {"city": "Ulm"},
+        "caller": {"type": "direct"},
+    });
     assert_eq!(
         (&whole["content"], &whole["stop_reason"]),
         (&json!([call]), &json!("tool_use"))

@@ -15,8 +15,16 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Look",
         &[
-            "models", "show", "devices", "queue", "events", "why", "report", "leaderboard",
-            "logs", "top",
+            "models",
+            "show",
+            "devices",
+            "queue",
+            "events",
+            "why",
+            "report",
+            "leaderboard",
+            "logs",
+            "top",
         ],
     ),
     (

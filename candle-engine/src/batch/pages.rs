@@ -158,12 +158,7 @@ impl Pages {
 
     /// Makes known that `page`, which follows `before`, is full of `tokens`. Where another page has the same text the caller
     /// holds that one from here on, and `page` no longer. Answers which of the two it is.
-    pub fn fill(
-        &mut self,
-        before: impl Into<Before>,
-        page: Page,
-        tokens: PageTokens,
-    ) -> Page {
+    pub fn fill(&mut self, before: impl Into<Before>, page: Page, tokens: PageTokens) -> Page {
         let Some(parent) = self.node(before.into()) else {
             return page;
         };

@@ -10,8 +10,8 @@ mod engine;
 mod flags;
 mod launch;
 mod lines;
-mod lora;
 mod llama_cpp;
+mod lora;
 mod parser_words;
 mod parsers;
 mod place;
@@ -28,11 +28,11 @@ mod vllm_flags;
 
 pub(super) use engine::post;
 pub use engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords};
-pub use lora::{ADAPTER_ROUTES, AdapterRoutes};
 use flags::Said;
 pub use flags::{FlagError, Flags, OptionFate, Words};
 pub use launch::ServerRecipe;
 pub use lines::{Failure, FailureClass, Stage};
+pub use lora::{ADAPTER_ROUTES, AdapterRoutes};
 pub use parsers::{ChosenParser, TemplateForms, ThinkForm, ToolForm};
 pub use place::{Place, PlacedDevice, ServerCommand, Where};
 pub use reasoning::{

@@ -62,18 +62,36 @@ mod sizes {
     #[test]
     fn sizes() {
         use std::mem::size_of;
-        println!("InFlight {}", size_of::<crate::inference::upstream::in_flight::InFlightRequest>());
+        println!(
+            "InFlight {}",
+            size_of::<crate::inference::upstream::in_flight::InFlightRequest>()
+        );
         println!("Telling {}", size_of::<crate::dialect::Telling>());
         println!("Teller {}", size_of::<crate::dialect::Teller>());
-        println!("Understood {}", size_of::<crate::inference::understood::Understood>());
-        println!("Scanned {}", size_of::<crate::inference::request::body::Scanned>());
-        println!("Outgoing {}", size_of::<crate::inference::request::outgoing::Outgoing>());
+        println!(
+            "Understood {}",
+            size_of::<crate::inference::understood::Understood>()
+        );
+        println!(
+            "Scanned {}",
+            size_of::<crate::inference::request::body::Scanned>()
+        );
+        println!(
+            "Outgoing {}",
+            size_of::<crate::inference::request::outgoing::Outgoing>()
+        );
         println!("Call {}", size_of::<crate::inference::answered::Call>());
-        println!("Incoming {}", size_of::<crate::inference::upstream::proxy::Incoming>());
+        println!(
+            "Incoming {}",
+            size_of::<crate::inference::upstream::proxy::Incoming>()
+        );
         println!("Lease {}", size_of::<controller::Lease>());
         println!("Seated {}", size_of::<crate::inference::seated::Seated>());
         println!("Failure {}", size_of::<crate::error::Failure>());
-        println!("TranslatedRequest {}", size_of::<crate::dialect::TranslatedRequest<crate::dialect::Teller>>());
+        println!(
+            "TranslatedRequest {}",
+            size_of::<crate::dialect::TranslatedRequest<crate::dialect::Teller>>()
+        );
         println!("User {}", size_of::<crate::auth::User>());
     }
 }

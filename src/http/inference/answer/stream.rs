@@ -110,7 +110,8 @@ pub(crate) async fn forward(
                 };
                 length += data.len();
                 if keeps && length > ANSWER_MAX {
-                    let why = format!("more than {ANSWER_MAX} bytes without an end; limit its tokens");
+                    let why =
+                        format!("more than {ANSWER_MAX} bytes without an end; limit its tokens");
                     break Some(Failure::engine(&served.model, why));
                 }
                 let in_buffer = !unended.is_empty();

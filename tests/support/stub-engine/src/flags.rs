@@ -141,9 +141,11 @@ impl Flags {
                     self.take(text.lines().map(str::to_owned).collect())?;
                 }
                 // Flags of the embedded engine, which have no effect here.
-                "--context" | "--concurrency" | "--threads" | "--tokenizer-workers" | "--device" => {
-                    drop(value()?)
-                }
+                "--context"
+                | "--concurrency"
+                | "--threads"
+                | "--tokenizer-workers"
+                | "--device" => drop(value()?),
                 _ if self.gpu.take(&name, &mut value)? => {}
                 _ if self.script.take(&name, &mut value)? => {}
                 _ if self.hostile.take(&name, &mut value)? => {}
