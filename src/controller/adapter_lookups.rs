@@ -69,14 +69,14 @@ struct State {
 #[derive(Debug)]
 pub(super) struct AdapterLookups {
     state: Mutex<State>,
-    at_once: Semaphore,
+    at_once: Arc<Semaphore>,
 }
 
 impl Default for AdapterLookups {
     fn default() -> AdapterLookups {
         AdapterLookups {
             state: Mutex::default(),
-            at_once: Semaphore::new(AT_ONCE),
+            at_once: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
 }
@@ -127,12 +127,15 @@ impl AdapterLookups {
             message: "the pool is ending".to_owned(),
             retry: MISSED_FOR,
         };
-        let permit = self.at_once.acquire().await.map_err(busy)?;
+        let at_once = Arc::clone(&self.at_once);
+        let permit = at_once.acquire_owned().await.map_err(busy)?;
         let (entry, owned) = (Arc::clone(entry), name.to_owned());
-        let task = tokio::task::spawn_blocking(move || look(&entry, &owned));
-        let looked = task.await;
-        drop(permit);
-        looked
+        let task = tokio::task::spawn_blocking(move || {
+            // Held by the thread, which goes on when whoever waits for it has given up.
+            let _permit = permit;
+            look(&entry, &owned)
+        });
+        task.await
             .unwrap_or_else(|_| {
                 Err(AdapterError::Unusable {
                     name: name.to_owned(),

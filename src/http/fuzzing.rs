@@ -45,6 +45,7 @@ pub fn to_engine(bytes: &[u8], generation: &Generation) {
     let Ok(scanned) = Scanned::read(Bytes::copy_from_slice(bytes)) else {
         return;
     };
+    let fields = Fields::read(&scanned.body).expect("an object that was scanned");
     for path in [CHAT, COMPLETIONS] {
         let room = Some(Value::from(512));
         let fate = |name: &str, _: &RawValue| match name == "store" {
@@ -56,15 +57,7 @@ pub fn to_engine(bytes: &[u8], generation: &Generation) {
             fields_of: &|_| ReasoningFields::default(),
             continuous_usage: true,
         };
-        let written = outgoing(
-            &scanned.body,
-            path,
-            "served",
-            generation,
-            room,
-            fate,
-            wishes,
-        );
+        let written = outgoing(&fields, path, "served", generation, room, fate, wishes);
         let Ok(written) = written else {
             continue;
         };

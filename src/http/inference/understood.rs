@@ -11,7 +11,7 @@ use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission::RequestContext;
-use crate::inference::request::body::Scanned;
+use crate::inference::request::body::{Fields, Scanned};
 use crate::inference::request::conversation;
 use crate::inference::request::engine_routes::check_generates;
 use crate::inference::request::failed::Failed;
@@ -78,9 +78,10 @@ pub(super) async fn understand(
     let asked_name = scanned.model.clone();
     let bytes = body.len();
     let written = move || {
-        sequences::check(&body, path, most)?;
+        let fields = Fields::read(&body)?;
+        sequences::check(&fields, path, most)?;
         let conversation = several.then(|| conversation::of(&body)).flatten();
-        let outgoing = outgoing_of(&body, path, &name, &asked_name, &entry, hints.reasoning)?;
+        let outgoing = outgoing_of(&fields, path, &name, &asked_name, &entry, hints.reasoning)?;
         Ok((outgoing, conversation))
     };
     let (mut outgoing, conversation) = app.reading.run(bytes, written).await.map_err(fail)?;
@@ -108,7 +109,7 @@ pub(super) async fn understand(
 }
 
 fn outgoing_of(
-    body: &Bytes,
+    fields: &Fields<'_>,
     path: &'static str,
     served_name: &str,
     asked_name: &str,
@@ -127,5 +128,5 @@ fn outgoing_of(
         continuous_usage: entry.recipe.has_continuous_usage(),
     };
     let generation = entry.generation_of(asked_name);
-    outgoing(body, path, served_name, generation, room, fate, wishes)
+    outgoing(fields, path, served_name, generation, room, fate, wishes)
 }

@@ -139,11 +139,15 @@ pub(crate) struct Fields<'a> {
     all: Vec<(String, &'a RawValue)>,
     /// Their places, by name; empty where there are few.
     by_name: Vec<u32>,
+    /// The length of the body that they were read from.
+    pub body_bytes: usize,
 }
 
 impl<'a> Fields<'a> {
     pub fn read(body: &'a [u8]) -> Result<Fields<'a>, Failure> {
-        serde_json::from_slice(body).map_err(not_json)
+        let mut fields: Fields<'a> = serde_json::from_slice(body).map_err(not_json)?;
+        fields.body_bytes = body.len();
+        Ok(fields)
     }
 
     pub fn all(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
@@ -171,6 +175,7 @@ impl<'a> Fields<'a> {
         Fields {
             all,
             by_name: Vec::new(),
+            body_bytes: 0,
         }
     }
 
@@ -194,7 +199,11 @@ impl<'a> Fields<'a> {
         let mut all = given;
         all.retain(|_| keeps.next().unwrap_or(true));
         let by_name = places(&all);
-        Fields { all, by_name }
+        Fields {
+            all,
+            by_name,
+            body_bytes: 0,
+        }
     }
 }
 

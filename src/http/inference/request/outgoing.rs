@@ -64,7 +64,7 @@ const TEXT_ALONE: [&str; 3] = ["prompt", "suffix", "echo"];
 ///
 /// `fate`: what becomes of a field. `wishes`: what the engine is told in fields of its own. `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
 pub(crate) fn outgoing(
-    body: &Bytes,
+    fields: &Fields<'_>,
     path: &'static str,
     served_name: &str,
     generation: &Generation,
@@ -72,7 +72,6 @@ pub(crate) fn outgoing(
     fate: impl Fn(&str, &RawValue) -> Result<Fate, Failure>,
     wishes: Wishes<'_>,
 ) -> Result<Outgoing, Failure> {
-    let fields = Fields::read(body)?;
     let format = match &generation.prompt {
         _ if path != CHAT => None,
         Prompt::ChatTemplate => None,
@@ -84,7 +83,7 @@ pub(crate) fn outgoing(
         }
         Prompt::Format(format) => Some(format.as_ref()),
     };
-    let mut written = Written::new(body.len());
+    let mut written = Written::new(fields.body_bytes);
     let mut ignored = Vec::new();
     let mut reasoning = wishes.reasoning;
     let is_given = |name: &str| fields.get(name).is_some_and(|value| value.get() != "null");
@@ -163,12 +162,12 @@ pub(crate) fn outgoing(
             .map(|part| reasoning.name(*part).to_owned());
         ignored.extend(names);
     }
-    let is_continuous = is_continuous(&fields);
+    let is_continuous = is_continuous(fields);
     if is_continuous && !wishes.continuous_usage {
         ignored.push(format!("stream_options.{CONTINUOUS}"));
     }
     if let Some(format) = format {
-        let prompt = prompt(format, &fields)?;
+        let prompt = prompt(format, fields)?;
         written.value("prompt", &Value::String(prompt));
     }
     let limits = ["max_tokens", "max_completion_tokens"];
@@ -195,7 +194,7 @@ pub(crate) fn outgoing(
     }
     let own_stops = ["stop", "stop_token_ids"].into_iter().any(is_given);
     if has_stops || own_stops {
-        let joined = stops(generation, &fields)?;
+        let joined = stops(generation, fields)?;
         if has_stops {
             for (name, list) in joined.into_iter().filter(|(_, list)| !list.is_empty()) {
                 written.value(name, &Value::Array(list));

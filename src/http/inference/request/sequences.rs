@@ -11,8 +11,7 @@ use crate::inference::request::body::Fields;
 use crate::inference::request::outgoing::CHAT;
 
 /// Refuses a request for more answers than `most`.
-pub(crate) fn check(body: &[u8], path: &str, most: u32) -> Result<(), Failure> {
-    let fields = Fields::read(body)?;
+pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<(), Failure> {
     let count = |name: &str| fields.get(name).map_or(1, answers);
     let prompts = match path {
         CHAT => 1,
@@ -84,7 +83,9 @@ mod tests {
     use serde_json::{Value, json};
 
     fn refused(path: &str, body: Value) -> Option<(String, String)> {
-        let failure = check(body.to_string().as_bytes(), path, 256).err()?;
+        let body = body.to_string();
+        let fields = Fields::read(body.as_bytes()).unwrap();
+        let failure = check(&fields, path, 256).err()?;
         let error = failure.body.error;
         Some((error.param?, error.message))
     }

@@ -14,7 +14,8 @@ fn sent(
         _ => Ok(Fate::Goes),
     };
     let room = Some(json!(512));
-    let outgoing = outgoing(&body, path, "served", generation, room, fate, wishes())?;
+    let fields = Fields::read(&body)?;
+    let outgoing = outgoing(&fields, path, "served", generation, room, fate, wishes())?;
     Ok((serde_json::from_slice(&outgoing.body).unwrap(), outgoing))
 }
 
@@ -107,7 +108,8 @@ fn only_the_fields_that_must_change_do() {
     let body = Bytes::copy_from_slice(body.as_bytes());
     let none = Generation::default();
     let goes = |_: &str, _: &RawValue| Ok(Fate::Goes);
-    let outgoing = outgoing(&body, CHAT, "served", &none, None, goes, wishes()).unwrap();
+    let fields = Fields::read(&body).unwrap();
+    let outgoing = outgoing(&fields, CHAT, "served", &none, None, goes, wishes()).unwrap();
     assert_eq!(
         outgoing.body,
         r#"{"messages":[{"content":"{\"x\": \u00e9}"}],"seed":1e3,"model":"served","stream":true,"stream_options":{"include_usage":true}}"#
