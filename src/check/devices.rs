@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use catalog::{DeviceFacts, Entry, PlacedDevice, UnknownDevice};
 use config::Config;
+use controller::facts_of;
 use inventory::{DeviceInfo, DeviceKind, Inventory};
 use pool::{
     Bytes, DeviceId, DeviceReading, Event, LoadOrder, ModelId, ModelSpec, Pool, Priority,
@@ -62,7 +63,7 @@ impl Devices {
 
     /// What the model's file says of devices that are not there.
     pub fn unknown(&self, entry: &Entry) -> Vec<UnknownDevice> {
-        let facts: Vec<DeviceFacts<'_>> = self.infos.iter().map(facts).collect();
+        let facts: Vec<DeviceFacts<'_>> = self.infos.iter().map(facts_of).collect();
         entry.devices.unknown(&facts)
     }
 
@@ -136,17 +137,7 @@ impl Devices {
 
     fn allowed<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a DeviceInfo> {
         let infos = self.infos.iter();
-        infos.filter(|info| entry.devices.is_empty() || entry.devices.allows(facts(info)))
-    }
-}
-
-fn facts(info: &DeviceInfo) -> DeviceFacts<'_> {
-    DeviceFacts {
-        name: &info.name,
-        uuid: info.uuid.as_deref(),
-        index: info.index,
-        product: info.product_name.as_deref(),
-        labels: &info.labels,
+        infos.filter(|info| entry.devices.is_empty() || entry.devices.allows(facts_of(info)))
     }
 }
 

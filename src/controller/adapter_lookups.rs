@@ -92,14 +92,14 @@ impl AdapterLookups {
         if let Some(known) = self.kept(name, now()) {
             return known;
         }
-        if !self.may_miss(name, now()) {
+        let Some(is_counted) = self.count_miss(name, now()) else {
             return Err(AdapterError::NotNow {
                 message: format!(
                     "adapters that are not there were asked for {MISSES_MAX} times within a second"
                 ),
                 retry: Span(1000),
             });
-        }
+        };
         let within = entry
             .dynamic_adapters
             .as_ref()
@@ -115,6 +115,9 @@ impl AdapterLookups {
             })
         });
         self.keep(name, entry, result.clone(), now());
+        if is_counted && result.is_ok() {
+            self.uncount_miss();
+        }
         result
     }
 
@@ -164,11 +167,26 @@ impl AdapterLookups {
         (now.since(looked.at) < fresh).then(|| looked.result.clone())
     }
 
-    fn may_miss(&self, name: &str, now: Time) -> bool {
-        let state = self.state();
-        // Whoever invents names does not keep others from what is there.
-        let was_there = state.looked.get(name).is_some_and(|it| it.result.is_ok());
-        was_there || state.second != now.0 / 1000 || state.misses < MISSES_MAX
+    /// Counts a name that may not be there before it is looked for, so that many at once are no more than the bound.
+    /// `Some(false)`: it was there, and is not counted, so that invented names keep nobody from what is there. `None`: there
+    /// were too many within this second.
+    fn count_miss(&self, name: &str, now: Time) -> Option<bool> {
+        let mut state = self.state();
+        if state.looked.get(name).is_some_and(|it| it.result.is_ok()) {
+            return Some(false);
+        }
+        if state.second != now.0 / 1000 {
+            state.second = now.0 / 1000;
+            state.misses = 0;
+        }
+        state.misses += 1;
+        (state.misses <= MISSES_MAX).then_some(true)
+    }
+
+    /// A name that was counted was there after all.
+    fn uncount_miss(&self) {
+        let mut state = self.state();
+        state.misses = state.misses.saturating_sub(1);
     }
 
     fn keep(
@@ -179,13 +197,6 @@ impl AdapterLookups {
         now: Time,
     ) {
         let mut state = self.state();
-        if result.is_err() {
-            if state.second != now.0 / 1000 {
-                state.second = now.0 / 1000;
-                state.misses = 0;
-            }
-            state.misses += 1;
-        }
         let looked = Looked {
             at: now,
             base: entry.name.clone(),
@@ -283,4 +294,28 @@ fn files_of(folder: &Path) -> std::io::Result<(FilesMark, Bytes)> {
         bytes = bytes.saturating_add(about.len());
     }
     Ok((hasher.finish(), Bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_counted_before_they_are_looked_for_and_those_that_are_there_are_given_back() {
+        let lookups = AdapterLookups::default();
+        let counted = |now: u64| lookups.count_miss("base:nobody:1", Time(now));
+        for _ in 0..MISSES_MAX {
+            assert_eq!(
+                counted(5_000),
+                Some(true),
+                "none of them has been looked for yet"
+            );
+        }
+        assert_eq!(counted(5_999), None);
+        assert_eq!(counted(6_000), Some(true), "another second");
+        for _ in 0..2 * MISSES_MAX {
+            lookups.uncount_miss();
+            assert_eq!(counted(6_500), Some(true));
+        }
+    }
 }

@@ -133,12 +133,15 @@ impl Control {
         }];
         news.extend(events);
         let mut answers = VecDeque::new();
+        let mut has_recorded = false;
         let idle_matters = loop {
             let answer = self.pool.step_all(now, news);
             self.wake = answer.wake;
-            if answer.actions.iter().any(is_recorded) {
-                // Who hears of it, by an event or by an answer that had waited for it, and then looks, must see it.
+            has_recorded |= answer.actions.iter().any(is_record);
+            if has_recorded && answer.actions.iter().any(ends_a_wait) {
+                // Who is let in or refused, and then looks at the pool, must see what happened before.
                 self.publish();
+                has_recorded = false;
             }
             for action in answer.actions {
                 answers.extend(self.execute(action));
@@ -183,7 +186,14 @@ impl Control {
     }
 }
 
-/// The history keeps it: it is rare, and somebody may wait for it.
-fn is_recorded(action: &Action) -> bool {
+fn is_record(action: &Action) -> bool {
     matches!(action, Action::Record(_))
+}
+
+/// Whether requests go on by it: those in the queue, or those that come to the gate.
+fn ends_a_wait(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Grant { .. } | Action::Refuse { .. } | Action::SetGate { .. }
+    )
 }

@@ -4,7 +4,7 @@ use catalog::{DeviceFacts, Entry};
 use inventory::DeviceInfo;
 use pool::Bytes;
 
-pub(super) fn facts_of(info: &DeviceInfo) -> DeviceFacts<'_> {
+pub fn facts_of(info: &DeviceInfo) -> DeviceFacts<'_> {
     DeviceFacts {
         name: &info.name,
         uuid: info.uuid.as_deref(),

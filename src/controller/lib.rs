@@ -77,6 +77,7 @@ pub use adapter_lookups::{AdapterError, AdapterFound};
 pub use adopting::refusal;
 pub use catalog_change::{ChangeError, NamedBy};
 pub use clock::Clock;
+pub use device_facts::facts_of;
 pub use fetches::FetchFacts;
 pub use gate::{Cut, Keep, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
 use serde_json::value::RawValue;
 
 use crate::dialect::{ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
