@@ -46,7 +46,9 @@ TEXT
 while [ $# -gt 0 ]; do
     case "$1" in
     --version | --prefix | --from)
-        [ $# -ge 2 ] && [ -n "$2" ] || wrong_usage "$1 needs a value"
+        if [ $# -lt 2 ] || [ -z "$2" ]; then
+            wrong_usage "$1 needs a value"
+        fi
         case "$1" in
         --version) version="${2#v}" ;;
         --prefix) prefix="$2" ;;
@@ -178,7 +180,9 @@ mkdir "$work/unpacked"
 tar -xzf "$file" -C "$work/unpacked" || fail "$archive cannot be unpacked"
 unpacked="$work/unpacked/$folder"
 for program in model-pool admin-client; do
-    [ -f "$unpacked/$program" ] && [ ! -L "$unpacked/$program" ] || fail "$archive has no $program"
+    if [ ! -f "$unpacked/$program" ] || [ -L "$unpacked/$program" ]; then
+        fail "$archive has no $program"
+    fi
     chmod 0755 "$unpacked/$program"
     found="$("$unpacked/$program" --version 2>"$work/error")" ||
         fail "$program does not run on this machine: $(head -n 1 "$work/error")
