@@ -1,9 +1,14 @@
 //! Prints text and asks for confirmation. Detects terminals, their width and whether to use colours.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::pin::pin;
+use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::style::Style;
+
+/// An answer that takes longer is announced.
+const ANNOUNCED_AFTER: Duration = Duration::from_secs(2);
 
 /// Standard output or standard error.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +78,20 @@ pub fn window() -> (usize, usize) {
 pub fn note(text: &str) {
     let mut err = io::stderr().lock();
     let _closed = writeln!(err, "{text}");
+}
+
+/// Waits for an answer. If it does not come at once, a note says what the wait is for: a refusal comes at once, and
+/// nothing has begun then.
+pub async fn announced<T>(answer: impl Future<Output = T>, text: Option<&str>) -> T {
+    let mut answer = pin!(answer);
+    tokio::select! {
+        answer = &mut answer => return answer,
+        () = tokio::time::sleep(ANNOUNCED_AFTER) => {}
+    }
+    if let Some(text) = text {
+        note(text);
+    }
+    answer.await
 }
 
 /// Whether somebody sits at a terminal who could answer.

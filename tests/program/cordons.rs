@@ -210,3 +210,50 @@ fn a_wrong_cordon_is_refused_with_the_devices_that_there_are() {
         assert!(message.contains(words), "{what} {body}: {message}");
     }
 }
+
+/// `admin-client`, with what it says on standard error.
+fn client(pool: &Pool, words: &[&str]) -> (Option<i32>, String) {
+    let output = std::process::Command::new(support::profile_dir().join("admin-client"))
+        .args(words)
+        .env("MODEL_POOL_SERVER", format!("http://{}", pool.address()))
+        .env("MODEL_POOL_ADMIN_KEY", pool.admin_key())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("admin-client is built with the tests");
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    (output.status.code(), stderr)
+}
+
+#[test]
+fn the_client_says_that_it_waits_when_it_waits_and_not_before_a_refusal() {
+    let talk = ["--tokens", "150", "--token-ms", "40"];
+    let pool = Pool::with_devices(&[stub("talker", &talk)], TWO_DEVICES);
+    for words in [
+        &["cordon", "gpu9"][..],
+        &["unload", "talkr"],
+        &["unload", "talker", "--replica", "r9"],
+    ] {
+        let (status, stderr) = client(&pool, words);
+        assert_eq!(status, Some(1), "{words:?}: {stderr}");
+        assert!(stderr.starts_with("error: "), "{words:?}: {stderr}");
+    }
+    let waiting = "Waiting for the requests in flight to end";
+    for words in [
+        &["cordon", "DEVICE"][..],
+        &["unload", "talker"],
+        &["cleanup", "--yes"],
+        &["reset", "--yes"],
+    ] {
+        let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
+        wait_for("the first chunk", || stream.text().contains("data: "));
+        let on = stands_on(&pool, "talker");
+        let words: Vec<&str> = words
+            .iter()
+            .map(|word| if *word == "DEVICE" { &on } else { *word })
+            .collect();
+        let (status, stderr) = client(&pool, &words);
+        assert_eq!(status, Some(0), "{words:?}: {stderr}");
+        assert!(stderr.contains(waiting), "{words:?}: {stderr}");
+        assert!(stream.whole().trim_end().ends_with("data: [DONE]"));
+    }
+}

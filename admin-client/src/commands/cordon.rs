@@ -9,16 +9,17 @@ use crate::commands::Session;
 use crate::failure::Failure;
 use crate::render::cordon as text;
 use crate::render::quantity::Clock;
-use crate::screen::note;
+use crate::screen::announced;
 
 pub async fn cordon(session: &Session, args: &CordonArgs) -> Result<(), Failure> {
-    if !session.json && !args.now && !args.no_wait {
-        note(
-            "Waiting for the requests in flight to end. --no-wait returns at once; --now cuts them.",
-        );
-    }
     let request = body(args);
-    let post = session.client.post("admin/devices/cordon", &request);
+    let waits = !session.json && !args.now && !args.no_wait;
+    let post = announced(
+        session.client.post("admin/devices/cordon", &request),
+        waits.then_some(
+            "Waiting for the requests in flight to end. --no-wait returns at once; --now cuts them.",
+        ),
+    );
     let answer = tokio::select! {
         answer = post => answer?,
         _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted(format!(

@@ -18,7 +18,7 @@ use crate::render::fold::sentence;
 use crate::render::progress::{Progress, progress};
 use crate::render::quantity::{Clock, count};
 use crate::render::{outcome, plan as plan_text};
-use crate::screen::{Screen, note};
+use crate::screen::{Screen, announced, note};
 use crate::style::clean;
 
 /// Interval between polls of a model that is being loaded.
@@ -117,7 +117,13 @@ pub async fn unload(
     if now {
         request["now"] = true.into();
     }
-    let answer = session.client.post("admin/unload", &request).await?;
+    let waits = !session.json && !now;
+    let post = session.client.post("admin/unload", &request);
+    let answer = announced(
+        post,
+        waits.then_some("Waiting for the requests in flight to end; --now cuts them."),
+    )
+    .await?;
     session.show(&answer, outcome::unload)
 }
 

@@ -9,7 +9,9 @@ use crate::commands::Session;
 use crate::failure::Failure;
 use crate::render::outcome;
 use crate::render::quantity::count;
-use crate::screen::{confirm, note};
+use crate::screen::{announced, confirm};
+
+const DRAINING: &str = "Waiting for the requests in flight to end; this may take some minutes.";
 
 pub async fn cleanup(
     session: &Session,
@@ -43,13 +45,9 @@ pub async fn cleanup(
             ))?;
         }
     }
-    if !session.json {
-        note("Waiting for the requests in flight to end; this may take some minutes.");
-    }
-    let answer = session
-        .client
-        .post("admin/cleanup", &json!({ "mode": mode }))
-        .await?;
+    let request = json!({ "mode": mode });
+    let post = session.client.post("admin/cleanup", &request);
+    let answer = announced(post, (!session.json).then_some(DRAINING)).await?;
     session.show(&answer, |answer: &CleanupAnswer| {
         format!("{}\n", outcome::unloaded(&answer.unloaded))
     })
@@ -59,7 +57,9 @@ pub async fn reset(session: &Session, yes: bool) -> Result<(), Failure> {
     if !yes {
         confirm("Unload every model, including always-hot ones, and clear all failures?")?;
     }
-    let answer = session.client.post("admin/reset", &json!({})).await?;
+    let request = json!({});
+    let post = session.client.post("admin/reset", &request);
+    let answer = announced(post, (!session.json).then_some(DRAINING)).await?;
     session.show(&answer, |answer: &UnloadAnswer| {
         format!(
             "{}; failures are cleared\n",
