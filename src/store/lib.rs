@@ -23,6 +23,7 @@ mod history_reads;
 mod integers;
 mod keys;
 mod measurements;
+mod migrations;
 mod open;
 mod past;
 mod report;

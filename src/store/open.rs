@@ -11,16 +11,14 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use sqlx::ConnectOptions;
-use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions,
     SqliteSynchronous,
 };
 
+use super::migrations::MIGRATIONS;
 use super::writer::Writer;
 use super::{Store, StoreFault};
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 
 const HEADER: &[u8; 16] = b"SQLite format 3\0";
 
