@@ -1,4 +1,4 @@
-//! `model-pool admin-key new`: a new admin key for whoever may write to the data folder, also while the service runs.
+//! `model-pool admin-key new`: a new admin key for an account that may write to the data folder, also while the service runs.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ async fn new(args: &NewAdminKeyArgs) -> Result<(), String> {
     check_owner(folder, COMMAND)?;
     let file = config.admin_key_file();
     let text = store::generate_key().map_err(line)?;
-    // The file comes first: a stored key that nobody can read would be of no use. It gets its name at the end, so that
+    // The file comes first: a stored key that cannot be read would be of no use. It gets its name at the end, so that
     // the former key stays readable if the store fails.
     let written = PrivateFile::write(&file, text.reveal()).map_err(|error| {
         format!(
@@ -60,7 +60,7 @@ async fn new(args: &NewAdminKeyArgs) -> Result<(), String> {
         )
     })?;
     eprintln!("{id} ({NEW_ADMIN_KEY}) is in {}, mode 0600", file.display());
-    eprintln!("{}", told_of(&revoked, args.keep_old));
+    eprintln!("{}", revoked_keys_line(&revoked, args.keep_old));
     eprintln!(
         "{}",
         match holder {
@@ -98,7 +98,7 @@ fn key_in(file: &Path) -> Option<KeyHash> {
     Some(store::hash_key(text.trim()))
 }
 
-fn told_of(revoked: &[RevokedKey], keep_old: bool) -> String {
+fn revoked_keys_line(revoked: &[RevokedKey], keep_old: bool) -> String {
     let names: Vec<String> = revoked
         .iter()
         .map(|key| format!("{} ({})", key.id, key.name))

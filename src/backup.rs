@@ -29,7 +29,7 @@ async fn back_up(args: &BackupArgs, file: &Path) -> Result<(), String> {
         file.display(),
         size(&backup)
     );
-    println!("in it: {}", told(backup.contents));
+    println!("in it: {}", contents_text(backup.contents));
     println!("not in it:");
     for what in not_in_it(&config) {
         println!("  {what}");
@@ -56,21 +56,21 @@ async fn restore(args: &RestoreArgs) -> Result<(), String> {
         args.file.display(),
         size(&restored.backup)
     );
-    println!("in it: {}", told(restored.backup.contents));
+    println!("in it: {}", contents_text(restored.backup.contents));
     if let Some(former) = &restored.former {
         println!(
             "the former database is {}; delete it when you no longer need it",
             former.display()
         );
     }
-    let of_key = told_of_key(&config, key.is_some(), restored.knows_key);
+    let of_key = key_text(&config, key.is_some(), restored.knows_key);
     println!("{of_key}");
     println!("start the service now");
     Ok(())
 }
 
 /// Whether the key file opens the restored database.
-fn told_of_key(config: &Config, has_file: bool, is_valid: bool) -> String {
+fn key_text(config: &Config, has_file: bool, is_valid: bool) -> String {
     let file = config.admin_key_file();
     let new = "use an admin key that you have, or make one with `model-pool admin-key new`";
     match (has_file, is_valid) {
@@ -87,7 +87,7 @@ fn size(backup: &Backup) -> String {
     format!("{} ({} bytes)", backup.bytes, backup.bytes.0)
 }
 
-fn told(contents: BackupContents) -> String {
+fn contents_text(contents: BackupContents) -> String {
     let counted = |count: u64, one: &str, many: &str| match count {
         1 => format!("1 {one}"),
         count => format!("{count} {many}"),
@@ -115,7 +115,7 @@ fn told(contents: BackupContents) -> String {
     .join(", ")
 }
 
-/// What somebody needs besides, to serve again on another machine.
+/// What is needed in addition to serve on another machine.
 fn not_in_it(config: &Config) -> Vec<String> {
     let shown = |path: &Path| match std::path::absolute(path) {
         Ok(path) => path.display().to_string(),

@@ -47,7 +47,7 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Write a copy of the state (keys, priorities, registered models, history) while the service runs.
     Backup(BackupArgs),
-    /// Admin keys, for whoever has lost them and may write to the data folder.
+    /// Admin keys, for an administrator who has lost them and may write to the data folder.
     #[command(subcommand)]
     AdminKey(AdminKeyCommand),
     /// Translate the configuration of another program into model files.

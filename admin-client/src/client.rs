@@ -232,7 +232,7 @@ impl Client {
     /// The failure of a request without a response: perhaps the URL has the wrong scheme.
     async fn lost_or_misled(&self, error: reqwest::Error) -> Failure {
         if self.is_tls() {
-            return match says(&error, NOT_TLS) {
+            return match chain_contains(&error, NOT_TLS) {
                 true => self.wrong_scheme(),
                 false => self.lost(error),
             };
@@ -253,7 +253,7 @@ impl Client {
         let probe = self.http.get(format!("https://{rest}/health"));
         match probe.timeout(PROBE_TIMEOUT).send().await {
             Ok(_) => true,
-            Err(error) => says(&error, "certificate"),
+            Err(error) => chain_contains(&error, "certificate"),
         }
     }
 
@@ -300,7 +300,7 @@ const NOT_TLS: &str = "InvalidContentType";
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether a cause of the error has this text.
-fn says(error: &reqwest::Error, text: &str) -> bool {
+fn chain_contains(error: &reqwest::Error, text: &str) -> bool {
     let causes = std::iter::successors(Some(error as &dyn std::error::Error), |it| it.source());
     causes.into_iter().any(|it| it.to_string().contains(text))
 }
@@ -328,11 +328,30 @@ impl Stream {
     /// # Errors
     /// `Unreachable` if the connection broke.
     pub async fn next(&mut self) -> Result<Option<sse::Event>, Failure> {
+        self.next_within(None).await
+    }
+
+    /// The next event of a stream that says at least this often that it is alive. A longer silence is the end: the
+    /// connection may be gone without a word.
+    ///
+    /// # Errors
+    /// `Unreachable` if the connection broke.
+    pub async fn next_within(
+        &mut self,
+        silence_max: Option<Duration>,
+    ) -> Result<Option<sse::Event>, Failure> {
         loop {
             if let Some(event) = self.ready.next() {
                 return Ok(Some(event));
             }
-            match self.bytes.next().await {
+            let chunk = match silence_max {
+                None => self.bytes.next().await,
+                Some(limit) => match tokio::time::timeout(limit, self.bytes.next()).await {
+                    Ok(chunk) => chunk,
+                    Err(_) => return Ok(None),
+                },
+            };
+            match chunk {
                 Some(Ok(chunk)) => self.ready = self.parser.push(&chunk).into_iter(),
                 Some(Err(source)) => return Err(lost(&self.server, source)),
                 None => return Ok(None),

@@ -2,7 +2,7 @@
 
 use crate::step::AdapterNumber;
 
-/// In use as long as somebody beside the table of adapters has it.
+/// In use while there is a reference to it beside the table of adapters.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Adapter {
     pub name: String,

@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A name's place.
+/// What is known under a name.
 #[derive(Debug)]
-enum Place {
+enum AdapterState {
     /// Its files are read, or the network takes it.
     Coming,
     Loaded {
@@ -33,7 +33,7 @@ enum Place {
 
 #[derive(Debug, Default)]
 struct Table {
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, AdapterState>,
     last_number: AdapterNumber,
 }
 
@@ -72,7 +72,7 @@ impl Adapters {
 
     pub fn get(&self, name: &str) -> Option<Arc<Adapter>> {
         match self.table().places.get(name) {
-            Some(Place::Loaded { adapter, .. }) => Some(Arc::clone(adapter)),
+            Some(AdapterState::Loaded { adapter, .. }) => Some(Arc::clone(adapter)),
             _ => None,
         }
     }
@@ -83,7 +83,7 @@ impl Adapters {
         let loaded = table
             .places
             .iter()
-            .filter(|(_, place)| matches!(place, Place::Loaded { .. }));
+            .filter(|(_, place)| matches!(place, AdapterState::Loaded { .. }));
         loaded.map(|(name, _)| name.clone()).collect()
     }
 
@@ -91,7 +91,7 @@ impl Adapters {
     ///
     /// # Errors
     /// A field that is missing, and those of [`Self::load`].
-    pub fn load_asked(&self, batch: &Batch, body: &[u8]) -> Result<String, ApiError> {
+    pub fn load_from_request(&self, batch: &Batch, body: &[u8]) -> Result<String, ApiError> {
         let mut fields = Fields::parse(body)?;
         let name = text(&mut fields, "lora_name")?;
         let folder = text(&mut fields, "lora_path")?;
@@ -103,7 +103,7 @@ impl Adapters {
     ///
     /// # Errors
     /// A field that is missing, and those of [`Self::unload`].
-    pub fn unload_asked(&self, batch: &Batch, body: &[u8]) -> Result<String, ApiError> {
+    pub fn unload_from_request(&self, batch: &Batch, body: &[u8]) -> Result<String, ApiError> {
         let name = text(&mut Fields::parse(body)?, "lora_name")?;
         self.unload(&name, batch)?;
         Ok(format!("the adapter `{name}` was unloaded"))
@@ -129,7 +129,7 @@ impl Adapters {
         let number = {
             let mut table = self.table();
             let problem = match table.places.get(name) {
-                None | Some(Place::Coming) => {
+                None | Some(AdapterState::Coming) => {
                     let message = format!("the adapter `{name}` is not loaded");
                     return Err(ApiError::with_status(
                         StatusCode::NOT_FOUND,
@@ -137,17 +137,19 @@ impl Adapters {
                         message,
                     ));
                 }
-                Some(Place::Loaded { stays: true, .. }) => Some("came with the model and stays"),
+                Some(AdapterState::Loaded { stays: true, .. }) => {
+                    Some("came with the model and stays")
+                }
                 // Others get it under this lock alone.
-                Some(Place::Loaded { adapter, .. }) if Arc::strong_count(adapter) > 1 => {
+                Some(AdapterState::Loaded { adapter, .. }) if Arc::strong_count(adapter) > 1 => {
                     Some("is in use; try again when its requests have ended")
                 }
-                Some(Place::Loaded { .. }) => None,
+                Some(AdapterState::Loaded { .. }) => None,
             };
             if let Some(problem) = problem {
                 return Err(conflict(format!("the adapter `{name}` {problem}")));
             }
-            let Some(Place::Loaded { adapter, .. }) = table.places.remove(name) else {
+            let Some(AdapterState::Loaded { adapter, .. }) = table.places.remove(name) else {
                 return Err(ApiError::internal("the adapter left meanwhile"));
             };
             adapter.number
@@ -172,7 +174,7 @@ impl Adapters {
             )));
         }
         table.last_number += 1;
-        table.places.insert(name.to_owned(), Place::Coming);
+        table.places.insert(name.to_owned(), AdapterState::Coming);
         Ok(table.last_number)
     }
 
@@ -191,7 +193,7 @@ impl Adapters {
             number,
         };
         let adapter = Arc::new(adapter);
-        let place = Place::Loaded { adapter, stays };
+        let place = AdapterState::Loaded { adapter, stays };
         table.places.insert(name.to_owned(), place);
         tracing::info!(adapter = name, "adapter loaded");
         Ok(())
@@ -218,7 +220,7 @@ fn refused(name: &str, problem: &str) -> ApiError {
     )
 }
 
-/// Reads an adapter's folder. Its tensors are copied: somebody may replace the files while it is served.
+/// Reads an adapter's folder. Its tensors are copied: the files may be replaced while it is served.
 fn read(folder: &Path, rank_max: u32) -> Result<Arc<AdapterTensors>, String> {
     let files = AdapterFiles::read(folder).map_err(one_line)?;
     if files.rank() > rank_max {
@@ -228,9 +230,9 @@ fn read(folder: &Path, rank_max: u32) -> Result<Arc<AdapterTensors>, String> {
             files.rank()
         ));
     }
-    let whole = std::fs::read(&files.weights)
+    let contents = std::fs::read(&files.weights)
         .map_err(|error| format!("{}: {error}", files.weights.display()))?;
-    let whole = Arc::new(whole);
+    let contents = Arc::new(contents);
     let stored = |entry: &TensorEntry| {
         let encoding = match entry.dtype.as_str() {
             "F32" => Some(Encoding::F32),
@@ -239,7 +241,7 @@ fn read(folder: &Path, rank_max: u32) -> Result<Arc<AdapterTensors>, String> {
             _ => None,
         };
         let shape = entry.shape.iter().map(|size| *size as usize).collect();
-        let bytes: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::<Vec<u8>>::clone(&whole);
+        let bytes: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::<Vec<u8>>::clone(&contents);
         encoding
             .and_then(|encoding| {
                 let range = entry.begin as usize..entry.end as usize;

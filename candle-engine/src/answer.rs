@@ -1,5 +1,6 @@
 //! Turns what the batch computes into an answer: one JSON object, or a stream of events.
 
+use crate::answer_json::{Choice, Delta, Envelope, Route, Usage, tool_call};
 use crate::api_error::ApiError;
 use crate::batch::{AnswerEvent, GenerationRequest, Outcome, Runs};
 use crate::loading::LoadedModel;
@@ -8,7 +9,6 @@ use crate::ready::Ready;
 use crate::reasoning::{ReasoningReader, Thought};
 use crate::scores;
 use crate::tools::{Part, ToolReader};
-use crate::wire::{Choice, Delta, Envelope, Route, Usage, tool_call};
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -34,7 +34,7 @@ pub(crate) struct Shape {
     pub shows_scores: bool,
     /// Of each prompt's answers, one after another, so many are given: the likeliest.
     pub computed: usize,
-    pub given: usize,
+    pub returned: usize,
     /// One for each choice where the model may reason before it answers.
     pub thoughts: Vec<ReasoningReader>,
     /// One for each choice where the model may call tools.
@@ -130,7 +130,7 @@ impl Answer {
 
     /// Only some of the choices that are computed are given, so all must be known first.
     fn selects(&self) -> bool {
-        self.shape.computed > self.shape.given
+        self.shape.computed > self.shape.returned
     }
 
     /// Computes all choices and keeps those that are given.
@@ -152,7 +152,7 @@ impl Answer {
             }
         }
         if self.selects() {
-            choices = best(choices, self.shape.computed, self.shape.given);
+            choices = best(choices, self.shape.computed, self.shape.returned);
         }
         Ok(choices)
     }
@@ -166,11 +166,11 @@ impl Answer {
                 ..Thought::default()
             },
             Some(reader) => {
-                let mut whole = reader.push(&computed.text);
+                let mut joined = reader.push(&computed.text);
                 let rest = reader.finish();
-                whole.reasoning += &rest.reasoning;
-                whole.text += &rest.text;
-                whole
+                joined.reasoning += &rest.reasoning;
+                joined.text += &rest.text;
+                joined
             }
         };
         let Some(reader) = self.shape.readers.get_mut(index) else {
@@ -203,11 +203,11 @@ impl Answer {
     }
 
     fn logprobs(&self, tokens: &[ScoredToken]) -> Value {
-        let words = &self.model.tokenizer.words;
+        let vocabulary = &self.model.tokenizer.token_texts;
         match (self.shape.shows_scores, self.envelope.route) {
             (false, _) => Value::Null,
-            (true, Route::Chat) => scores::of_chat(tokens, words),
-            (true, Route::Completion) => scores::of_completion(tokens, words),
+            (true, Route::Chat) => scores::of_chat(tokens, vocabulary),
+            (true, Route::Completion) => scores::of_completion(tokens, vocabulary),
         }
     }
 }
@@ -229,8 +229,8 @@ fn reason_with_calls(reason: &'static str, has_calls: bool) -> &'static str {
     }
 }
 
-/// The `given` choices of the largest mean logprob of each row of `computed`, the best first.
-fn best(choices: Vec<Computed>, computed: usize, given: usize) -> Vec<Computed> {
+/// The `returned` choices of the largest mean logprob of each row of `computed`, the best first.
+fn best(choices: Vec<Computed>, computed: usize, returned: usize) -> Vec<Computed> {
     let mean = |choice: &Computed| {
         let outcome = choice.outcome.as_ref();
         outcome.map_or(f64::NEG_INFINITY, Outcome::mean_logprob)
@@ -243,7 +243,7 @@ fn best(choices: Vec<Computed>, computed: usize, given: usize) -> Vec<Computed> 
             return kept;
         }
         row.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
-        kept.extend(row.into_iter().take(given));
+        kept.extend(row.into_iter().take(returned));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::adapter::Adapter;
 use crate::answer::{Answer, Shape};
+use crate::answer_json::{Envelope, Route};
 use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings, TemplateSwitches};
 use crate::api_error::ApiError;
 use crate::batch::{GenerationRequest, Scores, answer_room};
@@ -14,7 +15,6 @@ use crate::ready::Ready;
 use crate::reasoning::ReasoningReader;
 use crate::step::PAGE_TOKENS;
 use crate::tools::{self, Tool, ToolReader, Tools, required};
-use crate::wire::{Envelope, Route};
 use axum::http::StatusCode;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -101,7 +101,7 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
 }
 
 /// The grammar that holds every call of an answer to its tool's schema. `None` where calls of the model's family cannot be
-/// told from other text, or a schema cannot be enforced: the model may still call as it was taught.
+/// separated from other text, or a schema cannot be enforced: the model may still call as it was taught.
 fn held_calls(model: &LoadedModel, template: &ChatTemplate, tools: &Tools) -> Option<Grammar> {
     let offered: Vec<&Tool> = tools.offered().iter().collect();
     let special = |token: &str| model.tokenizer.special_token(token);
@@ -296,7 +296,7 @@ fn start(
         stream: settings.stream,
         shows_scores: settings.logprobs.is_some(),
         computed: settings.best_of,
-        given: settings.choices,
+        returned: settings.choices,
         readers: parts.readers,
         thoughts: parts.thoughts,
         ignored: parts.ignored,

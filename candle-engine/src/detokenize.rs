@@ -21,7 +21,7 @@ const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 pub(crate) struct Detokenizer {
     window: Vec<u32>,
     /// The part of the window's text that has been given out.
-    given: String,
+    emitted: String,
     /// Length at which the window is cut next.
     cut_at: usize,
 }
@@ -30,7 +30,7 @@ impl Detokenizer {
     pub fn new() -> Self {
         Self {
             window: Vec::new(),
-            given: String::new(),
+            emitted: String::new(),
             cut_at: WINDOW_TOKENS_MAX,
         }
     }
@@ -43,10 +43,10 @@ impl Detokenizer {
         self.window.push(token);
         let text = decoder.decode(&self.window)?;
         let certain = text.trim_end_matches(REPLACEMENT);
-        let Some(new) = certain.strip_prefix(&self.given).map(str::to_owned) else {
+        let Some(new) = certain.strip_prefix(&self.emitted).map(str::to_owned) else {
             return Ok(String::new());
         };
-        self.given.push_str(&new);
+        self.emitted.push_str(&new);
         if self.window.len() >= self.cut_at && certain.len() == text.len() {
             self.cut(decoder, &text)?;
         }
@@ -59,10 +59,10 @@ impl Detokenizer {
     /// When the decoder refuses the tokens.
     pub fn finish(self, decoder: &impl DecodeTokens) -> Result<String, ApiError> {
         let text = decoder.decode(&self.window)?;
-        match text.strip_prefix(&self.given) {
+        match text.strip_prefix(&self.emitted) {
             Some(rest) => Ok(rest.to_owned()),
             // The decoder changed its mind about letters that were given out; what is beyond them is new.
-            None => Ok(text.chars().skip(self.given.chars().count()).collect()),
+            None => Ok(text.chars().skip(self.emitted.chars().count()).collect()),
         }
     }
 
@@ -76,7 +76,7 @@ impl Detokenizer {
                 && text.ends_with(tail_text.trim_start())
             {
                 self.window = tail.to_vec();
-                self.given = tail_text;
+                self.emitted = tail_text;
                 break;
             }
         }

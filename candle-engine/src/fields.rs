@@ -99,7 +99,7 @@ impl Fields {
     ) -> Result<Option<i64>, ApiError> {
         let wanted = || format!("a whole number from {} to {}", range.start(), range.end());
         // A whole number may be written 2.0; JSON has one type of number.
-        let whole = |value: &Value| {
+        let integer = |value: &Value| {
             value.as_i64().or_else(|| {
                 value
                     .as_f64()
@@ -109,7 +109,7 @@ impl Fields {
         };
         self.take(name)
             .map(|value| {
-                whole(&value)
+                integer(&value)
                     .filter(|number| range.contains(number))
                     .ok_or_else(|| expected(name, wanted(), &value))
             })
@@ -117,7 +117,7 @@ impl Fields {
     }
 
     /// # Errors
-    /// 400 when a field is left: nobody takes it, so it would silently do nothing.
+    /// 400 when a field is left: it is unknown, and would silently do nothing.
     pub fn finish(self, place: &str) -> Result<(), ApiError> {
         const NAMED: usize = 8;
         let shown = |name: &String| -> String { name.chars().take(100).collect() };

@@ -158,16 +158,16 @@ fn shortened(reason: &str) -> String {
 
 /// A factory whose vocabulary has one token more than the model's: the end of an answer, whatever tokens end it.
 fn factory(tokenizer: &ModelTokenizer) -> Result<ParserFactory, String> {
-    let words = &tokenizer.words;
+    let vocabulary = &tokenizer.token_texts;
     let mut bytes: Vec<Vec<u8>> = (0..tokenizer.vocabulary as u32)
         .map(|token| {
-            let marker = words
+            let marker = vocabulary
                 .special
                 .contains(&token)
                 .then_some(TokTrie::SPECIAL_TOKEN_MARKER);
             marker
                 .into_iter()
-                .chain(words.bytes(token).iter().copied())
+                .chain(vocabulary.bytes(token).iter().copied())
                 .collect()
         })
         .collect();
@@ -221,9 +221,9 @@ fn compile(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Matcher, St
 }
 
 /// Follows a grammar for some tokens, white space aside. Whether it comes to a place where nothing may follow, not even the end.
-fn tried(mut matcher: Matcher, words: &TokTrie) -> Result<bool, String> {
+fn tried(mut matcher: Matcher, vocabulary: &TokTrie) -> Result<bool, String> {
     let is_text = |token: &u32| {
-        let first = words.token(*token).first();
+        let first = vocabulary.token(*token).first();
         first.is_some_and(|byte| {
             !byte.is_ascii_whitespace() && *byte != TokTrie::SPECIAL_TOKEN_MARKER
         })

@@ -3,11 +3,12 @@
 //!
 //! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template; or a GGUF
 //! file, which has all of it.
-//! [`serve`] listens first and loads then, so that whoever started it can follow `GET /health` from the first moment.
+//! [`serve`] listens first and loads then, so that its parent can follow `GET /health` from the first moment.
 
 mod adapter;
 mod adapters;
 mod answer;
+mod answer_json;
 mod api;
 mod api_error;
 mod batch;
@@ -18,11 +19,11 @@ mod decoding;
 mod detokenize;
 mod encoder;
 mod error;
+mod exit_on_panic;
 mod fields;
 mod files;
 mod grammar;
 mod kernels;
-mod last_words;
 mod loading;
 mod memory;
 mod model;
@@ -45,7 +46,6 @@ mod token_routes;
 mod tokenizer;
 mod tools;
 mod vocabulary;
-mod wire;
 
 pub use error::EngineError;
 pub use options::{

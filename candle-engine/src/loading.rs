@@ -67,15 +67,15 @@ pub(crate) fn load(
         verify: options.verify,
     };
     // A tokenizer is computed while the disk is read.
-    let (words, written) = std::thread::scope(|scope| {
+    let (texts, written) = std::thread::scope(|scope| {
         let written = scope.spawn(|| files.read(plan, progress));
-        let words = words(files);
-        if words.is_err() {
+        let texts = tokenizer_and_template(files);
+        if texts.is_err() {
             progress.cancel();
         }
-        (words, written.join())
+        (texts, written.join())
     });
-    let (tokenizer, template) = words?;
+    let (tokenizer, template) = texts?;
     files.take(written.map_err(|_| EngineError::load("the thread that reads weights panicked"))??);
     let placement = placing::place(options, files)?;
     let resources = Resources {
@@ -106,7 +106,9 @@ pub(crate) fn load(
 }
 
 /// The tokenizer, and the chat template if there is one.
-fn words(files: &ModelFiles) -> Result<(ModelTokenizer, Option<ChatTemplate>), EngineError> {
+fn tokenizer_and_template(
+    files: &ModelFiles,
+) -> Result<(ModelTokenizer, Option<ChatTemplate>), EngineError> {
     let tokenizer = ModelTokenizer::load(files)?;
     let template = ChatTemplate::load(
         files,

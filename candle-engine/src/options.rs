@@ -100,7 +100,7 @@ pub struct Joining {
 /// The address of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// A Unix socket. A socket file that nobody listens on any more is replaced.
+    /// A Unix socket. A socket file without a listener is replaced.
     Unix(PathBuf),
     /// A TCP address; port 0 takes a free one.
     Tcp(SocketAddr),
@@ -118,7 +118,7 @@ pub enum DeviceChoice {
     Metal(usize),
 }
 
-/// Requests that may wait inside one engine, besides those that compute.
+/// Requests that may wait inside one engine, in addition to those that compute.
 pub(crate) const WAITING_REQUESTS_MAX: usize = 1024;
 
 /// More adapters than this are a mistyped option.

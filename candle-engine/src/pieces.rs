@@ -20,9 +20,9 @@ pub(crate) struct ScoredToken {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Piece {
     pub text: String,
-    /// Tokens that begin in the text given so far; none where nobody asked for them.
+    /// Tokens that begin in the text given so far; none unless the request wants them.
     pub tokens: Vec<ScoredToken>,
-    /// Tokens of the answer that were computed until now; 0 where they are told at the end alone.
+    /// Tokens of the answer that were computed until now; 0 where only the end has them.
     pub computed: usize,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct AnswerText {
     /// Tokens that were not given out yet, with the byte at which each begins.
     waiting: VecDeque<(usize, ScoredToken)>,
     /// Bytes and letters of the text of all tokens.
-    seen_bytes: usize,
-    seen_letters: usize,
-    given_bytes: usize,
+    total_bytes: usize,
+    total_letters: usize,
+    emitted_bytes: usize,
 }
 
 impl AnswerText {
@@ -61,9 +61,9 @@ impl AnswerText {
             detokenizer: Detokenizer::new(),
             stops,
             waiting: VecDeque::new(),
-            seen_bytes: 0,
-            seen_letters: letters_before,
-            given_bytes: 0,
+            total_bytes: 0,
+            total_letters: letters_before,
+            emitted_bytes: 0,
         }
     }
 
@@ -80,14 +80,14 @@ impl AnswerText {
         if let Some(logprob) = logprob {
             let scored = ScoredToken {
                 token,
-                offset: self.seen_letters,
+                offset: self.total_letters,
                 logprob: Some(logprob),
             };
-            self.waiting.push_back((self.seen_bytes, scored));
+            self.waiting.push_back((self.total_bytes, scored));
         }
         let text = self.detokenizer.push(decoder, token)?;
-        self.seen_bytes += text.len();
-        self.seen_letters += text.chars().count();
+        self.total_bytes += text.len();
+        self.total_letters += text.chars().count();
         let step = self.stops.push(&text);
         Ok(Step {
             piece: self.piece(step.text, false),
@@ -113,11 +113,11 @@ impl AnswerText {
     }
 
     fn piece(&mut self, text: String, is_all: bool) -> Piece {
-        self.given_bytes += text.len();
-        let given = self.given_bytes;
+        self.emitted_bytes += text.len();
+        let emitted = self.emitted_bytes;
         let count = match is_all {
             true => self.waiting.len(),
-            false => self.waiting.partition_point(|(start, _)| *start < given),
+            false => self.waiting.partition_point(|(start, _)| *start < emitted),
         };
         let tokens = self.waiting.drain(..count).map(|(_, token)| token);
         Piece {

@@ -7,7 +7,7 @@ use crate::model::{Placement, Room, Sizes, divide};
 use crate::options::{DeviceChoice, EngineOptions};
 use candle_core::Device;
 
-/// Rows of a step, for what it needs besides weights and cache.
+/// Rows of a step, for the memory beside weights and cache.
 const STEP_ROWS: usize = 1024;
 /// What a driver and its libraries take on a GPU, and what must stay free for its allocator.
 const GPU_RESERVE_BYTES: u64 = 1 << 30;

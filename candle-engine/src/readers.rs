@@ -144,7 +144,7 @@ mod tests {
         let other = Arc::clone(&both);
         let first = readers.run(move || {
             both.wait();
-            // It ends with an error when nobody holds it any more.
+            // It ends with an error when the last holder has dropped it.
             let _ = held.recv();
             Ok(1)
         });

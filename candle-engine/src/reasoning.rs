@@ -133,11 +133,11 @@ impl ReasoningReader {
             return true;
         }
         let kept = self.held.split_off(certain_length(&self.held));
-        let given = std::mem::replace(&mut self.held, kept);
+        let released = std::mem::replace(&mut self.held, kept);
         self.state = State::Reasoning {
-            has_begun: has_begun || !given.is_empty(),
+            has_begun: has_begun || !released.is_empty(),
         };
-        thought.reasoning += &given;
+        thought.reasoning += &released;
         false
     }
 }

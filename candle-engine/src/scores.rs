@@ -5,9 +5,9 @@ use crate::vocabulary::Vocabulary;
 use serde_json::{Map, Value, json};
 
 /// `logprobs` of a chat's choice.
-pub(crate) fn of_chat(tokens: &[ScoredToken], words: &Vocabulary) -> Value {
+pub(crate) fn of_chat(tokens: &[ScoredToken], vocabulary: &Vocabulary) -> Value {
     let one = |token: u32, logprob: f32| {
-        let bytes = words.bytes(token);
+        let bytes = vocabulary.bytes(token);
         json!({"token": String::from_utf8_lossy(bytes), "logprob": logprob, "bytes": bytes})
     };
     let content = tokens.iter().filter_map(|scored| {
@@ -24,11 +24,11 @@ pub(crate) fn of_chat(tokens: &[ScoredToken], words: &Vocabulary) -> Value {
 }
 
 /// `logprobs` of a completion's choice, in OpenAI's older form: the chosen token is among the likeliest always.
-pub(crate) fn of_completion(tokens: &[ScoredToken], words: &Vocabulary) -> Value {
+pub(crate) fn of_completion(tokens: &[ScoredToken], vocabulary: &Vocabulary) -> Value {
     let (mut texts, mut logprobs) = (Vec::new(), Vec::new());
     let (mut tops, mut offsets) = (Vec::new(), Vec::new());
     for scored in tokens {
-        texts.push(Value::from(name(words.bytes(scored.token))));
+        texts.push(Value::from(name(vocabulary.bytes(scored.token))));
         offsets.push(Value::from(scored.offset));
         // Before the first token of a prompt there is nothing that makes it likely.
         let Some(logprob) = &scored.logprob else {
@@ -39,9 +39,9 @@ pub(crate) fn of_completion(tokens: &[ScoredToken], words: &Vocabulary) -> Value
         logprobs.push(Value::from(logprob.logprob));
         let mut top = Map::new();
         for (token, logprob) in &logprob.top {
-            top.insert(name(words.bytes(*token)), Value::from(*logprob));
+            top.insert(name(vocabulary.bytes(*token)), Value::from(*logprob));
         }
-        let chosen = name(words.bytes(scored.token));
+        let chosen = name(vocabulary.bytes(scored.token));
         top.insert(chosen, Value::from(logprob.logprob));
         tops.push(Value::Object(top));
     }

@@ -40,7 +40,7 @@ struct Engine {
     model_name: String,
     started_unix_seconds: u64,
     progress: Progress,
-    door: Arc<SleepGate>,
+    sleep_gate: Arc<SleepGate>,
     ready: OnceLock<Served>,
     readers: Readers,
 }
@@ -89,7 +89,7 @@ pub async fn serve(
         model_name: options.model_name.clone(),
         started_unix_seconds: crate::calendar::unix_seconds(),
         progress: Progress::default(),
-        door: Arc::default(),
+        sleep_gate: Arc::default(),
         ready: OnceLock::new(),
         readers: Readers::new(options.tokenizer_workers),
     });
@@ -136,7 +136,7 @@ async fn run(
     options: EngineOptions,
     server: impl Future<Output = std::io::Result<()>>,
 ) -> Result<(), EngineError> {
-    let (tell, told) = oneshot::channel();
+    let (tell, reply) = oneshot::channel();
     let loader = Arc::clone(&engine);
     // A thread of its own: the runtime would wait for a blocking task of its own before the process may end.
     std::thread::Builder::new()
@@ -146,7 +146,7 @@ async fn run(
         })
         .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
     let failed_load = async {
-        match told.await {
+        match reply.await {
             Ok(Ok(())) => std::future::pending().await,
             Ok(Err(error)) => error,
             Err(_) => EngineError::load("the loading thread panicked"),
@@ -235,13 +235,13 @@ fn router(engine: Arc<Engine>) -> Router {
         .route("/v1/detokenize", post(detokenize))
         .route(
             "/v1/load_lora_adapter",
-            post(|state, body| change_adapters(state, Adapters::load_asked, body)),
+            post(|state, body| change_adapters(state, Adapters::load_from_request, body)),
         )
         .route(
             "/v1/unload_lora_adapter",
-            post(|state, body| change_adapters(state, Adapters::unload_asked, body)),
+            post(|state, body| change_adapters(state, Adapters::unload_from_request, body)),
         )
-        .route_layer(from_fn_with_state(Arc::clone(&engine), through_the_door))
+        .route_layer(from_fn_with_state(Arc::clone(&engine), refuse_while_asleep))
         .route("/health", get(health))
         .route("/memory", get(memory))
         .route("/metrics", get(metrics))
@@ -257,7 +257,7 @@ fn router(engine: Arc<Engine>) -> Router {
 
 async fn health(State(engine): State<Arc<Engine>>) -> Response {
     if engine.ready.get().is_some() {
-        let status = if engine.door.is_asleep() {
+        let status = if engine.sleep_gate.is_asleep() {
             "asleep"
         } else {
             "ready"
@@ -273,12 +273,12 @@ async fn health(State(engine): State<Arc<Engine>>) -> Response {
 }
 
 /// Requests that compute; while the engine sleeps they are refused.
-async fn through_the_door(
+async fn refuse_while_asleep(
     State(engine): State<Arc<Engine>>,
     request: Request,
     next: Next,
 ) -> Response {
-    match engine.door.enter() {
+    match engine.sleep_gate.enter() {
         Ok(answering) => counted(answering, next.run(request).await),
         Err(error) => error.into_response(),
     }
@@ -286,12 +286,12 @@ async fn through_the_door(
 
 /// Answers when the engine sleeps; those in flight are finished before.
 async fn sleep(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
-    engine.door.sleep(sleepers(&engine)?).await
+    engine.sleep_gate.sleep(sleepers(&engine)?).await
 }
 
 /// Answers when requests are taken again.
 async fn wake_up(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
-    engine.door.wake(sleepers(&engine)?).await
+    engine.sleep_gate.wake(sleepers(&engine)?).await
 }
 
 fn sleepers(engine: &Engine) -> Result<Vec<Arc<dyn Sleeper>>, ApiError> {
@@ -302,7 +302,7 @@ fn sleepers(engine: &Engine) -> Result<Vec<Arc<dyn Sleeper>>, ApiError> {
 }
 
 async fn is_sleeping(State(engine): State<Arc<Engine>>) -> Json<Value> {
-    Json(json!({"is_sleeping": engine.door.is_asleep()}))
+    Json(json!({"is_sleeping": engine.sleep_gate.is_asleep()}))
 }
 
 async fn models(State(engine): State<Arc<Engine>>) -> Response {
@@ -336,7 +336,7 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
         Served::Encoder(service) => service.weights_bytes(),
     });
     // The system may use mapped pages for others while the engine sleeps.
-    let weights_mapped_bytes = u64::from(!engine.door.is_asleep()) * mapped_bytes;
+    let weights_mapped_bytes = u64::from(!engine.sleep_gate.is_asleep()) * mapped_bytes;
     Json(MemoryReport {
         weights_bytes,
         weights_mapped_bytes,
@@ -369,7 +369,7 @@ async fn completions(
     answer(engine, body, completion::complete).await
 }
 
-/// A change of the adapters. It goes on when whoever asked leaves: what has begun ends in the table and in the network alike.
+/// A change of the adapters. It goes on when its client leaves: what has begun ends in the table and in the network alike.
 async fn change_adapters(
     State(engine): State<Arc<Engine>>,
     change: fn(&Adapters, &Batch, &[u8]) -> Result<String, ApiError>,
@@ -416,7 +416,7 @@ async fn answer(
     }
 }
 
-/// Works on a body where it blocks nobody: long texts and grammars take milliseconds and more.
+/// Works on a body on a thread that may block: long texts and grammars take milliseconds and more.
 async fn work_on<T: Send + 'static>(
     engine: Arc<Engine>,
     body: Result<Bytes, BytesRejection>,

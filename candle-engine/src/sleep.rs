@@ -4,8 +4,8 @@
 //! ```text
 //!          POST /sleep             the last answer ended,      POST /wake_up
 //!  awake ──────────────▶ closing ─────────────────────▶ asleep ─────────────▶ awake
-//!    ▲   nobody new            every part gave back             every part took again
-//!    └──────────────────────────┘ a part failed, or whoever asked left
+//!    ▲   no requests           every part gave back             every part took again
+//!    └──────────────────────────┘ a part failed, or the client left
 //! ```
 
 use crate::api_error::ApiError;
@@ -28,7 +28,7 @@ pub(crate) trait Sleeper: Send + Sync {
     /// Takes again what it gave back. Also called when it gave nothing back. Blocks.
     ///
     /// # Errors
-    /// When there is no memory for it; the engine stays asleep, and may be asked again.
+    /// When there is no memory for it; the engine stays asleep, and may be woken again.
     fn wake(&self) -> Result<(), EngineError>;
 }
 
@@ -36,7 +36,7 @@ pub(crate) trait Sleeper: Send + Sync {
 enum Phase {
     #[default]
     Awake,
-    /// Between the two: nobody new is let in.
+    /// Between the two: no request is let in.
     Turning,
     Asleep,
 }
@@ -48,11 +48,11 @@ struct State {
     answering: usize,
 }
 
-/// The door that requests go through.
+/// The gate that requests go through.
 #[derive(Debug, Default)]
 pub(crate) struct SleepGate(watch::Sender<State>);
 
-/// One request's way through the door, until it is dropped.
+/// One request's way through the gate, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Answering(Arc<SleepGate>);
 
@@ -85,7 +85,7 @@ impl SleepGate {
         self.0.borrow().phase == Phase::Asleep
     }
 
-    /// Lets nobody in any more, waits for those inside, and has every part give back what it can. An engine that sleeps
+    /// Lets no request in any more, waits for those inside, and has every part give back what it can. An engine that sleeps
     /// already stays so.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl SleepGate {
             return Ok(());
         };
         let mut states = self.0.subscribe();
-        // Whoever asks may leave; then the turn is dropped, and with it the door opens.
+        // The client may leave; then the turn is dropped, and with it the gate opens.
         if states.wait_for(|state| state.answering == 0).await.is_err() {
             return Err(ApiError::internal("the engine ends"));
         }
@@ -144,7 +144,7 @@ impl SleepGate {
         });
         if turns {
             return Ok(Some(Turn {
-                door: Arc::clone(self),
+                gate: Arc::clone(self),
                 ends_in: from,
             }));
         }
@@ -161,7 +161,7 @@ impl SleepGate {
 
 /// A turn that goes back when it is dropped before its end.
 struct Turn {
-    door: Arc<SleepGate>,
+    gate: Arc<SleepGate>,
     ends_in: Phase,
 }
 
@@ -174,11 +174,11 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let phase = self.ends_in;
-        self.door.0.send_modify(|state| state.phase = phase);
+        self.gate.0.send_modify(|state| state.phase = phase);
     }
 }
 
-/// Goes on to its end also when whoever asked has left.
+/// Goes on to its end also when its client has left.
 async fn blocking(
     work: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
 ) -> Result<(), ApiError> {
@@ -203,7 +203,7 @@ pub(crate) fn counted(answering: Answering, response: Response) -> Response {
     })
 }
 
-/// Tells the system that the pages of a mapped file are not needed for now. They stay in the page cache as long as nobody
+/// Tells the system that the pages of a mapped file are not needed for now. They stay in the page cache as long as nothing
 /// else wants the memory, and come back when they are touched.
 pub(crate) fn give_back_pages(mapping: &memmap2::Mmap) -> Result<(), EngineError> {
     #[expect(unsafe_code, reason = "the system's advice has no safe form")]
@@ -222,10 +222,10 @@ mod tests {
     use futures_util::FutureExt;
     use std::sync::Mutex;
 
-    /// Notes what it is asked, and fails when told to.
+    /// Notes its calls, and fails if the test wants it.
     #[derive(Default)]
     struct Part {
-        asked: Mutex<Vec<&'static str>>,
+        calls: Mutex<Vec<&'static str>>,
         fails: Option<&'static str>,
     }
 
@@ -238,15 +238,15 @@ mod tests {
         }
 
         fn note(&self, what: &'static str) -> Result<(), EngineError> {
-            self.asked.lock().expect("no panic").push(what);
+            self.calls.lock().expect("no panic").push(what);
             match self.fails {
                 Some(fails) if fails == what => Err(EngineError::load("out of memory")),
                 _ => Ok(()),
             }
         }
 
-        fn asked(&self) -> Vec<&'static str> {
-            self.asked.lock().expect("no panic").clone()
+        fn calls(&self) -> Vec<&'static str> {
+            self.calls.lock().expect("no panic").clone()
         }
     }
 
@@ -266,69 +266,69 @@ mod tests {
 
     #[tokio::test]
     async fn who_sleeps_lets_nobody_in_until_it_is_woken() {
-        let (door, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
-        drop(door.enter().expect("awake"));
-        door.sleep(parts(&part)).await.expect("falls asleep");
-        door.sleep(parts(&part)).await.expect("sleeps already");
-        assert!(door.is_asleep());
-        let refused = door.enter().expect_err("asleep");
+        let (gate, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
+        drop(gate.enter().expect("awake"));
+        gate.sleep(parts(&part)).await.expect("falls asleep");
+        gate.sleep(parts(&part)).await.expect("sleeps already");
+        assert!(gate.is_asleep());
+        let refused = gate.enter().expect_err("asleep");
         assert_eq!(refused.code, Some("model_asleep"));
-        door.wake(parts(&part)).await.expect("wakes");
-        door.wake(parts(&part)).await.expect("is awake");
-        assert!(!door.is_asleep() && door.enter().is_ok());
-        assert_eq!(part.asked(), ["sleep", "wake"]);
+        gate.wake(parts(&part)).await.expect("wakes");
+        gate.wake(parts(&part)).await.expect("is awake");
+        assert!(!gate.is_asleep() && gate.enter().is_ok());
+        assert_eq!(part.calls(), ["sleep", "wake"]);
     }
 
     #[tokio::test]
     async fn answers_are_finished_first_and_nobody_new_comes_in() {
-        let (door, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
-        let inside = door.enter().expect("awake");
-        let mut falling = Box::pin(door.sleep(parts(&part)));
+        let (gate, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
+        let inside = gate.enter().expect("awake");
+        let mut falling = Box::pin(gate.sleep(parts(&part)));
         assert!((&mut falling).now_or_never().is_none());
-        assert!(door.enter().is_err() && part.asked().is_empty());
-        let other = door.wake(parts(&part)).await.expect_err("it turns");
+        assert!(gate.enter().is_err() && part.calls().is_empty());
+        let other = gate.wake(parts(&part)).await.expect_err("it turns");
         assert_eq!(other.status, StatusCode::CONFLICT);
         drop(inside);
         falling.await.expect("falls asleep");
-        assert!(door.is_asleep());
+        assert!(gate.is_asleep());
     }
 
     #[tokio::test]
     async fn whoever_asks_and_leaves_before_it_sleeps_leaves_it_awake() {
-        let (door, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
-        let inside = door.enter().expect("awake");
-        let mut falling = Box::pin(door.sleep(parts(&part)));
+        let (gate, part) = (Arc::new(SleepGate::default()), Arc::new(Part::default()));
+        let inside = gate.enter().expect("awake");
+        let mut falling = Box::pin(gate.sleep(parts(&part)));
         assert!((&mut falling).now_or_never().is_none());
         drop(falling);
-        assert!(door.enter().is_ok() && part.asked().is_empty());
+        assert!(gate.enter().is_ok() && part.calls().is_empty());
         drop(inside);
     }
 
     #[tokio::test]
     async fn a_part_that_fails_leaves_the_engine_as_it_was() {
-        let (door, part) = (Arc::new(SleepGate::default()), Part::failing("sleep"));
-        let failed = door.sleep(parts(&part)).await.expect_err("it fails");
+        let (gate, part) = (Arc::new(SleepGate::default()), Part::failing("sleep"));
+        let failed = gate.sleep(parts(&part)).await.expect_err("it fails");
         assert!(failed.message.contains("out of memory"), "{failed:?}");
-        assert!(!door.is_asleep() && door.enter().is_ok());
-        assert_eq!(part.asked(), ["sleep", "wake"]);
+        assert!(!gate.is_asleep() && gate.enter().is_ok());
+        assert_eq!(part.calls(), ["sleep", "wake"]);
 
-        let (door, part) = (Arc::new(SleepGate::default()), Part::failing("wake"));
-        door.sleep(parts(&part)).await.expect("falls asleep");
-        door.wake(parts(&part)).await.expect_err("it fails");
-        assert!(door.is_asleep());
+        let (gate, part) = (Arc::new(SleepGate::default()), Part::failing("wake"));
+        gate.sleep(parts(&part)).await.expect("falls asleep");
+        gate.wake(parts(&part)).await.expect_err("it fails");
+        assert!(gate.is_asleep());
     }
 
     #[tokio::test]
     async fn a_stream_counts_until_it_ends_and_a_whole_answer_does_not() {
-        let door = Arc::new(SleepGate::default());
-        let answering = |body| counted(door.enter().expect("awake"), Response::new(body));
+        let gate = Arc::new(SleepGate::default());
+        let answering = |body| counted(gate.enter().expect("awake"), Response::new(body));
         let whole = answering(Body::from("whole"));
-        assert_eq!(door.0.borrow().answering, 0);
+        assert_eq!(gate.0.borrow().answering, 0);
         let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("piece")]);
         let stream = answering(Body::from_stream(pieces));
-        assert_eq!(door.0.borrow().answering, 1);
+        assert_eq!(gate.0.borrow().answering, 1);
         drop((whole, stream));
-        assert_eq!(door.0.borrow().answering, 0);
+        assert_eq!(gate.0.borrow().answering, 0);
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(1 << 16).expect("room");
         #[expect(unsafe_code, reason = "mapping a file has no safe form")]
-        // SAFETY: nobody else knows the file.
+        // SAFETY: no other code knows the file.
         let mapping = unsafe { memmap2::Mmap::map(&file) }.expect("a mapping");
         assert!(mapping.iter().all(|byte| *byte == 0));
         give_back_pages(&mapping).expect("given back");

@@ -93,7 +93,7 @@ pub(crate) struct BlockSpec {
     pub window: Option<usize>,
     /// Index into [`Spec::ropes`]; `None` turns nothing.
     pub rope: Option<usize>,
-    /// Scores of this block are multiplied by it besides.
+    /// Scores of this block are multiplied by it, too.
     pub score_factor: f32,
     pub norms: Norms,
     pub feed_forward: FeedForward,

@@ -71,8 +71,8 @@ impl Stored {
         let numbers = shape
             .iter()
             .try_fold(1usize, |all, size| all.checked_mul(*size))?;
-        let whole = (*source).as_ref().get(range.clone())?.len();
-        (encoding.bytes_of(numbers)? == whole).then_some(Self {
+        let byte_count = (*source).as_ref().get(range.clone())?.len();
+        (encoding.bytes_of(numbers)? == byte_count).then_some(Self {
             encoding,
             shape,
             source,

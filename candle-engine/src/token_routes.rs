@@ -16,7 +16,7 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
     called(ready, fields.take_string("model")?.as_deref())?;
     let model = &ready.model;
     let special = fields.take_bool("add_special_tokens")?;
-    let wants_texts = fields.take_bool("return_token_strs")?.unwrap_or(false);
+    let shows_texts = fields.take_bool("return_token_strs")?.unwrap_or(false);
     let prompt = fields.take_string("prompt")?;
     let (text, special) = match (prompt, fields.has("messages")) {
         (Some(prompt), false) => (prompt, special.unwrap_or(true)),
@@ -51,11 +51,11 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
     let mut answer = json!({
         "count": tokens.len(), "max_model_len": model.generator.context_tokens, "tokens": tokens,
     });
-    if wants_texts {
-        let words = &model.tokenizer.words;
+    if shows_texts {
+        let vocabulary = &model.tokenizer.token_texts;
         let texts = tokens
             .iter()
-            .map(|token| String::from_utf8_lossy(words.bytes(*token)));
+            .map(|token| String::from_utf8_lossy(vocabulary.bytes(*token)));
         answer["token_strs"] = texts.collect();
     }
     Ok(answer)

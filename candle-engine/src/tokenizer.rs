@@ -21,7 +21,7 @@ pub(crate) struct ModelTokenizer {
     /// Ids below this exist; the model's embedding may have more rows, which mean nothing.
     pub vocabulary: usize,
     /// What each token stands for.
-    pub words: Vocabulary,
+    pub token_texts: Vocabulary,
     /// The text of the beginning-of-sequence token, for templates.
     pub bos_token: Option<String>,
     /// The text of the end-of-sequence token, for templates.
@@ -74,7 +74,7 @@ impl ModelTokenizer {
             ));
         }
         Ok(Self {
-            words: Vocabulary::of(&tokenizer, vocabulary),
+            token_texts: Vocabulary::of(&tokenizer, vocabulary),
             tokenizer,
             longest_token_bytes,
             end_tokens,
@@ -98,7 +98,7 @@ impl ModelTokenizer {
     /// The id of a special token by its text.
     pub fn special_token(&self, text: &str) -> Option<u32> {
         let id = self.tokenizer.token_to_id(text);
-        id.filter(|id| self.words.special.contains(id))
+        id.filter(|id| self.token_texts.special.contains(id))
     }
 
     /// The text of tokens, with the special ones in it.
@@ -169,7 +169,7 @@ mod tests {
         let tokenizer =
             Tokenizer::from_bytes(json.to_string()).expect("the tokenizer is well formed");
         ModelTokenizer {
-            words: Vocabulary::of(&tokenizer, 258),
+            token_texts: Vocabulary::of(&tokenizer, 258),
             tokenizer,
             longest_token_bytes: 16,
             end_tokens: BTreeSet::new(),

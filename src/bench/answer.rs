@@ -29,13 +29,13 @@ pub struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub label: String,
-    pub words: String,
+    pub message: String,
 }
 
 impl Fault {
-    pub fn of(label: impl Into<String>, words: impl Into<String>) -> Fault {
-        let (label, words) = (label.into(), words.into());
-        Fault { label, words }
+    pub fn of(label: impl Into<String>, message: impl Into<String>) -> Fault {
+        let (label, message) = (label.into(), message.into());
+        Fault { label, message }
     }
 }
 
@@ -109,15 +109,16 @@ impl ErrorBody<'_> {
 impl Chunk<'_> {
     /// Whether it has content; roles and ends do not count.
     fn has_content(&self) -> bool {
-        let given = |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|it| !it.is_empty());
+        let is_filled =
+            |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|it| !it.is_empty());
         self.choices.iter().flatten().any(|choice| {
             let delta = choice.delta.as_ref().is_some_and(|delta| {
-                given(&delta.content)
-                    || given(&delta.reasoning_content)
-                    || given(&delta.reasoning)
+                is_filled(&delta.content)
+                    || is_filled(&delta.reasoning_content)
+                    || is_filled(&delta.reasoning)
                     || delta.tool_calls.as_ref().is_some_and(|it| !it.is_empty())
             });
-            delta || given(&choice.text)
+            delta || is_filled(&choice.text)
         })
     }
 }
@@ -190,15 +191,15 @@ impl Events {
             return;
         }
         let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(data) else {
-            let words = String::from_utf8_lossy(&data[..data.len().min(200)]);
+            let message = String::from_utf8_lossy(&data[..data.len().min(200)]);
             self.fault
-                .get_or_insert_with(|| Fault::of("no JSON in the stream", words));
+                .get_or_insert_with(|| Fault::of("no JSON in the stream", message));
             return;
         };
         if let Some(error) = &chunk.error {
-            let (label, words) = error.read();
+            let (label, message) = error.read();
             let label = format!("in the stream: {label}");
-            self.fault.get_or_insert_with(|| Fault::of(label, words));
+            self.fault.get_or_insert_with(|| Fault::of(label, message));
         }
         if let Some(usage) = chunk.usage {
             self.usage = Some((usage.prompt_tokens, usage.completion_tokens));
@@ -214,12 +215,12 @@ impl Events {
 }
 
 /// Parses an answer that is not a stream.
-pub fn whole(body: &[u8], answer: &mut Answer) {
+pub fn read_complete(body: &[u8], answer: &mut Answer) {
     match serde_json::from_slice::<Chunk<'_>>(body) {
         Ok(chunk) => {
             if let Some(error) = &chunk.error {
-                let (label, words) = error.read();
-                answer.fault = Some(Fault::of(format!("200 with an error: {label}"), words));
+                let (label, message) = error.read();
+                answer.fault = Some(Fault::of(format!("200 with an error: {label}"), message));
             }
             let usage = chunk
                 .usage
@@ -235,8 +236,8 @@ pub fn refused(status: u16, body: &[u8]) -> Fault {
     let parsed = serde_json::from_slice::<Chunk<'_>>(body).ok();
     match parsed.as_ref().and_then(|chunk| chunk.error.as_ref()) {
         Some(error) => {
-            let (label, words) = error.read();
-            Fault::of(format!("{status} {label}").trim_end(), words)
+            let (label, message) = error.read();
+            Fault::of(format!("{status} {label}").trim_end(), message)
         }
         None => {
             let text = String::from_utf8_lossy(&body[..body.len().min(200)]);

@@ -9,10 +9,10 @@ use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 
 use super::answer::{self, Answer, Events, Fault};
+use super::connection::{Connection, describe};
 use super::plan::Plan;
 use super::prompts::Prompts;
 use super::target::Target;
-use super::wire::{Wire, in_words};
 use crate::args::BenchRoute;
 
 /// Limit for an answer that is not a stream, or for a list of models.
@@ -26,7 +26,7 @@ pub struct Client {
     stream: bool,
     timeout: Duration,
     /// Idle connections.
-    idle: Mutex<Vec<Wire>>,
+    idle: Mutex<Vec<Connection>>,
     opened: std::sync::atomic::AtomicU64,
 }
 
@@ -62,38 +62,38 @@ impl Client {
     }
 
     /// An idle connection, or a new one.
-    pub async fn wire(&self) -> Result<Wire, String> {
+    pub async fn connection(&self) -> Result<Connection, String> {
         loop {
             let idle = self.idle.lock().unwrap_or_else(|it| it.into_inner()).pop();
-            let Some(mut wire) = idle else { break };
-            if wire.is_usable().await {
-                return Ok(wire);
+            let Some(mut connection) = idle else { break };
+            if connection.is_usable().await {
+                return Ok(connection);
             }
         }
         self.opened
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Wire::open(&self.target).await
+        Connection::open(&self.target).await
     }
 
-    pub fn give_back(&self, wire: Wire) {
+    pub fn give_back(&self, connection: Connection) {
         self.idle
             .lock()
             .unwrap_or_else(|it| it.into_inner())
-            .push(wire);
+            .push(connection);
     }
 
-    /// Sends one request. A reusable connection is left in `wire`.
-    pub async fn ask(&self, nth: u64, due: Instant, wire: &mut Option<Wire>) -> Answer {
+    /// Sends one request. A reusable connection is left in `connection`.
+    pub async fn ask(&self, nth: u64, due: Instant, connection: &mut Option<Connection>) -> Answer {
         let mut answer = Answer::default();
         let deadline = tokio::time::Instant::from_std(due + self.timeout);
-        let asked = self.try_ask(nth, due, wire, &mut answer);
-        match tokio::time::timeout_at(deadline, asked).await {
+        let outcome = self.try_ask(nth, due, connection, &mut answer);
+        match tokio::time::timeout_at(deadline, outcome).await {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => answer.fault = Some(fault),
             Err(_) => {
-                let words = format!("no complete answer within {:?}", self.timeout);
-                answer.fault = Some(Fault::of("timeout", words));
-                *wire = None;
+                let message = format!("no complete answer within {:?}", self.timeout);
+                answer.fault = Some(Fault::of("timeout", message));
+                *connection = None;
             }
         }
         answer.took = now().saturating_duration_since(due);
@@ -104,39 +104,40 @@ impl Client {
         &self,
         nth: u64,
         due: Instant,
-        kept: &mut Option<Wire>,
+        kept: &mut Option<Connection>,
         answer: &mut Answer,
     ) -> Result<(), Fault> {
         let usable = match kept.take() {
-            Some(mut wire) => wire.is_usable().await.then_some(wire),
+            Some(mut connection) => connection.is_usable().await.then_some(connection),
             None => None,
         };
-        let mut wire = match usable {
-            Some(wire) => wire,
+        let mut connection = match usable {
+            Some(connection) => connection,
             None => self
-                .wire()
+                .connection()
                 .await
-                .map_err(|words| Fault::of(brief(&words), &words))?,
+                .map_err(|message| Fault::of(brief(&message), &message))?,
         };
         let request = self.request(nth);
         answer.late = now().saturating_duration_since(due);
-        let response = wire
+        let response = connection
             .send(request)
             .await
-            .map_err(|words| no_answer(&words))?;
+            .map_err(|message| no_answer(&message))?;
         let status = response.status();
         if !status.is_success() {
-            let body = read_whole(&mut wire, response, answer).await?;
-            *kept = Some(wire);
+            let body = read_complete(&mut connection, response, answer).await?;
+            *kept = Some(connection);
             return Err(answer::refused(status.as_u16(), &body));
         }
         if self.stream {
-            self.read_stream(&mut wire, response, due, answer).await?;
+            self.read_stream(&mut connection, response, due, answer)
+                .await?;
         } else {
-            let body = read_whole(&mut wire, response, answer).await?;
-            answer::whole(&body, answer);
+            let body = read_complete(&mut connection, response, answer).await?;
+            answer::read_complete(&body, answer);
         }
-        *kept = Some(wire);
+        *kept = Some(connection);
         Ok(())
     }
 
@@ -150,15 +151,15 @@ impl Client {
 
     async fn read_stream(
         &self,
-        wire: &mut Wire,
+        connection: &mut Connection,
         response: Response<Incoming>,
         due: Instant,
         answer: &mut Answer,
     ) -> Result<(), Fault> {
         let mut body = response.into_body();
         let mut events = Events::default();
-        while let Some(frame) = wire.during(body.frame()).await {
-            let frame = frame.map_err(|error| no_answer(&in_words(&error)))?;
+        while let Some(frame) = connection.during(body.frame()).await {
+            let frame = frame.map_err(|error| no_answer(&describe(&error)))?;
             if let Some(data) = frame.data_ref() {
                 answer.bytes += data.len() as u64;
                 events.push(data, now());
@@ -170,32 +171,33 @@ impl Client {
 
     /// Opens a stream and reads until its first token; the caller must keep the connection and the rest of the
     /// answer for the stream to stay open.
-    pub async fn open_stream(&self, nth: u64) -> Result<(Wire, Incoming), Fault> {
+    pub async fn open_stream(&self, nth: u64) -> Result<(Connection, Incoming), Fault> {
         let opened = async {
-            let wire = self.wire().await;
-            let mut wire = wire.map_err(|words| Fault::of(brief(&words), &words))?;
-            let sent = wire.send(self.request(nth)).await;
-            let response = sent.map_err(|words| no_answer(&words))?;
+            let connection = self.connection().await;
+            let mut connection =
+                connection.map_err(|message| Fault::of(brief(&message), &message))?;
+            let sent = connection.send(self.request(nth)).await;
+            let response = sent.map_err(|message| no_answer(&message))?;
             let status = response.status();
             if !status.is_success() {
-                let body = read_whole(&mut wire, response, &mut Answer::default()).await?;
+                let body = read_complete(&mut connection, response, &mut Answer::default()).await?;
                 return Err(answer::refused(status.as_u16(), &body));
             }
             let mut body = response.into_body();
             let mut events = Events::default();
             loop {
-                match wire.during(body.frame()).await {
+                match connection.during(body.frame()).await {
                     Some(Ok(frame)) => {
                         let data = frame.data_ref().map(|data| events.push(data, now()));
                         if let (Some(()), Some(fault)) = (data, events.fault()) {
                             return Err(fault.clone());
                         }
                     }
-                    Some(Err(error)) => return Err(no_answer(&in_words(&error))),
+                    Some(Err(error)) => return Err(no_answer(&describe(&error))),
                     None => return Err(Fault::of("ended", "the stream ended at once")),
                 }
                 if events.has_begun() {
-                    return Ok((wire, body));
+                    return Ok((connection, body));
                 }
             }
         };
@@ -209,24 +211,24 @@ impl Client {
     }
 }
 
-fn no_answer(words: &str) -> Fault {
-    Fault::of("broken off", words)
+fn no_answer(message: &str) -> Fault {
+    Fault::of("broken off", message)
 }
 
 /// The part of an error that is the same for all of its kind.
-fn brief(words: &str) -> &str {
-    words.split(':').next().unwrap_or(words)
+fn brief(message: &str) -> &str {
+    message.split(':').next().unwrap_or(message)
 }
 
-async fn read_whole(
-    wire: &mut Wire,
+async fn read_complete(
+    connection: &mut Connection,
     response: Response<Incoming>,
     answer: &mut Answer,
 ) -> Result<Bytes, Fault> {
     let mut body = Limited::new(response.into_body(), ANSWER_MAX);
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
-    while let Some(frame) = wire.during(body.frame()).await {
+    while let Some(frame) = connection.during(body.frame()).await {
         let frame = frame.map_err(|error| no_answer(&error.to_string()))?;
         let Ok(data) = frame.into_data() else {
             continue;
@@ -252,23 +254,23 @@ async fn read_whole(
 pub async fn only_model(target: &Target, timeout: Duration) -> Result<String, String> {
     let url = target.url("/models");
     let advice = "choose one with --model";
-    let asked = async {
-        let mut wire = Wire::open(target).await?;
+    let outcome = async {
+        let mut connection = Connection::open(target).await?;
         let mut request = Request::new(Full::default());
         *request.uri_mut() = target.uri("/models")?;
         *request.headers_mut() = target.headers();
-        let response = wire.send(request).await?;
+        let response = connection.send(request).await?;
         let status = response.status();
         let mut read = Answer::default();
-        let body = read_whole(&mut wire, response, &mut read).await;
-        let body = body.map_err(|fault| fault.words)?;
+        let body = read_complete(&mut connection, response, &mut read).await;
+        let body = body.map_err(|fault| fault.message)?;
         if !status.is_success() {
             let fault = answer::refused(status.as_u16(), &body);
-            return Err(format!("{}: {}", fault.label, fault.words));
+            return Err(format!("{}: {}", fault.label, fault.message));
         }
         serde_json::from_slice::<serde_json::Value>(&body).map_err(|error| error.to_string())
     };
-    let listed = match tokio::time::timeout(timeout, asked).await {
+    let listed = match tokio::time::timeout(timeout, outcome).await {
         Ok(listed) => listed.map_err(|why| format!("{url}: {why}"))?,
         Err(_) => return Err(format!("{url} has not answered within {timeout:?}")),
     };

@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 
 use super::answer::Answer;
 use super::client::{Client, now};
+use super::connection::Connection;
 use super::plan::{Load, Until};
 use super::tally::Tally;
-use super::wire::Wire;
 use crate::args::Arrivals;
 
 /// Pause of a closed loop after a failed connection, which it would otherwise retry thousands of times a
@@ -69,17 +69,18 @@ impl Drive {
         for _ in 0..connections {
             let drive = Arc::clone(self);
             lanes.spawn(async move {
-                let mut wire = None;
+                let mut connection = None;
                 while let Some(nth) = drive.next(now() - began) {
-                    let answer = drive.ask(nth, now(), &mut wire).await;
-                    let unconnected = wire.is_none() && answer.fault.is_some();
+                    let answer = drive.ask(nth, now(), &mut connection).await;
+                    let unconnected = connection.is_none() && answer.fault.is_some();
                     drive.count(answer);
                     if unconnected {
                         tokio::time::sleep(AFTER_NO_CONNECTION).await;
                     }
                 }
-                wire.into_iter()
-                    .for_each(|wire| drive.client.give_back(wire));
+                connection
+                    .into_iter()
+                    .for_each(|connection| drive.client.give_back(connection));
             });
         }
         while lanes.join_next().await.is_some() {}
@@ -117,10 +118,10 @@ impl Drive {
                     let (drive, seats) = (Arc::clone(self), Arc::clone(&seats));
                     running.spawn(async move {
                         let _seat = seats.acquire_owned().await;
-                        let mut wire = None;
-                        let answer = drive.ask(nth, due, &mut wire).await;
+                        let mut connection = None;
+                        let answer = drive.ask(nth, due, &mut connection).await;
                         drive.count(answer);
-                        wire.into_iter().for_each(|wire| drive.client.give_back(wire));
+                        connection.into_iter().for_each(|connection| drive.client.give_back(connection));
                     });
                 }
                 Some(_) = running.join_next(), if !running.is_empty() => {}
@@ -129,8 +130,8 @@ impl Drive {
         while running.join_next().await.is_some() {}
     }
 
-    async fn ask(&self, nth: u64, due: Instant, wire: &mut Option<Wire>) -> Answer {
-        self.client.ask(nth, due, wire).await
+    async fn ask(&self, nth: u64, due: Instant, connection: &mut Option<Connection>) -> Answer {
+        self.client.ask(nth, due, connection).await
     }
 
     fn count(&self, answer: Answer) {

@@ -55,7 +55,7 @@ impl Held {
 
     fn failed(&self, fault: Fault) {
         let mut faults = self.faults.lock().unwrap_or_else(|it| it.into_inner());
-        faults.entry(fault.label).or_insert((0, fault.words)).0 += 1;
+        faults.entry(fault.label).or_insert((0, fault.message)).0 += 1;
     }
 
     fn settle(&self) {
@@ -82,7 +82,7 @@ pub async fn hold(client: Arc<Client>, streams: usize, held: Arc<Held>) {
             let seat = opening.acquire_owned().await;
             let opened = client.open_stream(nth).await;
             drop(seat);
-            let (mut wire, mut body) = match opened {
+            let (mut connection, mut body) = match opened {
                 Ok(opened) => opened,
                 Err(fault) => {
                     held.failed(fault);
@@ -91,7 +91,7 @@ pub async fn hold(client: Arc<Client>, streams: usize, held: Arc<Held>) {
             };
             held.open.fetch_add(1, Ordering::Relaxed);
             held.settle();
-            while let Some(Ok(_)) = wire.during(body.frame()).await {}
+            while let Some(Ok(_)) = connection.during(body.frame()).await {}
             held.open.fetch_sub(1, Ordering::Relaxed);
             held.failed(Fault::of("ended", "the stream ended while it was held"));
         });

@@ -4,6 +4,7 @@
 mod answer;
 mod args;
 mod client;
+mod connection;
 mod drive;
 mod hold;
 mod plan;
@@ -13,7 +14,6 @@ mod random;
 mod report;
 mod tally;
 mod target;
-mod wire;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ async fn bench(args: &BenchArgs, plan: Plan, stop: impl Future<Output = ()>) -> 
         until: plan.until,
         warm_up: plan.warm_up,
         seed: plan.seed,
-        in_words: plan.load_in_words(),
+        load_text: plan.describe_load(),
         stream: plan.stream,
         client: Arc::new(Client::new(plan, prompts)?),
         model,
@@ -78,7 +78,7 @@ struct Run {
     until: Until,
     warm_up: Duration,
     seed: u64,
-    in_words: String,
+    load_text: String,
     stream: bool,
 }
 
@@ -112,7 +112,7 @@ impl Run {
         let report = Report {
             url: self.url(args),
             model: self.model.clone(),
-            load: self.in_words.clone(),
+            load: self.load_text.clone(),
             stream: self.stream,
             open_loop: matches!(self.load, Load::Open { .. }),
             took,

@@ -80,12 +80,12 @@ impl Plan {
         };
         let held = matches!(load, Load::Held { .. });
         if args.route == BenchRoute::Embeddings {
-            for (said, option) in [
+            for (is_set, option) in [
                 (args.stream, "--stream"),
                 (held, "--idle-streams"),
                 (args.max_tokens.is_some(), "--max-tokens"),
             ] {
-                if said {
+                if is_set {
                     return Err(format!(
                         "{option} does not go with --route embeddings, which answers with vectors at once"
                     ));
@@ -122,7 +122,7 @@ impl Plan {
     }
 
     /// A description for the head of the table.
-    pub fn load_in_words(&self) -> String {
+    pub fn describe_load(&self) -> String {
         let plural = |count: usize, one: &str| match count {
             1 => format!("1 {one}"),
             many => format!("{many} {one}s"),

@@ -92,8 +92,8 @@ impl Report {
             }
         }
         for (label, failed) in &tally.failed {
-            let words: String = failed.words.chars().take(200).collect();
-            let _ = writeln!(out, "failed {} times: {label}: {words}", failed.count);
+            let message: String = failed.message.chars().take(200).collect();
+            let _ = writeln!(out, "failed {} times: {label}: {message}", failed.count);
         }
         out
     }
@@ -124,7 +124,7 @@ impl Report {
             put(name, json_of(times));
         }
         let errors = tally.failed.iter().map(|(label, failed)| {
-            let failure = json!({"count": failed.count, "message": failed.words});
+            let failure = json!({"count": failed.count, "message": failed.message});
             (label.clone(), failure)
         });
         put("errors", Value::Object(errors.collect()));

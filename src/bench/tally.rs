@@ -30,7 +30,7 @@ pub struct Tally {
 pub struct Failed {
     pub count: u64,
     /// The message of the first one.
-    pub words: String,
+    pub message: String,
 }
 
 impl Default for Tally {
@@ -56,7 +56,7 @@ impl Tally {
         if let Some(fault) = answer.fault {
             let failed = self.failed.entry(fault.label).or_insert_with(|| Failed {
                 count: 0,
-                words: fault.words,
+                message: fault.message,
             });
             failed.count += 1;
             return;
@@ -147,7 +147,7 @@ mod tests {
         });
         assert_eq!((tally.succeeded, tally.failures(), tally.tokens), (1, 2, 3));
         let failed = &tally.failed["503"];
-        assert_eq!((failed.count, failed.words.as_str()), (2, "first"));
+        assert_eq!((failed.count, failed.message.as_str()), (2, "first"));
         assert_eq!(tally.latency.count(), 1);
     }
 }

@@ -170,8 +170,8 @@ mod tests {
                 .contains("neither http nor https")
         );
         assert!(url("http://a/v1?x=1").unwrap_err().contains("a query"));
-        let told = url("http://me:secret@a/v1").unwrap_err();
-        assert!(told.contains("MODEL_POOL_KEY") && !told.contains("secret"));
+        let error = url("http://me:secret@a/v1").unwrap_err();
+        assert!(error.contains("MODEL_POOL_KEY") && !error.contains("secret"));
     }
 
     #[test]
@@ -179,7 +179,10 @@ mod tests {
         let target = Target::of("http://a", Some("mp-secret"), false).unwrap();
         assert_eq!(target.headers()["authorization"], "Bearer mp-secret");
         assert!(!format!("{target:?} {:?}", target.headers()).contains("mp-secret"));
-        let told = Target::of("http://a", Some("mp-\n"), false).unwrap_err();
-        assert!(told.contains("--key") && !told.contains("mp-\n"), "{told}");
+        let error = Target::of("http://a", Some("mp-\n"), false).unwrap_err();
+        assert!(
+            error.contains("--key") && !error.contains("mp-\n"),
+            "{error}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! LoRA adapters that nobody has written down: a request names `base:suffix:id`, and the adapter is looked for below a
+//! LoRA adapters without a file in the catalogue: a request names `base:suffix:id`, and the adapter is looked for below a
 //! path of the base model, in a folder of that name or of `suffix:id`. Here is which names they have and how many a replica
 //! holds; `controller` looks for them, and the pool decides which leaves for which.
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::engine_kind::EngineKind;
-use super::engine_options::kind_of_words;
+use super::engine_options::kind_of_command;
 use super::entry::Entry;
 use super::recipe::Recipe;
 
@@ -11,7 +11,7 @@ use super::recipe::Recipe;
 const ROOM_MAX: u32 = 1_000_000;
 
 impl Entry {
-    /// `max_tokens` for a conversation of which nobody says how long its answer may be, where the engine's route
+    /// `max_tokens` for a conversation without a limit of its own, where the engine's route
     /// for texts would stop after a few tokens. The embedded engine bounds it by what the prompt leaves; to
     /// vLLM null says so; others refuse a sum above their context and get a quarter of it. llama-server
     /// has no bound by itself.
@@ -19,7 +19,7 @@ impl Entry {
         let kind = match &self.recipe {
             Recipe::Candle(_) => return Some(Value::from(ROOM_MAX)),
             Recipe::Server(server) => server.engine.kind,
-            Recipe::Command(command) => kind_of_words(&command.command),
+            Recipe::Command(command) => kind_of_command(&command.command),
             Recipe::Remote(_) => EngineKind::Other,
         };
         let context = match &self.recipe {

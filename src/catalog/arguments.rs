@@ -17,7 +17,7 @@ impl Entry {
         let mut document = self.to_document();
         let engine = &mut document["engine_config"];
         if let Some(keys) = engine.as_object_mut() {
-            // They change what is said of the model, or to it, and not how it is started.
+            // They change the name of the model or its prompts, and not how it is started.
             keys.retain(|key, _| !OF_REQUESTS.contains(&key.as_str()));
             let adapters = keys
                 .get_mut("lora_adapters")
@@ -42,8 +42,8 @@ impl Entry {
     /// which it may have.
     pub fn started_with(&self) -> u64 {
         let devices = format!("{} {:?}", self.devices_per_replica, self.devices);
-        let whole = format!("{} {devices}", self.arguments());
-        let digest = Sha256::digest(whole.as_bytes());
+        let rendered = format!("{} {devices}", self.arguments());
+        let digest = Sha256::digest(rendered.as_bytes());
         let first = digest.iter().take(BYTES);
         first.fold(0, |number, byte| number << 8 | u64::from(*byte))
     }

@@ -48,7 +48,7 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    pub fn whole(path: &Path, name: Option<String>, error: CatalogError) -> Failed {
+    pub fn of_file(path: &Path, name: Option<String>, error: CatalogError) -> Failed {
         Failed {
             path: path.to_owned(),
             name,
@@ -72,10 +72,11 @@ impl Failed {
 
     /// The file's own name, or all of its path if another model is listed under it.
     pub fn file_name(&self, is_taken: impl Fn(&str) -> bool) -> String {
-        let whole = || self.path.display().to_string();
+        let full_path = || self.path.display().to_string();
         let file = self.path.file_name();
         let file = file.map(|name| name.to_string_lossy().into_owned());
-        file.filter(|name| !is_taken(name)).unwrap_or_else(whole)
+        file.filter(|name| !is_taken(name))
+            .unwrap_or_else(full_path)
     }
 }
 

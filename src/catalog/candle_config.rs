@@ -10,7 +10,7 @@ use config::{Config, Provider};
 
 use super::CatalogError;
 use super::adapters;
-use super::candle_models::{self, Seen, Serves};
+use super::candle_models::{self, ModelSummary, Serves};
 use super::diagnostics::Diagnostics;
 use super::engine_fields::{COMMAND, context, only_of_servers, warn_of_paths};
 use super::fields::fields_of;
@@ -50,7 +50,7 @@ pub(super) fn candle(
         ("sleep_command", engine.sleep_command.is_some()),
         ("wake_command", engine.wake_command.is_some()),
     ];
-    if let Some((key, _)) = foreign.iter().find(|(_, given)| *given) {
+    if let Some((key, _)) = foreign.iter().find(|(_, is_foreign)| *is_foreign) {
         return Err(notes.refuse(
             &format!("engine_config.{key}"),
             format!("is read with type: {COMMAND} only; remove it, or change the type"),
@@ -119,17 +119,17 @@ pub(super) fn candle(
     check_budgets(&budgets, context, notes)?;
     let device = device.unwrap_or_default();
     check_device(device, around, config, notes)?;
-    let seen = candle_models::look(&model_path)
+    let summary = candle_models::look(&model_path)
         .map_err(|problem| notes.refuse(path_key(engine), problem))?;
-    if let Some(seen) = seen {
-        check_context(context, seen, notes)?;
+    if let Some(it) = summary {
+        check_context(context, it, notes)?;
     }
     check_overflow(overflow, device, around, notes)?;
-    check_quantization(quantization, seen, &model_path, notes)?;
-    check_task(task, seen, notes)?;
+    check_quantization(quantization, summary, &model_path, notes)?;
+    check_task(task, summary, notes)?;
     Ok(CandleRecipe {
         model_path,
-        serves: task.map(Serves::of).or(seen.map(|seen| seen.serves)),
+        serves: task.map(Serves::of).or(summary.map(|it| it.serves)),
         task,
         context,
         concurrency: concurrency.unwrap_or(CANDLE_CONCURRENCY),
@@ -185,7 +185,7 @@ enum Overflow {
     Cpu,
 }
 
-/// Only on GPUs, and only where somebody says what of them it takes: else it would ask for room for all of it.
+/// Only on GPUs, and only where the memory figure comes from a file: else it would ask for room for all of it.
 fn check_overflow(
     overflow: Option<Overflow>,
     device: ComputeDevice,
@@ -198,7 +198,7 @@ fn check_overflow(
             field,
             format!("is cpu, and device is {}; write cuda, or remove it", device.as_str()),
         )),
-        Some(Overflow::Cpu) if !around.says_memory => Err(notes.refuse(
+        Some(Overflow::Cpu) if !around.has_memory_figure => Err(notes.refuse(
             field,
             "is cpu, and nothing says what the model may take of GPUs; set pool_config.memory_gib, and what does not fit in it is computed on the CPU",
         )),
@@ -216,13 +216,13 @@ fn path_key(engine: &EngineConfig) -> &'static str {
 /// The engine refuses a context that the model was not made for.
 fn check_context(
     context: Option<u32>,
-    seen: Seen,
+    summary: ModelSummary,
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
-    match (context, seen.context) {
-        (Some(asked), Some(most)) if u64::from(asked) > most => Err(notes.refuse(
+    match (context, summary.context) {
+        (Some(wanted), Some(most)) if u64::from(wanted) > most => Err(notes.refuse(
             "engine_config.max_total_tokens",
-            format!("is {asked}, and the model was made for {most} tokens; write {most} at most, or remove it"),
+            format!("is {wanted}, and the model was made for {most} tokens; write {most} at most, or remove it"),
         )),
         _ => Ok(()),
     }
@@ -231,7 +231,7 @@ fn check_context(
 /// It is for matrices of wide numbers, which a GGUF file need not have and an encoder computes as they are.
 fn check_quantization(
     quantization: Option<Quantization>,
-    seen: Option<Seen>,
+    summary: Option<ModelSummary>,
     path: &Path,
     notes: &mut Diagnostics,
 ) -> Result<(), CatalogError> {
@@ -239,7 +239,7 @@ fn check_quantization(
         return Ok(());
     };
     let field = "engine_config.engine_kwargs.quantization";
-    if seen.is_some_and(|seen| seen.is_encoder) {
+    if summary.is_some_and(|it| it.is_encoder) {
         return Err(notes.refuse(
             field,
             format!(
@@ -260,12 +260,12 @@ fn check_quantization(
 /// Of a decoder it can be chosen; others have a form for one thing alone.
 fn check_task(
     task: Option<Task>,
-    seen: Option<Seen>,
+    summary: Option<ModelSummary>,
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
-    match (task, seen) {
-        (Some(task), Some(seen)) if seen.is_fixed && Serves::of(task) != seen.serves => {
-            let own = seen.serves.task().as_str();
+    match (task, summary) {
+        (Some(task), Some(it)) if it.is_fixed && Serves::of(task) != it.serves => {
+            let own = it.serves.task().as_str();
             Err(notes.refuse(
                 "engine_config.engine_kwargs.task",
                 format!(
@@ -334,8 +334,8 @@ fn check_budgets(
 }
 
 fn kwargs(engine: &EngineConfig, notes: &Diagnostics) -> Result<EngineKwargs, CatalogError> {
-    let given = Value::Object(engine.engine_kwargs.clone());
-    reading::value_at(given).map_err(|(path, problem)| {
+    let is_foreign = Value::Object(engine.engine_kwargs.clone());
+    reading::value_at(is_foreign).map_err(|(path, problem)| {
         let kwargs = "engine_config.engine_kwargs";
         match path.as_str() {
             "" | "." | "?" => notes.refuse(kwargs, problem),

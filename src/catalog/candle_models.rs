@@ -1,4 +1,4 @@
-//! What the embedded engine can serve, told by the files of a model: the architectures that it knows, what each is for, and
+//! What the embedded engine can serve, by the files of a model: the architectures that it knows, what each is for, and
 //! the context that a model was made for. It reads `config.json`, or the header of a GGUF file, and no weights.
 
 use std::path::{Path, PathBuf};
@@ -39,9 +39,9 @@ impl Serves {
     }
 }
 
-/// What a look at a model's files told.
+/// What a model's files say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ModelSummary {
     pub serves: Serves,
     /// It reads a whole text at once, in wide numbers.
     pub is_encoder: bool,
@@ -93,7 +93,7 @@ pub(super) fn gguf_file(path: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 /// When the engine does not know the model's form, with those that it knows.
-pub(super) fn look(path: &Path) -> Result<Option<Seen>, String> {
+pub(super) fn look(path: &Path) -> Result<Option<ModelSummary>, String> {
     if let Some(file) = gguf_file(path) {
         return look_at_gguf(&file);
     }
@@ -124,7 +124,7 @@ pub(super) fn look(path: &Path) -> Result<Option<Seen>, String> {
         }
     };
     let architecture = Architecture::of_folder(path).ok();
-    Ok(Some(Seen {
+    Ok(Some(ModelSummary {
         serves,
         is_encoder: architecture.as_ref().is_some_and(|it| it.layers.is_empty()),
         is_fixed: name.ends_with(SCORING) || families::encoder(name).is_some(),
@@ -151,7 +151,7 @@ fn of_decoder(path: &Path, keys: &Keys) -> Serves {
     }
 }
 
-fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
+fn look_at_gguf(file: &Path) -> Result<Option<ModelSummary>, String> {
     let Ok(gguf) = Gguf::read(file) else {
         return Ok(None);
     };
@@ -170,7 +170,7 @@ fn look_at_gguf(file: &Path) -> Result<Option<Seen>, String> {
         .ok()
         .and_then(|it| it.context);
     let pooling = gguf.values.number(&format!("{name}.pooling_type"));
-    Ok(Some(Seen {
+    Ok(Some(ModelSummary {
         serves: match pooling {
             Ok(Some(1..=3)) => Serves::Embeddings,
             _ => Serves::Texts,
@@ -223,7 +223,7 @@ mod tests {
         let config = r#"{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": 4,
             "num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 77}"#;
         std::fs::write(folder.path().join("config.json"), config).expect("written");
-        let seen = |serves| Seen {
+        let seen = |serves| ModelSummary {
             serves,
             is_encoder: false,
             is_fixed: false,

@@ -153,7 +153,7 @@ fn activations(recipe: &CandleRecipe, files: &ModelFiles, widths: Widths, contex
         (rows, scores.saturating_mul(2))
     } else {
         let rows = context.saturating_mul(concurrency).min(STEP_ROWS);
-        (rows, concurrency.saturating_mul(widths.words))
+        (rows, concurrency.saturating_mul(widths.vocabulary_size))
     };
     let parts = [(4, widths.hidden), (3, widths.wide), (3, widths.queries)];
     let row = parts.iter().fold(0_u64, |sum, (count, width)| {
@@ -225,7 +225,7 @@ mod tests {
             hidden: 256,
             wide: 512,
             queries: 256,
-            words: 1000,
+            vocabulary_size: 1000,
             blocks: 10,
         });
         let weights = Weights {

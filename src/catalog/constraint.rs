@@ -37,7 +37,7 @@ impl DeviceConstraint {
 
     pub fn allows(&self, device: DeviceFacts<'_>) -> bool {
         let product = device.product.unwrap_or_default().to_lowercase();
-        let met = |given: bool, any: bool| !given || any;
+        let met = |is_set: bool, any: bool| !is_set || any;
         let named = |it: &String| it == device.name || Some(it.as_str()) == device.uuid;
         let made = |it: &String| is_of_kind(&product, it);
         met(!self.names.is_empty(), self.names.iter().any(named))
@@ -227,10 +227,10 @@ mod tests {
                 ["label `fast`", "none has a label"],
             ),
         ] {
-            let told = unknown(text);
+            let message = unknown(text);
             assert!(
-                parts.iter().all(|part| told.contains(part)),
-                "{text}: {told}"
+                parts.iter().all(|part| message.contains(part)),
+                "{text}: {message}"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What is said of one document while it is read: warnings, and the refusal that ends it, each with the key
+//! What is found wrong in one document while it is read: warnings, and the refusal that ends it, each with the key
 //! as it stands in the file and the line where that is. It decides nothing.
 
 use std::collections::BTreeMap;

@@ -45,11 +45,11 @@ pub(super) fn read(
             multiplexed.max_num_models_per_replica,
         ),
     ];
-    let mut given = count
+    let mut configured = count
         .into_iter()
         .filter_map(|(key, value)| Some((key, value?)));
-    let first = given.next();
-    for (key, _) in given {
+    let first = configured.next();
+    for (key, _) in configured {
         let (counts, _) = first.unwrap_or((key, 0));
         notes.warn(key, format!("has no effect: {counts} is given too"));
     }
@@ -115,7 +115,7 @@ pub(super) fn read(
         if is_given {
             notes.warn(
                 key,
-                "has no effect: an adapter is looked for again when it is asked for again",
+                "has no effect: an adapter is looked for again with its next request",
             );
         }
     }
@@ -146,14 +146,14 @@ pub(super) fn rank(document: &ModelDocument, notes: &Diagnostics) -> Result<u32,
     let own = own.and_then(serde_json::Value::as_i64);
     let field = "lora_config.max_lora_rank";
     match (document.lora_config.max_lora_rank, own) {
-        (Some(said), Some(own)) if said != own => Err(notes.refuse(
+        (Some(stated), Some(own)) if stated != own => Err(notes.refuse(
             field,
             format!(
-                "is {said}, and engine_config.engine_kwargs.max_lora_rank is {own}; write it once"
+                "is {stated}, and engine_config.engine_kwargs.max_lora_rank is {own}; write it once"
             ),
         )),
         (None, None) => Ok(RANK),
-        (said, own) => notes.check(field, said.or(own).unwrap_or_default(), |value| {
+        (stated, own) => notes.check(field, stated.or(own).unwrap_or_default(), |value| {
             limits::count(value, RANK_MAX)
         }),
     }

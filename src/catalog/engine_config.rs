@@ -39,7 +39,7 @@ pub(super) fn recipe(
     }
     let kind = engine.engine.as_deref().or(reference_engine);
     if kind != Some(REMOTE) {
-        remote::refuse_elsewhere(&engine, notes)?;
+        remote::refuse_remote_keys(&engine, notes)?;
     }
     let kind = kind.map(str::to_owned);
     if engine.gguf_file.is_some() && kind.as_deref() != Some(CANDLE) {

@@ -31,7 +31,7 @@ pub(super) fn only_of_servers(
     is_command: bool,
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
-    let given = [
+    let foreign_keys = [
         (
             "program",
             engine.program.is_some(),
@@ -53,7 +53,7 @@ pub(super) fn only_of_servers(
             "write them into engine_config.command, and their names into pool_config.aliases",
         ),
     ];
-    match given.iter().find(|(_, given, _)| *given) {
+    match foreign_keys.iter().find(|(_, foreign_keys, _)| *foreign_keys) {
         Some((key, _, instead)) => Err(notes.refuse(
             &format!("engine_config.{key}"),
             format!("is not read with type: {CANDLE} or {COMMAND}; remove it, or with {COMMAND} {instead}"),

@@ -62,7 +62,7 @@ impl EngineKind {
         }
     }
 
-    /// Thousandths of each device that it fills when nobody says otherwise: vLLM's
+    /// Thousandths of each device that it fills by default: vLLM's
     /// `gpu_memory_utilization` 0.9; SGLang's `mem_fraction_static`, which it sets by the card, to
     /// 0.87 on one of 80 GB; TGI's `cuda-memory-fraction` 1.0. `None`: it takes what the model
     /// needs.

@@ -19,7 +19,7 @@ pub(super) fn check(name: &str) -> Result<(), String> {
 pub(super) fn what_is_run() -> String {
     let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name()).collect();
     format!(
-        "this version runs {CANDLE} (embedded), {}, {REMOTE}, an endpoint that somebody else runs, and {COMMAND}, which starts any program that speaks the OpenAI API by engine_config.command",
+        "this version runs {CANDLE} (embedded), {}, {REMOTE}, an endpoint of another server, and {COMMAND}, which starts any program that speaks the OpenAI API by engine_config.command",
         names.join(", ")
     )
 }

@@ -13,12 +13,12 @@ use model_files::NumberWidth;
 use model_files::gguf_types;
 
 /// Which program a command line starts, as far as it is known.
-pub(super) fn kind_of_words(words: &[String]) -> EngineKind {
-    let words = Words {
-        words: words.to_vec(),
-        ..Words::default()
+pub(super) fn kind_of_command(line: &[String]) -> EngineKind {
+    let line = CommandLine {
+        argv: line.to_vec(),
+        ..CommandLine::default()
     };
-    words.kind()
+    line.kind()
 }
 
 /// What a command's words say of its memory.
@@ -29,7 +29,7 @@ pub struct EngineOptions {
     pub share_per_mille: Option<u32>,
     /// What it takes on each device above that share.
     pub beside_share: Bytes,
-    /// Bytes of its cache on each device, where they are told.
+    /// Bytes of its cache on each device, if an option sets them.
     pub cache: Option<Bytes>,
     /// Tokens of one sequence; of all together with llama.cpp.
     pub context: Option<u64>,
@@ -48,11 +48,11 @@ pub struct EngineOptions {
 impl CommandRecipe {
     /// Reads program and options, with the templates filled in for so many devices.
     pub fn engine_options(&self, devices: u32) -> EngineOptions {
-        let little = self.words(devices, Bytes(Bytes::GIB));
-        let much = self.words(devices, Bytes(64 * Bytes::GIB));
+        let little = self.command_line(devices, Bytes(Bytes::GIB));
+        let much = self.command_line(devices, Bytes(64 * Bytes::GIB));
         let mut options = EngineOptions::read(&little);
         if options != EngineOptions::read(&much) {
-            // It is told to keep within what the pool gives it.
+            // Its options keep it within what the pool gives it.
             options.share_per_mille = None;
             options.cache = None;
         }
@@ -78,7 +78,7 @@ impl CommandRecipe {
             .filter(|count| *count <= DEVICES_MAX)
     }
 
-    fn words(&self, devices: u32, memory: Bytes) -> Words {
+    fn command_line(&self, devices: u32, memory: Bytes) -> CommandLine {
         let indices: Vec<u32> = (0..devices).collect();
         let values = LaunchValues {
             model_name: "model",
@@ -89,21 +89,21 @@ impl CommandRecipe {
         };
         // A template that cannot be filled in is refused when the catalogue is read.
         let Ok(command) = self.render(&values) else {
-            return Words::default();
+            return CommandLine::default();
         };
         let is_shell = command
             .argv
             .first()
             .is_some_and(|program| matches!(base(program), "sh" | "bash" | "dash" | "zsh"));
-        let words = if is_shell {
+        let line = if is_shell {
             let texts = command.argv.iter().flat_map(|text| text.split_whitespace());
             texts.map(str::to_owned).collect()
         } else {
             command.argv
         };
         let env = command.env.into_iter().map(|(name, value)| (name, value.0));
-        Words {
-            words,
+        CommandLine {
+            argv: line,
             env: env.collect(),
         }
     }
@@ -127,9 +127,9 @@ impl ServerRecipe {
             weights: Some(Bytes(Bytes::GIB)),
             ..Place::example(Bytes(total.0 / 2))
         };
-        let words = match self.command(&place) {
-            Ok(command) => Words {
-                words: command.argv,
+        let line = match self.command(&place) {
+            Ok(command) => CommandLine {
+                argv: command.argv,
                 env: command
                     .env
                     .into_iter()
@@ -137,10 +137,10 @@ impl ServerRecipe {
                     .collect(),
             },
             // Half of a large device is enough for any of them.
-            Err(_) => Words::default(),
+            Err(_) => CommandLine::default(),
         };
-        let mut options = EngineOptions::of(self.engine.kind, &words);
-        // What it is told follows from what is reserved, unless its file asks for a part.
+        let mut options = EngineOptions::of(self.engine.kind, &line);
+        // Its options follow from what is reserved, unless its file asks for a part.
         options.share_per_mille = self.share_per_mille;
         options.model = Some(self.model.clone());
         options
@@ -158,8 +158,8 @@ impl Recipe {
 }
 
 #[derive(Default)]
-struct Words {
-    words: Vec<String>,
+struct CommandLine {
+    argv: Vec<String>,
     env: BTreeMap<String, String>,
 }
 
@@ -167,9 +167,9 @@ fn base(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-impl Words {
+impl CommandLine {
     fn kind(&self) -> EngineKind {
-        for word in &self.words {
+        for word in &self.argv {
             let image = word.split(':').next().unwrap_or(word);
             let kind = match base(word) {
                 "vllm" => EngineKind::Vllm,
@@ -202,9 +202,9 @@ impl Words {
             names.contains(&word.as_str())
         };
         let mut found = None;
-        for (index, word) in self.words.iter().enumerate() {
+        for (index, word) in self.argv.iter().enumerate() {
             if is_named(word) {
-                found = self.words.get(index + 1).map(String::as_str);
+                found = self.argv.get(index + 1).map(String::as_str);
             } else if let Some((name, value)) = word.split_once('=')
                 && is_named(name)
             {
@@ -219,7 +219,7 @@ impl Words {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.words.iter().any(|word| word.replace('_', "-") == name)
+        self.argv.iter().any(|word| word.replace('_', "-") == name)
     }
 
     fn fraction(&self, names: &[&str], variable: &str) -> Option<u32> {
@@ -260,11 +260,11 @@ fn count(text: &str) -> Option<u64> {
 }
 
 impl EngineOptions {
-    fn read(words: &Words) -> EngineOptions {
-        EngineOptions::of(words.kind(), words)
+    fn read(line: &CommandLine) -> EngineOptions {
+        EngineOptions::of(line.kind(), line)
     }
 
-    fn of(kind: EngineKind, words: &Words) -> EngineOptions {
+    fn of(kind: EngineKind, line: &CommandLine) -> EngineOptions {
         let mut options = EngineOptions {
             kind,
             share_per_mille: kind.share_per_mille(),
@@ -279,11 +279,11 @@ impl EngineOptions {
             devices: None,
         };
         match kind {
-            EngineKind::Vllm => options.read_vllm(words),
-            EngineKind::Sglang => options.read_sglang(words),
-            EngineKind::Tgi => options.read_tgi(words),
-            EngineKind::LlamaCpp => options.read_llama(words),
-            EngineKind::TrtLlm => options.read_trtllm(words),
+            EngineKind::Vllm => options.read_vllm(line),
+            EngineKind::Sglang => options.read_sglang(line),
+            EngineKind::Tgi => options.read_tgi(line),
+            EngineKind::LlamaCpp => options.read_llama(line),
+            EngineKind::TrtLlm => options.read_trtllm(line),
             // It keeps none.
             EngineKind::Tei => options.cache = Some(Bytes::ZERO),
             EngineKind::Other => {}
@@ -291,71 +291,67 @@ impl EngineOptions {
         options
     }
 
-    fn read_vllm(&mut self, words: &Words) {
-        let share = words.fraction(&["--gpu-memory-utilization"], "");
+    fn read_vllm(&mut self, line: &CommandLine) {
+        let share = line.fraction(&["--gpu-memory-utilization"], "");
         self.share_per_mille = share.or(self.share_per_mille);
         // CUDA graphs are captured after the share has been filled.
-        if !words.has("--enforce-eager") {
+        if !line.has("--enforce-eager") {
             self.beside_share = Bytes(512 * Bytes::MIB);
         }
-        self.cache = words.number(&["--kv-cache-memory-bytes"], "").map(Bytes);
+        self.cache = line.number(&["--kv-cache-memory-bytes"], "").map(Bytes);
         if self.cache.is_some() {
             self.share_per_mille = None;
         }
-        self.devices = words.number(&["-tp", "--tensor-parallel-size"], "");
-        self.context = words.number(&["--max-model-len"], "");
-        self.sequences = words.number(&["--max-num-seqs"], "");
-        self.keys = words.width(&["--kv-cache-dtype"]);
+        self.devices = line.number(&["-tp", "--tensor-parallel-size"], "");
+        self.context = line.number(&["--max-model-len"], "");
+        self.sequences = line.number(&["--max-num-seqs"], "");
+        self.keys = line.width(&["--kv-cache-dtype"]);
         self.values = self.keys;
-        let after_serve = words
-            .words
-            .iter()
-            .skip_while(|word| *word != "serve")
-            .nth(1);
+        let after_serve = line.argv.iter().skip_while(|word| *word != "serve").nth(1);
         let positional = after_serve.filter(|word| !word.starts_with('-')).cloned();
-        self.model = positional.or_else(|| words.option(&["--model"], "").map(str::to_owned));
+        self.model = positional.or_else(|| line.option(&["--model"], "").map(str::to_owned));
     }
 
-    fn read_sglang(&mut self, words: &Words) {
-        let share = words.fraction(&["--mem-fraction-static"], "");
+    fn read_sglang(&mut self, line: &CommandLine) {
+        let share = line.fraction(&["--mem-fraction-static"], "");
         self.share_per_mille = share.or(self.share_per_mille);
         // The share holds weights and cache; activations and graphs come beside.
         self.beside_share = Bytes(3 * Bytes::GIB);
-        self.devices = words.number(&["--tp", "--tp-size", "--tensor-parallel-size"], "");
-        self.context = words.number(&["--context-length"], "");
-        self.sequences = words.number(&["--max-running-requests"], "");
-        self.keys = words.width(&["--kv-cache-dtype"]);
+        self.devices = line.number(&["--tp", "--tp-size", "--tensor-parallel-size"], "");
+        self.context = line.number(&["--context-length"], "");
+        self.sequences = line.number(&["--max-running-requests"], "");
+        self.keys = line.width(&["--kv-cache-dtype"]);
         self.values = self.keys;
-        self.model = words
+        self.model = line
             .option(&["--model-path", "--model"], "")
             .map(str::to_owned);
     }
 
-    fn read_tgi(&mut self, words: &Words) {
-        let share = words.fraction(&["--cuda-memory-fraction"], "CUDA_MEMORY_FRACTION");
+    fn read_tgi(&mut self, line: &CommandLine) {
+        let share = line.fraction(&["--cuda-memory-fraction"], "CUDA_MEMORY_FRACTION");
         self.share_per_mille = share.or(self.share_per_mille);
-        self.devices = words.number(&["--num-shard"], "NUM_SHARD");
-        self.context = words.number(&["--max-total-tokens"], "MAX_TOTAL_TOKENS");
-        self.sequences = words.number(&["--max-batch-size"], "MAX_BATCH_SIZE");
-        self.keys = words.width(&["--kv-cache-dtype"]);
+        self.devices = line.number(&["--num-shard"], "NUM_SHARD");
+        self.context = line.number(&["--max-total-tokens"], "MAX_TOTAL_TOKENS");
+        self.sequences = line.number(&["--max-batch-size"], "MAX_BATCH_SIZE");
+        self.keys = line.width(&["--kv-cache-dtype"]);
         self.values = self.keys;
-        self.model = words.option(&["--model-id"], "MODEL_ID").map(str::to_owned);
+        self.model = line.option(&["--model-id"], "MODEL_ID").map(str::to_owned);
     }
 
-    fn read_trtllm(&mut self, words: &Words) {
+    fn read_trtllm(&mut self, line: &CommandLine) {
         let tensor_parallel = ["--tensor-parallel-size", "--tp-size"];
-        self.devices = words.number(&tensor_parallel, "");
-        self.context = words.number(&["--max-seq-len"], "");
-        self.sequences = words.number(&["--max-batch-size"], "");
+        self.devices = line.number(&tensor_parallel, "");
+        self.context = line.number(&["--max-seq-len"], "");
+        self.sequences = line.number(&["--max-batch-size"], "");
     }
 
-    fn read_llama(&mut self, words: &Words) {
-        self.context = words.number(&["-c", "--ctx-size"], "LLAMA_ARG_CTX_SIZE");
-        self.sequences = words.number(&["-np", "--parallel"], "LLAMA_ARG_N_PARALLEL");
-        self.keys = words.llama_width(&["-ctk", "--cache-type-k"], "LLAMA_ARG_CACHE_TYPE_K");
-        self.values = words.llama_width(&["-ctv", "--cache-type-v"], "LLAMA_ARG_CACHE_TYPE_V");
-        self.keeps_old_tokens = words.has("--swa-full");
-        self.model = words
+    fn read_llama(&mut self, line: &CommandLine) {
+        self.context = line.number(&["-c", "--ctx-size"], "LLAMA_ARG_CTX_SIZE");
+        self.sequences = line.number(&["-np", "--parallel"], "LLAMA_ARG_N_PARALLEL");
+        self.keys = line.llama_width(&["-ctk", "--cache-type-k"], "LLAMA_ARG_CACHE_TYPE_K");
+        self.values = line.llama_width(&["-ctv", "--cache-type-v"], "LLAMA_ARG_CACHE_TYPE_V");
+        self.keeps_old_tokens = line.has("--swa-full");
+        self.model = line
             .option(&["-m", "--model"], "LLAMA_ARG_MODEL")
             .map(str::to_owned);
     }

@@ -65,10 +65,10 @@ pub struct Entry {
     pub fetch: Option<Fetch>,
     pub priority: Priority,
     pub priority_from: PriorityFrom,
-    /// At least 1: what is said, or else 1.
+    /// At least 1: the configured number, or else 1.
     pub devices_per_replica: u32,
     /// What the model's file, the reference or the command itself says of it, if anything does.
-    pub devices_said: Option<u32>,
+    pub devices_configured: Option<u32>,
     /// The only devices it may use.
     pub devices: DeviceConstraint,
     /// Adapters that are looked for by their names.
@@ -191,8 +191,8 @@ impl Entry {
             (None, None) => (Priority::default(), PriorityFrom::Default),
         };
         let in_document = devices(pool, &document.scaling_config, notes)?;
-        let devices_said = in_document.or(known.gpus_per_replica);
-        let asked_seats = asked_seats(&document, notes)?;
+        let devices_configured = in_document.or(known.gpus_per_replica);
+        let seats = configured_seats(&document, notes)?;
         let engine = document.engine_config.engine.as_deref();
         let engine = engine.or(known.engine.as_deref());
         let dynamic_adapters = dynamic_adapters::read(&document, engine, notes)?;
@@ -207,12 +207,12 @@ impl Entry {
             &document.engine_config,
             known.engine.as_deref(),
             &Around {
-                devices: devices_said.unwrap_or(1),
+                devices: devices_configured.unwrap_or(1),
                 devices_in_document: in_document.unwrap_or(1),
-                seats: asked_seats,
+                seats,
                 adapter_room,
                 sleep: pool.sleep,
-                says_memory: pool.memory_gib.is_some() || known.memory.is_some(),
+                has_memory_figure: pool.memory_gib.is_some() || known.memory.is_some(),
                 in_host_memory: config.inventory.provider == Provider::Host,
             },
             config,
@@ -223,19 +223,19 @@ impl Entry {
         }
         // The reference may tell of a model of that name that is run here.
         let here = !recipe.is_remote();
-        let devices_said = devices_said
+        let device_count = devices_configured
             .filter(|_| here)
             .or_else(|| recipe.devices_in_command());
         let most = recipe.devices_max();
-        if let Some(said) = devices_said.filter(|said| *said > most) {
+        if let Some(configured) = device_count.filter(|configured| *configured > most) {
             notes.warn(
                 "engine_config.model_id",
-                format!("model_reference.json says {said} GPUs, and {CANDLE} without device: cuda computes on one device, which counts"),
+                format!("model_reference.json says {configured} GPUs, and {CANDLE} without device: cuda computes on one device, which counts"),
             );
         }
-        let devices_said = devices_said.map(|said| said.min(most));
-        let devices_per_replica = devices_said.unwrap_or(1);
-        let seats_per_replica = asked_seats.unwrap_or(match &recipe {
+        let device_count = device_count.map(|configured| configured.min(most));
+        let devices_per_replica = device_count.unwrap_or(1);
+        let seats_per_replica = seats.unwrap_or(match &recipe {
             Recipe::Candle(candle) => candle.concurrency,
             Recipe::Command(_) => COMMAND_SEATS,
             Recipe::Server(server) => server.seats,
@@ -321,7 +321,7 @@ impl Entry {
             priority,
             priority_from,
             devices_per_replica,
-            devices_said,
+            devices_configured: device_count,
             dynamic_adapters,
             devices: pool.devices.clone().unwrap_or_default(),
             parking,
@@ -417,12 +417,13 @@ fn devices(
         .num_gpus_per_worker
         .map(|value| {
             notes.check("scaling_config.num_gpus_per_worker", value, |value| {
-                let whole = if value.fract() == 0.0 {
+                let devices = if value.fract() == 0.0 {
                     value as i64
                 } else {
                     0
                 };
-                limits::device_count(whole).map_err(|allowed| format!("{allowed}, whole GPUs only"))
+                limits::device_count(devices)
+                    .map_err(|allowed| format!("{allowed}, whole GPUs only"))
             })
         })
         .transpose()?;
@@ -446,11 +447,14 @@ fn devices(
 }
 
 /// Requests that one replica takes at once, if the document says.
-fn asked_seats(document: &ModelDocument, notes: &Diagnostics) -> Result<Option<u32>, CatalogError> {
+fn configured_seats(
+    document: &ModelDocument,
+    notes: &Diagnostics,
+) -> Result<Option<u32>, CatalogError> {
     let deployment = &document.deployment_config;
     let new = deployment.max_ongoing_requests;
     let old = deployment.max_concurrent_queries;
-    let (field, asked) = match (new, old) {
+    let (field, seats) = match (new, old) {
         (Some(_), Some(_)) => {
             return Err(notes.refuse(
                 "deployment_config.max_concurrent_queries",
@@ -460,7 +464,7 @@ fn asked_seats(document: &ModelDocument, notes: &Diagnostics) -> Result<Option<u
         (None, Some(old)) => ("deployment_config.max_concurrent_queries", Some(old)),
         (new, None) => ("deployment_config.max_ongoing_requests", new),
     };
-    asked
+    seats
         .map(|value| notes.check(field, value, |value| limits::count(value, SEATS_MAX)))
         .transpose()
 }
@@ -468,8 +472,8 @@ fn asked_seats(document: &ModelDocument, notes: &Diagnostics) -> Result<Option<u
 /// Which engines could, where this one cannot.
 fn no_sleep(sleep: Sleep, recipe: &Recipe) -> String {
     let depths = |parking: &[Parking]| {
-        let words: Vec<&str> = parking.iter().map(|it| it.depth.as_str()).collect();
-        words.join(" and ")
+        let depths: Vec<&str> = parking.iter().map(|it| it.depth.as_str()).collect();
+        depths.join(" and ")
     };
     let mut able: Vec<String> = ENGINES
         .into_iter()

@@ -10,7 +10,7 @@ use super::engine_kind::EngineKind;
 use super::engine_options::EngineOptions;
 use model_files::{CacheLoad, FileError, ModelFiles, bytes_of_weight_files};
 
-/// Sequences that llama-server serves at once unless it is told.
+/// Sequences that llama-server serves at once by default.
 const LLAMA_SEQUENCES: u64 = 4;
 /// Tokens of llama.cpp's batch, which its windows hold beside.
 const LLAMA_BATCH: u64 = 512;
@@ -57,7 +57,7 @@ pub(super) fn command(
     devices: u32,
 ) -> Result<CommandNeed, EstimateError> {
     let architecture = &files.architecture;
-    let asked = context.map(u64::from);
+    let context_tokens = context.map(u64::from);
     let weights = Bytes(held_by(files, options.kind).div_ceil(u64::from(devices.max(1))));
     let fixed = weights + options.kind.overhead_per_device(devices);
     if let Some(cache) = options.cache {
@@ -79,7 +79,8 @@ pub(super) fn command(
     if options.kind == EngineKind::LlamaCpp {
         // Its context is that of all sequences together, and it does not know the file's figure
         // unless the command hands it over.
-        let tokens = architecture.tokens(options.context.or(architecture.context).or(asked))?;
+        let tokens =
+            architecture.tokens(options.context.or(architecture.context).or(context_tokens))?;
         let sequences = options.sequences.unwrap_or(LLAMA_SEQUENCES);
         let wanted = fixed
             + cache(CacheLoad {
@@ -92,7 +93,7 @@ pub(super) fn command(
             least: wanted,
         });
     }
-    let tokens = architecture.tokens(options.context.or(asked))?;
+    let tokens = architecture.tokens(options.context.or(context_tokens))?;
     let sequences = u64::from(sequences).min(options.sequences.unwrap_or(u64::MAX));
     Ok(CommandNeed {
         wanted: fixed + cache(CacheLoad::even(tokens, sequences)),

@@ -8,14 +8,14 @@ use serde::forward_to_deserialize_any;
 pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
     // It reads nothing: what it is asked for is all that is wanted.
-    let _nothing: Result<T, Error> = Deserialize::deserialize(Asked(&mut fields));
+    let _nothing: Result<T, Error> = Deserialize::deserialize(FieldNames(&mut fields));
     fields
 }
 
 /// Notes the fields that a type asks for, and gives no values.
-struct Asked<'a>(&'a mut &'static [&'static str]);
+struct FieldNames<'a>(&'a mut &'static [&'static str]);
 
-impl<'de> Deserializer<'de> for Asked<'_> {
+impl<'de> Deserializer<'de> for FieldNames<'_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {

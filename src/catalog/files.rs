@@ -1,5 +1,5 @@
 //! Finds the model files of a folder and reads each into the models it holds: one, or several in a file of
-//! Ray Serve. What is wrong is told with file, line and key; nothing is decided of a model here.
+//! Ray Serve. Errors have file, line and key; nothing is decided of a model here.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ impl Search<'_> {
         for item in listing {
             let path = item.map_err(|source| unreadable(folder, source))?.path();
             if let Err(error) = self.look_at(&path, depth_left) {
-                self.failed.push(Failed::whole(&path, None, error));
+                self.failed.push(Failed::of_file(&path, None, error));
             }
         }
         Ok(())
@@ -157,10 +157,10 @@ pub(super) fn read(
     config: &Config,
     reference: &Reference,
 ) -> Result<Vec<Read>, Failed> {
-    let text = text_of(path).map_err(|error| Failed::whole(path, None, error))?;
+    let text = text_of(path).map_err(|error| Failed::of_file(path, None, error))?;
     let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
     if text.lines().all(is_blank) {
-        return Err(Failed::whole(path, None, no_document(path, "is empty")));
+        return Err(Failed::of_file(path, None, no_document(path, "is empty")));
     }
     let origin = path.display().to_string();
     let is_json = path
@@ -174,14 +174,14 @@ pub(super) fn read(
         true => reading::json(&text),
         false => reading::yaml_last_wins(&text),
     };
-    let value = value.map_err(|flaw| Failed::whole(path, name_in_text(&text), parse(flaw)))?;
+    let value = value.map_err(|flaw| Failed::of_file(path, name_in_text(&text), parse(flaw)))?;
     let instead = match &value {
         Value::Object(_) => None,
         Value::Array(_) => Some("holds a list"),
         _ => Some("holds a text"),
     };
     if let Some(instead) = instead {
-        return Err(Failed::whole(path, None, no_document(path, instead)));
+        return Err(Failed::of_file(path, None, no_document(path, instead)));
     }
     let positions = Arc::new(Positions::of(&text));
     let mut notes = Diagnostics::of_file(path, Arc::clone(&positions));
@@ -224,19 +224,19 @@ pub(super) fn read(
         }
         if parts.len() > MODELS_MAX {
             let problem = format!("holds {} models; allowed: {MODELS_MAX}", parts.len());
-            return Err(Failed::whole(path, None, of_file(path, problem)));
+            return Err(Failed::of_file(path, None, of_file(path, problem)));
         }
         forms::tell_of_the_rest(&value, &mut notes);
         notes
             .refuse_unknown()
-            .map_err(|error| Failed::whole(path, None, error))?;
+            .map_err(|error| Failed::of_file(path, None, error))?;
         return Ok(several(parts, path, &positions, notes, read));
     }
     let name = name_in(&value);
-    let whole = |error| Failed::whole(path, name, error);
+    let failed = |error| Failed::of_file(path, name, error);
     if is_adapter(&value) {
         let adapter = adapter_file::read(&value, path, &mut notes);
-        let item = adapter.map(|it| it.map(Item::Adapter)).map_err(whole);
+        let item = adapter.map(|it| it.map(Item::Adapter)).map_err(failed);
         return Ok(vec![(item, notes.warnings)]);
     }
     let direct = || match is_json {
@@ -257,7 +257,7 @@ pub(super) fn read(
             Ok(None)
         }
     });
-    Ok(vec![(entry.map_err(whole), notes.warnings)])
+    Ok(vec![(entry.map_err(failed), notes.warnings)])
 }
 
 fn text_of(path: &Path) -> Result<String, CatalogError> {
@@ -278,14 +278,14 @@ fn several(
     parts: Vec<(String, Value)>,
     path: &Path,
     positions: &Arc<Positions>,
-    whole: Diagnostics,
+    notes_of_file: Diagnostics,
     mut read: impl FnMut(Value, &mut Diagnostics) -> Result<Option<Item>, CatalogError>,
 ) -> Vec<Read> {
-    let whole_is_strict = whole.is_strict;
-    let mut all = vec![(Ok(None), whole.warnings)];
+    let is_strict = notes_of_file.is_strict;
+    let mut all = vec![(Ok(None), notes_of_file.warnings)];
     for (place, value) in parts {
         let mut notes = Diagnostics::of_file(path, Arc::clone(positions));
-        notes.is_strict = whole_is_strict;
+        notes.is_strict = is_strict;
         let name = name_in(&value);
         let item = if value.is_string() {
             let message = "names another file; it is read when it lies in catalog.models_dir";
@@ -297,7 +297,7 @@ fn several(
         };
         let item = item.map_err(|error| Failed {
             is_part: true,
-            ..Failed::whole(path, name, error)
+            ..Failed::of_file(path, name, error)
         });
         all.push((item, notes.warnings));
     }

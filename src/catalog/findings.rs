@@ -40,7 +40,7 @@ const TOKENIZERS: [&str; 9] = [
 const TOKENIZER_OPTIONS: [&str; 3] = ["tokenizer", "tokenizer_path", "skip_tokenizer_init"];
 const TOKENIZER: &str = "tokenizer.json";
 const CONFIG: &str = "config.json";
-/// Of engines that read the form of whoever trained the model.
+/// For engines that read the files in the form in which the model was published.
 const PARAMS: &str = "params.json";
 
 impl Entry {
@@ -139,8 +139,8 @@ impl Entry {
         }
         let path = Path::new(&recipe.model);
         // With a prefix it may be a path of the container.
-        let is_elsewhere = !recipe.prefix.is_empty() && !path.exists();
-        if !recipe.is_local || is_elsewhere || self.waits() || !found.damaged(path) {
+        let is_in_container = !recipe.prefix.is_empty() && !path.exists();
+        if !recipe.is_local || is_in_container || self.waits() || !found.damaged(path) {
             return;
         }
         let reads_folders = matches!(
@@ -162,9 +162,9 @@ impl Entry {
         {
             found.missing(format!("{} has no {CONFIG}", path.display()));
         }
-        let mut options = recipe.words.of_key.iter();
-        let is_elsewhere = options.any(|(key, _)| TOKENIZER_OPTIONS.contains(&&**key));
-        if !is_elsewhere && !TOKENIZERS.iter().any(|name| has(name)) {
+        let mut options = recipe.flags.of_key.iter();
+        let has_own_tokenizer = options.any(|(key, _)| TOKENIZER_OPTIONS.contains(&&**key));
+        if !has_own_tokenizer && !TOKENIZERS.iter().any(|name| has(name)) {
             found.note(
                 &found.key.clone(),
                 format!("{} has no tokenizer ({TOKENIZER} or another form); {name} will probably not start", path.display()),

@@ -1,6 +1,6 @@
 //! What a model's file says of its answers: the prompt format, values for parameters that a request leaves out,
 //! and texts and tokens that end an answer (`engine_config.generation`). Here they are checked and put into the
-//! words that the model's engine takes; requests are changed elsewhere.
+//! words that the model's engine takes; `http` changes the requests.
 
 use serde_json::{Map, Number, Value};
 
@@ -188,7 +188,7 @@ fn default(
     let beside = |other: &str| format!("{}{other}", &field[..field.len() - key.len()]);
     if key == "do_sample" {
         match value {
-            // The likeliest token, whatever the temperature is said to be.
+            // The likeliest token, whatever temperature is set.
             Value::Bool(false) => {
                 let before = defaults.insert("temperature".to_owned(), Value::from(0));
                 if before.is_some_and(|value| value.as_f64() != Some(0.0)) {
@@ -234,7 +234,7 @@ fn default(
         || parameter.is("min_tokens") && value == 0;
     match parameter.field(family) {
         _ if is_idle => {}
-        // Nothing but `do_sample: false` can have said it before.
+        // Only `do_sample: false` can have set it before.
         Some(name) if name == "temperature" && defaults.contains_key(name) => {
             if value.as_f64() != Some(0.0) {
                 notes.warn(field, COLD);

@@ -12,7 +12,7 @@ use super::need::Figures;
 use super::need_source::Measured;
 use super::recipe::Recipe;
 
-/// Device counts that are tried when nobody says one.
+/// Device counts that are tried where none is configured.
 const COUNTS: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// One way to place a replica.
@@ -45,7 +45,7 @@ pub struct DeviceShare {
 }
 
 impl Demand {
-    /// The bytes on a device with so much memory in all, whoever uses it. Never less than the
+    /// The bytes on a device with so much memory in all, free or not. Never less than the
     /// engine needs to start, so that a device that is too small shows as one.
     pub fn on(self, total: Bytes) -> Bytes {
         match self {
@@ -59,7 +59,7 @@ impl Demand {
         }
     }
 
-    /// The bytes while no device's size is known. `None`: nothing can be said.
+    /// The bytes while no device's size is known. `None`: there is no estimate.
     pub fn anywhere(self) -> Option<Bytes> {
         match self {
             Demand::Bytes(bytes) => Some(bytes),
@@ -104,11 +104,11 @@ impl Entry {
     }
 
     fn device_counts(&self, figures: &Figures<'_>) -> Vec<u32> {
-        if let Some(said) = self.devices_said {
-            return vec![said];
+        if let Some(configured) = self.devices_configured {
+            return vec![configured];
         }
         let most = match &self.recipe {
-            // It computes elsewhere.
+            // A remote server computes it.
             Recipe::Remote(_) => 1,
             Recipe::Command(command) if !command.follows_device_count() => 1,
             recipe => recipe.devices_max(),

@@ -66,11 +66,11 @@ pub use constraint::{DeviceConstraint, DeviceFacts, UnknownDevice};
 pub use engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 pub use engine_options::EngineOptions;
 pub use engines::{
-    ADAPTER_ROUTES, AdapterRoutes, Asks, Call, ChosenParser, ENGINES, Effort, EffortField, Engine,
-    Extra, Failure, FailureClass, FlagError, Flags, Given, Metrics, OptionFate, Parking, Place,
-    PlacedDevice, ReasoningFields, ReasoningSwitch, ReasoningWish, RerankWords, ServerCommand,
-    ServerRecipe, Stage, TemplateForms, ThinkForm, TokenWords, ToolForm, Where, WishPart, Words,
-    barred_variable, find as find_engine,
+    ADAPTER_ROUTES, AdapterRoutes, ArgumentContext, Call, CheckedFlags, ChosenParser, ENGINES,
+    Effort, EffortField, Engine, Extra, Failure, FailureClass, FlagError, Flags, Metrics,
+    NeedsWeightSize, OptionFate, Parking, Place, PlacedDevice, ReasoningFields, ReasoningSwitch,
+    ReasoningWish, RerankApi, ServerCommand, ServerRecipe, Stage, TemplateForms, ThinkForm,
+    TokenApi, ToolForm, Where, WishPart, barred_variable, find as find_engine,
 };
 pub use entry::{Entry, PriorityFrom};
 pub use entry_source::Source;

@@ -49,7 +49,7 @@ macro_rules! optional_keys {
 }
 
 optional_keys! {
-    /// Adapters that are looked for by their names when somebody asks for them.
+    /// Adapters that are looked for by their names when a request names them.
     LoraConfig {
         /// A folder, or an address in a bucket.
         dynamic_lora_loading_path: Option<String>,
@@ -432,7 +432,7 @@ pub enum UnknownFields {
     /// 400, with its name.
     #[default]
     Refuse,
-    /// Left out, and told in a header of the answer.
+    /// Left out, and named in a header of the answer.
     Drop,
     /// The engine decides.
     Pass,

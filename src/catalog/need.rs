@@ -34,13 +34,13 @@ const LOAD_DEADLINE_BASE: Span = Span::from_secs(300);
 const LOAD_DEADLINE_PER_GIB: Span = Span::from_secs(20);
 /// Nothing is loaded: an endpoint that is not ready within this time is in trouble.
 const REMOTE_DEADLINE: Span = Span::from_secs(60);
-/// The guess of a load that nobody has measured: process start, and one gigabyte a second.
+/// The guess of a load that has not been measured: process start, and one gigabyte a second.
 const RELOAD_BASE: Span = Span::from_secs(2);
 const RELOAD_BYTES_PER_MILLISECOND: u64 = 1_000_000;
 /// Between SIGTERM and SIGKILL, unless the model's file says otherwise (L5).
 const STOP_GRACE: Span = Span::from_secs(10);
 const BY_SIZES: &str = "the sizes of its files are used instead, without a cache";
-/// With `adaptive`, what stands in for a model that nobody has used yet.
+/// With `adaptive`, what stands in for a model without a request so far.
 const KEEP_HOT_AT_FIRST: Span = Span::from_secs(600);
 
 impl Entry {
@@ -66,7 +66,7 @@ impl Entry {
         let figure = Figures::of(self).bytes(self.devices_per_replica, measured, device_total);
         let (bytes_per_device, source) = match figure {
             Err(_) if absent => (Bytes(Bytes::GIB), NeedSource::Unfetched),
-            // Offline nobody will know better before somebody brings the weights.
+            // Offline it stays unknown until the weights are on this machine.
             Ok((bytes, NeedSource::Rough { .. })) if absent && !config.sources.offline => {
                 (bytes, NeedSource::Estimate)
             }
@@ -160,7 +160,7 @@ impl Entry {
         })
     }
 
-    /// The numbers of devices it may grow to where nobody said how many (M5).
+    /// The numbers of devices it may grow to where none is configured (M5).
     fn wider(&self, device_total: Option<Bytes>) -> Vec<Layout> {
         let layouts = self.layouts(&BTreeMap::new(), device_total);
         let layouts = layouts.unwrap_or_default().into_iter().skip(1);
@@ -201,7 +201,7 @@ impl Entry {
 
     /// What one replica on `devices` devices asks of each, and where the figure comes from. Reads
     /// the headers of the model's files. Fails like `spec`, except for engines that fill a share
-    /// of a device: their demand can be told without the model.
+    /// of a device: their demand is known without the model.
     pub fn demand(
         &self,
         devices: u32,

@@ -50,7 +50,7 @@ impl Catalog {
     }
 }
 
-/// The engine of models that nobody has described.
+/// The engine of models without a file.
 fn check_unknown_engine(config: &Config) -> Result<(), CatalogError> {
     const FIELD: &str = "catalog.unknown_engine";
     engine_names::check(&config.catalog.unknown_engine).map_err(|problem| {
@@ -150,7 +150,7 @@ impl Reading<'_> {
                     let inserted = self.catalog.insert(*entry);
                     inserted.map_err(|error| Failed {
                         is_part,
-                        ..Failed::whole(path, name, error)
+                        ..Failed::of_file(path, name, error)
                     })
                 }
                 Some(Item::Adapter(adapter)) => {
@@ -189,7 +189,8 @@ impl Reading<'_> {
                 Ok(Some(warning)) => self.warnings.push(warning),
                 Err(error) => {
                     let name = Some(adapter.adapter.name.clone());
-                    self.failed.push(Failed::whole(&adapter.path, name, error));
+                    self.failed
+                        .push(Failed::of_file(&adapter.path, name, error));
                 }
             }
         }

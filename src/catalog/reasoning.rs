@@ -12,7 +12,7 @@ impl Recipe {
             Recipe::Server(server) => {
                 let switch = server.engine.reasoning;
                 let needed = switch.budget_needs;
-                let has_budget = needed.is_none_or(|key| server.words.has(key));
+                let has_budget = needed.is_none_or(|key| server.flags.has(key));
                 switch.fields(wish, has_budget)
             }
         }
@@ -40,17 +40,25 @@ mod tests {
     use crate::engines::{ENGINES, Effort, ServerRecipe};
     use serde_json::{Value, json};
 
-    fn told(word: &str, wish: ReasoningWish) -> Value {
+    fn fields_for(word: &str, wish: ReasoningWish) -> Value {
         let engine = ENGINES.iter().find(|it| it.word == word).unwrap();
         let recipe = Recipe::Server(Box::new(ServerRecipe::of(engine, "m")));
-        let told = recipe.reasoning(&wish);
+        let fields_for = recipe.reasoning(&wish);
         let object = |all: Vec<(&'static str, Value)>| {
             all.into_iter()
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect::<serde_json::Map<String, Value>>()
         };
-        let unmet: Vec<String> = told.unmet.iter().map(|it| format!("{it:?}")).collect();
-        json!([object(told.fields), object(told.switches), unmet])
+        let unmet: Vec<String> = fields_for
+            .unmet
+            .iter()
+            .map(|it| format!("{it:?}"))
+            .collect();
+        json!([
+            object(fields_for.fields),
+            object(fields_for.switches),
+            unmet
+        ])
     }
 
     #[test]
@@ -61,23 +69,23 @@ mod tests {
         };
         let on = json!({"enable_thinking": true, "thinking": true});
         let level = json!({"reasoning_effort": "high"});
-        assert_eq!(told("vllm", high), json!([level, on, []]));
-        assert_eq!(told("sglang", high), json!([level, on, []]));
+        assert_eq!(fields_for("vllm", high), json!([level, on, []]));
+        assert_eq!(fields_for("sglang", high), json!([level, on, []]));
         let both = json!({"enable_thinking": true, "thinking": true, "reasoning_effort": "high"});
-        assert_eq!(told("llama.cpp", high), json!([{}, both, []]));
-        assert_eq!(told("tgi", high), json!([{}, {}, ["Effort"]]));
+        assert_eq!(fields_for("llama.cpp", high), json!([{}, both, []]));
+        assert_eq!(fields_for("tgi", high), json!([{}, {}, ["Effort"]]));
         let off = ReasoningWish {
             effort: Some(Effort::None),
             ..ReasoningWish::default()
         };
         let switched = json!({"enable_thinking": false, "thinking": false});
-        assert_eq!(told("vllm", off), json!([{}, switched, []]));
+        assert_eq!(fields_for("vllm", off), json!([{}, switched, []]));
         let disabled = ReasoningWish {
             thinks: Some(false),
             ..ReasoningWish::default()
         };
-        assert_eq!(told("vllm", disabled), json!([{}, switched, []]));
-        assert_eq!(told("tgi", disabled), json!([{}, {}, ["Thinks"]]));
+        assert_eq!(fields_for("vllm", disabled), json!([{}, switched, []]));
+        assert_eq!(fields_for("tgi", disabled), json!([{}, {}, ["Thinks"]]));
     }
 
     #[test]
@@ -86,9 +94,9 @@ mod tests {
             budget_tokens: Some(9),
             ..ReasoningWish::default()
         };
-        assert_eq!(told("vllm", wish), json!([{}, {}, ["Budget"]]));
+        assert_eq!(fields_for("vllm", wish), json!([{}, {}, ["Budget"]]));
         assert_eq!(
-            told("llama.cpp", wish),
+            fields_for("llama.cpp", wish),
             json!([{"thinking_budget_tokens": 9}, {}, []])
         );
         let switch = ENGINES
@@ -109,15 +117,15 @@ mod tests {
         };
         for engine in ENGINES {
             let recipe = Recipe::Server(Box::new(ServerRecipe::of(engine, "m")));
-            let told = engine.reasoning.fields(&wish, true);
-            for (name, _) in told.fields {
+            let fields_for = engine.reasoning.fields(&wish, true);
+            for (name, _) in fields_for.fields {
                 let ask = crate::Ask::Chat;
                 assert!(recipe.takes(ask, name), "{} {name}", engine.word);
                 assert!(!recipe.ignores(name), "{} {name}", engine.word);
             }
             let takes_switches = recipe.takes(crate::Ask::Chat, "chat_template_kwargs");
             assert!(
-                told.switches.is_empty() || takes_switches,
+                fields_for.switches.is_empty() || takes_switches,
                 "{}",
                 engine.word
             );

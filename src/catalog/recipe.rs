@@ -11,7 +11,7 @@ use pool::Bytes;
 use super::adapter_names::AdapterRoom;
 use super::candle_models::Serves;
 use super::engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
-use super::engines::{Extra, Metrics, Parking, RerankWords, ServerRecipe, TokenWords, post};
+use super::engines::{Extra, Metrics, Parking, RerankApi, ServerRecipe, TokenApi, post};
 use super::limits::DEVICES_MAX;
 pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep, Task};
 use super::remote::RemoteRecipe;
@@ -23,7 +23,7 @@ pub enum Recipe {
     Command(CommandRecipe),
     /// An engine of the table.
     Server(Box<ServerRecipe>),
-    /// Somebody else runs it.
+    /// It runs on a remote server.
     Remote(RemoteRecipe),
 }
 
@@ -43,7 +43,7 @@ impl Recipe {
         match self {
             Recipe::Candle(_) => None,
             Recipe::Command(command) => command.served_model_name.as_deref(),
-            // It is told the catalogue's name where there is no other.
+            // It gets the catalogue's name where there is no other.
             Recipe::Server(server) => server.served_model_name.as_deref(),
             Recipe::Remote(remote) => remote.served_model_name.as_deref(),
         }
@@ -51,7 +51,7 @@ impl Recipe {
 
     /// Whether the engine fills whatever it is given, so that a measurement of its memory tells what
     /// was reserved and not what it needs.
-    pub fn fills_what_it_is_given(&self) -> bool {
+    pub fn fills_its_reservation(&self) -> bool {
         match self {
             Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => false,
             Recipe::Server(server) => server.engine.fills,
@@ -82,7 +82,7 @@ impl Recipe {
     }
 
     /// Whether its engine says by this error that it is about to end.
-    pub fn says_it_ends(&self, error: &str) -> bool {
+    pub fn is_exit_message(&self, error: &str) -> bool {
         let Recipe::Server(server) = self else {
             return false;
         };
@@ -113,10 +113,10 @@ impl Recipe {
     }
 
     /// How its engine wants to be asked for tokens.
-    pub fn token_words(&self) -> TokenWords {
+    pub fn token_api(&self) -> TokenApi {
         match self {
             Recipe::Server(server) => server.engine.tokens,
-            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => TokenWords::Vllm,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => TokenApi::Vllm,
         }
     }
 
@@ -130,19 +130,19 @@ impl Recipe {
     }
 
     /// How its engine wants to be asked for ranks.
-    pub fn rerank_words(&self) -> RerankWords {
+    pub fn rerank_api(&self) -> RerankApi {
         match self {
             Recipe::Server(server) => server.engine.rerank,
-            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => RerankWords::Common,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => RerankApi::Common,
         }
     }
 
-    /// Somebody else runs it: nothing is loaded here.
+    /// It runs on a remote server: nothing is loaded here.
     pub fn is_remote(&self) -> bool {
         matches!(self, Recipe::Remote(_))
     }
 
-    /// Where it runs, for people, if that is elsewhere.
+    /// The remote server, for people, if there is one.
     pub fn remote_url(&self) -> Option<String> {
         match self {
             Recipe::Remote(remote) => Some(remote.url.to_string()),
@@ -212,9 +212,9 @@ pub struct Joining {
 pub struct CandleRecipe {
     /// The folder with `config.json`, the tokenizer and the weights, or a GGUF file; absolute.
     pub model_path: PathBuf,
-    /// What the model is for; `None` while its files are not here and nobody says it.
+    /// What the model is for; `None` while its files are not here and nothing else says it.
     pub serves: Option<Serves>,
-    /// What it is served for, where somebody says it; else what its files say.
+    /// What it is served for: by its own file, or else by the model's files.
     pub task: Option<Task>,
     /// Tokens of one sequence; `None`: what the model's own files say.
     pub context: Option<u32>,
@@ -305,7 +305,7 @@ pub struct CommandRecipe {
     /// An absolute path, or the model's name on Hugging Face for engines that fetch it.
     pub model_path: Option<String>,
     pub context: Option<u32>,
-    /// How it is put to sleep, where somebody says so.
+    /// How it is put to sleep, if that is configured.
     pub sleep: Option<SleepCommands>,
 }
 
@@ -461,7 +461,7 @@ impl CommandRecipe {
     }
 
     /// Fills the templates with made-up values, so that a mistake shows when the catalogue is
-    /// read and not at three in the morning, and proves that the engine is told where to listen.
+    /// read and not at three in the morning, and proves that the engine gets its address.
     pub(super) fn check(&self) -> Result<(), TemplateError> {
         let socket = Path::new("/run/model-pool-listen-probe.sock");
         let values = LaunchValues {

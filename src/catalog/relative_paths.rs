@@ -63,7 +63,7 @@ fn absolute_folder(folder: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The same place without `..`, unless a link on the way leads elsewhere.
+/// The same place without `..`, unless a link on the way leads out of it.
 fn without_climbing(path: PathBuf) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -91,7 +91,7 @@ fn from_folder(folder: &Path, path: &Path) -> String {
         .skip(shared)
         .map(|_| Component::ParentDir);
     let relative: PathBuf = up.chain(path.components().skip(shared)).collect();
-    // Links on the way may lead elsewhere.
+    // Links on the way may lead out of it.
     let leads_there =
         || Some(folder.join(&relative).canonicalize().ok()? == path.canonicalize().ok()?);
     match leads_there() {

@@ -160,18 +160,18 @@ impl std::fmt::Display for RemoteUrl {
 }
 
 /// Keys of a remote endpoint in the file of a model that is run here.
-pub(super) fn refuse_elsewhere(
+pub(super) fn refuse_remote_keys(
     engine: &EngineConfig,
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
-    let given = [
+    let foreign_keys = [
         ("url", engine.url.is_some()),
         ("api_key_env", engine.api_key_env.is_some()),
         ("api_key_file", engine.api_key_file.is_some()),
         ("health_path", engine.health_path.is_some()),
         ("headers", !engine.headers.is_empty()),
     ];
-    match given.iter().find(|(_, given)| *given) {
+    match foreign_keys.iter().find(|(_, foreign_keys)| *foreign_keys) {
         None => Ok(()),
         Some((key, _)) => Err(notes.refuse(
             &format!("engine_config.{key}"),
@@ -257,11 +257,11 @@ fn key(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<Option<KeySourc
 }
 
 fn headers(
-    given: &BTreeMap<String, Secret>,
+    foreign_keys: &BTreeMap<String, Secret>,
     notes: &Diagnostics,
 ) -> Result<BTreeMap<String, Secret>, CatalogError> {
     let mut headers = BTreeMap::new();
-    for (name, value) in given {
+    for (name, value) in foreign_keys {
         let field = format!("engine_config.headers.{name}");
         let lower = name.to_ascii_lowercase();
         let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -286,7 +286,7 @@ fn headers(
 
 /// Nothing is loaded here, so there is nothing that these could say.
 fn refuse_keys_of_engines(engine: &EngineConfig, notes: &Diagnostics) -> Result<(), CatalogError> {
-    let given = [
+    let foreign_keys = [
         ("hf_model_id", engine.hf_model_id.is_some()),
         ("model_path", engine.model_path.is_some()),
         ("engine_kwargs", !engine.engine_kwargs.is_empty()),
@@ -307,10 +307,10 @@ fn refuse_keys_of_engines(engine: &EngineConfig, notes: &Diagnostics) -> Result<
     ];
     let instead = |key| match key {
         "hf_model_id" | "model_path" => "; engine_config.served_model_name names the model there",
-        "ready_path" => "; engine_config.health_path is asked instead",
+        "ready_path" => "; engine_config.health_path is probed instead",
         _ => "",
     };
-    match given.iter().find(|(_, given)| *given) {
+    match foreign_keys.iter().find(|(_, foreign_keys)| *foreign_keys) {
         None => Ok(()),
         Some((key, _)) => Err(refuse_not_here(
             &format!("engine_config.{key}"),
@@ -324,7 +324,7 @@ fn refuse_not_here(field: &str, instead: &str, notes: &Diagnostics) -> CatalogEr
     notes.refuse(
         field,
         format!(
-            "says nothing of a {REMOTE}, which runs elsewhere and takes no device and no memory here; remove it{instead}"
+            "has no meaning for a {REMOTE}, which runs on another server and takes no device and no memory here; remove it{instead}"
         ),
     )
 }
@@ -344,7 +344,7 @@ pub(super) fn check_document(
         idle_probe,
         ..
     } = &document.pool_config;
-    let given = [
+    let foreign_keys = [
         ("pool_config.gpus_per_replica", gpus_per_replica.is_some()),
         ("pool_config.memory_gib", memory_gib.is_some()),
         ("pool_config.devices", devices.is_some()),
@@ -354,14 +354,14 @@ pub(super) fn check_document(
             document.scaling_config != ScalingConfig::default(),
         ),
     ];
-    if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
+    if let Some((field, _)) = foreign_keys.iter().find(|(_, foreign_keys)| *foreign_keys) {
         return Err(refuse_not_here(field, "", notes));
     }
     if idle_probe.is_some() {
         return Err(notes.refuse(
             "pool_config.idle_probe",
             format!(
-                "says nothing of a {REMOTE}: it is never asked for a token that nobody wanted, which may cost money; remove it"
+                "has no meaning for a {REMOTE}: the pool sends it no requests of its own, which may cost money; remove it"
             ),
         ));
     }

@@ -143,7 +143,7 @@ impl Recipe {
             Recipe::Candle(_) => candle::POOLING.contains(&field),
             Recipe::Server(server) if generates => server.engine.extensions.contains(&field),
             Recipe::Server(server) => server.engine.pooling_extensions.contains(&field),
-            // Which engine that is nobody knows here: what any of them takes.
+            // The engine behind the endpoint is unknown: what any of them takes.
             Recipe::Command(_) | Recipe::Remote(_) => {
                 ENGINES.iter().any(|engine| match generates {
                     true => engine.extensions.contains(&field),

@@ -3,7 +3,7 @@
 use serde_json::Number;
 
 use super::engine_kind::EngineKind;
-use super::engine_options::kind_of_words;
+use super::engine_options::kind_of_command;
 use super::recipe::Recipe;
 
 /// A group of parameters of Hugging Face's `generate`, and which engines take it under which name.
@@ -11,7 +11,7 @@ pub(super) struct Parameter {
     /// Its names in model files.
     pub names: &'static str,
     pub range: (f64, f64),
-    pub is_whole: bool,
+    pub is_integer: bool,
     /// The field of a request, by engine; empty: those that are not named.
     pub fields: &'static [(&'static [Family], &'static str)],
 }
@@ -92,7 +92,7 @@ pub(super) const SWITCHES: &[Parameter] = &[
     ),
 ];
 
-/// What asks for nothing with these values; any other value has no effect, and that is said.
+/// What asks for nothing with these values; any other value has no effect, and gets a warning.
 pub(super) const IDLE: &[(&str, &str, &str)] = &[
     ("num_beams", "1", "answers are sampled, not searched for"),
     (
@@ -123,7 +123,7 @@ pub(super) const fn number(
     Parameter {
         names,
         range,
-        is_whole: false,
+        is_integer: false,
         fields,
     }
 }
@@ -134,7 +134,7 @@ pub(super) const fn whole(
     fields: &'static [(&'static [Family], &'static str)],
 ) -> Parameter {
     Parameter {
-        is_whole: true,
+        is_integer: true,
         ..number(names, range, fields)
     }
 }
@@ -152,7 +152,7 @@ impl Parameter {
 
     pub fn allowed(&self) -> String {
         let (least, most) = self.range;
-        let kind = if self.is_whole {
+        let kind = if self.is_integer {
             "whole numbers"
         } else {
             "numbers"
@@ -171,7 +171,7 @@ pub(super) fn family_of(recipe: &Recipe) -> Family {
     match recipe {
         Recipe::Candle(_) => Candle,
         Recipe::Server(server) => of_kind(server.engine.kind),
-        Recipe::Command(command) => of_kind(kind_of_words(&command.command)),
+        Recipe::Command(command) => of_kind(kind_of_command(&command.command)),
         Recipe::Remote(_) => Plain,
     }
 }
@@ -209,7 +209,7 @@ pub(super) fn checked(parameter: &Parameter, number: &Number) -> Option<Number> 
     if !(least..=most).contains(&value) {
         return None;
     }
-    match (parameter.is_whole, number.is_f64()) {
+    match (parameter.is_integer, number.is_f64()) {
         (true, true) if value.fract() == 0.0 => Some(Number::from(value as i64)),
         (true, true) => None,
         _ => Some(number.clone()),

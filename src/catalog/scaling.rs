@@ -33,16 +33,15 @@ pub(super) fn read(
     let least = count("min_replicas", section.min_replicas, 0)?;
     let initial = count("initial_replicas", section.initial_replicas, 0)?;
     let most = count("max_replicas", section.max_replicas, 1)?;
-    let (least_said, most) = (least.unwrap_or(1), most.unwrap_or(usual.most));
-    let first = initial.unwrap_or(least_said);
-    if least_said > most {
-        let problem =
-            format!("is {least_said}, and max_replicas is {most}; the first may not be more");
+    let (lower, most) = (least.unwrap_or(1), most.unwrap_or(usual.most));
+    let first = initial.unwrap_or(lower);
+    if lower > most {
+        let problem = format!("is {lower}, and max_replicas is {most}; the first may not be more");
         return Err(notes.refuse(&format!("{FIELD}.min_replicas"), problem));
     }
-    if !(least_said..=most).contains(&first) {
+    if !(lower..=most).contains(&first) {
         let problem = format!(
-            "is {first}, and must lie between min_replicas, {least_said}, and max_replicas, {most}"
+            "is {first}, and must lie between min_replicas, {lower}, and max_replicas, {most}"
         );
         return Err(notes.refuse(&format!("{FIELD}.initial_replicas"), problem));
     }
@@ -74,7 +73,7 @@ pub(super) fn read(
     let old_target = section.target_num_ongoing_requests_per_replica;
     let target = section.target_ongoing_requests.or(old_target);
     let scaling = Scaling {
-        least: least_said.max(1),
+        least: lower.max(1),
         initial: first.max(1),
         most,
         target_milli: thousandths("target_ongoing_requests", target, usual.target_milli)?,

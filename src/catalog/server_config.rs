@@ -11,7 +11,7 @@ use super::adapters;
 use super::candle_models;
 use super::diagnostics::Diagnostics;
 use super::engine_fields::{context, program, warn_of_paths};
-use super::engines::{Engine, ServerRecipe, Words};
+use super::engines::{CheckedFlags, Engine, ServerRecipe};
 use super::limits::{self, SEATS_MAX};
 use super::model_file::{EngineConfig, Listen, Sleep};
 
@@ -26,8 +26,8 @@ pub(super) struct Around {
     /// For adapters that are loaded with the model or while it runs.
     pub adapter_room: AdapterRoom,
     pub sleep: Sleep,
-    /// Whether somebody says how much memory a replica takes.
-    pub says_memory: bool,
+    /// Whether the memory of a replica is configured or in the reference.
+    pub has_memory_figure: bool,
     /// Whether models are placed in the host's memory.
     pub in_host_memory: bool,
 }
@@ -75,7 +75,7 @@ pub(super) fn server(
         return Err(notes.refuse(
             "pool_config.gpus_per_replica",
             format!(
-                "{name} runs a replica on {} GPUs at most, and {} are asked for",
+                "{name} runs a replica on {} GPUs at most, and {} are configured",
                 kind.devices_max, around.devices
             ),
         ));
@@ -105,13 +105,13 @@ pub(super) fn server(
         }
         None => None,
     };
-    let words = kind.flags.check(&kwargs).map_err(|flaw| {
+    let flags = kind.flags.check(&kwargs).map_err(|flaw| {
         notes.refuse(
             &format!("engine_config.engine_kwargs.{}", flaw.key),
             flaw.problem,
         )
     })?;
-    for (key, why) in &words.warnings {
+    for (key, why) in &flags.warnings {
         notes.warn(&format!("engine_config.engine_kwargs.{key}"), why.clone());
     }
     if is_local && engine.revision.is_some() {
@@ -125,7 +125,7 @@ pub(super) fn server(
             ));
         }
         Some(listen) => listen,
-        // The routes for sleep are in a mode that lets whoever reaches them run code in the engine: a
+        // The routes for sleep are in a mode in which every client of the engine can run code in it: a
         // socket shuts other accounts of the machine out. A container has its own files.
         None if around.sleep != Sleep::Off && kind.sockets && engine.command_prefix.is_none() => {
             Listen::Socket
@@ -155,14 +155,14 @@ pub(super) fn server(
         program: own_program,
         prefix,
         context: context_of(kind, engine, notes)?,
-        seats: seats(kind, &words, around.seats, notes)?,
+        seats: seats(kind, &flags, around.seats, notes)?,
         model,
         is_local,
         revision: engine.revision.clone(),
         share_per_mille,
         sleep: around.sleep,
         listen,
-        words,
+        flags,
         env: engine.env.clone(),
         served_model_name: engine.served_model_name.clone(),
         adapters: adapters::of_engine(kind, engine, notes)?,
@@ -244,12 +244,12 @@ fn warn_of_context(engine: &EngineConfig, model: &str, notes: &mut Diagnostics) 
     let is_there = path.is_file() || path.join("config.json").is_file();
     let own = is_there.then(|| candle_models::architecture(path));
     let own = own.and_then(|read| read.ok()?.context);
-    if let (Some(asked), Some(most)) = (engine.max_total_tokens, own)
-        && u64::try_from(asked).is_ok_and(|asked| asked > most)
+    if let (Some(configured), Some(most)) = (engine.max_total_tokens, own)
+        && u64::try_from(configured).is_ok_and(|configured| configured > most)
     {
         notes.warn(
             "engine_config.max_total_tokens",
-            format!("is {asked}, and the model was made for {most} tokens; the engine may refuse that, or answer badly beyond"),
+            format!("is {configured}, and the model was made for {most} tokens; the engine may refuse that, or answer badly beyond"),
         );
     }
 }
@@ -275,19 +275,19 @@ fn share(
     }
 }
 
-/// The bound of the engine's own option where nothing else is said.
+/// The bound of the engine's own option where none is configured.
 fn seats(
     kind: &Engine,
-    words: &Words,
-    asked: Option<u32>,
+    flags: &CheckedFlags,
+    configured: Option<u32>,
     notes: &Diagnostics,
 ) -> Result<u32, CatalogError> {
     let own = kind
         .sequences_key
-        .and_then(|key| words.of_key.iter().find(|(known, _)| known == key))
-        .and_then(|(_, words)| words.last()?.parse::<u32>().ok());
-    match (asked, own) {
-        (Some(asked), _) => Ok(asked),
+        .and_then(|key| flags.of_key.iter().find(|(known, _)| known == key))
+        .and_then(|(_, flags)| flags.last()?.parse::<u32>().ok());
+    match (configured, own) {
+        (Some(configured), _) => Ok(configured),
         (None, Some(own)) if own > SEATS_MAX => Err(notes.refuse(
             &format!(
                 "engine_config.engine_kwargs.{}",

@@ -11,7 +11,7 @@ impl ServerRecipe {
         if self.engine.parsers.is_none() {
             return TemplateForms::default();
         }
-        let template = match self.words.value("chat_template") {
+        let template = match self.flags.value("chat_template") {
             // Engines take a template itself in the place of a file's name.
             Some(text) if text.contains(['{', '\n']) => Some(text.to_owned()),
             Some(path) => {

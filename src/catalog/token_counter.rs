@@ -26,7 +26,7 @@ struct Read {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     Exactly(usize),
-    /// More than was asked about; nobody counted on.
+    /// More than the limit; the count stopped there.
     MoreThan(usize),
 }
 

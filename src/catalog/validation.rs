@@ -107,8 +107,8 @@ impl AllowedCharacters {
         }
         let parsed = regex_syntax::parse(pattern).map_err(|error| {
             // The library draws the place below the pattern; its last line says what is wrong.
-            let whole = error.to_string();
-            let what = whole.lines().last().unwrap_or_default();
+            let message = error.to_string();
+            let what = message.lines().last().unwrap_or_default();
             format!(
                 "`{pattern}` cannot be read: {}; {LIKE}",
                 what.trim_start_matches("error: ")

@@ -29,7 +29,7 @@ pub struct Fetch {
     pub extra_by: Option<Bucket>,
     /// Its engine may load pickles.
     pub pickles: bool,
-    /// It wants the same weights in the form of whoever trained them.
+    /// The same weights in the form in which they were published.
     pub consolidated: bool,
     /// What it reads of GGUF files.
     pub gguf: GgufFiles,
@@ -167,7 +167,7 @@ impl fmt::Debug for CredentialsUrl {
     }
 }
 
-/// A folder of a bucket that goes elsewhere.
+/// A folder of a bucket that is stored in a place of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtraFiles {
     pub uri: BucketUri,
@@ -185,9 +185,9 @@ pub struct Manifest {
     pub commit: String,
     pub files: Vec<ManifestFile>,
     /// Extra files, by their absolute paths.
-    #[serde(default)]
-    pub elsewhere: Vec<ManifestFile>,
-    /// Another program's files, which nobody has compared with their source.
+    #[serde(default, rename = "elsewhere")]
+    pub outside: Vec<ManifestFile>,
+    /// Another program's files, which have not been compared with their source.
     #[serde(default)]
     pub is_adopted: bool,
     /// A load failed with them.
@@ -266,7 +266,7 @@ impl Fetch {
         )
     }
 
-    /// What an engine is told of it: its folder, or the file of it that was named.
+    /// The path for the engine: the model's folder, or the file of it that was named.
     pub fn model_path(&self) -> PathBuf {
         match &self.gguf {
             GgufFiles::Named(file) => self.folder().join(file),
@@ -277,13 +277,13 @@ impl Fetch {
 
     /// Stands for all that is asked for; whatever differs is fetched anew.
     pub fn fingerprint(&self) -> String {
-        let whole = format!(
+        let parts = format!(
             "{} {:?} {}",
             self.key(),
             self.extra_files,
             self.consolidated
         );
-        short_digest(&whole)
+        short_digest(&parts)
     }
 
     /// For people.
@@ -307,7 +307,7 @@ impl Fetch {
                 && !manifest.is_doubted
                 && !manifest.files.is_empty()
                 && manifest.files.iter().all(own)
-                && manifest.elsewhere.iter().all(other)
+                && manifest.outside.iter().all(other)
         })
     }
 
@@ -341,13 +341,13 @@ impl Fetch {
         let Origin::Hub { revision } = &self.origin else {
             return None;
         };
-        // Nobody knows whether those are right, or a load has failed with it.
+        // It is unknown whether those are right, or a load has failed with it.
         let is_doubted = self.manifest().is_some_and(|it| it.is_doubted);
         let is_named = matches!(self.gguf, GgufFiles::Named(_) | GgufFiles::Quantization(_));
         if is_doubted || is_named || !self.extra_files.is_empty() {
             return None;
         }
-        hub_cache::at_revision(&self.root(), revision).filter(|folder| is_whole(folder))
+        hub_cache::at_revision(&self.root(), revision).filter(|folder| is_complete(folder))
     }
 
     /// Its files as far as they are here, to tell how large it is.
@@ -395,7 +395,7 @@ pub(super) fn short_digest(text: &str) -> String {
 }
 
 /// Weights, and every file that an index of shards names; other programs show files one by one.
-fn is_whole(folder: &Path) -> bool {
+fn is_complete(folder: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return false;
     };

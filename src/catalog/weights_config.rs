@@ -135,7 +135,7 @@ pub(super) fn read(
                 format!("is pool, and {} reads one GGUF file, which the pool does not fetch; write engine, or name the file in engine_config.model_path", kind.name),
             ));
         }
-        (Some(said), _) => said,
+        (Some(stated), _) => stated,
         (None, Able::PoolOnly | Able::PoolFirst) => Fetcher::Pool,
         (None, Able::EngineFirst) if is_mirrored => Fetcher::Pool,
         (None, Able::EngineFirst | Able::EngineOnly) => Fetcher::Engine,
@@ -300,13 +300,13 @@ fn mirror(
         (None, None) => return Ok(None),
     };
     let key = mirror_key(engine);
-    let mut asked = Bucket::at(BucketUri {
+    let mut plain = Bucket::at(BucketUri {
         scheme: schemes,
         bucket: String::new(),
         prefix: String::new(),
     });
-    if let Some(given) = parsed.s3_aws_credentials {
-        let url = given.create_aws_credentials_url;
+    if let Some(inline) = parsed.s3_aws_credentials {
+        let url = inline.create_aws_credentials_url;
         if !url.starts_with("https://") && !is_on_this_machine(&url) {
             let field = format!("{key}.s3_aws_credentials.create_aws_credentials_url");
             return Err(notes.refuse(
@@ -314,21 +314,21 @@ fn mirror(
                 "must begin with https://, or be on this machine: the answer holds keys",
             ));
         }
-        asked.credentials = Some(CredentialsUrl {
+        plain.credentials = Some(CredentialsUrl {
             url,
-            token_variable: given.auth_token_env_variable,
+            token_variable: inline.auth_token_env_variable,
         });
     }
     let field = format!("{key}.s3_sync_args");
     let words = parsed.s3_sync_args.unwrap_or_default();
-    sync_arguments(&words, &mut asked, &field, notes)?;
+    sync_arguments(&words, &mut plain, &field, notes)?;
     let uri = |field: &str, text: &str| {
         BucketUri::parse(text, &[schemes]).map_err(|problem| notes.refuse(field, problem))
     };
     let bucket = match &parsed.bucket_uri {
         Some(text) => Some(Bucket {
             uri: uri(&format!("{key}.bucket_uri"), text)?,
-            ..asked.clone()
+            ..plain.clone()
         }),
         None => None,
     };
@@ -350,11 +350,11 @@ fn mirror(
             "has no effect: it names neither bucket_uri nor extra_files",
         );
     }
-    asked.filters.clear();
+    plain.filters.clear();
     Ok(Some(Mirror {
         bucket,
         extra_files,
-        extra_by: Some(asked),
+        extra_by: Some(plain),
     }))
 }
 
@@ -452,7 +452,7 @@ fn destination(text: &str, config: &Config) -> Result<PathBuf, String> {
     let mut roots: Vec<PathBuf> = config.sources.extra_roots.clone();
     roots.extend(home.filter(|home| home.parent().is_some()));
     roots.extend(config.sources.cache_dir.clone());
-    // A link on the way may lead elsewhere.
+    // A link on the way may lead out of it.
     let real = |path: &Path| {
         let there = path.ancestors().find(|path| path.exists())?;
         let rest = path.strip_prefix(there).ok()?;

@@ -10,59 +10,59 @@ const CLUSTER: &str = "the pool places replicas by GPU memory alone";
 /// A key, whether a document has it, and what is used instead.
 struct Idle {
     key: &'static str,
-    is_given: fn(&ModelDocument) -> bool,
+    is_present: fn(&ModelDocument) -> bool,
     instead: &'static str,
 }
 
 const IDLE: &[Idle] = &[
     Idle {
         key: "engine_config.model_type",
-        is_given: |it| it.engine_config.model_type.is_some(),
+        is_present: |it| it.engine_config.model_type.is_some(),
         instead: "the engine reads it from the model",
     },
     Idle {
         key: "engine_config.tokenizer_id",
-        is_given: |it| it.engine_config.tokenizer_id.is_some(),
+        is_present: |it| it.engine_config.tokenizer_id.is_some(),
         instead: "the tokenizer in the model's folder is used",
     },
     Idle {
         key: "engine_config.model_url",
-        is_given: |it| it.engine_config.model_url.is_some(),
-        instead: "it is told to clients of RayLLM and Aviary alone (compat)",
+        is_present: |it| it.engine_config.model_url.is_some(),
+        instead: "only the routes for clients of RayLLM and Aviary show it (compat)",
     },
     Idle {
         key: "engine_config.model_description",
-        is_given: |it| it.engine_config.model_description.is_some(),
-        instead: "it is told to clients of RayLLM and Aviary alone (compat)",
+        is_present: |it| it.engine_config.model_description.is_some(),
+        instead: "only the routes for clients of RayLLM and Aviary show it (compat)",
     },
     Idle {
         key: "scaling_config.num_cpus_per_worker",
-        is_given: |it| it.scaling_config.num_cpus_per_worker.is_some(),
+        is_present: |it| it.scaling_config.num_cpus_per_worker.is_some(),
         instead: CLUSTER,
     },
     Idle {
         key: "scaling_config.placement_strategy",
-        is_given: |it| it.scaling_config.placement_strategy.is_some(),
+        is_present: |it| it.scaling_config.placement_strategy.is_some(),
         instead: "all GPUs of a replica are of one machine",
     },
     Idle {
         key: "scaling_config.resources_per_worker",
-        is_given: |it| it.scaling_config.resources_per_worker.is_some(),
+        is_present: |it| it.scaling_config.resources_per_worker.is_some(),
         instead: CLUSTER,
     },
     Idle {
         key: "scaling_config.pg_timeout_s",
-        is_given: |it| it.scaling_config.pg_timeout_s.is_some(),
+        is_present: |it| it.scaling_config.pg_timeout_s.is_some(),
         instead: "pool_config.load_deadline limits a load",
     },
     Idle {
         key: "deployment_config.ray_actor_options",
-        is_given: |it| it.deployment_config.ray_actor_options.is_some(),
+        is_present: |it| it.deployment_config.ray_actor_options.is_some(),
         instead: CLUSTER,
     },
     Idle {
         key: "pool_config.labels",
-        is_given: |it| !it.pool_config.labels.is_empty(),
+        is_present: |it| !it.pool_config.labels.is_empty(),
         instead: "they are kept, and shown nowhere",
     },
 ];
@@ -118,7 +118,7 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Diagnostics) {
     for key in environment.flat_map(|it| it.rest.keys()) {
         notes.warn(&format!("engine_config.runtime_env.{key}"), OUTSIDE_OF_RAY);
     }
-    for idle in IDLE.iter().filter(|it| (it.is_given)(document)) {
+    for idle in IDLE.iter().filter(|it| (it.is_present)(document)) {
         let message = format!("has no effect in this version: {}", idle.instead);
         notes.warn(idle.key, message);
     }
@@ -135,7 +135,7 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Diagnostics) {
     if least.is_some_and(|count| count >= 1) && document.pool_config.priority.unwrap_or(0) < 2 {
         notes.warn(
             "deployment_config.autoscaling_config.min_replicas",
-            "counts while the model is loaded, which it is when somebody asks; with pool_config.priority 2 or more it is loaded at start and stays",
+            "counts while the model is loaded, and the next request loads it; with pool_config.priority 2 or more it is loaded at start and stays",
         );
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Checked {
     pub name: String,
     /// What is known of it.
     pub lines: Vec<String>,
-    /// The command of one replica, as far as it can be told.
+    /// The command of one replica, as far as it is known.
     pub command: Option<String>,
     /// What keeps it from being loaded.
     pub problems: Vec<Warning>,
@@ -95,7 +95,7 @@ fn need(
                 each(spec.devices_per_replica),
                 from(entry)
             ));
-            // Broken files are told as such.
+            // Broken files are reported as such.
             if let Some(rough) = source.warning().filter(|_| checked.problems.is_empty()) {
                 let key = "pool_config.memory_gib";
                 checked.warnings.push(at(entry, key, rough.to_owned()));

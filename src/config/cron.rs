@@ -154,10 +154,10 @@ mod tests {
             ("0 0 21 * *", "has 5 fields"),
             ("", "has 0 fields"),
         ] {
-            let told = refusal(text);
+            let shown = refusal(text);
             assert!(
-                told.contains(words) && told.contains("\"0 0 21 * * *\""),
-                "{told}"
+                shown.contains(words) && shown.contains("\"0 0 21 * * *\""),
+                "{shown}"
             );
         }
     }

@@ -14,7 +14,7 @@ pub enum IdleYields {
 }
 
 impl IdleYields {
-    /// The form of the core.
+    /// The same for the pool.
     pub fn rule(self) -> pool::IdleYields {
         match self {
             IdleYields::Auto => pool::IdleYields::Auto,

@@ -74,7 +74,7 @@ pub enum GrantRole {
 }
 
 impl GrantRole {
-    /// Whether whoever has this role may do what the other is for.
+    /// Whether a person with this role may do what the other is for.
     pub fn covers(self, other: GrantRole) -> bool {
         self == GrantRole::Admin || self == other
     }
@@ -168,7 +168,7 @@ pub(super) fn problems(section: &OidcSection) -> Vec<Problem> {
     unless(
         !section.groups.is_empty() || section.everybody.is_some(),
         "groups",
-        "is empty and auth.oidc.everybody null, so nobody may do anything; write for example groups: {staff: {role: admin}}".to_owned(),
+        "is empty and auth.oidc.everybody null, so no person may do anything; write for example groups: {staff: {role: admin}}".to_owned(),
     );
     unless(
         section.groups.len() <= GROUPS_MAX,
@@ -226,7 +226,7 @@ mod tests {
             "issuer: http://login.example.org/?a=1\naudience: ' '\nleeway: 11m\nrefresh: 1s\n\
              groups: {staff: {role: admin, models: []}, students: {role: user, routes: [v1]}}\n",
         );
-        let told = problems(&section);
+        let shown = problems(&section);
         let words = [
             "auth.oidc.issuer is not a URL",
             "auth.oidc.audience is empty",
@@ -235,15 +235,15 @@ mod tests {
             "auth.oidc.groups.staff.models is empty or has",
             "auth.oidc.groups.students.routes has a route that does not begin with `/`",
         ];
-        assert_eq!(told.len(), words.len(), "{told:?}");
-        for (told, words) in told.iter().zip(words) {
-            assert!(told.to_string().contains(words), "{told}");
+        assert_eq!(shown.len(), words.len(), "{shown:?}");
+        for (shown, words) in shown.iter().zip(words) {
+            assert!(shown.to_string().contains(words), "{shown}");
         }
-        let nobody = read("issuer: https://a.example\naudience: pool\n");
+        let without_roles = read("issuer: https://a.example\naudience: pool\n");
         assert!(
-            problems(&nobody)[0]
+            problems(&without_roles)[0]
                 .message
-                .contains("nobody may do anything")
+                .contains("no person may do anything")
         );
     }
 

@@ -52,7 +52,7 @@ impl Origins {
     }
 
     /// A variable sets a key with everything below it.
-    fn variable(&self, key: &str) -> Option<&str> {
+    pub fn variable(&self, key: &str) -> Option<&str> {
         let above = |name: &str| {
             let rest = key.strip_prefix(name);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -67,7 +67,7 @@ impl Origins {
 enum Place {
     Line(PathBuf, u64),
     Variable(String),
-    /// Nobody wrote it: it follows from another value.
+    /// It is in no file: it follows from another value.
     Default,
 }
 

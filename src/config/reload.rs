@@ -188,10 +188,10 @@ mod tests {
     fn two_halves_that_do_not_go_together_are_refused() {
         let old = Config::default();
         let new = read("server: {body_limit: 500MiB, bodies_memory: 2GiB}\n");
-        let told = old.reloaded(&new).unwrap_err().to_string();
+        let written_out = old.reloaded(&new).unwrap_err().to_string();
         assert!(
-            told.contains("server.bodies_memory") && told.contains("restart"),
-            "{told}"
+            written_out.contains("server.bodies_memory") && written_out.contains("restart"),
+            "{written_out}"
         );
     }
 

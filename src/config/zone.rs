@@ -92,13 +92,13 @@ mod tests {
 
     #[test]
     fn a_zone_that_cannot_be_read_is_utc_with_the_reason() {
-        let told = with("<+0330>-3:30");
-        assert_eq!(told.zone, Tz::UTC);
-        assert!(told.unknown.unwrap().contains("`<+0330>-3:30`"));
-        let told = LocalZone::of_system(None);
-        assert_eq!(told.zone, Tz::UTC);
-        assert!(told.unknown.unwrap().contains("does not say"));
-        let told = LocalZone::of_system(Some("Mars/Olympus".to_owned()));
-        assert!(told.unknown.unwrap().contains("Mars/Olympus"));
+        let shown = with("<+0330>-3:30");
+        assert_eq!(shown.zone, Tz::UTC);
+        assert!(shown.unknown.unwrap().contains("`<+0330>-3:30`"));
+        let shown = LocalZone::of_system(None);
+        assert_eq!(shown.zone, Tz::UTC);
+        assert!(shown.unknown.unwrap().contains("does not say"));
+        let shown = LocalZone::of_system(Some("Mars/Olympus".to_owned()));
+        assert!(shown.unknown.unwrap().contains("Mars/Olympus"));
     }
 }

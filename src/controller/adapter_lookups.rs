@@ -14,12 +14,12 @@ use tokio::sync::Semaphore;
 use catalog::{AdapterFiles, DynamicAdapters, Entry};
 use pool::{Bytes, FilesMark, Span, Time};
 
-/// So long nobody looks again for what was found, and for what was not.
+/// So long a result is kept, found or not.
 const FRESH: Span = Span(1000);
 const MISSED_FOR: Span = Span(3000);
 /// Names that are kept; the one that was looked for longest ago goes first.
 const KEPT_MAX: usize = 2000;
-/// Listed as known for so long after somebody asked for it.
+/// Listed as known for so long after its last request.
 const KNOWN_FOR: Span = Span(600_000);
 /// Names without an adapter that may be looked for within a second, by all users together.
 const MISSES_MAX: u32 = 50;
@@ -95,7 +95,7 @@ impl AdapterLookups {
         let Some(is_counted) = self.count_miss(name, now()) else {
             return Err(AdapterError::NotNow {
                 message: format!(
-                    "adapters that are not there were asked for {MISSES_MAX} times within a second"
+                    "{MISSES_MAX} requests within a second named adapters that are not there"
                 ),
                 retry: Span(1000),
             });
@@ -134,7 +134,7 @@ impl AdapterLookups {
         let permit = at_once.acquire_owned().await.map_err(busy)?;
         let (entry, owned) = (Arc::clone(entry), name.to_owned());
         let task = tokio::task::spawn_blocking(move || {
-            // Held by the thread, which goes on when whoever waits for it has given up.
+            // Held by the thread, which goes on when the request that waits for it has given up.
             let _permit = permit;
             look(&entry, &owned)
         });
@@ -148,7 +148,7 @@ impl AdapterLookups {
             .map(Arc::new)
     }
 
-    /// Adapters of this model that somebody asked for lately, and that are there.
+    /// Adapters of this model that requests have named lately, and that are there.
     pub fn known(&self, base: &str, now: Time) -> Vec<String> {
         let state = self.state();
         let known = state.looked.iter().filter(|(_, it)| {
@@ -168,7 +168,7 @@ impl AdapterLookups {
     }
 
     /// Counts a name that may not be there before it is looked for, so that many at once are no more than the bound.
-    /// `Some(false)`: it was there, and is not counted, so that invented names keep nobody from what is there. `None`: there
+    /// `Some(false)`: it was there, and is not counted, so that invented names keep no request from what is there. `None`: there
     /// were too many within this second.
     fn count_miss(&self, name: &str, now: Time) -> Option<bool> {
         let mut state = self.state();
@@ -251,7 +251,7 @@ fn check(dynamic: &DynamicAdapters, folder: &Path) -> Result<(FilesMark, u32, By
     }
     let files = AdapterFiles::read(folder).map_err(|error| {
         let text = error.to_string();
-        // Whoever asks needs not know where the pool keeps it.
+        // The message does not show where the pool keeps it.
         let folder = format!("{}/", folder.display());
         text.replace(&folder, "")
             .replace(folder.trim_end_matches('/'), "its folder")

@@ -76,7 +76,7 @@ impl Control {
 
     fn take_adopted(&mut self, adopted: Adopted, seats: &[SeatsTaken]) -> Option<Event> {
         let record = adopted.record.clone();
-        // Whoever judged it knew the same catalogue.
+        // The process that judged it knew the same catalogue.
         let model = *self.models.ids.get(&record.model)?;
         let replica = record.replica();
         let placement: Vec<Share> = record
@@ -97,7 +97,7 @@ impl Control {
             .collect();
         let log = Arc::new(ReplicaLog::adopted(record.log_file.clone()));
         let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
-        self.know(replica, model, &placement, &log, &watch.pulse);
+        self.know(replica, model, &placement, &log, &watch.activity);
         if let Some(facts) = self.engines.processes.get_mut(&replica) {
             // Of the weights that it has, which may not be those that are there now.
             facts.arguments = record.arguments.clone();

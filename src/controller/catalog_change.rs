@@ -56,13 +56,13 @@ pub(super) enum Change {
         warnings: Vec<Warning>,
         reply: Reply<(Changes, Vec<Warning>)>,
     },
-    /// One model's figures alone; nobody waits for it.
+    /// One model's figures alone; no request waits for it.
     Figure,
     /// The same, for weights that have come.
     Fetched {
         model: ModelId,
     },
-    /// Nothing changes; whoever asked knows why.
+    /// Nothing changes; the caller has the reason.
     Failed,
 }
 

@@ -23,12 +23,12 @@ impl Control {
         } = readings;
         let mut devices = self.devices.known.as_ref().clone();
         let mut events = Vec::new();
-        let mut seen = BTreeSet::new();
+        let mut read_before = BTreeSet::new();
         for used in read {
             let Some(device) = devices.get_mut(&used.id) else {
                 continue;
             };
-            seen.insert(used.id);
+            read_before.insert(used.id);
             let mut own: BTreeMap<ReplicaId, Bytes> = BTreeMap::new();
             for (pid, bytes) in &used.processes {
                 if let Some(&replica) = owners.get(pid) {
@@ -37,7 +37,7 @@ impl Control {
                 }
             }
             let reading = DeviceReading {
-                // Elsewhere memory is the pool's own count, and free when a process ends.
+                // On the host and on fixed devices memory is the pool's own count, and free when a process ends.
                 taken: (self.devices.provider == Provider::Nvml).then_some(began),
                 total: used.total,
                 foreign: used.foreign,
@@ -58,7 +58,10 @@ impl Control {
             device.used = Some(used);
             device.read_at = Some(began);
         }
-        for (_, device) in devices.iter_mut().filter(|(id, _)| !seen.contains(id)) {
+        for (_, device) in devices
+            .iter_mut()
+            .filter(|(id, _)| !read_before.contains(id))
+        {
             let why = faults
                 .get(&device.info.id)
                 .or(fault.as_ref())
@@ -87,7 +90,7 @@ impl Control {
     }
 
     /// What may sleep on each node. A device that is the machine's memory itself has nowhere else to
-    /// put its models: only engines that need no room elsewhere sleep there.
+    /// put its models: only engines that need no memory outside of their device sleep there.
     fn hosts(&self, machine: MachineMemory) -> Vec<Event> {
         let mut kinds = self.devices.known.values().map(|device| device.info.kind);
         let has_room = self.devices.provider == Provider::Fixed

@@ -97,8 +97,8 @@ impl Control {
         None
     }
 
-    /// What is kept at the end, whoever goes on.
-    pub(super) fn last_words(&mut self) {
+    /// Records that are kept at the end, also where another process goes on.
+    pub(super) fn record_final_sums(&mut self) {
         for record in self.pool.last_sums() {
             log(&record);
             let _ = self.jobs.send(Job::Record(record));
@@ -139,7 +139,7 @@ fn log(record: &Record) {
         (None, _) => "the pool".to_owned(),
     };
     let kind = record.kind.name();
-    // An engine's last words may be several lines, which nobody could tell from the service's own.
+    // The end of an engine's log may be several lines, which would look like the service's own.
     let reason = record.reason.replace('\n', " | ");
     match record.kind {
         RecordKind::LoadFailed | RecordKind::Crash => tracing::warn!("{kind} {who}: {reason}"),

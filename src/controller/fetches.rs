@@ -95,7 +95,7 @@ impl Running {
         self.facts.left
     }
 
-    /// What is left, at the speed of the last samples; whoever brings the bytes.
+    /// What is left, at the speed of the last samples, whichever process downloads.
     fn left(&self) -> Option<Span> {
         let ((first, had), (last, has)) = (self.samples.front()?, self.samples.back()?);
         let (took, came) = (last.since(*first).0, has.saturating_sub(*had));

@@ -100,7 +100,7 @@ impl Control {
         }
     }
 
-    /// A load failed of a model that the pool fetches: somebody may have deleted its weights.
+    /// A load failed of a model that the pool fetches: its weights may have been deleted.
     pub(super) fn look_for_fetched(&mut self, model: ModelId) {
         let facts = self.models.facts.get(&model);
         let Some(facts) = facts.filter(|facts| facts.entry.fetch.is_some()) else {

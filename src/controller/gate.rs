@@ -51,7 +51,7 @@ fn with_mode(word: u64, mode: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct ToLoop {
     pub inbox: mpsc::UnboundedSender<Message>,
-    /// Set while a model waits for room: then the loop hears when nobody is inside any more.
+    /// Set while a model waits for room: then the last request that leaves wakes the loop.
     pub idle_matters: Arc<AtomicBool>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Gate {
     last_end: AtomicU64,
     /// How long it had been idle when a request last found it so and open, in milliseconds plus one; 0: never.
     idle_before: AtomicU64,
-    /// When the last request ended that said nothing of how long it keeps the replica.
+    /// When the last request ended that did not set how long it keeps the replica.
     last_end_without: AtomicU64,
     /// Why streams inside are cut; set before `cut` fires.
     why: OnceLock<Cut>,
@@ -76,7 +76,7 @@ pub(super) struct Gate {
     clock: Clock,
     to_loop: ToLoop,
     /// What requests inside tell of the engine.
-    pulse: Arc<ActivityMeter>,
+    activity: Arc<ActivityMeter>,
     pub adapters: Arc<ReplicaAdapters>,
 }
 
@@ -97,7 +97,7 @@ impl Gate {
         (seats, adapters): (u32, u32),
         clock: Clock,
         to_loop: ToLoop,
-        pulse: Arc<ActivityMeter>,
+        activity: Arc<ActivityMeter>,
     ) -> Gate {
         Gate {
             replica,
@@ -113,7 +113,7 @@ impl Gate {
             cut: CancellationToken::new(),
             clock,
             to_loop,
-            pulse,
+            activity,
             adapters: Arc::new(ReplicaAdapters::new(adapters)),
         }
     }
@@ -148,7 +148,7 @@ impl Gate {
 
     fn lease(self: &Arc<Gate>) -> Lease {
         Lease {
-            beat: self.pulse.enter(),
+            beat: self.activity.enter(),
             gate: Arc::clone(self),
             keep: None,
             adapter: None,
@@ -184,7 +184,7 @@ impl Gate {
             });
     }
 
-    /// Closes it; with `if_idle_at` only if nobody is inside and no more than so many ever entered.
+    /// Closes it; with `if_idle_at` only if no request is inside and no more than so many ever entered.
     /// Gives what is inside, or the reading that refused.
     pub fn close(&self, if_idle_at: Option<u64>) -> Result<u32, GateReading> {
         let close = |word: u64| {
@@ -225,7 +225,7 @@ impl Gate {
         in_flight(self.word.load(Ordering::Relaxed))
     }
 
-    /// Whether somebody who waits could be let in.
+    /// Whether a waiting request could be let in.
     pub fn has_room(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         mode(word) != CLOSED && in_flight(word) < self.seats
@@ -334,29 +334,29 @@ impl Lease {
 
     /// A piece of the answer came from the engine.
     pub fn token(&self) {
-        self.gate.pulse.token(&self.beat);
+        self.gate.activity.token(&self.beat);
     }
 
     /// The client does not take what came; until [`Lease::resume`] the engine owes nothing.
     pub fn hold(&self) {
-        self.gate.pulse.hold(&self.beat);
+        self.gate.activity.hold(&self.beat);
     }
 
     pub fn resume(&self) {
-        self.gate.pulse.resume(&self.beat);
+        self.gate.activity.resume(&self.beat);
     }
 
     /// Whether the engine itself dealt with the request, or could not be reached, broke off, or
     /// answered with 5xx.
     pub fn worked(&self, so: bool) {
         match so {
-            true => self.gate.pulse.worked(),
+            true => self.gate.activity.worked(),
             // What the pool itself ended is not the engine's fault.
             false if self.gate.cut.is_cancelled() => {}
             false => {
-                // Nobody waits for it any more.
+                // The request has left the queue.
                 self.hold();
-                self.gate.pulse.failed();
+                self.gate.activity.failed();
             }
         }
     }
@@ -370,7 +370,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.adapter = None;
-        self.gate.pulse.leave(&self.beat);
+        self.gate.activity.leave(&self.beat);
         self.gate.leave(self.keep);
     }
 }

@@ -72,7 +72,7 @@ pub struct Ordered {
 }
 
 impl Ordered {
-    /// Kept in the store, or settled already (D1). An error: nobody knows, the controller is gone.
+    /// Kept in the store, or settled already (D1). An error: unknown, the controller is gone.
     pub async fn accepted(&mut self) -> Result<(), Busy> {
         (&mut self.accepted).await.map_err(|_| Busy)
     }
@@ -158,7 +158,7 @@ impl Handle {
         }))
     }
 
-    /// A seat if there is one at this moment; nobody waits, and nothing is loaded.
+    /// A seat if there is one at this moment; no request is queued, and nothing is loaded.
     pub fn seat_now(
         &self,
         route: &Route,

@@ -14,7 +14,7 @@ use source::Sources;
 /// So long the hub is not asked again for a name that it does not have, and for so many names.
 const MISSED_FOR: Span = Span::from_secs(60);
 const MISSED_MAX: usize = 256;
-/// Names that the hub is asked for in a minute because of users: whoever invents names must not have the
+/// Names that the hub is asked for in a minute because of users: invented names must not make the
 /// hub turn all of the lab away.
 pub(super) const LOOKS: u32 = 60;
 const LOOKS_WITHIN: Span = Span::from_secs(60);

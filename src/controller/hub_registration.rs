@@ -70,7 +70,7 @@ impl Handle {
                 })?;
         let Some(fetch) = &entry.fetch else {
             let message = format!(
-                "{} fetches by itself, so that nobody knows whether there is a {name}; set catalog.unknown_engine to one that the pool fetches for",
+                "{} fetches by itself, so it is unknown whether there is a {name}; set catalog.unknown_engine to one that the pool fetches for",
                 entry.recipe.engine()
             );
             return Err(HubRegistrationError::NotThere { message });
@@ -104,7 +104,7 @@ impl Handle {
                 if by == NamedBy::User {
                     self.hub_lookups.registered.give_back(now);
                 }
-                // Somebody else was quicker; what they have registered is what is asked for.
+                // Another request was quicker; its registration counts.
                 if !matches!(error, ChangeError::Taken { .. }) {
                     return Err(error.into());
                 }

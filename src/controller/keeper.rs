@@ -116,7 +116,7 @@ impl Waiting {
         }
     }
 
-    /// A job that nobody waits for.
+    /// A job without an acknowledgement.
     fn takes(&mut self, job: Job) {
         match job {
             Job::Usage(minutes) => {
@@ -208,7 +208,7 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             biased;
-            // First: jobs may come so fast that nothing else would have its turn. Somebody else may have found that
+            // First: jobs may come so fast that nothing else would have its turn. Another task may have found that
             // nothing can be written, such as a change of the keys.
             _ = probe.tick() => keeper.looks_again().await,
             count = jobs.recv_many(&mut next, BATCH_MAX) => {
@@ -258,7 +258,7 @@ impl Keeper {
                 Ok(stored) => {
                     self.waiting.records.drain(..count);
                     for record in stored {
-                        // Nobody may be listening.
+                        // There may be no listener.
                         let _ = self.events.send(Arc::new(record));
                     }
                     let lost = std::mem::take(&mut self.waiting.lost);
@@ -268,8 +268,8 @@ impl Keeper {
                         );
                     }
                 }
-                // Told by the store, and tried again.
-                Err(fault) if fault.is_told_by_the_store() => return,
+                // Logged by the store, and tried again.
+                Err(fault) if fault.is_logged_by_the_store() => return,
                 Err(fault) => {
                     tracing::error!(%fault, lost = count, "the history could not be written");
                     self.waiting.records.drain(..count);
@@ -279,7 +279,7 @@ impl Keeper {
         }
     }
 
-    /// Every order is tried, since whoever gave it waits for the answer.
+    /// Every order is tried, since its sender waits for the answer.
     async fn keeps(&mut self, job: Job) {
         let order = match &job {
             Job::Wish { order, .. } => *order,
@@ -300,7 +300,7 @@ impl Keeper {
             let _ = inbox.send(Message::Saved { order, failure });
         }
         match result {
-            Err(fault) if !fault.is_told_by_the_store() => {
+            Err(fault) if !fault.is_logged_by_the_store() => {
                 tracing::error!(%fault, "the store could not keep something");
             }
             Err(_) if order.is_none() => self.waiting.takes(job),
@@ -312,7 +312,7 @@ impl Keeper {
     async fn catches_up(&mut self) -> Result<(), StoreFault> {
         while let Some((place, job)) = self.waiting.places.pop_first() {
             match write(&self.store, &job).await {
-                Err(fault) if fault.is_told_by_the_store() => {
+                Err(fault) if fault.is_logged_by_the_store() => {
                     self.waiting.places.insert(place, job);
                     return Err(fault);
                 }

@@ -48,7 +48,7 @@ impl Control {
         let log = ReplicaLog::in_memory().masking(secrets_of(&launch.program));
         let log = Arc::new(log);
         let kept = self.kept_of(model, placement);
-        self.know(replica, model, placement, &log, &launch.watch.pulse);
+        self.know(replica, model, placement, &log, &launch.watch.activity);
         let (stop, stopped) = oneshot::channel();
         self.engines.stops.insert(replica, stop);
         let inbox = self.inbox.clone();
@@ -69,7 +69,7 @@ impl Control {
         model: ModelId,
         placement: &[Share],
         log: &Arc<ReplicaLog>,
-        pulse: &Arc<ActivityMeter>,
+        activity: &Arc<ActivityMeter>,
     ) {
         let facts = ProcessFacts {
             pid: None,
@@ -83,7 +83,7 @@ impl Control {
             took: None,
             arguments: self.models.arguments(model),
             ready: false,
-            pulse: Arc::clone(pulse),
+            activity: Arc::clone(activity),
             dead: None,
             log: Arc::clone(log),
             model,
@@ -162,8 +162,8 @@ impl Control {
     /// The pool's limits, with what the model's own file says instead.
     pub(super) fn watch_of(&self, entry: &Entry) -> Watch {
         let pool = &self.config.pool;
-        let own = |said: Option<Span>, general: Length| {
-            said.map_or(general.duration(), |span| Duration::from_millis(span.0))
+        let own = |from_file: Option<Span>, general: Length| {
+            from_file.map_or(general.duration(), |span| Duration::from_millis(span.0))
         };
         let stall_after = own(entry.stall_after, pool.stall_after);
         let model_name = entry.recipe.served_model_name().unwrap_or(&entry.name);
@@ -177,7 +177,7 @@ impl Control {
             idle_probe: entry.idle_probe.unwrap_or(pool.idle_probe).duration(),
         };
         Watch {
-            pulse: Arc::default(),
+            activity: Arc::default(),
             limits: match entry.recipe.is_remote() {
                 true => remote_device::gentle(limits),
                 false => limits,
@@ -278,7 +278,7 @@ impl Control {
             }
             Report::Contained { pid } => {
                 facts.contained = Some(pid);
-                // What it holds has been somebody else's until now.
+                // Until now its memory has counted as foreign.
                 self.devices.look.notify_one();
             }
             Report::Load(load) => facts.load = load,
@@ -288,20 +288,20 @@ impl Control {
             }
             Report::Ended { message } => self.lost(replica, model, message),
             Report::Exited(exit) => {
-                let (was_ready, asked) = (facts.ready, exit.asked);
+                let (was_ready, requested) = (facts.ready, exit.requested);
                 self.measured_to_the_end(replica, model);
                 self.engines.processes.remove(&replica);
                 self.engines.stops.remove(&replica);
-                let message = exit.failure.tell(&exit.last_words, &exit.status);
+                let message = exit.failure.tell(&exit.last_output, &exit.status);
                 if let Some(gate) = self.engines.drop_gate(replica) {
                     gate.cut(Cut::Crashed(message.clone()));
                 }
                 self.withdraw(replica, model);
-                let exit = match exit.lack {
-                    _ if exit.asked && was_ready => Exit::Asked,
+                let exit = match exit.oom {
+                    _ if exit.requested && was_ready => Exit::Asked,
                     // A larger reservation on a GPU makes no room in the host.
                     Some(lack)
-                        if !exit.asked
+                        if !exit.requested
                             && lack.of_host
                             && self.devices.provider == Provider::Nvml =>
                     {
@@ -312,7 +312,7 @@ impl Control {
                             remedy: Remedy::Time,
                         }
                     }
-                    Some(lack) if !exit.asked => Exit::OutOfMemory {
+                    Some(lack) if !exit.requested => Exit::OutOfMemory {
                         message,
                         needed: lack.needed,
                     },
@@ -323,7 +323,7 @@ impl Control {
                     },
                 };
                 self.turn(Event::ReplicaExited { replica, exit });
-                if !was_ready && !asked {
+                if !was_ready && !requested {
                     self.look_for_fetched(model);
                 }
                 self.publish();
@@ -332,7 +332,7 @@ impl Control {
         }
     }
 
-    /// Nobody gets a seat on it any more, whatever of it is still to be removed.
+    /// It gives no seat any more, whatever of it is still to be removed.
     fn lost(&mut self, replica: ReplicaId, model: ModelId, why: String) {
         if let Some(gate) = self.engines.gates.get(&replica) {
             gate.cut(Cut::Crashed(why));
@@ -345,13 +345,13 @@ impl Control {
         &self,
         stage: Stage,
         percent: Option<u8>,
-        words: Option<String>,
+        engine_text: Option<String>,
     ) -> LoadStage {
         LoadStage {
             stage,
             percent,
             // The engine's own word may be the same.
-            words: words.filter(|words| *words != stage.to_string()),
+            engine_text: engine_text.filter(|engine_text| *engine_text != stage.to_string()),
             since: self.clock.now(),
         }
     }
@@ -366,11 +366,11 @@ impl Control {
         else {
             return;
         };
-        let Some(pulse) = self
+        let Some(activity) = self
             .engines
             .processes
             .get(&replica)
-            .map(|it| Arc::clone(&it.pulse))
+            .map(|it| Arc::clone(&it.activity))
         else {
             return;
         };
@@ -388,7 +388,7 @@ impl Control {
             (entry.seats_per_replica, room.map_or(0, |it| it.count)),
             clock,
             to_loop,
-            pulse,
+            activity,
         );
         self.engines.gates.insert(replica, Arc::new(gate));
     }

@@ -34,7 +34,7 @@ impl Control {
         };
         let (entry, least) = (&facts.entry, facts.estimated);
         // What fills its reservation was seen to take just that.
-        if entry.memory.is_some() || entry.recipe.fills_what_it_is_given() {
+        if entry.memory.is_some() || entry.recipe.fills_its_reservation() {
             return Vec::new();
         }
         let arguments = facts.arguments();
@@ -110,16 +110,16 @@ impl Control {
 
     /// A load found other weights than the model's figures are of: what was measured was of the old
     /// ones, and what is needed is worked out anew (M1).
-    pub(super) fn weights_seen(&mut self, replica: ReplicaId, seen: u64) {
+    pub(super) fn weights_differ(&mut self, replica: ReplicaId, found: u64) {
         let Some(process) = self.engines.processes.get_mut(&replica) else {
             return;
         };
         let (model, now) = (process.model, self.clock.now());
         let facts = Arc::make_mut(&mut self.models.facts);
-        let Some(facts) = facts.get_mut(&model).filter(|it| it.weights != Some(seen)) else {
+        let Some(facts) = facts.get_mut(&model).filter(|it| it.weights != Some(found)) else {
             return;
         };
-        facts.weights = Some(seen);
+        facts.weights = Some(found);
         process.arguments = facts.arguments();
         let name = facts.entry.name.clone();
         let reason = "its weights are not those that were there when its memory was last worked out; it is worked out anew, and what was measured of the old ones no longer counts (M1)";

@@ -30,7 +30,7 @@ pub(super) enum Message {
         replica: ReplicaId,
     },
     SeatFreed,
-    /// A request has ended that said how long its replica stays.
+    /// A request has ended that set how long its replica stays.
     KeptAlive {
         replica: ReplicaId,
         keep: KeepAlive,

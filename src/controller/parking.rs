@@ -21,7 +21,7 @@ impl Control {
         };
         // What moves its weights may be silent for a while, and what sleeps says nothing.
         if let Some(facts) = self.engines.processes.get(&replica) {
-            facts.pulse.rest(true);
+            facts.activity.rest(true);
         }
         let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.engines.guardians));
         self.tasks.spawn(async move {
@@ -73,8 +73,9 @@ impl Control {
                 sleep: Some(commands),
                 ..
             }) => {
-                let fill =
-                    |words: &[String]| SleepCommands::render(words, "command", facts.pid?).ok();
+                let fill = |template: &[String]| {
+                    SleepCommands::render(template, "command", facts.pid?).ok()
+                };
                 SleepBy::Commands {
                     sleep: fill(&commands.sleep)?,
                     wake: fill(&commands.wake)?,
@@ -102,7 +103,7 @@ impl Control {
             (ParkRequest::Wake, Ok(())) => {
                 if let Some(facts) = self.engines.processes.get_mut(&replica) {
                     facts.stage = None;
-                    facts.pulse.rest(false);
+                    facts.activity.rest(false);
                 }
                 self.turn(Event::ReplicaReady { replica });
             }

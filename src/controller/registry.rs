@@ -112,7 +112,7 @@ impl Control {
     }
 
     /// Asks the hub how large models are whose weights are not here, so that the figures of a load are right before
-    /// anything is fetched. Each is figured again when the hub has said it.
+    /// anything is fetched. Each is figured again when the hub has answered.
     fn describe_absent(&mut self, events: &[Event]) {
         if self.config.sources.offline {
             return;
@@ -319,7 +319,7 @@ async fn prepare(
                     catalog,
                     specs,
                 },
-                // Whoever waits for the fetch hears that its weights are not what they should be.
+                // The requests that wait for the fetch learn that its weights are not what they should be.
                 Err(_) => Figured {
                     change: then,
                     catalog,
@@ -391,7 +391,7 @@ fn reload(
     let changes = old.changes(&newer);
     let mut names: BTreeSet<String> = changes.added.iter().cloned().collect();
     names.extend(changes.changed.iter().cloned());
-    // Somebody may have removed what was fetched, or brought it.
+    // A person may have removed what was fetched, or brought it.
     let fetched = newer.entries().values().filter(|it| it.fetch.is_some());
     names.extend(fetched.map(|entry| entry.name.clone()));
     // A model that failed because of its files, or could not be served at all, is tried again.

@@ -11,10 +11,10 @@ use inventory::DeviceInfo;
 use pool::{DeviceId, DeviceReading, Event, KindId, NodeId, PoolView};
 
 /// No inventory counts so far.
-pub(super) const ELSEWHERE: DeviceId = DeviceId(u32::MAX);
-pub(super) const ELSEWHERE_NAME: &str = "elsewhere";
+pub(super) const REMOTE_DEVICE: DeviceId = DeviceId(u32::MAX);
+pub(super) const REMOTE_DEVICE_NAME: &str = "elsewhere";
 
-/// Somebody else's server is asked less often than an engine of our own, and is given more time.
+/// A remote server is probed less often than an engine of our own, and is given more time.
 const HEARTBEAT_TIMES: u32 = 6;
 const HEARTBEAT_TIMEOUT_TIMES: u32 = 5;
 
@@ -26,9 +26,9 @@ pub(super) fn place_for(catalog: &Catalog) -> Option<Event> {
         .values()
         .any(is_remote)
         .then(|| Event::DeviceRead {
-            device: ELSEWHERE,
+            device: REMOTE_DEVICE,
             reading: DeviceReading {
-                name: ELSEWHERE_NAME.to_owned(),
+                name: REMOTE_DEVICE_NAME.to_owned(),
                 node: NodeId(u32::MAX),
                 kind: KindId(u32::MAX),
                 ..DeviceReading::default()
@@ -41,19 +41,19 @@ pub(super) fn allowed(entry: &Entry) -> Option<BTreeSet<DeviceId>> {
     entry
         .recipe
         .is_remote()
-        .then(|| BTreeSet::from([ELSEWHERE]))
+        .then(|| BTreeSet::from([REMOTE_DEVICE]))
 }
 
 /// What devices are called in the history.
 pub(super) fn names_with_it(devices: &[DeviceInfo]) -> BTreeMap<DeviceId, String> {
     let named = devices.iter().map(|info| (info.id, info.name.clone()));
     named
-        .chain([(ELSEWHERE, ELSEWHERE_NAME.to_owned())])
+        .chain([(REMOTE_DEVICE, REMOTE_DEVICE_NAME.to_owned())])
         .collect()
 }
 
 pub(super) fn without_place(mut view: PoolView) -> PoolView {
-    view.devices.retain(|device| device.device != ELSEWHERE);
+    view.devices.retain(|device| device.device != REMOTE_DEVICE);
     view
 }
 

@@ -1,5 +1,5 @@
 //! The adapters of one replica, as those see them who have a seat at it: who enters, who loads what in whose place. The pool's
-//! [`Residents`] decide; whoever is told to load says how it ended, or leaves a doubt when it is dropped before.
+//! [`Residents`] decide; the request that loads reports how it ended, or leaves a doubt when it is dropped before.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,10 +11,10 @@ use pool::{FilesMark, Residents, Turn};
 #[derive(Debug)]
 pub struct ReplicaAdapters {
     residents: Mutex<Residents>,
-    /// Changes whenever somebody who waits may ask again.
+    /// Changes whenever a waiting request may try again.
     changed: watch::Sender<u64>,
     /// Set once the engine was asked what it has already.
-    pub asked_engine: OnceCell<()>,
+    pub listed_by_engine: OnceCell<()>,
 }
 
 /// What a request for an adapter does next.
@@ -30,7 +30,7 @@ impl ReplicaAdapters {
         ReplicaAdapters {
             residents: Mutex::new(Residents::new(most)),
             changed: watch::Sender::new(0),
-            asked_engine: OnceCell::new(),
+            listed_by_engine: OnceCell::new(),
         }
     }
 

@@ -84,12 +84,12 @@ impl Control {
         let minute = self.clock.now().0 / 60_000;
         let mut minutes = Vec::new();
         for model in &self.publishing.snapshot.load().pool.models {
-            let told = self
+            let saved = self
                 .usage
                 .seated
                 .insert(model.model, model.seated)
                 .unwrap_or(0);
-            let requests = model.seated.saturating_sub(told);
+            let requests = model.seated.saturating_sub(saved);
             let waits = (model.waits, model.waits_took.0);
             let before = self.usage.waited.insert(model.model, waits);
             let before = before.unwrap_or_default();

@@ -47,7 +47,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     ));
     let numbers = Arc::new(AtomicU64::new(parts.last_order + 1));
     let (mut control, start) = Control::new(parts, inbox, jobs);
-    // Nobody may ask before it is known what there is.
+    // No request is taken before it is known what there is.
     let inventory = control.begin(start);
     let handle = Handle {
         inbox: control.inbox.clone(),
@@ -135,8 +135,8 @@ impl Control {
             }
         }
         self.publish();
-        self.last_words();
-        // Whatever still runs of engines then is left to somebody else.
+        self.record_final_sums();
+        // Engines that still run then are left to the next process.
         self.tasks.shutdown().await;
     }
 
@@ -182,7 +182,7 @@ impl Control {
                 let _ = reply.send(answer);
             }
             Message::Saved { order, failure } => {
-                // A failure settles the order first: nobody hears `accepted` of what was not kept.
+                // A failure settles the order first: no client gets `accepted` for what was not kept.
                 self.turn(match failure {
                     None => Event::Saved { order },
                     Some(message) => Event::SaveFailed { order, message },
@@ -203,7 +203,7 @@ impl Control {
             } => {
                 self.turn(Event::LoadsFrom { replica, tier });
                 if let Some(weights) = weights {
-                    self.weights_seen(replica, weights);
+                    self.weights_differ(replica, weights);
                 }
             }
             Message::FetchGoesOn { model } => self.fetch_goes_on(model),

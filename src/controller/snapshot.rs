@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::fetches::FetchFacts;
-use super::remote_device::{ELSEWHERE, ELSEWHERE_NAME};
+use super::remote_device::{REMOTE_DEVICE, REMOTE_DEVICE_NAME};
 use catalog::Entry;
 use config::Provider;
 use engine::{ActivityMeter, EngineLoad, ReplicaLog, Stage};
@@ -77,8 +77,8 @@ pub struct ProcessFacts {
     /// What it was started with, in short: measurements belong to that.
     pub arguments: String,
     pub ready: bool,
-    /// What requests tell of it, shared with its gate and with whoever watches it.
-    pub pulse: Arc<ActivityMeter>,
+    /// What its requests show of it, shared with its gate and with the tasks that watch it.
+    pub activity: Arc<ActivityMeter>,
     /// Since when it is dead and does not end.
     pub dead: Option<Time>,
     pub log: Arc<ReplicaLog>,
@@ -92,7 +92,7 @@ pub struct LoadStage {
     /// Where the engine counts.
     pub percent: Option<u8>,
     /// What the engine itself calls it, if it says.
-    pub words: Option<String>,
+    pub engine_text: Option<String>,
     /// Since when nothing of it has changed.
     pub since: Time,
 }
@@ -103,7 +103,7 @@ impl fmt::Display for LoadStage {
         if let Some(percent) = self.percent {
             write!(f, " {percent} %")?;
         }
-        match &self.words {
+        match &self.engine_text {
             Some(words) => write!(f, " ({words})"),
             None => Ok(()),
         }
@@ -142,7 +142,7 @@ impl Snapshot {
     pub fn device_name(&self, device: DeviceId) -> String {
         match self.devices.get(&device) {
             Some(known) => known.info.name.clone(),
-            None if device == ELSEWHERE => ELSEWHERE_NAME.to_owned(),
+            None if device == REMOTE_DEVICE => REMOTE_DEVICE_NAME.to_owned(),
             None => device.to_string(),
         }
     }

@@ -10,12 +10,12 @@ const LOOP_MAX: Span = Span::from_secs(5);
 /// A deadline that passed is acted on in the same turn, and a load that is killed is gone in
 /// milliseconds.
 const DEADLINE_SLACK: Span = Span::from_secs(5);
-/// Whoever waits while a seat is free is served in the next turn.
+/// A request that waits while a seat is free is served in the next turn.
 const SERVABLE_MAX: Span = Span::from_secs(5);
 /// SIGKILL comes after the grace; what is there so long after that hangs in the kernel.
 const AFTER_GRACE_MAX: Span = Span::from_secs(15);
 /// A load that says nothing new for so long, and for twice as long as it is expected to take in
-/// all, is told of. Its deadline is another matter.
+/// all, is reported. Its deadline is another matter.
 const PROGRESS_MAX: Span = Span::from_secs(60);
 
 /// What there is at one moment.
@@ -24,8 +24,8 @@ pub(super) struct Picture {
     pub now: Time,
     /// For how long a message to the loop has not been answered.
     pub unanswered: Option<Span>,
-    pub replicas: Vec<ReplicaSeen>,
-    /// Models somebody waits for, each with a ready replica that has a seat to give.
+    pub replicas: Vec<ReplicaSample>,
+    /// Models with waiting requests, each with a ready replica that has a seat to give.
     pub servable: Vec<Servable>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Servable {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct ReplicaSeen {
+pub(super) struct ReplicaSample {
     pub model: String,
     pub replica: ReplicaId,
     pub state: State,
@@ -67,7 +67,7 @@ pub(super) enum State {
 /// Something that is due and not done, or a load that is slow to show any progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whether the load path is stuck; otherwise it is only told.
+    /// Whether the load path is stuck; otherwise it is only reported.
     pub stuck: bool,
     /// By how much it is late.
     pub late: Span,
@@ -128,7 +128,7 @@ impl Watchdog {
                     let most = *grace + AFTER_GRACE_MAX;
                     stuck(age, most, &|| {
                         format!(
-                            "{name} was told to stop {age} ago and is still there, {grace} after which it was killed; a device driver may hang"
+                            "{name} was ordered to stop {age} ago and is still there, {grace} after which it was killed; a device driver may hang"
                         )
                     });
                 }
@@ -161,7 +161,7 @@ impl Watchdog {
     }
 }
 
-fn slow(it: &ReplicaSeen) -> Option<Finding> {
+fn slow(it: &ReplicaSample) -> Option<Finding> {
     let State::Launching {
         expected,
         silent,
@@ -192,7 +192,7 @@ mod tests {
 
     fn replica(state: State, age: u64) -> Picture {
         Picture {
-            replicas: vec![ReplicaSeen {
+            replicas: vec![ReplicaSample {
                 model: "m".to_owned(),
                 replica: ReplicaId(3),
                 state,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_told() {
+    fn the_worst_is_reported() {
         let mut picture = loading(400, 1);
         picture.unanswered = Some(seconds(30));
         let path = Watchdog::default().judge(&picture);

@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::message::Message;
 use super::routing::Routes;
 use super::snapshot::Snapshot;
-use super::watch::{LoadPath, Picture, ReplicaSeen, Servable, State, Watchdog};
+use super::watch::{LoadPath, Picture, ReplicaSample, Servable, State, Watchdog};
 use pool::{ModelView, ReplicaState, ReplicaView, Span, Time};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -79,7 +79,7 @@ fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
             .models
             .iter()
             .flat_map(|model| model.replicas.iter().map(move |it| (model, it)))
-            .filter_map(|(model, it)| seen(&snapshot, model, it, now, since))
+            .filter_map(|(model, it)| sample(&snapshot, model, it, now, since))
             .collect(),
         servable: snapshot
             .pool
@@ -99,13 +99,13 @@ fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
     }
 }
 
-fn seen(
+fn sample(
     snapshot: &Snapshot,
     model: &ModelView,
     it: &ReplicaView,
     now: Time,
     since: Span,
-) -> Option<ReplicaSeen> {
+) -> Option<ReplicaSample> {
     let process = snapshot.processes.get(&it.replica);
     let dead = process.and_then(|process| process.dead);
     let (state, age) = match (it.state, dead) {
@@ -126,7 +126,7 @@ fn seen(
         }
         _ => return None,
     };
-    Some(ReplicaSeen {
+    Some(ReplicaSample {
         model: model.name.clone(),
         replica: it.replica,
         state,

@@ -29,7 +29,7 @@ pub struct ActivityMeter {
 
 /// What one look at the counters returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ActivitySample {
     pub asking: u32,
     pub answering: u32,
     /// Since the last look.
@@ -42,7 +42,7 @@ pub(super) struct Seen {
 pub struct Beat(AtomicU8);
 
 /// The request was sent; no answer yet.
-const ASKED: u8 = 0;
+const PENDING: u8 = 0;
 /// The first piece arrived. Many engines send an empty chunk with the role before they compute anything, so
 /// this is not yet a token.
 const FIRST: u8 = 1;
@@ -54,7 +54,7 @@ impl ActivityMeter {
     /// Counts a new request. Return the beat with [`ActivityMeter::leave`].
     pub fn enter(&self) -> Beat {
         self.asking.fetch_add(1, Ordering::Relaxed);
-        Beat(AtomicU8::new(ASKED))
+        Beat(AtomicU8::new(PENDING))
     }
 
     /// A piece of the answer arrived. Comments that keep a connection open do not count.
@@ -63,7 +63,7 @@ impl ActivityMeter {
             self.spoke.store(true, Ordering::Relaxed);
         }
         match beat.0.load(Ordering::Relaxed) {
-            ASKED => beat.0.store(FIRST, Ordering::Relaxed),
+            PENDING => beat.0.store(FIRST, Ordering::Relaxed),
             FIRST => {
                 beat.0.store(ANSWERING, Ordering::Relaxed);
                 self.asking.fetch_sub(1, Ordering::Relaxed);
@@ -143,8 +143,8 @@ impl ActivityMeter {
         self.alarm.notified().await;
     }
 
-    pub(super) fn look(&self) -> Seen {
-        Seen {
+    pub(super) fn look(&self) -> ActivitySample {
+        ActivitySample {
             asking: self.asking.load(Ordering::Relaxed),
             answering: self.answering.load(Ordering::Relaxed),
             spoke: self.spoke.swap(false, Ordering::Relaxed),

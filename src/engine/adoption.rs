@@ -26,7 +26,7 @@ use nix::unistd::Pid;
 use tokio::time::{sleep, timeout};
 
 use super::Endpoint;
-use super::clean_up;
+use super::container;
 use super::environment::TAG;
 use super::group::{Group, kill_orphans};
 use super::guard::Guard;
@@ -176,7 +176,7 @@ async fn fate_of(
     };
     let closed = async |fate, reason| {
         // No other process is left to remove its container.
-        clean_up::run_silently(&record.cleanup).await;
+        container::remove_silently(&record.cleanup).await;
         guardians.journal.remove(record.replica());
         Err(found(fate, reason))
     };
@@ -220,7 +220,7 @@ async fn fate_of(
     }) = &hello.end
     {
         // With the acknowledgement the guardian knows that its report arrived, and exits.
-        let _ = writer.say(&adopt).await;
+        let _ = writer.send(&adopt).await;
         drop((reader, writer));
         until_gone(guardian).await;
         let reason = format!("{last_words} ({status}), while no controller was running");
@@ -244,7 +244,7 @@ async fn fate_of(
         return closed(Fate::Stopped, reason).await;
     }
     let engine = hello.engine.or(record.engine);
-    let (Some(leader), Ok(())) = (engine, writer.say(&adopt).await) else {
+    let (Some(leader), Ok(())) = (engine, writer.send(&adopt).await) else {
         return closed(
             Fate::Ended,
             "it ended while it was being adopted".to_owned(),
@@ -372,7 +372,7 @@ async fn sick(record: &Record) -> Option<String> {
 
 /// Stops at once, since the engine serves no requests any more. Returns when all of its processes are gone.
 async fn stop(reader: &mut GuardianReader, writer: &mut GuardianWriter, guardian: ProcessId) {
-    let _ = writer.say(&Order::Stop { grace_ms: 0 }).await;
+    let _ = writer.send(&Order::Stop { grace_ms: 0 }).await;
     let ended = async {
         while let Some(news) = reader.next().await {
             if matches!(news, News::Exited(_)) {

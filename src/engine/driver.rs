@@ -32,7 +32,7 @@ pub trait EngineDriver: Send + Sync {
 
     /// What its last output means, with a line of advice, where this kind of engine knows more than the common
     /// patterns.
-    fn advice(&self, _launch: &Launch, _words: &str) -> Option<(Failure, &'static str)> {
+    fn advice(&self, _launch: &Launch, _output: &str) -> Option<(Failure, &'static str)> {
         None
     }
 }

@@ -140,15 +140,15 @@ impl Failure {
     }
 
     /// The failure as text: its kind, the engine's last output, how it ended, and what to do.
-    pub fn tell(self, words: &str, status: &str) -> String {
-        let said = if words.is_empty() {
+    pub fn tell(self, output: &str, status: &str) -> String {
+        let reason = if output.is_empty() {
             format!("{self}: it printed nothing ({status})")
         } else {
-            format!("{self}: {words} ({status})")
+            format!("{self}: {output} ({status})")
         };
         match self.advice() {
-            "" => said,
-            advice => format!("{said}; {advice}"),
+            "" => reason,
+            advice => format!("{reason}; {advice}"),
         }
     }
 
@@ -221,12 +221,15 @@ impl fmt::Display for Failure {
 #[derive(Clone, Copy, Debug)]
 struct Pattern {
     /// All of them must occur in the last output; in lower case.
-    words: &'static [&'static str],
+    texts: &'static [&'static str],
     failure: Failure,
 }
 
-const fn row(failure: Failure, words: &'static [&'static str]) -> Pattern {
-    Pattern { words, failure }
+const fn row(failure: Failure, output: &'static [&'static str]) -> Pattern {
+    Pattern {
+        texts: output,
+        failure,
+    }
 }
 
 /// Patterns for all engines. The first row that matches counts.
@@ -267,19 +270,19 @@ const PATTERNS: &[Pattern] = &[
 
 /// The kind of failure that the output of an engine that did not become ready shows. Patterns of the engine's
 /// kind go first.
-pub(super) fn classify(words: &str) -> Failure {
-    let words = words.to_lowercase();
-    let fits = |pattern: &&Pattern| pattern.words.iter().all(|word| words.contains(word));
+pub(super) fn classify(output: &str) -> Failure {
+    let output = output.to_lowercase();
+    let fits = |pattern: &&Pattern| pattern.texts.iter().all(|word| output.contains(word));
     match PATTERNS.iter().find(fits) {
         Some(row) => row.failure,
-        None if shows_usage(&words) => Failure::WrongArguments,
+        None if shows_usage(&output) => Failure::WrongArguments,
         None => Failure::Crashed,
     }
 }
 
 /// argparse, click and clap all end with a usage line and an error line.
-fn shows_usage(words: &str) -> bool {
-    let has = |is: fn(&str) -> bool| words.lines().any(|line| is(line.trim_start()));
+fn shows_usage(output: &str) -> bool {
+    let has = |is: fn(&str) -> bool| output.lines().any(|line| is(line.trim_start()));
     has(|line| line.starts_with("usage:"))
         && has(|line| line.starts_with("error:") || line.contains(": error:"))
 }
@@ -367,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_words_of_each_engine_tell_the_kind_of_failure() {
-        for (words, failure) in [
+        for (output, failure) in [
             (
                 "OSError: [Errno 98] Address already in use",
                 Failure::PortTaken,
@@ -413,15 +416,15 @@ mod tests {
             ("Segmentation fault", Failure::Crashed),
             ("", Failure::Crashed),
         ] {
-            assert_eq!(classify(words), failure, "{words}");
+            assert_eq!(classify(output), failure, "{output}");
         }
     }
 
     #[test]
     fn a_failure_that_was_told_is_found_again_by_its_kind() {
         for failure in Failure::ALL {
-            let told = failure.tell("words", "exit status 1");
-            assert_eq!(Failure::parse(&told), Some(failure), "{told}");
+            let shown = failure.tell("words", "exit status 1");
+            assert_eq!(Failure::parse(&shown), Some(failure), "{shown}");
         }
         assert_eq!(Failure::parse("a load that took longer"), None);
     }

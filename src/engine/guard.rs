@@ -61,7 +61,7 @@ pub(super) struct Heard {
 #[derive(Clone)]
 pub(super) enum Ended {
     /// As the guardian reported.
-    Told(End),
+    Reported(End),
     /// The guardian itself is gone.
     Lost,
 }
@@ -96,7 +96,7 @@ impl Started {
         let (mut reader, mut writer) = talk(fresh.socket);
         let mut early = Vec::new();
         let answer = async {
-            writer.say(&order).await.ok()?;
+            writer.send(&order).await.ok()?;
             loop {
                 match reader.next_within(START_MAX).await? {
                     News::Line(line) => early.push(line),
@@ -221,7 +221,7 @@ impl Guard {
                     match news {
                         News::Line(line) => log.take(&line),
                         News::Exited(end) => {
-                            ended = Ended::Told(end);
+                            ended = Ended::Reported(end);
                             break;
                         }
                         _ => {}
@@ -252,7 +252,7 @@ impl Guard {
     /// Tells the guardian that the engine is ready: from now on it can be adopted, even if the controller dies
     /// before it reports this.
     pub async fn ready(&mut self) {
-        self.say(Order::Ready).await;
+        self.send(Order::Ready).await;
     }
 
     /// Writes the time to the journal, which is not urgent.
@@ -266,13 +266,13 @@ impl Guard {
     /// Sends the replica's use to the guardian, if it changed.
     pub async fn tell_use(&mut self) {
         if let Some(Use { busy, last_end_ms }) = self.guardians.take_use(self.record.replica()) {
-            self.say(Order::Used { busy, last_end_ms }).await;
+            self.send(Order::Used { busy, last_end_ms }).await;
         }
     }
 
     pub async fn stop(&mut self, grace: Duration) {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.say(Order::Stop { grace_ms }).await;
+        self.send(Order::Stop { grace_ms }).await;
     }
 
     /// Kills a guardian that did not carry out an order to kill its engine, because it is stopped or stuck. The
@@ -299,7 +299,7 @@ impl Guard {
     /// Called when the engine has ended: kills what a lost guardian could not, and removes the journal's file.
     pub async fn close(mut self, ended: &Ended) -> Vec<u32> {
         let left = match ended {
-            Ended::Told(end) => end.left.clone(),
+            Ended::Reported(end) => end.left.clone(),
             Ended::Lost => self.group.sweep().await,
         };
         self.over = true;
@@ -308,8 +308,8 @@ impl Guard {
         left
     }
 
-    async fn say(&mut self, order: Order) {
-        if let Err(error) = self.writer.say(&order).await {
+    async fn send(&mut self, order: Order) {
+        if let Err(error) = self.writer.send(&order).await {
             // A lost connection is noticed at once by the reader.
             tracing::debug!(%error, "cannot write to a guardian");
         }
@@ -327,10 +327,10 @@ impl Drop for Guard {
             Some(Leaving::Successor { within }) => {
                 self.reserved.leave();
                 let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-                self.writer.say_now(&Order::Successor { within_ms });
+                self.writer.send_now(&Order::Successor { within_ms });
             }
             None => {
-                self.writer.say_now(&Order::Stop { grace_ms: 0 });
+                self.writer.send_now(&Order::Stop { grace_ms: 0 });
                 // Without a controller the guardian removes the file; if the guardian is gone, it is removed here.
                 if !guardian.lives() {
                     self.guardians.journal.remove(self.record.replica());

@@ -52,8 +52,8 @@ impl GuardianReader {
     pub async fn next(&mut self) -> Option<News> {
         loop {
             let read = self.reader.read_until(b'\n', &mut self.line).await;
-            let is_whole = self.line.ends_with(b"\n");
-            if !matches!(read, Ok(1..)) || !is_whole || self.line.len() > MESSAGE_BYTES_MAX {
+            let is_complete = self.line.ends_with(b"\n");
+            if !matches!(read, Ok(1..)) || !is_complete || self.line.len() > MESSAGE_BYTES_MAX {
                 return None;
             }
             let news = serde_json::from_slice(&self.line);
@@ -74,12 +74,12 @@ impl GuardianReader {
 }
 
 impl GuardianWriter {
-    pub async fn say(&mut self, order: &Order) -> io::Result<()> {
+    pub async fn send(&mut self, order: &Order) -> io::Result<()> {
         self.writer.write_all(&line_of(order)?).await
     }
 
     /// Writes as much as possible without waiting, for use in `Drop`.
-    pub fn say_now(&self, order: &Order) {
+    pub fn send_now(&self, order: &Order) {
         if let Ok(line) = line_of(order) {
             // A guardian that no longer reads cannot be reached anyway.
             let _ = self.writer.try_write(&line);

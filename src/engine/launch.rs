@@ -228,13 +228,13 @@ pub enum Report {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitReport {
     /// Whether a stop had been ordered before it ended.
-    pub asked: bool,
+    pub requested: bool,
     /// `exit status 1`, `signal 9`, or `not started`.
     pub status: String,
     /// The engine's own last lines (at most 5 lines and 2 KiB), or why it could not be started.
-    pub last_words: String,
+    pub last_output: String,
     /// Set if it ran out of memory.
-    pub lack: Option<OutOfMemory>,
+    pub oom: Option<OutOfMemory>,
     /// The kind of failure; meaningless if the stop was ordered after it had been ready.
     pub failure: Failure,
 }

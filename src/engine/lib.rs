@@ -18,8 +18,8 @@
 mod activity;
 mod adoption;
 mod candle;
-mod clean_up;
 mod command;
+mod container;
 mod driver;
 mod drivers;
 mod endpoint;

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Endpoint;
-use super::activity::{ActivityMeter, Seen};
+use super::activity::{ActivityMeter, ActivitySample};
 use super::health::{self, is_success};
 use catalog::Metrics;
 
@@ -23,7 +23,7 @@ use catalog::Metrics;
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     /// Where the requests that go to the engine are counted.
-    pub pulse: Arc<ActivityMeter>,
+    pub activity: Arc<ActivityMeter>,
     pub limits: LivenessLimits,
     /// The model's name in the engine, for the tiny request.
     pub model_name: String,
@@ -109,7 +109,7 @@ enum Probed {
 #[derive(Debug, Default)]
 struct Judge {
     limits: LivenessLimits,
-    seen: Seen,
+    sample: ActivitySample,
     /// How long requests have waited without a token, summed up since the last token.
     stall: Duration,
     idle: Duration,
@@ -127,8 +127,8 @@ struct Judge {
 }
 
 impl Judge {
-    fn passed(&mut self, time: Duration, seen: Seen) -> Option<String> {
-        self.seen = seen;
+    fn passed(&mut self, time: Duration, sample: ActivitySample) -> Option<String> {
+        self.sample = sample;
         self.health_silence += time;
         if self.is_busy() {
             self.idle = Duration::ZERO;
@@ -136,7 +136,7 @@ impl Judge {
         } else {
             self.idle += time;
         }
-        if seen.spoke {
+        if sample.spoke {
             self.stall = Duration::ZERO;
             self.misses = 0;
             self.refused = 0;
@@ -149,7 +149,7 @@ impl Judge {
     }
 
     fn waiting(&self) -> u32 {
-        self.seen.asking + self.seen.answering
+        self.sample.asking + self.sample.answering
     }
 
     fn good_health(&mut self) {
@@ -232,7 +232,7 @@ impl Judge {
                 None => format!("answered no health probe for {}", text(self.health_silence)),
             });
         }
-        let allowed = match self.seen.answering {
+        let allowed = match self.sample.answering {
             0 => limits.first_token_after,
             _ => limits.stall_after,
         };
@@ -249,7 +249,7 @@ impl Judge {
     }
 
     /// Whether a tiny request is due.
-    fn wants_probe(&self) -> bool {
+    fn needs_probe(&self) -> bool {
         let idle_for_long = self
             .limits
             .idle_probe
@@ -290,10 +290,10 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
                 // If the controller itself was suspended, the engine is not to blame for that time.
                 let passed = now.duration_since(looked).min(every * 3);
                 looked = now;
-                if watch.pulse.is_resting() {
+                if watch.activity.is_resting() {
                     (health, probe) = (None, None);
                     judge = Judge { limits: limits.clone(), probe_worked: judge.probe_worked, ..Judge::default() };
-                    watch.pulse.look();
+                    watch.activity.look();
                     ask_next = now + limits.heartbeat;
                     continue;
                 }
@@ -301,12 +301,12 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
                     ask_next = now + limits.pause(judge.misses, hurried);
                     health = Some(ask(endpoint, ready_path, limits.heartbeat_timeout));
                 }
-                if probe.is_none() && judge.wants_probe() {
+                if probe.is_none() && judge.needs_probe() {
                     judge.idle = Duration::ZERO;
                     probe_began = now;
                     probe = Some(one_token(endpoint, &watch.model_name, limits.stall_after));
                 }
-                judge.passed(passed, watch.pulse.look())
+                judge.passed(passed, watch.activity.look())
             }
             answer = answer_of(&mut health) => {
                 health = None;
@@ -327,9 +327,9 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
                 if probed == Probed::Unreachable {
                     (hurried, ask_next) = (true, looked);
                 }
-                judge.probed(probed, watch.pulse.has_worked(), probe_began.elapsed())
+                judge.probed(probed, watch.activity.has_worked(), probe_began.elapsed())
             }
-            () = watch.pulse.alarm() => {
+            () = watch.activity.alarm() => {
                 (hurried, ask_next) = (true, looked);
                 judge.suspected = limits.idle_probe.is_some();
                 None

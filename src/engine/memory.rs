@@ -23,7 +23,7 @@ const LOOK_MAX: Duration = Duration::from_millis(1_500);
 type Sessions = BTreeMap<u32, Vec<u32>>;
 
 /// The last scan and its time.
-static SEEN: Mutex<Option<(Instant, Arc<Sessions>)>> = Mutex::new(None);
+static SESSIONS: Mutex<Option<(Instant, Arc<Sessions>)>> = Mutex::new(None);
 
 /// The mapped weights that an engine reports. The system counts their pages as page cache, but an engine that
 /// computes with them needs them all.
@@ -113,20 +113,20 @@ fn measure(leader: u32) -> Option<Bytes> {
     reason = "the age of what is shared by all engines"
 )]
 fn members(leader: u32) -> Vec<u32> {
-    let mut shared = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut shared = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
     let fresh = shared
         .as_ref()
-        .filter(|(at, seen)| at.elapsed() < LOOK_MAX && seen.contains_key(&leader));
-    let seen = match fresh {
-        Some((_, seen)) => Arc::clone(seen),
+        .filter(|(at, found)| at.elapsed() < LOOK_MAX && found.contains_key(&leader));
+    let found = match fresh {
+        Some((_, found)) => Arc::clone(found),
         None => {
-            let seen = Arc::new(look());
-            *shared = Some((Instant::now(), Arc::clone(&seen)));
-            seen
+            let found = Arc::new(look());
+            *shared = Some((Instant::now(), Arc::clone(&found)));
+            found
         }
     };
     drop(shared);
-    seen.get(&leader).cloned().unwrap_or_default()
+    found.get(&leader).cloned().unwrap_or_default()
 }
 
 fn look() -> Sessions {

@@ -19,7 +19,7 @@ pub struct OutOfMemory {
     pub of_host: bool,
 }
 
-const WORDS: [&str; 8] = [
+const TEXTS: [&str; 8] = [
     "cuda out of memory",
     "hip out of memory",
     "cuda_error_out_of_memory",
@@ -31,8 +31,8 @@ const WORDS: [&str; 8] = [
 ];
 
 /// Finds an out-of-memory message in an engine's output.
-pub(super) fn find(words: &str) -> Option<OutOfMemory> {
-    let words = words.to_lowercase();
+pub(super) fn find(output: &str) -> Option<OutOfMemory> {
+    let output = output.to_lowercase();
     // `failed to allocate CUDA0 buffer of size …`, `unable to allocate ROCm1 buffer`.
     let buffer = |line: &str| {
         let starts = ["failed to allocate", "unable to allocate"];
@@ -41,17 +41,17 @@ pub(super) fn find(words: &str) -> Option<OutOfMemory> {
                 .is_some_and(|(_, rest)| rest.contains("buffer"))
         })
     };
-    let is_lack = WORDS.iter().any(|known| words.contains(known)) || words.lines().any(buffer);
-    is_lack.then(|| OutOfMemory {
-        needed: needed(&words),
+    let is_oom = TEXTS.iter().any(|known| output.contains(known)) || output.lines().any(buffer);
+    is_oom.then(|| OutOfMemory {
+        needed: needed(&output),
         of_host: false,
     })
 }
 
 /// PyTorch prints how much the process already had and how much more it tried to allocate.
-fn needed(words: &str) -> Option<Bytes> {
-    let wanted = amount(words.split_once("tried to allocate ")?.1)?;
-    let had = words.split_once("this process has ")?.1;
+fn needed(output: &str) -> Option<Bytes> {
+    let wanted = amount(output.split_once("tried to allocate ")?.1)?;
+    let had = output.split_once("this process has ")?.1;
     had.contains("memory in use")
         .then(|| amount(had))
         .flatten()
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_words_of_each_engine_are_recognised() {
-        for words in [
+        for output in [
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
             "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 64.00 MiB.",
             "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.",
@@ -110,27 +110,27 @@ mod tests {
             "llama_kv_cache_init: failed to allocate CUDA0 buffer of size 4294967296",
             "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")",
         ] {
-            assert!(find(words).is_some(), "{words}");
+            assert!(find(output).is_some(), "{output}");
         }
     }
 
     #[test]
     fn other_failures_are_none() {
-        for words in [
+        for output in [
             "",
             "no tensor named lm_head",
             "failed to allocate a port",
             "the buffer is full",
             "see the chapter on running out of memory",
         ] {
-            assert_eq!(find(words), None, "{words}");
+            assert_eq!(find(output), None, "{output}");
         }
     }
 
     #[test]
     fn what_is_needed_is_what_was_held_and_what_was_wanted() {
-        let words = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.11 GiB of which 512.00 MiB is free. Including non-PyTorch memory, this process has 70.00 GiB memory in use.";
-        let needed = find(words).and_then(|lack| lack.needed);
+        let output = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.11 GiB of which 512.00 MiB is free. Including non-PyTorch memory, this process has 70.00 GiB memory in use.";
+        let needed = find(output).and_then(|lack| lack.needed);
         assert_eq!(needed, Some(Bytes(71 * Bytes::GIB + Bytes::GIB / 2)));
         let silent = find("CUDA out of memory. Tried to allocate 2.00 GiB.");
         assert_eq!(

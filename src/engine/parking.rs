@@ -39,7 +39,7 @@ pub async fn fall_asleep(
         SleepBy::Commands { sleep, .. } => return run(sleep, timeout).await,
     };
     call(endpoint, routes.sleep, timeout).await?;
-    says(endpoint, routes, true).await
+    confirm_sleep(endpoint, routes, true).await
 }
 
 /// Returns when the engine confirms that it is awake and its health route answers.
@@ -54,7 +54,7 @@ pub async fn wake(
             for step in routes.wake {
                 call(endpoint, *step, timeout).await?;
             }
-            says(endpoint, routes, false).await?;
+            confirm_sleep(endpoint, routes, false).await?;
         }
         SleepBy::Commands { wake, .. } => run(wake, timeout).await?,
     }
@@ -94,7 +94,7 @@ async fn run(command: &[String], timeout: Duration) -> Result<(), String> {
     Err(format!("{program}: {reply} ({})", output.status))
 }
 
-async fn says(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(), String> {
+async fn confirm_sleep(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> Result<(), String> {
     let Some(route) = routes.is_sleeping else {
         return Ok(());
     };

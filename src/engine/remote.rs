@@ -267,11 +267,11 @@ mod tests {
     #[test]
     fn neither_debug_nor_display_nor_a_masked_text_shows_a_secret() {
         let remote = remote(false);
-        let told = "no: sesame-open, our-team";
+        let message = "no: sesame-open, our-team";
         let shown = format!(
             "{remote:?} {remote} {:?} {}",
             remote.headers(),
-            remote.masked(told)
+            remote.masked(message)
         );
         assert!(
             !shown.contains("sesame") && !shown.contains("our-team"),

@@ -27,7 +27,7 @@ const KEY_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Why the endpoint cannot be used.
 struct Trouble {
     failure: Failure,
-    words: String,
+    message: String,
 }
 
 /// Runs a replica without a process: known at once, ready when the health route answers 2xx, gone as soon as
@@ -50,23 +50,23 @@ pub(super) async fn run(
             trouble = &mut life => Some(trouble),
         }
     };
-    let asked = ended.is_none();
+    let requested = ended.is_none();
     let trouble = ended.unwrap_or_else(|| Trouble {
         failure: match (was_ready, last.is_empty()) {
             (true, _) => Failure::Crashed,
             (false, true) => Failure::TimedOut,
             (false, false) => Failure::NeverReady,
         },
-        words: std::mem::take(&mut last),
+        message: std::mem::take(&mut last),
     });
-    if !asked {
-        log.push(LogStream::Stderr, &trouble.words);
+    if !requested {
+        log.push(LogStream::Stderr, &trouble.message);
     }
     report(Report::Exited(ExitReport {
-        asked,
+        requested,
         status: "remote".to_owned(),
-        last_words: trouble.words,
-        lack: None,
+        last_output: trouble.message,
+        oom: None,
         failure: trouble.failure,
     }));
 }
@@ -81,9 +81,9 @@ async fn live(
 ) -> Trouble {
     let key = match read_key(recipe.key.as_ref()).await {
         Ok(key) => key,
-        Err(words) => {
+        Err(message) => {
             let failure = Failure::KeyRefused;
-            return Trouble { failure, words };
+            return Trouble { failure, message };
         }
     };
     let remote = Arc::new(Remote::of(recipe, key));
@@ -99,13 +99,13 @@ async fn live(
     let mut attempts = 0;
     loop {
         let probe = health::get(&endpoint, &recipe.health_path);
-        let words = match timeout(QUESTION_MAX, probe).await {
+        let message = match timeout(QUESTION_MAX, probe).await {
             Ok(Ok(answer)) if is_success(answer.status) => break,
             Ok(Ok(answer)) => {
                 attempts = 0;
                 let at = format!("{remote}{}", recipe.health_path);
                 match verdict(answer.status, &at, recipe.key.as_ref()) {
-                    Ok(words) => words,
+                    Ok(message) => message,
                     Err(trouble) => return trouble,
                 }
             }
@@ -120,16 +120,16 @@ async fn live(
         };
         if attempts >= ATTEMPTS_MAX {
             let failure = Failure::Unreachable;
-            return Trouble { failure, words };
+            return Trouble { failure, message };
         }
-        if *last != words {
-            log.push(LogStream::Stderr, &words);
-            let stage = health::brief(&words);
+        if *last != message {
+            log.push(LogStream::Stderr, &message);
+            let stage = health::brief(&message);
             report(Report::Progress {
                 stage,
                 percent: None,
             });
-            *last = words;
+            *last = message;
         }
         sleep(PAUSE).await;
     }
@@ -139,15 +139,15 @@ async fn live(
     report(Report::Ready {
         took: started.elapsed(),
     });
-    let words = until_dead(&endpoint, &recipe.health_path, &launch.watch).await;
+    let message = until_dead(&endpoint, &recipe.health_path, &launch.watch).await;
     let failure = Failure::Unresponsive;
-    let words = format!("{remote}: {words}");
-    Trouble { failure, words }
+    let message = format!("{remote}: {message}");
+    Trouble { failure, message }
 }
 
 /// Judges an answer other than 2xx: the text of a problem that may pass, or an error if time does not help.
 fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Trouble> {
-    let lasting = |failure, words| Err(Trouble { failure, words });
+    let lasting = |failure, message| Err(Trouble { failure, message });
     match status {
         401 | 403 => {
             let what = match key {
@@ -157,8 +157,8 @@ fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Tro
                     source_of(key)
                 ),
             };
-            let words = format!("{at} answers {status} {what}");
-            lasting(Failure::KeyRefused, words)
+            let message = format!("{at} answers {status} {what}");
+            lasting(Failure::KeyRefused, message)
         }
         300..=399 => lasting(
             Failure::WrongArguments,

@@ -21,7 +21,7 @@ use super::memory::{Mapped, Meter};
 use super::oom::{self, OutOfMemory, kernel_kills};
 use super::reserved::Reserved;
 use super::{
-    EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, clean_up,
+    EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, container,
     driver_of, environment, remote_run, scrape,
 };
 
@@ -59,11 +59,11 @@ pub async fn run(
     if let Program::Remote(recipe) = launch.program.clone() {
         return remote_run::run(launch, &recipe, log, stop, report).await;
     }
-    let not_started = |asked, last_words, failure| ExitReport {
-        asked,
+    let not_started = |requested, last_output, failure| ExitReport {
+        requested,
         status: "not started".to_owned(),
-        last_words,
-        lack: None,
+        last_output,
+        oom: None,
         failure,
     };
     let driver = driver_of(&launch.program);
@@ -105,9 +105,9 @@ pub async fn run(
                     }
                 }
                 Err(fault) => {
-                    let words = log.masked(&explain(&fault));
-                    log.push(LogStream::Stderr, &words);
-                    not_started(false, words, failure::of_fault(&fault))
+                    let output = log.masked(&explain(&fault));
+                    log.push(LogStream::Stderr, &output);
+                    not_started(false, output, failure::of_fault(&fault))
                 }
             }
         }
@@ -224,56 +224,56 @@ impl Engine {
                 () = &mut listening => unreachable!("it listens for as long as it is polled"),
             }
         };
-        let (mut last_words, mut status) = match &end.how {
-            Ended::Told(told) => (told.last_words.clone(), told.status.clone()),
+        let (mut last_output, mut status) = match &end.how {
+            Ended::Reported(notice) => (notice.last_words.clone(), notice.status.clone()),
             Ended::Lost => {
                 let pid = self.guard.record.guardian.pid;
-                let words =
+                let output =
                     format!("its guardian (process {pid}) was killed, and the engine with it");
-                log.push(LogStream::Stderr, &words);
-                (words, "lost with its guardian".to_owned())
+                log.push(LogStream::Stderr, &output);
+                (output, "lost with its guardian".to_owned())
             }
         };
-        let mut failure = match (end.asked, end.was_ready, self.answers) {
+        let mut failure = match (end.requested, end.was_ready, self.answers) {
             _ if end.dead.is_some() => Failure::Unresponsive,
             (_, true, _) => Failure::Crashed,
             (true, false, false) => Failure::TimedOut,
             (true, false, true) => Failure::NeverReady,
-            (false, false, _) => match failure::classify(&last_words) {
+            (false, false, _) => match failure::classify(&last_output) {
                 Failure::Crashed => failure::classify(&log.tail_text(LAST_LINES)),
                 known => known,
             },
         };
-        let known = kind.filter(|_| !end.asked && !end.was_ready);
-        let told = known.and_then(|it| {
+        let known = kind.filter(|_| !end.requested && !end.was_ready);
+        let notice = known.and_then(|it| {
             // Some engines print more lines after the one that shows the cause.
             it.driver
-                .advice(it.launch, &last_words)
+                .advice(it.launch, &last_output)
                 .or_else(|| it.driver.advice(it.launch, &log.tail_text(ADVICE_LINES)))
         });
-        if let Some((of_kind, advice)) = told {
+        if let Some((of_kind, advice)) = notice {
             failure = of_kind;
-            last_words = format!("{last_words}\n{advice}");
+            last_output = format!("{last_output}\n{advice}");
         }
-        if !end.asked && !end.was_ready && self.guard.reserved.is_taken() {
+        if !end.requested && !end.was_ready && self.guard.reserved.is_taken() {
             let taken = format!(
                 "{} was taken by another program while the engine started; load the model again",
                 self.guard.reserved.endpoint
             );
             log.push(LogStream::Stderr, &taken);
-            last_words = format!("{last_words}\n{taken}").trim_start().to_owned();
+            last_output = format!("{last_output}\n{taken}").trim_start().to_owned();
             failure = Failure::PortTaken;
         }
         if let Some(reason) = end.dead {
             status = "killed by the pool".to_owned();
-            last_words = match last_words.as_str() {
+            last_output = match last_output.as_str() {
                 "" => reason,
-                words => format!("{reason}; its last words: {words}"),
+                output => format!("{reason}; its last words: {output}"),
             };
         }
-        if !end.asked && end.was_ready {
+        if !end.requested && end.was_ready {
             // No request should be sent to it while its remains are being removed.
-            let message = failure.tell(&last_words, &status);
+            let message = failure.tell(&last_output, &status);
             report(Report::Ended { message });
         }
         let leader = self.guard.group.leader.pid;
@@ -286,33 +286,33 @@ impl Engine {
                 "cannot kill processes of an engine; their memory is not freed"
             );
         }
-        clean_up::run(&cleanup, log).await;
-        let mut lack = oom::find(&last_words).or_else(|| oom::find(&log.tail_text(LAST_LINES)));
+        container::remove(&cleanup, log).await;
+        let mut oom = oom::find(&last_output).or_else(|| oom::find(&log.tail_text(LAST_LINES)));
         if failure == Failure::OutOfMemory {
-            lack = lack.or(Some(OutOfMemory {
+            oom = oom.or(Some(OutOfMemory {
                 needed: None,
                 of_host: false,
             }));
         }
         // The engine was killed, and meanwhile the kernel has killed some process for memory.
-        if !end.asked && status == "signal 9" && kernel_kills() > killed_before {
-            lack = Some(OutOfMemory {
+        if !end.requested && status == "signal 9" && kernel_kills() > killed_before {
+            oom = Some(OutOfMemory {
                 needed: None,
                 of_host: true,
             });
             let killed = "the kernel killed it because the host's memory was full";
             log.push(LogStream::Stderr, killed);
-            last_words = format!("{last_words}\n{killed}").trim_start().to_owned();
+            last_output = format!("{last_output}\n{killed}").trim_start().to_owned();
         }
         // An engine that was found dead may have printed this long ago, for another reason.
-        if lack.is_some() && !end.asked && failure != Failure::Unresponsive {
+        if oom.is_some() && !end.requested && failure != Failure::Unresponsive {
             failure = Failure::OutOfMemory;
         }
         ExitReport {
-            asked: end.asked,
+            requested: end.requested,
             status,
-            last_words,
-            lack,
+            last_output,
+            oom,
             failure,
         }
     }
@@ -328,17 +328,17 @@ impl Engine {
         let guard = &mut self.guard;
         let mapped = Mapped::default();
         let mut meter = Meter::new(guard.group.leader.pid, &mapped);
-        let mut told = None;
+        let mut notice = None;
         let path = guard.record.ready_path.clone();
         let endpoint = guard.reserved.endpoint.clone();
         let answers = &mut self.answers;
         let not_yet = |answer| {
             *answers = true;
             let progress = kind.and_then(|it| progress_of(it.driver, &path, &answer));
-            if progress != told
+            if progress != notice
                 && let Some((stage, percent)) = progress.clone()
             {
-                told = progress;
+                notice = progress;
                 report(Report::Progress { stage, percent });
             }
         };
@@ -357,7 +357,7 @@ impl Engine {
         let memory_path = kind.and_then(|it| it.driver.memory_path());
         let mut mapping = pin!(mapped.follow(&endpoint, memory_path, MEMORY_EVERY));
         let cleanup = guard.record.cleanup.clone();
-        let mut contained = pin!(clean_up::main_process(&cleanup));
+        let mut contained = pin!(container::main_process(&cleanup));
         let mut is_found = false;
         let mut dead = None;
         let mut last_line_progress = None;
@@ -366,7 +366,7 @@ impl Engine {
         memory_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut use_due = interval(SEND_USE_EVERY);
         use_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (asked, how) = loop {
+        let (requested, how) = loop {
             tokio::select! {
                 biased;
                 how = guard.ended() => break (stop.try_recv().is_ok(), how),
@@ -401,8 +401,8 @@ impl Engine {
                     }
                 }
                 reason = &mut living, if is_ready => {
-                    let told = || report(Report::Dead { reason: reason.clone() });
-                    let how = end_dead(guard, told).await;
+                    let notice = || report(Report::Dead { reason: reason.clone() });
+                    let how = end_dead(guard, notice).await;
                     dead = Some(reason);
                     break (false, how);
                 }
@@ -421,7 +421,7 @@ impl Engine {
             }
         };
         End {
-            asked,
+            requested,
             was_ready: is_ready,
             dead,
             how,
@@ -430,7 +430,7 @@ impl Engine {
 }
 
 struct End {
-    asked: bool,
+    requested: bool,
     was_ready: bool,
     /// Why it was judged dead and killed.
     dead: Option<String>,

@@ -57,9 +57,9 @@ impl EngineDriver for ServerDriver {
                 engine: recipe.engine.name(),
                 problem,
             })?;
-        let words = |words: Vec<String>| words.into_iter().map(Into::into).collect();
+        let output = |output: Vec<String>| output.into_iter().map(Into::into).collect();
         Ok(Prepared {
-            argv: words(command.argv),
+            argv: output(command.argv),
             env: command
                 .env
                 .into_iter()
@@ -68,7 +68,7 @@ impl EngineDriver for ServerDriver {
             working_dir: recipe.working_dir.clone(),
             ready_path: recipe.engine.ready_path.to_owned(),
             lifeline: false,
-            cleanup: command.cleanup.map(words),
+            cleanup: command.cleanup.map(output),
             // With a prefix, the missing program is the prefix's.
             install: recipe.prefix.is_empty().then_some(recipe.engine.install),
         })
@@ -83,8 +83,8 @@ impl EngineDriver for ServerDriver {
         Some((stage.name.to_owned(), stage.percent))
     }
 
-    fn advice(&self, launch: &Launch, words: &str) -> Option<(Failure, &'static str)> {
-        let known = program_of(launch)?.recipe.engine.failure(words)?;
+    fn advice(&self, launch: &Launch, output: &str) -> Option<(Failure, &'static str)> {
+        let known = program_of(launch)?.recipe.engine.failure(output)?;
         Some((failure_of(known.class), known.advice))
     }
 }
@@ -151,11 +151,11 @@ mod tests {
     #[test]
     fn the_command_line_has_the_placement_in_it_and_the_install_line_is_the_engines() {
         let prepared = prepare(&launch(&[])).expect("prepared");
-        let words = |words: &[std::ffi::OsString]| {
-            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-            words.join(" ")
+        let output = |output: &[std::ffi::OsString]| {
+            let output: Vec<_> = output.iter().map(|word| word.to_string_lossy()).collect();
+            output.join(" ")
         };
-        let line = words(&prepared.argv);
+        let line = output(&prepared.argv);
         assert!(
             line.starts_with("vllm serve /models/m --host 127.0.0.1 --port 4321"),
             "{line}"
@@ -174,7 +174,7 @@ mod tests {
             "image",
         ]));
         let contained = contained.expect("prepared");
-        let cleanup = words(&contained.cleanup.expect("a clean-up"));
+        let cleanup = output(&contained.cleanup.expect("a clean-up"));
         assert_eq!(
             cleanup,
             format!("docker rm -f model-pool-{}-7", std::process::id())
@@ -199,8 +199,8 @@ mod tests {
         let line = "Loading safetensors checkpoint shards:  50% Completed | 1/2";
         let stage = ServerDriver.progress_of_line(&launch, line);
         assert_eq!(stage, Some(("reading weights".to_owned(), Some(50))));
-        let words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
-        let (class, advice) = ServerDriver.advice(&launch, words).expect("known");
+        let output = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+        let (class, advice) = ServerDriver.advice(&launch, output).expect("known");
         assert_eq!(class, Failure::OutOfMemory);
         assert!(advice.contains("max_total_tokens"));
     }

@@ -22,9 +22,9 @@ const WARMING: [&str; 6] = ["warm", "compil", "captur", "profil", "tun", "kv cac
 
 impl Stage {
     /// The step that an engine's own text means. A text that is not recognised means the longest step.
-    pub fn of(words: &str) -> Stage {
-        let words = words.to_lowercase();
-        let has = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
+    pub fn of(line: &str) -> Stage {
+        let line = line.to_lowercase();
+        let has = |parts: &[&str]| parts.iter().any(|part| line.contains(part));
         if has(&FETCHING) {
             Stage::Fetching
         } else if has(&WARMING) {
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_words_of_engines_are_sorted_into_steps() {
-        for (words, stage) in [
+        for (line, stage) in [
             ("weights", Stage::Loading),
             ("Downloading shards", Stage::Fetching),
             ("starting", Stage::Starting),
@@ -63,7 +63,7 @@ mod tests {
             ("/health answers 404", Stage::Loading),
             ("", Stage::Loading),
         ] {
-            assert_eq!(Stage::of(words), stage, "{words}");
+            assert_eq!(Stage::of(line), stage, "{line}");
         }
     }
 }

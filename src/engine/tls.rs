@@ -29,7 +29,7 @@ pub(super) async fn handshake(
     let connector = TlsConnector::from(Arc::clone(config));
     match timeout(HANDSHAKE_MAX, connector.connect(name, stream)).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => Err(in_words(&error)),
+        Ok(Err(error)) => Err(describe(&error)),
         Err(_) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
             format!(
@@ -61,7 +61,7 @@ async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
 }
 
 /// Adds advice to the error. Its kind stays, because liveness reads it.
-fn in_words(error: &io::Error) -> io::Error {
+fn describe(error: &io::Error) -> io::Error {
     let text = error.to_string();
     // A bad signature comes from another authority with the same name.
     let advice = if text.contains("UnknownIssuer") || text.contains("BadSignature") {

@@ -19,13 +19,13 @@ const RESIDENT_PERCENT: u64 = 95;
 /// `path` is a file or a folder of weights. Blocks while the host looks at its page cache.
 pub fn tier_of(path: &Path) -> Tier {
     let files = weight_files(path);
-    let (mut seen, mut resident) = (0, 0);
+    let (mut total, mut resident) = (0, 0);
     for file in &files {
         let (of_file, in_memory) = sample(file).unwrap_or((SAMPLES, 0));
-        seen += of_file;
+        total += of_file;
         resident += in_memory;
     }
-    if seen > 0 && resident * 100 >= seen * RESIDENT_PERCENT {
+    if total > 0 && resident * 100 >= total * RESIDENT_PERCENT {
         Tier::PageCache
     } else {
         Tier::Disk
@@ -78,7 +78,7 @@ fn sample(path: &Path) -> std::io::Result<(u64, u64)> {
     // Without it the kernel may read ahead of each sample, into the next one.
     let _ = fadvise(&file, 0, None, Advice::Random);
     let size = file.metadata()?.len();
-    let (mut seen, mut resident) = (0, 0);
+    let (mut total, mut resident) = (0, 0);
     for nth in 0..SAMPLES.min(size) {
         let mut byte = [0_u8; 1];
         let offset = size / SAMPLES.min(size) * nth;
@@ -88,10 +88,10 @@ fn sample(path: &Path) -> std::io::Result<(u64, u64)> {
             offset,
             ReadWriteFlags::NOWAIT,
         );
-        seen += 1;
+        total += 1;
         resident += u64::from(matches!(read, Ok(1)));
     }
-    Ok((seen, resident))
+    Ok((total, resident))
 }
 
 #[cfg(test)]

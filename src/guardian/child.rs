@@ -225,10 +225,10 @@ pub fn children() -> Vec<u32> {
     reason = "what must happen in the child before exec has no safe interface"
 )]
 fn command(launch: &Launch) -> Command {
-    let mut words = launch.argv.iter().cloned().map(std::ffi::OsString::from);
-    let mut command = Command::new(words.next().unwrap_or_default());
+    let mut command_line = launch.argv.iter().cloned().map(std::ffi::OsString::from);
+    let mut command = Command::new(command_line.next().unwrap_or_default());
     command
-        .args(words)
+        .args(command_line)
         .env_clear()
         .envs(&launch.env)
         .current_dir(&launch.working_dir)

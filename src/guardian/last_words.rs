@@ -12,14 +12,14 @@ const BYTES_MAX: usize = 2_048;
 /// The last recent line that names an error, with the lines that belong to it. Without one: the last lines. Each
 /// line comes with whether it is recent: an error of an hour ago did not end the engine.
 pub fn of<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> String {
-    let lines: Vec<(Words<'_>, bool)> = lines
-        .map(|(line, recent)| (Words::of(line), recent))
+    let lines: Vec<(LogLine<'_>, bool)> = lines
+        .map(|(line, recent)| (LogLine::of(line), recent))
         .collect();
-    let is_error = |(it, recent): &(Words, bool)| *recent && it.names_error();
-    let specific = |it: &(Words, bool)| is_error(it) && !it.0.is_general();
+    let is_error = |(it, recent): &(LogLine, bool)| *recent && it.names_error();
+    let specific = |it: &(LogLine, bool)| is_error(it) && !it.0.is_general();
     let found = lines.iter().rposition(specific);
     let found = found.or_else(|| lines.iter().rposition(is_error));
-    let lines: Vec<Words<'_>> = lines.into_iter().map(|(line, _)| line).collect();
+    let lines: Vec<LogLine<'_>> = lines.into_iter().map(|(line, _)| line).collect();
     let chosen: Vec<&str> = match found {
         Some(nth) => {
             // Rust prints the message of a panic on the next line.
@@ -55,18 +55,18 @@ pub fn of<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> String {
 
 /// Whether a recent line names an error.
 pub fn names_error<'a>(mut lines: impl Iterator<Item = (&'a str, bool)>) -> bool {
-    lines.any(|(line, recent)| recent && Words::of(line).names_error())
+    lines.any(|(line, recent)| recent && LogLine::of(line).names_error())
 }
 
 /// One line without its prefix.
-struct Words<'a> {
+struct LogLine<'a> {
     text: &'a str,
     /// Of the prefix, if it had one.
     level: Option<Level>,
 }
 
-impl Words<'_> {
-    fn of(line: &str) -> Words<'_> {
+impl LogLine<'_> {
+    fn of(line: &str) -> LogLine<'_> {
         let mut text = line;
         let mut level = None;
         let mut is_dated = false;
@@ -85,10 +85,10 @@ impl Words<'_> {
                 None => break,
             }
         }
-        let is_whole = text.trim().is_empty();
-        Words {
+        let is_blank = text.trim().is_empty();
+        LogLine {
             // A line that is nothing but a prefix is all that there is.
-            text: if is_whole { line.trim() } else { text },
+            text: if is_blank { line.trim() } else { text },
             level,
         }
     }
@@ -257,7 +257,7 @@ fn is_origin(text: &str) -> bool {
 fn skip_time<'a>(text: &'a str, after_level: bool, is_dated: &mut bool) -> Option<&'a str> {
     let end = text.find([' ', '\\'])?;
     let word = text[..end].trim_end_matches(',');
-    // vLLM writes `11-21` behind the level; elsewhere that may be anything.
+    // vLLM writes `11-21` behind the level; in other lines that may be anything.
     if is_time(word) || (after_level && shape(word) == "dd-dd") {
         *is_dated = true;
         return Some(&text[end..]);

@@ -145,7 +145,7 @@ impl Life {
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(5);
         fds.push(PollFd::new(self.signals.fd(), PollFlags::POLLIN));
         if let Some(link) = &self.link {
-            let flags = match link.wants_to_write() {
+            let flags = match link.has_unsent() {
                 true => PollFlags::POLLIN | PollFlags::POLLOUT,
                 false => PollFlags::POLLIN,
             };

@@ -46,7 +46,7 @@ impl Link {
         self.socket.as_fd()
     }
 
-    pub fn wants_to_write(&self) -> bool {
+    pub fn has_unsent(&self) -> bool {
         !self.ended && !self.peer_gone && (!self.outgoing.is_empty() || !self.queue.is_empty())
     }
 
@@ -85,7 +85,7 @@ impl Link {
 
     /// Writes as much as the socket takes.
     pub fn write(&mut self) {
-        while self.wants_to_write() {
+        while self.has_unsent() {
             if self.outgoing.is_empty() {
                 let Some(news) = self.queue.pop_front() else {
                     return;
@@ -153,7 +153,7 @@ mod tests {
         theirs.write_all(b"{\"order\":\"ready\"}\n").expect("said");
         drop(theirs);
         link.send(News::Exited(End::default()));
-        assert!(!link.ended && !link.wants_to_write());
+        assert!(!link.ended && !link.has_unsent());
         assert!(matches!(link.read().as_slice(), [Order::Ready]));
         assert!(link.ended);
     }
@@ -178,7 +178,7 @@ mod tests {
             let news = lines.map(|line| serde_json::from_str(&line).expect("news"));
             news.collect::<Vec<News>>()
         });
-        while link.wants_to_write() {
+        while link.has_unsent() {
             link.write();
             std::thread::yield_now();
         }

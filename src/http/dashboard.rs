@@ -1,5 +1,5 @@
 //! The page for administrators below `/dashboard`: modules and styles from the folder beside this file, compressed when the
-//! program is built. It holds nothing of the pool; it calls the admin API with the session of whoever signs in.
+//! program is built. It holds nothing of the pool; it calls the admin API with the session of the person who signs in.
 
 use axum::Router;
 use axum::extract::{Path, State};

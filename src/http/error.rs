@@ -212,7 +212,7 @@ impl Failure {
         failure
     }
 
-    /// What the pool refused to an administrator's order: 409 where a user would be told to wait.
+    /// What the pool refused to an administrator's order: 409 where a user would get the advice to wait.
     pub fn order_refused(
         what: &str,
         refusal: &Refusal,
@@ -310,7 +310,7 @@ impl Failure {
         )
     }
 
-    /// The client said that it does not wait for a load.
+    /// The client chose not to wait for a load.
     pub fn not_ready(model: &str, expected: Span) -> Failure {
         let message = format!(
             "{model} is not ready, and the request does not wait for it (x-model-pool-wait); a load takes about {expected}"
@@ -353,7 +353,7 @@ impl Failure {
 /// The engine ended, or no longer answers.
 pub(crate) const ENGINE_CRASHED: &str = "engine_crashed";
 const MODEL_FILE_BROKEN: &str = "model_file_broken";
-/// Always-hot models hold the memory; when that changes nobody knows.
+/// Always-hot models hold the memory; when that changes cannot be predicted.
 const NO_ROOM_RETRY: Span = Span::from_secs(60);
 const SHUTDOWN_RETRY: Span = Span::from_secs(10);
 
@@ -376,7 +376,7 @@ impl IntoResponse for Failure {
         }
         if status == StatusCode::PAYLOAD_TOO_LARGE {
             // The rest of the body stays unread, so the connection is of no more use; a client that is not
-            // told loses its next request on it.
+            // informed loses its next request on it.
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
         }

@@ -37,7 +37,7 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// Serves a connection; nothing if there are too many, which the client is told.
+    /// Serves a connection. Above the limit the client gets 503.
     pub fn connection(
         &self,
         socket: TcpStream,

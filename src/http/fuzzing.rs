@@ -37,7 +37,7 @@ pub fn body(bytes: &[u8]) {
     let renamed =
         renamed(&scanned.body, "other", |_, _| Ok(Fate::Goes)).expect("an object that was scanned");
     let renamed = Fields::read(&renamed).expect("what the pool writes is JSON");
-    assert_eq!(said(&renamed, "model"), Some("\"other\""));
+    assert_eq!(text_of(&renamed, "model"), Some("\"other\""));
 }
 
 /// A client's body on its way to an engine.
@@ -62,13 +62,13 @@ pub fn to_engine(bytes: &[u8], generation: &Generation) {
             continue;
         };
         let sent = Fields::read(&written.body).expect("what the pool writes is JSON");
-        assert_eq!(said(&sent, "model"), Some("\"served\""));
-        assert_eq!(said(&sent, "stream"), Some("true"));
-        assert_eq!(said(&sent, "store"), None);
+        assert_eq!(text_of(&sent, "model"), Some("\"served\""));
+        assert_eq!(text_of(&sent, "stream"), Some("true"));
+        assert_eq!(text_of(&sent, "store"), None);
     }
 }
 
-fn said<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
+fn text_of<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
     fields.get(name).map(|value| value.get())
 }
 
@@ -83,20 +83,20 @@ pub fn from_engine(bytes: &[u8]) {
         let _ = chunk.as_ref().and_then(usage_of);
     }
     for as_chat in [None, Some(AsChat::default())] {
-        let mut whole = Aggregate::of(as_chat);
+        let mut assembled = Aggregate::of(as_chat);
         for piece in bytes.chunks(61) {
-            if whole.push(piece).is_err() {
+            if assembled.push(piece).is_err() {
                 break;
             }
         }
-        let _ = whole.usage();
-        let _ = whole.finish();
+        let _ = assembled.usage();
+        let _ = assembled.finish();
     }
 }
 
 /// A client's request in another API's words and, behind a zero byte, what an engine says to it: event by event
 /// and whole.
-pub fn in_other_words(bytes: &[u8]) {
+pub fn translated_bodies(bytes: &[u8]) {
     let (request, stream) = parted(bytes, 0);
     let reading = Reading {
         now_seconds: 1_790_000_000,
@@ -104,26 +104,26 @@ pub fn in_other_words(bytes: &[u8]) {
         desk: None,
     };
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Responses] {
-        let Ok(asked) = dialect.read(Bytes::copy_from_slice(request), &reading) else {
+        let Ok(translated) = dialect.read(Bytes::copy_from_slice(request), &reading) else {
             continue;
         };
         // What needs no translation passes as it came, and the gateway reads it next.
-        if asked.body != request {
-            Fields::read(&asked.body).expect("what the pool writes is JSON");
+        if translated.body != request {
+            Fields::read(&translated.body).expect("what the pool writes is JSON");
         }
-        retold(asked.teller, stream);
+        retold(translated.teller, stream);
     }
     let request = Bytes::copy_from_slice(request);
     for ask in [ollama::Ask::Chat, ollama::Ask::Generate] {
-        let Ok(asked) = ollama::read(&request, ask, &|_| None) else {
+        let Ok(translated) = ollama::read(&request, ask, &|_| None) else {
             continue;
         };
-        if let ollama::Work::Answer { body, .. } = asked.work {
+        if let ollama::Work::Answer { body, .. } = translated.work {
             Fields::read(&body).expect("what the pool writes is JSON");
         }
         let marks = Arc::new(ollama::Marks::begin(Clock::start()));
-        let told = ollama::Answer::of(ask, asked.named, marks);
-        for line in retold(Teller::Ollama(Box::new(told)), stream).lines() {
+        let output = ollama::Answer::of(ask, translated.named, marks);
+        for line in retold(Teller::Ollama(Box::new(output)), stream).lines() {
             serde_json::from_str::<Value>(line).expect("each line is JSON");
         }
     }
@@ -136,13 +136,13 @@ fn retold(teller: Teller, stream: &[u8]) -> String {
     while let Some(length) = event_end(left) {
         let (event, later) = left.split_at(length);
         left = later;
-        let told = telling.event(event.to_vec());
-        assert!(std::str::from_utf8(&told).is_ok() || std::str::from_utf8(event).is_err());
-        all.push_str(&String::from_utf8_lossy(&told));
+        let output = telling.event(event.to_vec());
+        assert!(std::str::from_utf8(&output).is_ok() || std::str::from_utf8(event).is_err());
+        all.push_str(&String::from_utf8_lossy(&output));
     }
     all.push_str(&telling.engine_refused(left));
     if let Ok(answer) = serde_json::from_slice(stream) {
-        let _ = teller.whole(answer);
+        let _ = teller.answer(answer);
     }
     all
 }
@@ -158,7 +158,10 @@ pub fn form(bytes: &[u8]) {
         let (kind, body) = form.written("served");
         let sent = read(Some(&kind), body, extra).expect("what the pool writes is a form");
         assert_eq!(sent.model, "served");
-        assert!(form.says_the_same(&sent), "a field was changed on its way");
+        assert!(
+            form.has_same_content(&sent),
+            "a field was changed on its way"
+        );
     }
 }
 
@@ -168,7 +171,7 @@ fn read(kind: Option<&HeaderValue>, body: Bytes, extra: Extra) -> Result<Form, (
     form.expect("a whole body").map_err(drop)
 }
 
-/// The lines of a request's head. Nobody who comes through somebody else becomes one of this machine by what he
+/// The lines of a request's head. A client behind a proxy never counts as one of this machine because of what it
 /// writes, and no page of another site passes as one of ours.
 pub fn head(bytes: &[u8]) {
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
@@ -190,7 +193,7 @@ pub fn head(bytes: &[u8]) {
     for trusted in ["192.0.2.0/24", "0.0.0.0/0", "::/0"] {
         let trusted: Network = trusted.parse().expect("a network");
         let client = ClientAddress::of(PEER, &headers, std::slice::from_ref(&trusted));
-        // Who stands between has said so, or there is nobody.
+        // The proxy has named a client, or there is none.
         assert_eq!(
             client.advice(PEER, &headers, &[trusted]).is_some(),
             client.is_hidden

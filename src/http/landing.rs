@@ -113,12 +113,12 @@ impl<'a> MediaRange<'a> {
 
 /// `0` to `1` with at most three decimals, in thousandths.
 fn parse_quality(text: &str) -> Option<u16> {
-    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let (integer_part, decimals) = text.split_once('.').unwrap_or((text, ""));
     if decimals.len() > 3 || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let thousandths = format!("{decimals:0<3}").parse::<u16>().ok()?;
-    match (whole, thousandths) {
+    match (integer_part, thousandths) {
         ("0", _) => Some(thousandths),
         ("1", 0) => Some(1000),
         _ => None,

@@ -1,6 +1,6 @@
 //! Follows the published view for open pages. All who may see the same share one feed: it compares the view with the
 //! one before, at most every 200 ms, and writes a change once for everybody. A client that lags is sent the whole view
-//! again, so that nothing waits for it here. A feed without anybody ends. What the view shows is for whoever joins to say.
+//! again, so that nothing waits for it here. A feed without followers ends. What the view shows depends on who joins.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use pool::Span;
 
 /// Between two changes.
 const EVERY: Duration = Duration::from_millis(200);
-/// How long requests have waited is told this often, if nothing else of the queue changes.
+/// The age of waiting requests is sent this often, if nothing else of the queue changes.
 const TIMES_EVERY: Span = Span::from_secs(2);
 /// The evening and the store change without a newer view.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -48,19 +48,19 @@ struct Feed {
 #[derive(Debug)]
 struct Shown {
     view: LiveView,
-    /// Written when somebody needs it.
-    whole: Option<Bytes>,
+    /// Written for the first client that needs it.
+    full_event: Option<Bytes>,
 }
 
 /// One client: the whole view first, and the changes after it.
 #[derive(Debug)]
 pub struct Joined {
-    pub whole: Bytes,
+    pub first_event: Bytes,
     pub changes: broadcast::Receiver<Bytes>,
 }
 
 impl Hub {
-    /// Whatever comes after `whole` is in `changes`. `source` is asked for where nobody follows the same yet.
+    /// What comes after `first_event` is in `changes`. `source` is called where no client follows the same view yet.
     pub fn join(&self, group: &str, source: impl FnOnce() -> Source) -> Joined {
         let mut feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(feed) = feeds.get(group) {
@@ -70,7 +70,7 @@ impl Hub {
         let feed = Arc::new(Feed {
             shown: Mutex::new(Shown {
                 view: (source.look)(),
-                whole: None,
+                full_event: None,
             }),
             changes: broadcast::Sender::new(CHANGES_MAX),
         });
@@ -81,7 +81,7 @@ impl Hub {
     }
 }
 
-/// Whether nobody is left; then the feed is forgotten, so that the next one begins another.
+/// Whether no client is left; then the feed is forgotten, so that the next one begins another.
 fn is_left(feeds: &Feeds, group: &str, feed: &Feed) -> bool {
     let mut feeds = feeds.lock().unwrap_or_else(PoisonError::into_inner);
     let is_left = feed.changes.receiver_count() == 0;
@@ -94,9 +94,14 @@ fn is_left(feeds: &Feeds, group: &str, feed: &Feed) -> bool {
 impl Feed {
     fn join(&self) -> Joined {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let Shown { view, whole } = &mut *shown;
+        let Shown {
+            view,
+            full_event: first_event,
+        } = &mut *shown;
         Joined {
-            whole: whole.get_or_insert_with(|| event("view", view)).clone(),
+            first_event: first_event
+                .get_or_insert_with(|| event("view", view))
+                .clone(),
             changes: self.changes.subscribe(),
         }
     }
@@ -105,10 +110,10 @@ impl Feed {
     fn tell(&self, newer: LiveView, with_times: bool) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(change) = shown.view.change_to(&newer, with_times) {
-            // Nobody may be listening any more.
+            // There may be no listener any more.
             let _ = self.changes.send(event("change", &change));
             shown.view.take(newer, &change);
-            shown.whole = None;
+            shown.full_event = None;
         }
     }
 }

@@ -8,7 +8,7 @@ const AFTER: [char; 10] = ['"', '\'', '`', ')', ']', '>', ',', ';', ':', '|'];
 
 /// The text with `…/last` for `/absolute/path/to/last`.
 pub(super) fn without_folders(text: &str) -> String {
-    let mut told = String::with_capacity(text.len());
+    let mut shortened = String::with_capacity(text.len());
     let mut rest = text;
     let mut begins = true;
     while let Some(next) = rest.chars().next() {
@@ -17,17 +17,17 @@ pub(super) fn without_folders(text: &str) -> String {
             .unwrap_or(rest.len());
         let path = rest[..end].trim_end_matches(['.', '/']);
         if begins && next == '/' && path.matches('/').count() >= PARTS_MIN {
-            told.push('…');
-            told.push_str(&path[path.rfind('/').unwrap_or(0)..]);
+            shortened.push('…');
+            shortened.push_str(&path[path.rfind('/').unwrap_or(0)..]);
             rest = &rest[path.len()..];
             begins = false;
             continue;
         }
         begins = next.is_whitespace() || BEFORE.contains(&next);
-        told.push(next);
+        shortened.push(next);
         rest = &rest[next.len_utf8()..];
     }
-    told
+    shortened
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub type Reloading<'a> = Pin<Box<dyn Future<Output = Result<Reloaded, ReloadErro
 
 /// Reads everything again and puts it in force, or changes nothing.
 pub trait Reload: Send + Sync {
-    /// `by`: whoever wants it, for the log.
+    /// `by`: who ordered it, for the log.
     fn reload<'a>(&'a self, by: &'a str) -> Reloading<'a>;
 }
 

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::admin::fields::{Fields, Strict, whole};
+use crate::admin::fields::{Fields, Strict, read_body};
 use crate::auth::User;
 use crate::auth::caller::bearer;
 use crate::auth::credential::{Credential, Sent, clear_cookie, set_cookie};
@@ -102,7 +102,7 @@ pub async fn open(State(app): State<App>, request: Request) -> Result<Response, 
     let (parts, body) = request.into_parts();
     cross_site::check_own(&parts, app.edge.has_tls(), "logs in here")?;
     cross_site::check_type(&parts)?;
-    let body = whole(Request::new(body), &app).await?;
+    let body = read_body(Request::new(body), &app).await?;
     let mut fields = Fields::of_json(&body)?;
     let login = LoginRequest::read(&mut fields)?;
     fields.end()?;

@@ -59,7 +59,7 @@ pub struct Parts {
     pub(super) reading: Reading,
     pub(super) request_ids: SharedIds,
     pub(super) started_unix_seconds: u64,
-    /// The process ends now: what is still answered is told so.
+    /// The process ends now: answers still in progress end with an error that says so.
     pub(super) ending: CancellationToken,
 }
 

@@ -19,7 +19,7 @@ use store::{NewVote, StoreFault, Voted};
 const MODELS: std::ops::RangeInclusive<usize> = 2..=4;
 /// The letters of a comparison's name.
 const NAME: std::ops::RangeInclusive<usize> = 8..=64;
-/// One voter's votes in a minute: more than somebody who reads the answers has.
+/// One voter's votes in a minute: more than a person who reads the answers can give.
 const MOST_PER_MINUTE: u32 = 30;
 
 impl Strict for VoteRequest {
@@ -144,7 +144,7 @@ pub(crate) async fn vote(
             "too_many_votes",
             format!(
                 "{} has voted {MOST_PER_MINUTE} times in a minute, which is the most; vote again in {again_in}",
-                user.bucket.words
+                user.bucket.description
             ),
         )
         .again_in(again_in)),

@@ -6,7 +6,7 @@ use crate::macros::PORT;
 pub const PORT_TEMPLATE: &str = "{{ port }}";
 
 /// The words of a command of llama-swap: lines that begin with `#` are comments, and a line may end with `\`.
-pub fn words(text: &str) -> Result<Vec<String>, String> {
+pub fn arguments(text: &str) -> Result<Vec<String>, String> {
     let mut lines = String::new();
     for line in text.lines() {
         let trimmed = line.trim();
@@ -16,41 +16,41 @@ pub fn words(text: &str) -> Result<Vec<String>, String> {
         lines.push_str(trimmed.strip_suffix('\\').unwrap_or(line));
         lines.push('\n');
     }
-    let words = shlex::split(&lines).ok_or(
+    let argv = shlex::split(&lines).ok_or(
         "has a quotation mark or a backslash without an end; it cannot be split into words",
     )?;
-    match words.is_empty() {
+    match argv.is_empty() {
         true => Err("is empty".to_owned()),
-        false => Ok(words),
+        false => Ok(argv),
     }
 }
 
 /// The words where an engine learns its port from the pool, or why it cannot.
-pub fn with_port(words: &[String], proxy: Option<&str>) -> Result<Vec<String>, String> {
-    let uses_macro = words.iter().any(|word| word.contains(PORT));
+pub fn with_port(argv: &[String], proxy: Option<&str>) -> Result<Vec<String>, String> {
+    let uses_macro = argv.iter().any(|word| word.contains(PORT));
     let port = match proxy {
         None => PORT.to_owned(),
         Some(proxy) => port_of(proxy)?,
     };
     match (uses_macro, port == PORT) {
-        (true, true) => Ok(words.iter().map(|word| word.replace(PORT, PORT_TEMPLATE)).collect()),
+        (true, true) => Ok(argv.iter().map(|word| word.replace(PORT, PORT_TEMPLATE)).collect()),
         (true, false) => Err(format!(
             "uses ${{PORT}}, and `proxy` names port {port}; the pool chooses the port, so write ${{PORT}} in both"
         )),
         (false, true) => Err(
-            "does not use ${PORT}, so the engine cannot be told where to listen; add its option for the port, such as --port ${PORT}".to_owned(),
+            "does not use ${PORT}, so the pool cannot set where the engine listens; add its option for the port, such as --port ${PORT}".to_owned(),
         ),
         (false, false) => {
             let is_port = |word: &String| {
                 let rest = word.strip_suffix(port.as_str());
                 rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(['=', ':']))
             };
-            if !words.iter().any(is_port) {
+            if !argv.iter().any(is_port) {
                 return Err(format!(
-                    "does not name port {port} of `proxy`, so the engine cannot be told where to listen; write --port ${{PORT}} in cmd, and remove proxy"
+                    "does not name port {port} of `proxy`, so the pool cannot set where the engine listens; write --port ${{PORT}} in cmd, and remove proxy"
                 ));
             }
-            let replaced = words.iter().map(|word| match is_port(word) {
+            let replaced = argv.iter().map(|word| match is_port(word) {
                 true => format!("{}{PORT_TEMPLATE}", &word[..word.len() - port.len()]),
                 false => word.clone(),
             });
@@ -63,7 +63,7 @@ pub fn with_port(words: &[String], proxy: Option<&str>) -> Result<Vec<String>, S
 pub fn port_of(proxy: &str) -> Result<String, String> {
     let Some(rest) = proxy.strip_prefix("http://") else {
         return Err(format!(
-            "is reached at {proxy}; the pool reaches its engines by plain http on 127.0.0.1. An endpoint that somebody else runs is a RemoteEngine (docs/remote.md)"
+            "is reached at {proxy}; the pool reaches its engines by plain http on 127.0.0.1. An endpoint of another server is a RemoteEngine (docs/remote.md)"
         ));
     };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -80,7 +80,7 @@ pub fn port_of(proxy: &str) -> Result<String, String> {
     match is_here {
         true => Ok(port.to_owned()),
         false => Err(format!(
-            "is reached at {host}, which is another machine; an endpoint that somebody else runs is a RemoteEngine (docs/remote.md)"
+            "is reached at {host}, which is another machine; an endpoint of another server is a RemoteEngine (docs/remote.md)"
         )),
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn split(text: &str) -> Vec<String> {
-        words(text).expect("words")
+        arguments(text).expect("words")
     }
 
     #[test]
@@ -126,13 +126,13 @@ mod tests {
                 "its"
             ]
         );
-        assert!(words("llama-server 'open").is_err());
-        assert!(words(" # nothing\n").is_err());
+        assert!(arguments("llama-server 'open").is_err());
+        assert!(arguments(" # nothing\n").is_err());
     }
 
     #[test]
     fn the_port_is_the_pools_to_choose() {
-        let port = |text: &str, proxy| with_port(&split(text), proxy).map(|words| words.join(" "));
+        let port = |text: &str, proxy| with_port(&split(text), proxy).map(|argv| argv.join(" "));
         assert_eq!(
             port("x --port ${PORT}", None).as_deref(),
             Ok("x --port {{ port }}")

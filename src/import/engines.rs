@@ -24,12 +24,12 @@ pub struct Native {
 }
 
 /// `None`: the program is none of these. `Err`: why it stays a command.
-pub fn native(words: &[String]) -> Option<Result<Native, String>> {
-    let program = words.first()?;
+pub fn native(argv: &[String]) -> Option<Result<Native, String>> {
+    let program = argv.first()?;
     let base = program.rsplit('/').next().unwrap_or(program);
-    match (base, words.get(1).map(String::as_str)) {
-        ("llama-server", _) => Some(llama_cpp(program, &words[1..])),
-        ("vllm", Some("serve")) => Some(vllm(program, &words[2..])),
+    match (base, argv.get(1).map(String::as_str)) {
+        ("llama-server", _) => Some(llama_cpp(program, &argv[1..])),
+        ("vllm", Some("serve")) => Some(vllm(program, &argv[2..])),
         _ => None,
     }
 }
@@ -155,9 +155,9 @@ const VLLM: Own = Own {
     ],
 };
 
-fn llama_cpp(program: &str, words: &[String]) -> Result<Native, String> {
+fn llama_cpp(program: &str, argv: &[String]) -> Result<Native, String> {
     let engine = find_engine("LlamaCppEngine").ok_or("this build has no LlamaCppEngine")?;
-    let mut read = read(engine, &LLAMA_CPP, words)?;
+    let mut read = read(engine, &LLAMA_CPP, argv)?;
     if let Some(word) = read.rest.first() {
         return Err(format!("`{word}` belongs to no option"));
     }
@@ -212,9 +212,9 @@ fn llama_cpp(program: &str, words: &[String]) -> Result<Native, String> {
     finish(engine, native, read.kwargs)
 }
 
-fn vllm(program: &str, words: &[String]) -> Result<Native, String> {
+fn vllm(program: &str, argv: &[String]) -> Result<Native, String> {
     let engine = find_engine("VLLMEngine").ok_or("this build has no VLLMEngine")?;
-    let mut read = read(engine, &VLLM, words)?;
+    let mut read = read(engine, &VLLM, argv)?;
     let mut native = Native {
         engine: "VLLMEngine",
         ..Native::default()
@@ -328,8 +328,8 @@ mod tests {
     use super::*;
 
     fn of(line: &str) -> Result<Native, String> {
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        native(&words).expect("a program of the table")
+        let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        native(&argv).expect("a program of the table")
     }
 
     #[test]
@@ -403,7 +403,7 @@ mod tests {
             let reason = of(line).expect_err(line);
             assert!(reason.contains(why), "{line}: {reason}");
         }
-        let words = ["python", "-m", "vllm"].map(str::to_owned);
-        assert!(native(&words).is_none());
+        let argv = ["python", "-m", "vllm"].map(str::to_owned);
+        assert!(native(&argv).is_none());
     }
 }

@@ -55,7 +55,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub fn whole(&self, key: &str) -> Result<Option<i64>, Problem> {
+    pub fn integer(&self, key: &str) -> Result<Option<i64>, Problem> {
         match self.get(key) {
             None => Ok(None),
             Some(value) => match value.as_i64() {

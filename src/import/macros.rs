@@ -9,7 +9,7 @@ use crate::fields::scalar;
 use crate::notes::Problem;
 use crate::secrets;
 
-/// Where an engine is told to listen; filled in when it starts.
+/// The address on which an engine listens; filled in when it starts.
 pub const PORT: &str = "${PORT}";
 /// Longer texts are no command line.
 const EXPANDED_BYTES_MAX: usize = 64 << 10;
@@ -47,19 +47,19 @@ impl Macros {
         all
     }
 
-    /// Whether each of them comes to an end, whoever uses it.
+    /// Whether each of them comes to an end, wherever it is used.
     pub fn check(&self, path: &str) -> Result<(), Problem> {
         for name in self.values.keys() {
             let mut expansion = Expansion::new(self, None);
-            let whole = format!("${{{name}}}");
-            match expansion.expand(&whole) {
-                Err(Flaw::Circle(circle)) => {
+            let placeholder = format!("${{{name}}}");
+            match expansion.expand(&placeholder) {
+                Err(MacroError::Circle(circle)) => {
                     return Err(Problem::at(
                         format!("{path}.{name}"),
                         format!("the macros refer to themselves: {circle}"),
                     ));
                 }
-                Err(Flaw::TooLong) => {
+                Err(MacroError::TooLong) => {
                     return Err(Problem::at(format!("{path}.{name}"), too_long()));
                 }
                 // An unknown name may be one that a model defines.
@@ -82,9 +82,11 @@ impl Macros {
                 copied.append(&mut expansion.copied);
                 Ok(expansion.out)
             }
-            Err(Flaw::Circle(circle)) => Err(format!("the macros refer to themselves: {circle}")),
-            Err(Flaw::TooLong) => Err(too_long()),
-            Err(Flaw::Other(problem)) => Err(problem),
+            Err(MacroError::Circle(circle)) => {
+                Err(format!("the macros refer to themselves: {circle}"))
+            }
+            Err(MacroError::TooLong) => Err(too_long()),
+            Err(MacroError::Other(problem)) => Err(problem),
         }
     }
 }
@@ -95,7 +97,7 @@ fn too_long() -> String {
     )
 }
 
-enum Flaw {
+enum MacroError {
     /// The names on the way round.
     Circle(String),
     TooLong,
@@ -124,7 +126,7 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    fn expand(&mut self, text: &str) -> Result<(), Flaw> {
+    fn expand(&mut self, text: &str) -> Result<(), MacroError> {
         let mut rest = text;
         while let Some(start) = rest.find("${") {
             self.push(&rest[..start])?;
@@ -139,10 +141,10 @@ impl<'a> Expansion<'a> {
         self.push(rest)
     }
 
-    fn one(&mut self, name: &str) -> Result<(), Flaw> {
+    fn one(&mut self, name: &str) -> Result<(), MacroError> {
         self.count += 1;
         if self.count > EXPANSIONS_MAX {
-            return Err(Flaw::TooLong);
+            return Err(MacroError::TooLong);
         }
         if name == "PORT" || name == "PID" {
             return self.push(&format!("${{{name}}}"));
@@ -153,7 +155,7 @@ impl<'a> Expansion<'a> {
         if self.open.iter().any(|open| open == name) {
             let mut circle: Vec<&str> = self.open.iter().map(String::as_str).collect();
             circle.push(name);
-            return Err(Flaw::Circle(circle.join(" → ")));
+            return Err(MacroError::Circle(circle.join(" → ")));
         }
         let macros = self.macros;
         let Some(value) = macros.values.get(name) else {
@@ -162,7 +164,9 @@ impl<'a> Expansion<'a> {
                 Some(near) => format!("; did you mean ${{{near}}}?"),
                 None => String::new(),
             };
-            return Err(Flaw::Other(format!("there is no macro ${{{name}}}{hint}")));
+            return Err(MacroError::Other(format!(
+                "there is no macro ${{{name}}}{hint}"
+            )));
         };
         self.open.push(name.to_owned());
         self.expand(value)?;
@@ -170,12 +174,12 @@ impl<'a> Expansion<'a> {
         Ok(())
     }
 
-    fn variable(&mut self, name: &str) -> Result<(), Flaw> {
+    fn variable(&mut self, name: &str) -> Result<(), MacroError> {
         let Some(environment) = self.environment else {
             return Ok(());
         };
         if secrets::is_secret_name(name) {
-            return Err(Flaw::Other(format!(
+            return Err(MacroError::Other(format!(
                 "uses ${{env.{name}}}, which looks like a secret, and secrets are not copied into files; \
                  pass it in `env` as \"{name}=${{env.{name}}}\""
             )));
@@ -185,15 +189,15 @@ impl<'a> Expansion<'a> {
                 self.copied.push(name.to_owned());
                 self.push(value)
             }
-            None => Err(Flaw::Other(format!(
+            None => Err(MacroError::Other(format!(
                 "uses ${{env.{name}}}, and {name} is not set here; set it for this command: {name}=… model-pool import …"
             ))),
         }
     }
 
-    fn push(&mut self, text: &str) -> Result<(), Flaw> {
+    fn push(&mut self, text: &str) -> Result<(), MacroError> {
         if self.out.len() + text.len() > EXPANDED_BYTES_MAX {
-            return Err(Flaw::TooLong);
+            return Err(MacroError::TooLong);
         }
         self.out.push_str(text);
         Ok(())

@@ -1,4 +1,4 @@
-//! What is said of a file while it is translated: warnings, and models that are left out, each with key and line.
+//! Findings of a translation: warnings, and models that are left out, each with key and line.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -47,7 +47,7 @@ impl Problem {
 pub struct Notes {
     origin: String,
     positions: Positions,
-    said: BTreeSet<(String, String)>,
+    written: BTreeSet<(String, String)>,
     pub warnings: Vec<Note>,
     pub left_out: Vec<Note>,
 }
@@ -64,7 +64,7 @@ impl Notes {
     /// Says it once, however often it is found.
     pub fn warn(&mut self, key: &str, message: impl Into<String>) {
         let message = message.into();
-        if self.said.insert((key.to_owned(), message.clone())) {
+        if self.written.insert((key.to_owned(), message.clone())) {
             let note = self.note(Problem::at(key, message));
             self.warnings.push(note);
         }

@@ -26,14 +26,14 @@ pub struct Read {
 }
 
 /// `Err`: an option that is not understood, with the reason.
-pub fn read(engine: &Engine, own: &Own, words: &[String]) -> Result<Read, String> {
+pub fn read(engine: &Engine, own: &Own, argv: &[String]) -> Result<Read, String> {
     let mut read = Read {
         own: BTreeMap::new(),
         kwargs: Map::new(),
         rest: Vec::new(),
     };
     let mut at = 0;
-    while let Some(word) = words.get(at) {
+    while let Some(word) = argv.get(at) {
         at += 1;
         if !is_option(word) {
             read.rest.push(word.clone());
@@ -53,7 +53,7 @@ pub fn read(engine: &Engine, own: &Own, words: &[String]) -> Result<Read, String
             read.own.insert(switch, String::new());
             continue;
         }
-        let next = words.get(at).filter(|next| !is_option(next));
+        let next = argv.get(at).filter(|next| !is_option(next));
         let value = joined.clone().or_else(|| next.cloned());
         let takes = usize::from(joined.is_none() && value.is_some());
         let is_twice = read.kwargs.contains_key(&key);

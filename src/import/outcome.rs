@@ -1,4 +1,4 @@
-//! What an import is made of: its models and settings, and what is said of the rest.
+//! What an import is made of: its models and settings, and notes on the rest.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -18,8 +18,8 @@ pub enum InventoryFault {
     )]
     Count { source: NvmlError },
 
-    #[error("NVML found no GPU whose memory it can read{}; see nvidia-smi, or set inventory.provider to auto, host or fixed", last(.last_words))]
-    NoGpu { last_words: Option<String> },
+    #[error("NVML found no GPU whose memory it can read{}; see nvidia-smi, or set inventory.provider to auto, host or fixed", last(.last_error))]
+    NoGpu { last_error: Option<String> },
 
     #[error(
         "NVML has not answered for {seconds} s; see whether nvidia-smi hangs too, then reset the GPU or restart the machine, or set inventory.provider to host or fixed"
@@ -58,8 +58,8 @@ pub enum InventoryFault {
         installed: Bytes,
     },
 
-    #[error("no device could be read: {last_words}")]
-    Unreadable { last_words: String },
+    #[error("no device could be read: {last_error}")]
+    Unreadable { last_error: String },
 
     #[error("inventory.host_memory is 0; set the memory that the pool may use, for example 8GiB")]
     NoHostMemory,

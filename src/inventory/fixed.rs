@@ -25,7 +25,7 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
     }
     let mut names = BTreeSet::new();
     let mut nodes: BTreeMap<&str, NodeId> = BTreeMap::new();
-    // Configured devices differ in their size and in what product they are said to be.
+    // Configured devices differ in their size and in their configured product.
     let mut products: BTreeMap<(Bytes, Option<&str>), u32> = BTreeMap::new();
     let mut devices: Vec<DeviceInfo> = Vec::with_capacity(written.len());
     for (index, device) in written.iter().enumerate() {

@@ -168,18 +168,18 @@ impl Inventory {
     /// [`InventoryFault::Unreadable`] when no device could be read.
     pub fn read(&self, ours: &BTreeSet<u32>) -> Result<Vec<DeviceUse>, InventoryFault> {
         let mut read = Vec::with_capacity(self.devices.len());
-        let mut last_words = String::new();
+        let mut last_error = String::new();
         for (_, reading) in self.measure(ours) {
             match reading {
                 Ok(figures) => read.push(figures),
                 Err(fault) => {
                     tracing::warn!(%fault, "a device cannot be read");
-                    last_words = fault.to_string();
+                    last_error = fault.to_string();
                 }
             }
         }
         if read.is_empty() {
-            Err(InventoryFault::Unreadable { last_words })
+            Err(InventoryFault::Unreadable { last_error })
         } else {
             Ok(read)
         }

@@ -102,7 +102,7 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryFault> {
     let node_name = machine_name();
     let mut devices = Vec::new();
     let mut products: BTreeMap<Option<String>, u32> = BTreeMap::new();
-    let mut last_words = None;
+    let mut last_error = None;
     for index in 0..count {
         let known = nvml.device_by_index(index).and_then(|gpu| {
             let memory = gpu.memory_info()?;
@@ -113,7 +113,7 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryFault> {
             Ok(known) => known,
             Err(error) => {
                 tracing::warn!(gpu = index, %error, "NVML cannot read this GPU, the pool does not use it");
-                last_words = Some(format!("GPU {index}: {error}"));
+                last_error = Some(format!("GPU {index}: {error}"));
                 continue;
             }
         };
@@ -137,7 +137,7 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryFault> {
         });
     }
     if devices.is_empty() {
-        return Err(InventoryFault::NoGpu { last_words });
+        return Err(InventoryFault::NoGpu { last_error });
     }
     Ok(devices)
 }

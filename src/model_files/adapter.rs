@@ -1,5 +1,5 @@
 //! The folder of a LoRA adapter as PEFT saves it: what `adapter_config.json` says, and which tensors belong together in
-//! `adapter_model.safetensors`. It is untrusted: whoever may write there can name what they like.
+//! `adapter_model.safetensors`. It is untrusted: its author can name what they like.
 //!
 //! The format: <https://huggingface.co/docs/peft/developer_guides/checkpoint>.
 
@@ -24,7 +24,7 @@ const RANK_MAX: u64 = 1 << 20;
 pub struct AdapterConfig {
     /// The highest rank of its parts.
     pub rank: u32,
-    /// The model that it was trained for, as whoever trained it called it.
+    /// The model that it was trained for, in its author's words.
     pub base: Option<String>,
     alpha: f64,
     /// For modules whose names end so.

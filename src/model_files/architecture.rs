@@ -34,7 +34,7 @@ pub struct Widths {
     /// Queries of all heads.
     pub queries: u64,
     /// The vocabulary size; 0 where it is unknown.
-    pub words: u64,
+    pub vocabulary_size: u64,
     /// All blocks, including those without a cache.
     pub blocks: u64,
 }

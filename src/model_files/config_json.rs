@@ -299,7 +299,7 @@ fn widths(keys: &Keys) -> Option<Widths> {
         hidden,
         wide: dense.unwrap_or(hidden.saturating_mul(4)).max(expert),
         queries: keys.heads().ok()?.saturating_mul(head),
-        words: number(&["vocab_size"]).unwrap_or(0),
+        vocabulary_size: number(&["vocab_size"]).unwrap_or(0),
         blocks: keys.layers().ok()?,
     })
 }

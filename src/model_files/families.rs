@@ -1,6 +1,6 @@
 //! The families of models that the embedded engine computes, by the architectures that `config.json` and GGUF files name.
 
-/// A family of decoders; which of them share what is said where the description is built.
+/// A family of decoders; their common description is where it is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecoderFamily {
     Llama,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::architecture::{Architecture, LayerCache, Widths};
 use super::error::FileError;
-use super::gguf::{Gguf, List, Value, Values, whole};
+use super::gguf::{Gguf, List, Value, Values, integer};
 
 /// Encoders have no cache.
 const ENCODERS: [&str; 8] = [
@@ -29,11 +29,11 @@ impl PerLayer {
     /// A value that is a number or a flag, or a list of them.
     fn read(values: &Values, key: &str) -> Option<PerLayer> {
         Some(match values.get(key)? {
-            Value::Whole(figure) => PerLayer::One(*figure),
+            Value::Integer(figure) => PerLayer::One(*figure),
             Value::Flag(flag) => PerLayer::One(u64::from(*flag)),
-            Value::Number(figure) => PerLayer::One(whole(*figure)?),
+            Value::Number(figure) => PerLayer::One(integer(*figure)?),
             Value::List(List::Numbers(figures)) => {
-                let figures = figures.iter().map(|figure| whole(*figure).unwrap_or(0));
+                let figures = figures.iter().map(|figure| integer(*figure).unwrap_or(0));
                 PerLayer::Each(figures.collect())
             }
             Value::Text(_) | Value::List(List::Texts(_)) => return None,
@@ -108,7 +108,7 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
         hidden,
         wide: wide.max(number("expert_feed_forward_length").unwrap_or(0)),
         queries: most_heads.saturating_mul(key_size),
-        words: number("vocab_size").unwrap_or(0),
+        vocabulary_size: number("vocab_size").unwrap_or(0),
         blocks: layers,
     });
     let listed = matches!(key_value_heads, PerLayer::Each(_));

@@ -30,8 +30,8 @@ pub fn of_name(name: &str) -> Option<NameSize> {
     let words = || name.split(|letter: char| !letter.is_alphanumeric() && letter != '.');
     // Of `235b-a22b` the first counts: the second is the number of parameters active per token.
     let parameters = words().find_map(parameters)?;
-    let says = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
-    let bits = if says(&[
+    let has_mark = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
+    let bits = if has_mark(&[
         "awq",
         "gptq",
         "int4",
@@ -44,7 +44,7 @@ pub fn of_name(name: &str) -> Option<NameSize> {
         "mxfp4",
     ]) {
         FOUR_BITS
-    } else if says(&["fp8", "int8", "8bit", "8-bit", "w8a8", "w8a16"]) {
+    } else if has_mark(&["fp8", "int8", "8bit", "8-bit", "w8a8", "w8a16"]) {
         EIGHT_BITS
     } else {
         16.0

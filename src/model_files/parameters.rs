@@ -83,14 +83,14 @@ fn parameters(keys: &Keys) -> Result<Parameters, String> {
     let kind = keys.kind();
     let hidden = keys.hidden()?;
     let layers = keys.layers()?;
-    let words = keys.needed(&["vocab_size"])?;
+    let vocabulary = keys.needed(&["vocab_size"])?;
     if matches!(
         kind,
         "bert" | "roberta" | "xlm-roberta" | "camembert" | "electra"
     ) {
-        return encoder(keys, words, hidden, layers);
+        return encoder(keys, vocabulary, hidden, layers);
     }
-    let one_table = product(&[words, hidden]);
+    let one_table = product(&[vocabulary, hidden]);
     let is_tied = keys.flag("tie_word_embeddings").unwrap_or_else(|| {
         kind.starts_with("gemma")
             || matches!(
@@ -274,11 +274,11 @@ fn feed_forward(keys: &Keys, hidden: u64, layers: u64) -> Result<(u64, u64), Str
 }
 
 /// An encoder of BERT's form, with its pooler.
-fn encoder(keys: &Keys, words: u64, hidden: u64, layers: u64) -> Result<Parameters, String> {
+fn encoder(keys: &Keys, vocabulary: u64, hidden: u64, layers: u64) -> Result<Parameters, String> {
     let positions = keys.needed(&["max_position_embeddings"])?;
     let types = keys.number(&["type_vocab_size"])?.unwrap_or(2);
     let wide = keys.needed(&["intermediate_size"])?;
-    let table = product(&[sum(&[words, positions, types]), hidden]);
+    let table = product(&[sum(&[vocabulary, positions, types]), hidden]);
     let square = sum(&[product(&[hidden, hidden]), hidden]);
     let layer = sum(&[
         product(&[4, square]),

@@ -139,7 +139,7 @@ pub fn manifest(bytes: &[u8], _: &Path) {
 
 /// A client's request in the form of another API, followed by an engine's answer.
 pub fn dialect(bytes: &[u8], _: &Path) {
-    http::fuzzing::in_other_words(bytes);
+    http::fuzzing::translated_bodies(bytes);
 }
 
 /// The form of an audio request: its type, a line end, and the body.

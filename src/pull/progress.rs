@@ -54,7 +54,7 @@ impl Display {
     fn text(&self) -> String {
         let (done, total) = (self.progress.done(), self.progress.total());
         let Some(percent) = self.progress.percent().filter(|_| total > 0) else {
-            return terminal::clean(&self.progress.words());
+            return terminal::clean(&self.progress.stage());
         };
         let size = format!("{percent} %, {} of {}", bytes(done), bytes(total));
         match self.rate() {

@@ -39,7 +39,7 @@ impl fmt::Display for ParseError {
 /// Parses one YAML document. Unknown keys, duplicate keys and wrong values are errors.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(flaw_of)
+    serde_saphyr::from_str_with_options(text, options).map_err(parse_error_of)
 }
 
 /// The same; an error has the path of the wrong part: `server.listen`.
@@ -83,7 +83,7 @@ pub fn yaml_last_wins<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> 
         with_snippet: false,
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
     };
-    serde_saphyr::from_str_with_options(text, options).map_err(flaw_of)
+    serde_saphyr::from_str_with_options(text, options).map_err(parse_error_of)
 }
 
 /// Parses a value; an error has the path of the wrong part: `scaling_config.num_workers`.
@@ -126,7 +126,7 @@ impl ParseError {
     }
 }
 
-fn flaw_of(error: YamlError) -> ParseError {
+fn parse_error_of(error: YamlError) -> ParseError {
     let location = error.location().filter(|location| location.line() > 0);
     ParseError {
         line: location.map(|location| location.line()),

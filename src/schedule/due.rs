@@ -106,13 +106,13 @@ impl Past {
     }
 }
 
-/// The state of the schedule: everything up to `seen` has been decided.
+/// The state of the schedule: everything up to `last_check` has been decided.
 #[derive(Clone, Debug)]
 pub struct Due {
     evening: Evening,
     past: Past,
-    seen: Option<DateTime<Utc>>,
-    /// What was decided for the start, until somebody carries it out.
+    last_check: Option<DateTime<Utc>>,
+    /// What was decided for the start, until it is carried out.
     first: Option<Decision>,
     /// The pool is closed by this schedule.
     closed: bool,
@@ -123,7 +123,7 @@ impl Due {
         Due {
             evening,
             past,
-            seen: None,
+            last_check: None,
             first: None,
             closed: false,
         }
@@ -163,10 +163,10 @@ impl Due {
             return first;
         }
         let now = now.trunc_subsecs(0);
-        let decision = match self.seen {
+        let decision = match self.last_check {
             None => self.at_start(now),
-            Some(seen) if now <= seen => {
-                let back = seen - now;
+            Some(last_check) if now <= last_check => {
+                let back = last_check - now;
                 if back <= CORRECTION_MAX {
                     return Decision::default();
                 }
@@ -175,9 +175,9 @@ impl Due {
                     ..Decision::default()
                 }
             }
-            Some(seen) => self.between(seen, now),
+            Some(last_check) => self.between(last_check, now),
         };
-        self.seen = Some(now);
+        self.last_check = Some(now);
         if let Some(last) = decision.run.last() {
             self.closed = last.event != EveningEvent::Reopen;
         }
@@ -244,10 +244,10 @@ impl Due {
         decision
     }
 
-    fn between(&self, seen: DateTime<Utc>, now: DateTime<Utc>) -> Decision {
+    fn between(&self, last_check: DateTime<Utc>, now: DateTime<Utc>) -> Decision {
         let state = self.evening.state_at(now);
         let new = |at: Option<DateTime<Utc>>, event| {
-            at.filter(|at| *at > seen)
+            at.filter(|at| *at > last_check)
                 .map(|at| Occurrence { at, event })
         };
         let cleanup = new(state.last_cleanup, EveningEvent::Cleanup);

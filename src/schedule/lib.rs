@@ -77,7 +77,7 @@ impl std::fmt::Debug for Schedule {
 }
 
 impl Shared {
-    /// Carries out what has become due, unless somebody else does already.
+    /// Carries out what has become due, unless another task does already.
     async fn look(&self) {
         if self.stopped.load(Ordering::Acquire) {
             return;

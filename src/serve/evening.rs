@@ -74,7 +74,7 @@ pub(super) async fn note_up(config: &LiveConfig, store: &Store) {
     }
     let text = written(Utc::now());
     if let Err(fault) = store.save_meta(LAST_UP, &text).await
-        && !fault.is_told_by_the_store()
+        && !fault.is_logged_by_the_store()
     {
         tracing::warn!(%fault, "cannot note that the service runs");
     }

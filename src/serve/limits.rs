@@ -59,7 +59,7 @@ pub(super) async fn save(limits: &Limits, store: &Store) {
         return;
     }
     if let Err(fault) = store.keep_day_tokens(&changed, limits.today()).await {
-        if !fault.is_told_by_the_store() {
+        if !fault.is_logged_by_the_store() {
             tracing::warn!(%fault, "cannot save the day's token usage");
         }
         limits.not_kept(changed.into_iter().map(|it| it.bucket));

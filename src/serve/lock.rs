@@ -58,7 +58,7 @@ impl StateLock {
         })
     }
 
-    /// Who holds the lock, in words; `None` if nobody does.
+    /// Who holds the lock, in words; `None` if it is free.
     pub fn holder(folder: &Path) -> Option<String> {
         let file = File::open(folder.join("lock")).ok()?;
         // A shared lock is enough to see, and does not keep other lookers out.

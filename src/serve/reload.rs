@@ -79,7 +79,7 @@ impl Reloader {
     }
 }
 
-/// Files are read where they keep nobody waiting.
+/// Files are read on a thread that may block.
 async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ReloadError> {

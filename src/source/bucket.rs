@@ -167,8 +167,8 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
     let mut parts = Vec::new();
     let mut has_hash = false;
     while let Some(object) = objects.try_next().await.map_err(wrong)? {
-        let whole = object.location.as_ref();
-        let below = whole.strip_prefix(prefix.as_ref()).unwrap_or(whole);
+        let full_path = object.location.as_ref();
+        let below = full_path.strip_prefix(prefix.as_ref()).unwrap_or(full_path);
         let path = below.trim_start_matches('/').to_owned();
         has_hash |= path == "hash" && object.size <= HASH_FILE_MAX;
         if parts.len() >= LISTING_MAX {
@@ -247,8 +247,8 @@ impl Store {
     }
 
     fn place(&self, path: &str) -> Result<Path, Error> {
-        let whole = format!("{}/{path}", self.uri.prefix);
-        Ok(Path::parse(whole.trim_start_matches('/'))?)
+        let full_path = format!("{}/{path}", self.uri.prefix);
+        Ok(Path::parse(full_path.trim_start_matches('/'))?)
     }
 
     pub async fn open(&self, part: &Part, offset: u64) -> Result<Opened, Trouble> {

@@ -82,10 +82,10 @@ impl Layout {
             layout.link_snapshot(&wanted, &listing)?;
             let listing = in_one_folder(&wanted, listing);
             let set = layout.make_set(&wanted, &listing)?;
-            let mut elsewhere = Vec::new();
+            let mut outside = Vec::new();
             for (path, part) in extra {
                 layout.place(&path, &part)?;
-                elsewhere.push(ManifestFile {
+                outside.push(ManifestFile {
                     path: path.to_string_lossy().into_owned(),
                     bytes: part.size,
                 });
@@ -95,7 +95,7 @@ impl Layout {
                 bytes: part.size,
             });
             let commit = &listing.commit;
-            layout.show(&wanted, &set, commit, (files.collect(), elsewhere), false)
+            layout.show(&wanted, &set, commit, (files.collect(), outside), false)
         });
         let made = made.await.map_err(io::Error::other).and_then(|it| it);
         made.map_err(SourceFault::disk(&self.root))
@@ -170,7 +170,7 @@ impl Layout {
         wanted: &Fetch,
         folder: &Path,
         commit: &str,
-        (files, elsewhere): (Vec<ManifestFile>, Vec<ManifestFile>),
+        (files, outside): (Vec<ManifestFile>, Vec<ManifestFile>),
         is_adopted: bool,
     ) -> io::Result<()> {
         fs::create_dir_all(&wanted.notes)?;
@@ -180,7 +180,7 @@ impl Layout {
             fingerprint: wanted.fingerprint(),
             commit: commit.to_owned(),
             files,
-            elsewhere,
+            outside,
             is_adopted,
             is_doubted: false,
         };

@@ -89,7 +89,7 @@ impl Sources {
     /// Fetches everything that `wanted` names to this machine and makes it visible. Dropping the future cancels
     /// the fetch; what has arrived is kept for the next one. Errors say what to do; none contains a token.
     pub async fn fetch(&self, wanted: &Fetch, progress: &Arc<Progress>) -> Result<(), SourceFault> {
-        progress.says("listing the files");
+        progress.set_stage("listing the files");
         let layout = Layout::of(wanted);
         let listing = match self.list(wanted).await {
             Ok(listing) => listing,
@@ -108,13 +108,13 @@ impl Sources {
         }
         self.bring_all(wanted, &layout, &mut listings, progress)
             .await?;
-        progress.says("publishing the files");
+        progress.set_stage("publishing the files");
         let mut own = listings.remove(0);
-        let mut elsewhere = Vec::new();
+        let mut outside = Vec::new();
         for (extra, listing) in wanted.extra_files.iter().zip(listings) {
             for mut part in listing.parts {
                 match extra.destination.is_absolute() {
-                    true => elsewhere.push((extra.destination.join(&part.path), part)),
+                    true => outside.push((extra.destination.join(&part.path), part)),
                     // Below the model's folder it is one of the model's files.
                     false => {
                         part.path = select::below(&extra.destination, &part.path);
@@ -124,7 +124,7 @@ impl Sources {
                 }
             }
         }
-        layout.publish(wanted, &own, elsewhere).await
+        layout.publish(wanted, &own, outside).await
     }
 
     /// Checks that `wanted` exists, in a form that its engine reads, without fetching it. Returns the bytes
@@ -146,8 +146,8 @@ impl Sources {
     /// # Errors
     /// Where the hub does not have it, or cannot be asked.
     pub async fn describe(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
-        let asked = tokio::time::timeout(DESCRIBE_MAX, self.described(wanted)).await;
-        asked.unwrap_or_else(|_| {
+        let described_in_time = tokio::time::timeout(DESCRIBE_MAX, self.described(wanted)).await;
+        described_in_time.unwrap_or_else(|_| {
             Err(SourceFault::NoHub {
                 what: wanted.describe(),
                 why: format!(
@@ -254,7 +254,7 @@ impl Sources {
                 transfer::learn_digests(parts, origins, progress).await?;
             }
         }
-        progress.says("fetching");
+        progress.set_stage("fetching");
         let parts = listings.iter();
         let parts = parts.flat_map(|it| it.parts.iter().map(|part| (part, &it.origins)));
         let mut parts: Vec<(&Part, &Origins)> = parts.collect();

@@ -10,7 +10,7 @@ pub struct Progress {
     total: AtomicU64,
     /// Bytes received over the network in this fetch.
     came: AtomicU64,
-    words: Mutex<String>,
+    stage: Mutex<String>,
 }
 
 impl Progress {
@@ -29,8 +29,8 @@ impl Progress {
     }
 
     /// A short text of what it is doing.
-    pub fn words(&self) -> String {
-        self.words
+    pub fn stage(&self) -> String {
+        self.stage
             .lock()
             .map_or_else(|_| String::new(), |it| it.clone())
     }
@@ -42,9 +42,9 @@ impl Progress {
         Some(u8::try_from(part.min(100)).unwrap_or(100))
     }
 
-    pub(super) fn says(&self, words: &str) {
-        if let Ok(mut now) = self.words.lock() {
-            words.clone_into(&mut now);
+    pub(super) fn set_stage(&self, stage: &str) {
+        if let Ok(mut now) = self.stage.lock() {
+            stage.clone_into(&mut now);
         }
     }
 

@@ -248,7 +248,7 @@ pub(super) async fn learn_digests(
     origins: &Origins,
     progress: &Progress,
 ) -> Result<(), SourceFault> {
-    progress.says("fetching digests");
+    progress.set_stage("fetching digests");
     if let Some(sums) = parts.iter().find(|part| part.path == "SHA256SUMS") {
         let text = small(sums, origins, SUMS_MAX).await?;
         for line in String::from_utf8_lossy(&text).lines() {

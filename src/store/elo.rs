@@ -66,8 +66,8 @@ fn change(own: Millipoints, other: Millipoints, score: i64) -> Millipoints {
 
 /// In millionths. The stronger one is expected to score the rest, so that both sides agree to the last digit.
 fn expected_of_the_weaker(difference: u64) -> i64 {
-    let whole = ONE + power(difference.min(DIFFERENCE_MAX));
-    let expected = (ONE * 1_000_000 + whole / 2) / whole;
+    let total = ONE + power(difference.min(DIFFERENCE_MAX));
+    let expected = (ONE * 1_000_000 + total / 2) / total;
     i64::try_from(expected).unwrap_or(MILLION / 2)
 }
 
@@ -96,11 +96,11 @@ mod tests {
             0, 1, 999, 25_000, 100_000, 200_000, 400_000, 799_999, 800_000,
         ] {
             let odds = 10_f64.powf(difference as f64 / 400_000.0);
-            let told = expected_of_the_weaker(difference);
+            let shown = expected_of_the_weaker(difference);
             let exact = 1e6 / (1.0 + odds);
             assert!(
-                (told as f64 - exact).abs() <= 0.51,
-                "{difference}: {told} for {exact}"
+                (shown as f64 - exact).abs() <= 0.51,
+                "{difference}: {shown} for {exact}"
             );
         }
         assert_eq!(expected_of_the_weaker(0), 500_000);

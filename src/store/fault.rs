@@ -99,7 +99,7 @@ pub enum StoreFault {
 
 impl StoreFault {
     /// Whether the store logs the fault itself, once for all writes that fail.
-    pub fn is_told_by_the_store(&self) -> bool {
+    pub fn is_logged_by_the_store(&self) -> bool {
         matches!(self, StoreFault::Unwritable { .. })
     }
 

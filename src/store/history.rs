@@ -31,7 +31,7 @@ pub struct StoredRecord {
     pub reason: String,
     /// The name of the reason, as `preempted`.
     pub cause: Option<String>,
-    /// The id of the key or the person, as `k3`; `k0` stands for somebody without one.
+    /// The id of the key or the person, as `k3`; `k0` stands for a client without one.
     pub asked_by: Option<String>,
     pub priority: Option<u32>,
     pub placement: Vec<StoredShare>,
@@ -183,11 +183,11 @@ async fn append_stored(
     add_hours(connection, &records).await?;
     let replicas = records.iter().filter_map(|it| it.replica.as_deref());
     let orders = records.iter().filter_map(|it| it.order.as_deref());
-    let given = [
+    let filters = [
         ("replica", replicas.map(number_of).max()),
         ("order", orders.map(number_of).max()),
     ];
-    for (name, last) in given {
+    for (name, last) in filters {
         let Some(last) = last else { continue };
         sqlx::query("UPDATE numbers SET last = ?1 WHERE name = ?2 AND last < ?1")
             .bind(last)

@@ -1,5 +1,5 @@
 //! Stored responses as they are read: one of them, the conversation that leads to one, and single items. Sizes are
-//! read before texts, so that whoever reads can bound what they load.
+//! read before texts, so that the reader can bound what is loaded.
 
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;

@@ -1,4 +1,4 @@
-//! Responses that clients asked to be stored, each for whoever asked alone: what went in, what came out, and which one
+//! Responses that clients asked to be stored, each for its own holder alone: what went in, what came out, and which one
 //! it continues. Whole conversations are deleted, those first that were used least recently.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct StoredItem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredResponse {
     pub id: String,
-    /// Whose it is: nobody else finds it.
+    /// The holder, who alone finds it.
     pub holder: String,
     /// The response that it continues.
     pub previous: Option<String>,

@@ -14,7 +14,7 @@ const WINDOW: Span = Span::from_secs(60);
 /// Ratings that are kept: more than any catalogue has models.
 const RATINGS_MAX: i64 = 10_000;
 
-/// What somebody found best.
+/// Which answer a person found best.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVote {
     pub at: Time,
@@ -107,7 +107,7 @@ impl Store {
         Ok(rows.iter().map(Rating::of).collect())
     }
 
-    /// Deletes some votes that are too old or too many, and ratings of models that nobody votes for any more; returns how
+    /// Deletes some votes that are too old or too many, and ratings of models without a vote any more; returns how
     /// many rows. What votes have counted for stays.
     pub async fn forget_votes(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last: i64 = sqlx::query_scalar(

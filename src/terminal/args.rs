@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// What is good for a judge, where nobody says it.
+/// What is good for a judge, by default.
 const CRITERIA: &str = "correct, complete and clear";
 
 /// Shown below the options of `chat --help`.
@@ -60,6 +60,9 @@ pub struct ServerArgs {
     /// The configuration file whose listen address is used without --server
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Where `key` comes from, for the message about a refused key; another program that has found the key says so here.
+    #[arg(skip)]
+    pub key_story: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -76,7 +76,7 @@ impl Client {
     }
 
     /// One answer, as the server wrote it. It takes as long as the model does.
-    pub async fn whole(&self, body: &Value) -> Result<String, Failure> {
+    pub async fn complete(&self, body: &Value) -> Result<String, Failure> {
         let request = self.request(Method::POST, "v1/chat/completions", None)?;
         self.text(request.json(body)).await
     }

@@ -37,7 +37,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 pub use args::{
-    AskArgs, CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, RUN_EXAMPLES, RunArgs,
+    AskArgs, CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, Key, RUN_EXAMPLES, RunArgs,
     ServerArgs,
 };
 pub use clean::clean;

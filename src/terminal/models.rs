@@ -36,7 +36,7 @@ pub async fn ensure(client: &Client, screen: &mut Screen, name: &str) -> Result<
     }
 }
 
-/// Registers a model of the hub that the pool does not know. Gives `unknown` if nobody here may do that.
+/// Registers a model of the hub that the pool does not know. Gives `unknown` if the key may not do that.
 pub async fn register(
     client: &Client,
     screen: &mut Screen,

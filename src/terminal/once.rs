@@ -49,12 +49,12 @@ pub fn set(conversation: &mut Conversation, args: &AskArgs) {
 }
 
 /// Standard input, unless it is a terminal, then the words of the command line.
-fn prompt(words: &[String]) -> Result<String, Failure> {
+fn prompt(arguments: &[String]) -> Result<String, Failure> {
     let mut parts = Vec::new();
     if !io::stdin().is_terminal() {
         parts.push(input::all(&mut io::stdin().lock())?);
     }
-    parts.extend(words.iter().cloned());
+    parts.extend(arguments.iter().cloned());
     parts.retain(|part| !part.trim().is_empty());
     match parts.is_empty() {
         true => Err(Failure::Usage(
@@ -72,7 +72,7 @@ async fn answer(
 ) -> Result<(), Failure> {
     if args.json {
         let body = conversation.request(false);
-        let work = with_status(screen, client.whole(&body));
+        let work = with_status(screen, client.complete(&body));
         let text = tokio::select! {
             text = work => text?,
             () = interrupted() => return Err(Failure::Interrupted),

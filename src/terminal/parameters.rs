@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Number,
-    Whole,
+    Integer,
     Texts,
     Word,
 }
@@ -50,7 +50,7 @@ const KNOWN: &[Known] = &[
     known(
         "top_k",
         &[],
-        Form::Whole,
+        Form::Integer,
         "only so many of the most probable tokens",
     ),
     known(
@@ -62,13 +62,13 @@ const KNOWN: &[Known] = &[
     known(
         "max_tokens",
         &["num_predict", "max_completion_tokens"],
-        Form::Whole,
+        Form::Integer,
         "the longest answer",
     ),
     known(
         "seed",
         &[],
-        Form::Whole,
+        Form::Integer,
         "the same seed gives the same chance",
     ),
     known("stop", &[], Form::Texts, "texts that end the answer"),
@@ -124,7 +124,7 @@ impl Parameters {
                 Ok(number) if number.is_finite() => json!(number),
                 _ => return wrong("a number such as 0.7"),
             },
-            Form::Whole => match value.parse::<i64>() {
+            Form::Integer => match value.parse::<i64>() {
                 Ok(number) => json!(number),
                 Err(_) => return wrong("a whole number such as 200"),
             },

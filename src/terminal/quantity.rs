@@ -4,13 +4,13 @@ use std::time::Duration;
 
 /// `0.31 s`, `4.2 s`, `48 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn seconds(time: Duration) -> String {
-    let whole = time.as_secs();
-    match whole {
+    let total = time.as_secs();
+    match total {
         0 => format!("{:.2} s", time.as_secs_f64()),
         1..=9 => format!("{:.1} s", time.as_secs_f64()),
-        10..=59 => format!("{whole} s"),
-        60..=3599 => two(whole / 60, "min", whole % 60, "s"),
-        _ => two(whole / 3600, "h", whole % 3600 / 60, "min"),
+        10..=59 => format!("{total} s"),
+        60..=3599 => two(total / 60, "min", total % 60, "s"),
+        _ => two(total / 3600, "h", total % 3600 / 60, "min"),
     }
 }
 

@@ -44,8 +44,8 @@ impl Settings {
     pub fn find(args: &ServerArgs, defaults: &Defaults) -> Result<Settings, Failure> {
         let server = args.server.as_deref().unwrap_or(&defaults.server);
         let (base, is_local) = base_of(server)?;
-        let given = args.key.clone().filter(|key| !key.0.is_empty());
-        let (key, key_story) = match (given, &args.key_file) {
+        let key_option = args.key.clone().filter(|key| !key.0.is_empty());
+        let (key, key_story) = match (key_option, &args.key_file) {
             (Some(key), _) => (
                 Some(key),
                 "The key from --key or MODEL_POOL_KEY was sent; check it, or ask an administrator for a new one."
@@ -73,7 +73,7 @@ impl Settings {
             base,
             is_local,
             key,
-            key_story,
+            key_story: args.key_story.clone().unwrap_or(key_story),
         })
     }
 }
@@ -136,6 +136,7 @@ mod tests {
             key: None,
             key_file: None,
             config: None,
+            key_story: None,
         }
     }
 

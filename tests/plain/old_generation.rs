@@ -39,7 +39,7 @@ fn option(entry: &Entry, key: &str) -> Option<String> {
     let Recipe::Server(server) = &entry.recipe else {
         panic!("an engine of the table");
     };
-    let found = server.words.of_key.iter().find(|(known, _)| known == key);
+    let found = server.flags.of_key.iter().find(|(known, _)| known == key);
     found.map(|(_, words)| words.last().unwrap().clone())
 }
 

@@ -1,7 +1,8 @@
-//! House rules as tests: the head and length of a file, import cycles, reasons for `unsafe`, and banned text. The
+//! House rules as tests: the head and length of a file, import cycles, reasons for `unsafe`, private words, and banned text. The
 //! crates' manifests decide which crate may use which.
 
 mod circles;
+mod private_words;
 mod unsafe_blocks;
 
 use std::collections::BTreeSet;
@@ -219,6 +220,31 @@ fn every_file_has_a_head_and_a_bounded_length_and_nothing_unfinished() {
     let breaches: Vec<String> = rust_files()
         .iter()
         .flat_map(|file| form_breaches(file, &read(root(), file)))
+        .collect();
+    assert_none(&breaches);
+}
+
+/// Crates that still have private words.
+const PRIVATE_STILL: &[&str] = &["src/pool/", "src/sim/", "src/simulate/"];
+
+#[test]
+fn names_and_comments_have_no_private_words() {
+    let mut files = rust_files();
+    let is_held = |file: &String| {
+        ["src/", "candle-engine/src/"]
+            .iter()
+            .any(|it| file.starts_with(it))
+            && !PRIVATE_STILL.iter().any(|it| file.starts_with(it))
+    };
+    files.retain(is_held);
+    let breaches: Vec<String> = files
+        .iter()
+        .flat_map(|file| {
+            let found = private_words::found(&read(root(), file));
+            found.into_iter().map(move |(line, word)| {
+                format!("{file}:{line}: `{word}`: use the standard term, with the subject first")
+            })
+        })
         .collect();
     assert_none(&breaches);
 }

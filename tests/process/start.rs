@@ -34,9 +34,9 @@ async fn a_crash_during_the_load_gives_its_last_words() {
         words,
     ]));
     let exit = engine.exited().await;
-    assert!(!exit.asked);
+    assert!(!exit.requested);
     assert_eq!(exit.status, "exit status 1");
-    assert_eq!(exit.last_words, words);
+    assert_eq!(exit.last_output, words);
     assert!(
         !engine
             .seen
@@ -51,14 +51,14 @@ async fn a_program_that_does_not_exist_is_named() {
     let exit = engine.exited().await;
     assert_eq!(exit.status, "not started");
     assert!(
-        exit.last_words.contains("no-such-engine"),
+        exit.last_output.contains("no-such-engine"),
         "{}",
-        exit.last_words
+        exit.last_output
     );
     assert!(
-        exit.last_words.contains("No such file"),
+        exit.last_output.contains("No such file"),
         "{}",
-        exit.last_words
+        exit.last_output
     );
     assert_eq!(engine.seen.len(), 1, "nothing but the exit");
 }
@@ -71,9 +71,9 @@ async fn a_missing_working_directory_is_not_blamed_on_the_program() {
     }
     let exit = Running::start(program).exited().await;
     assert!(
-        exit.last_words.contains("/no/such/place"),
+        exit.last_output.contains("/no/such/place"),
         "{}",
-        exit.last_words
+        exit.last_output
     );
 }
 
@@ -243,9 +243,9 @@ async fn a_port_that_another_program_took_is_named() {
     let open = tokio::task::spawn_blocking(move || std::fs::write(gate, "go\n"));
     let exit = engine.exited().await;
     open.await.unwrap().unwrap();
-    assert!(exit.last_words.contains("in use"), "{}", exit.last_words);
+    assert!(exit.last_output.contains("in use"), "{}", exit.last_output);
     let taken = format!("{address} was taken by another program");
-    assert!(exit.last_words.contains(&taken), "{}", exit.last_words);
+    assert!(exit.last_output.contains(&taken), "{}", exit.last_output);
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn the_log_keeps_the_newest_lines_in_memory_and_all_in_a_file() {
     let mut engine = Running::start(shell("seq 1 5000; printf 'unfinished' >&2; exit 3"));
     let exit = engine.exited().await;
     assert_eq!(exit.status, "exit status 3");
-    assert_eq!(exit.last_words, "unfinished");
+    assert_eq!(exit.last_output, "unfinished");
     let lines = engine.log.tail(usize::MAX);
     assert_eq!(lines.len(), 1_000);
     assert!(lines.iter().any(|line| &*line.text == "5000"));
@@ -359,5 +359,9 @@ async fn a_runtime_directory_that_others_can_enter_is_refused() {
     let mut engine = Running::prepare(launch, home);
     engine.go();
     let exit = engine.exited().await;
-    assert!(exit.last_words.contains("chmod 700"), "{}", exit.last_words);
+    assert!(
+        exit.last_output.contains("chmod 700"),
+        "{}",
+        exit.last_output
+    );
 }

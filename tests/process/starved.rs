@@ -34,9 +34,9 @@ async fn the_controller_that_is_starved() {
             let exit = engine.exited().await;
             assert_eq!(exit.status, "not started");
             assert!(
-                exit.last_words.contains("Too many open files"),
+                exit.last_output.contains("Too many open files"),
                 "with {spare} spare: {}",
-                exit.last_words
+                exit.last_output
             );
             refused += 1;
         }

@@ -25,7 +25,7 @@ async fn an_engine_becomes_ready_and_ends_politely_on_a_stop() {
     let before = now();
     let exit = engine.stop(LONG).await;
     assert!(before.elapsed() < Duration::from_secs(5));
-    assert!(exit.asked);
+    assert!(exit.requested);
     assert_eq!(exit.status, "signal 15");
     assert!(!Path::new(&format!("/proc/{pid}")).exists(), "reaped");
 }
@@ -67,7 +67,7 @@ async fn a_grandchild_does_not_survive_a_crash_of_the_leader() {
     let mut engine = Running::start(stub(&["--spawn-grandchild", "--exit-after-ms", "50"]));
     let grandchild = pid_in(&engine.line("grandchild ").await);
     let exit = engine.exited().await;
-    assert!(!exit.asked);
+    assert!(!exit.requested);
     assert!(!is_alive(grandchild));
 }
 
@@ -111,7 +111,7 @@ async fn a_kill_from_outside_is_told_as_its_signal() {
     engine.ready().await;
     kill(pid, nix::sys::signal::SIGKILL);
     let exit = engine.exited().await;
-    assert!(!exit.asked);
+    assert!(!exit.requested);
     assert_eq!(exit.status, "signal 9");
 }
 
@@ -134,7 +134,7 @@ async fn a_crash_in_the_middle_of_a_stream_ends_the_stream_without_an_end_mark()
     assert!(answer.contains("Hello"), "{answer}");
     assert!(!answer.contains("[DONE]"), "{answer}");
     let exit = engine.exited().await;
-    assert!(!exit.asked);
+    assert!(!exit.requested);
     assert_eq!(exit.status, "signal 6");
     assert!(!is_alive(grandchild));
 }
@@ -146,7 +146,7 @@ async fn a_stop_while_loading_kills_at_once() {
     let before = now();
     let exit = engine.stop(LONG).await;
     assert!(before.elapsed() < AT_ONCE);
-    assert!(exit.asked);
+    assert!(exit.requested);
     assert_eq!(exit.status, "signal 9");
 }
 
@@ -155,7 +155,7 @@ async fn a_stop_works_while_the_health_route_hangs() {
     let mut engine = Running::start(stub(&["--hang-health"]));
     engine.line("listening").await;
     let before = now();
-    assert!(engine.stop(LONG).await.asked);
+    assert!(engine.stop(LONG).await.requested);
     assert!(before.elapsed() < AT_ONCE);
 }
 
@@ -166,7 +166,7 @@ async fn a_stop_before_the_start_starts_nothing() {
     engine.order_stop(LONG);
     engine.go();
     let exit = engine.exited().await;
-    assert!(exit.asked);
+    assert!(exit.requested);
     assert_eq!(exit.status, "not started");
     assert_eq!(engine.seen.len(), 1);
 }

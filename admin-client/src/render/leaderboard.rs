@@ -35,6 +35,6 @@ pub fn leaderboard(board: &Leaderboard, clock: Clock, style: Style) -> String {
             ]
         })
         .collect();
-    let empty = "Nobody has voted yet. Compare models in the playground of the dashboard, and vote for the best answer.";
+    let empty = "There are no votes yet. Compare models in the playground of the dashboard, and vote for the best answer.";
     table(&COLUMNS, &rows, empty, style)
 }

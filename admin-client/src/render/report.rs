@@ -38,12 +38,12 @@ fn row(it: &ModelReport) -> Vec<Cell> {
     };
     let parts = [("evicted", &it.evictions), ("refused", &it.refusals)];
     let parts = parts.into_iter().filter(|(_, reasons)| !reasons.is_empty());
-    let words: Vec<String> = parts
+    let parts_shown: Vec<String> = parts
         .map(|(what, reasons)| format!("{what} {}", listed(reasons)))
         .collect();
-    let words = match words.is_empty() {
+    let parts_shown = match parts_shown.is_empty() {
         true => "-".to_owned(),
-        false => words.join("; "),
+        false => parts_shown.join("; "),
     };
     vec![
         Cell::from(it.model.as_str()),
@@ -54,7 +54,7 @@ fn row(it: &ModelReport) -> Vec<Cell> {
         number(it.loads),
         mean(it.load_seconds, it.loads),
         number(it.failed_loads + it.crashes),
-        Cell::from(words),
+        Cell::from(parts_shown),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! A decision in words: who asked, what was compared, what was chosen, and the memory before and after. Pure.
+//! What `admin-client why` prints of a decision: who ordered it, what was compared, what was chosen, and the memory before and after. Pure.
 
 use crate::past::Why;
 use crate::render::fold::wrapped;

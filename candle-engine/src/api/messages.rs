@@ -64,7 +64,7 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
     };
     let is_empty = matches!(object.get("content"), None | Some(Value::Null));
     let content = match object.get("content") {
-        // What the model refused with is what it said.
+        // A refusal of the model is a text of the model.
         None | Some(Value::Null) if object.get("refusal").is_some_and(Value::is_string) => {
             let refusal = object.get("refusal").and_then(Value::as_str);
             refusal.unwrap_or_default().to_owned()

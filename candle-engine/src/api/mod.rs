@@ -100,15 +100,15 @@ impl ChatRequest {
     pub fn parse(body: &[u8], defaults: &SamplingSettings) -> Result<Self, ApiError> {
         let mut fields = Fields::parse(body)?;
         let messages = take_messages(&mut fields)?;
-        let wants_logprobs = fields.take_bool("logprobs")?.unwrap_or(false);
+        let shows_logprobs = fields.take_bool("logprobs")?.unwrap_or(false);
         let top = fields.take_integer("top_logprobs", 0..=LOGPROBS_MAX)?;
-        if top.is_some_and(|top| top > 0) && !wants_logprobs {
+        if top.is_some_and(|top| top > 0) && !shows_logprobs {
             return Err(ApiError::field(
                 "top_logprobs",
                 "`top_logprobs` needs `logprobs` to be true",
             ));
         }
-        let logprobs = wants_logprobs.then(|| top.unwrap_or(0) as usize);
+        let logprobs = shows_logprobs.then(|| top.unwrap_or(0) as usize);
         let limits = [
             fields.take_integer("max_completion_tokens", 1..=TOKENS_MAX)?,
             fields.take_integer("max_tokens", 1..=TOKENS_MAX)?,

@@ -19,7 +19,7 @@ const THINKING: [&str; 2] = ["enable_thinking", "thinking"];
 const EFFORT: &str = "reasoning_effort";
 const KWARGS: &str = "chat_template_kwargs";
 
-/// What a template is told of reasoning, and the fields that said it.
+/// What a template gets of reasoning, and the fields that set it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct TemplateSwitches {
     pub values: Map<String, Value>,

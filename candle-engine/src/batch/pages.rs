@@ -1,11 +1,11 @@
 //! Keeps the pages of the KV cache: which sequences hold which, which have tokens that a later prompt may begin with,
 //! and which is used again when none is free.
 //!
-//! A page is free (nothing in it), held (by one or more sequences) or idle (nobody's, but full of tokens that are known). A full
+//! A page is free (nothing in it), held (by one or more sequences) or idle (held by none, but full of tokens that are known). A full
 //! page is known by its tokens and by the known page before it, so that the known pages form a tree, whose paths from the root
 //! are beginnings of texts. The tree is walked by the tokens themselves: no hash decides that two texts are one.
 //!
-//! Whoever holds a known page holds those before it, and lets go of the last first. So a page is always idle for longer than the
+//! A sequence that holds a known page holds those before it, and lets go of the last first. So a page is always idle for longer than the
 //! one before it, the longest idle page is a leaf, and no page is left behind that cannot be reached.
 //!
 //! What is in a page depends on the adapter that it was computed with, so each adapter has a tree of its own.
@@ -50,7 +50,7 @@ struct Slot {
 pub(crate) struct Pages {
     slots: Vec<Slot>,
     free: Vec<Page>,
-    /// Known pages that nobody holds, the longest idle first.
+    /// Known pages that no sequence holds, the longest idle first.
     idle: BTreeMap<u64, Page>,
     tree: BTreeMap<(Node, PageTokens), Page>,
     last_node: Node,
@@ -79,7 +79,7 @@ impl Pages {
         self.free.len() + self.idle.len()
     }
 
-    /// Pages that somebody holds.
+    /// Pages that sequences hold.
     pub fn held(&self) -> usize {
         self.slots.len() - self.available()
     }

@@ -7,7 +7,7 @@ use super::schedule::Limits;
 use super::work::{STACK_BYTES, States, Work};
 use crate::api_error::ApiError;
 use crate::error::EngineError;
-use crate::last_words;
+use crate::exit_on_panic;
 use crate::loading::LoadedModel;
 use crate::model::AdapterTensors;
 use crate::options::WAITING_REQUESTS_MAX;
@@ -53,7 +53,7 @@ impl Batch {
         std::thread::Builder::new()
             .name("batch".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || last_words::or_end("batch", || batch.run()))
+            .spawn(move || exit_on_panic::or_end("batch", || batch.run()))
             .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
         Ok(Self {
             queue,
@@ -89,7 +89,7 @@ impl Batch {
         Ok(states)
     }
 
-    /// Gives back what the network can have again, or takes it again; returns when that is done. Nobody is being answered.
+    /// Gives back what the network can have again, or takes it again; returns when that is done. No request is being answered.
     ///
     /// # Errors
     /// When the network cannot, or a request is still computed.

@@ -77,7 +77,7 @@ impl Ending {
         single.flatten().chain(own).copied().collect()
     }
 
-    /// What a client is told of a token that ended its answer: nothing, unless it named the token itself.
+    /// The reported token that ended its answer: none, unless the request named the token itself.
     pub(super) fn reason(&self, token: u32) -> Option<StopReason> {
         let is_named = self.stop_tokens.iter().any(|row| *row == [token]);
         is_named.then_some(StopReason::Token(token))

@@ -73,7 +73,7 @@ impl Loop {
         })
     }
 
-    /// Computes until nobody can send any more work and all of it is done.
+    /// Computes until no more work can arrive and all of it is done.
     pub fn run(mut self) {
         while self.take_in() {
             self.drop_unwanted();
@@ -101,7 +101,7 @@ impl Loop {
     fn accept(&mut self, work: Work) {
         let (arrival, mut writer) = match work {
             Work::Rest { asleep, reply } => {
-                // Whoever asked may have gone; the door decides what that means.
+                // The client may have gone; the sleep gate decides what that means.
                 let _ = reply.send(self.rest(asleep));
                 return;
             }
@@ -120,7 +120,7 @@ impl Loop {
                 let arrival = Arrival {
                     most_tokens: request.tokens.len(),
                     prompt: request.tokens,
-                    wants_all_rows: request.of_all,
+                    needs_all_rows: request.of_all,
                     adapter: None,
                 };
                 (arrival, Writer::of_states(reply))
@@ -180,7 +180,7 @@ impl Loop {
         self.network.sleep().map_err(failed)
     }
 
-    /// Ends what nobody waits for any more.
+    /// Ends requests whose clients have left.
     fn drop_unwanted(&mut self) {
         let unwanted = self
             .writers
@@ -208,7 +208,7 @@ impl Loop {
 
     fn step(&mut self, plan: &Plan) {
         plan.begun.iter().for_each(|_| self.gauges.end_waiting());
-        for request in &plan.hopeless {
+        for request in &plan.too_long {
             let message = "the KV cache is too small for this request";
             self.fail(*request, &ApiError::internal(message));
         }
@@ -256,7 +256,7 @@ impl Loop {
             let Some(writer) = self.writers.get_mut(&request) else {
                 continue;
             };
-            let seen = match writer.sees_states() {
+            let outcome = match writer.sees_states() {
                 false => Ok(Scored::All),
                 true => guarded(|| {
                     let states: Vec<&[f32]> = rows
@@ -267,7 +267,7 @@ impl Loop {
                     writer.see(&states, rows.decides, &self.model.tokenizer)
                 }),
             };
-            match seen {
+            match outcome {
                 Ok(Scored::All) => scored.extend(rows.wanted.map(|row| (row, request))),
                 Ok(Scored::Only(nth)) => scored.push((rows.wanted.start + nth, request)),
                 Ok(Scored::None) => {}
@@ -360,7 +360,7 @@ fn arrival_of(request: &GenerationRequest) -> Arrival {
     Arrival {
         prompt: request.prompt.to_vec(),
         most_tokens: request.prompt.len().saturating_add(answers),
-        wants_all_rows: shows_prompt || matches!(request.strategy, Strategy::Contrastive(_)),
+        needs_all_rows: shows_prompt || matches!(request.strategy, Strategy::Contrastive(_)),
         adapter: request.adapter.clone(),
     }
 }

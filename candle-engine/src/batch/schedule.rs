@@ -7,11 +7,11 @@
 //!                 └────────── pages ran out: the youngest goes back to the front ─────────┘
 //! ```
 //!
-//! Requests are numbered as they come, and everyone who runs is older than everyone who waits: nobody overtakes. A request is
+//! Requests are numbered as they come, and every running one is older than every waiting one: none overtakes. A request is
 //! one sequence or several that fork (beams, candidates), which go on together: all have the same length, and their next rows
 //! are in one step.
 //!
-//! Whoever goes on is in every step; prompts fill the rest up to a bound, so that a long one delays the others' next token by
+//! Running requests are in every step; prompts fill the rest up to a bound, so that a long one delays the others' next token by
 //! no more than that. A prompt skips pages that are known, and waits while another computes a page that it needs too.
 
 mod group;
@@ -34,7 +34,7 @@ pub(crate) struct Limits {
     pub pages: usize,
     /// Requests.
     pub seats: usize,
-    /// Rows of prompts in a step in which nobody goes on.
+    /// Rows of prompts in a step without a running request.
     pub prompt_rows: usize,
     /// Rows of prompts in a step in which others wait for their next token.
     pub prompt_rows_beside: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Arrival {
     /// Tokens of prompt and answers, when these become as long as they may.
     pub most_tokens: usize,
     /// Every row of the prompt is wanted, not the last alone; so none can be skipped.
-    pub wants_all_rows: bool,
+    pub needs_all_rows: bool,
     /// What it is computed with beside the model.
     pub adapter: Option<Arc<Adapter>>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Plan {
     /// Requests that have left the queue for the first time.
     pub begun: Vec<RequestId>,
     /// Requests that the whole cache cannot hold; they have been ended.
-    pub hopeless: Vec<RequestId>,
+    pub too_long: Vec<RequestId>,
 }
 
 /// The owner of a span.
@@ -85,7 +85,7 @@ pub(crate) struct Part {
     pub decides: bool,
 }
 
-/// Figures for whoever watches.
+/// Figures for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub preemptions: u64,
@@ -134,7 +134,7 @@ impl Schedule {
         self.pages.held()
     }
 
-    /// Forgets what is in the pages, where nobody holds any; whether that is so.
+    /// Forgets what is in the pages, if no sequence holds any; whether that is so.
     pub fn forget_pages(&mut self) -> bool {
         let is_idle = self.is_empty();
         if is_idle {
@@ -206,7 +206,7 @@ impl Schedule {
             }
             self.place_chunk(request, first_chunk, &mut rows, &mut plan);
         }
-        let has_news = !plan.parts.is_empty() || !plan.hopeless.is_empty();
+        let has_news = !plan.parts.is_empty() || !plan.too_long.is_empty();
         has_news.then_some(plan)
     }
 
@@ -219,7 +219,7 @@ impl Schedule {
         }
     }
 
-    /// Gives everyone who runs the pages of its next rows, the oldest first. Nothing is placed yet, so that whoever loses its
+    /// Gives all running requests the pages of their next rows, the oldest first. Nothing is placed yet, so that a request that loses its
     /// pages here is in no step.
     fn find_pages(&mut self, plan: &mut Plan) {
         let mut nth = 0;
@@ -233,7 +233,7 @@ impl Schedule {
                 true => nth += 1,
                 false if self.running.len() == 1 => {
                     self.end(request);
-                    plan.hopeless.push(request);
+                    plan.too_long.push(request);
                 }
                 // Tried again, unless it was the youngest itself.
                 false => self.preempt_youngest(),
@@ -291,7 +291,7 @@ impl Schedule {
                     plan.begun.push(request);
                 }
                 self.end(request);
-                plan.hopeless.push(request);
+                plan.too_long.push(request);
             }
             return None;
         }
@@ -344,16 +344,16 @@ impl Schedule {
         let count = chunk(branch.computed, goal, *rows);
         *rows -= count;
         let of = (request, nth, group.adapter());
-        place(plan, of, branch, count, group.wants_from);
+        place(plan, of, branch, count, group.rows_from);
     }
 }
 
 /// Rows of a chunk: it ends with a page where it can, because only whole pages are shared.
 fn chunk(computed: usize, goal: usize, rows: usize) -> usize {
     let end = goal.min(computed + rows);
-    let whole = end / PAGE_TOKENS * PAGE_TOKENS;
-    match end < goal && whole > computed {
-        true => whole - computed,
+    let full_pages = end / PAGE_TOKENS * PAGE_TOKENS;
+    match end < goal && full_pages > computed {
+        true => full_pages - computed,
         false => end - computed,
     }
 }
@@ -364,7 +364,7 @@ fn place(
     (request, nth, adapter): (RequestId, usize, Option<AdapterNumber>),
     branch: &Branch,
     count: usize,
-    wants_from: usize,
+    rows_from: usize,
 ) {
     let Step {
         tokens,
@@ -376,7 +376,7 @@ fn place(
     let decides = end == branch.tokens.len();
     tokens.extend_from_slice(&branch.tokens[past..end]);
     let is_wanted =
-        |position: &usize| *position >= wants_from || *position + 1 == branch.tokens.len();
+        |position: &usize| *position >= rows_from || *position + 1 == branch.tokens.len();
     let rows = (past..end).filter(is_wanted);
     wanted.extend(rows.map(|position| first_row + position - past));
     spans.push(Span {

@@ -50,11 +50,11 @@ fn loaded(options: &EngineOptions) -> LoadedModel {
     load(&mut files, options, &progress).expect("the demo model loads")
 }
 
-/// A network that keeps its steps, computes each when it is told to, and fails where it is told to.
+/// A network that keeps its steps, computes each when the test lets it, and fails where the test wants it.
 struct Watched {
     network: Box<dyn Network>,
     steps: Arc<Mutex<Vec<Step>>>,
-    /// Each takes one step, and whether it fails; all when there is nobody to tell.
+    /// Each takes one step, and whether it fails; all when the test has gone.
     go: Receiver<bool>,
 }
 
@@ -121,13 +121,13 @@ impl Demo {
     /// All steps wait until [`Self::step`] or [`Self::free`].
     fn held(options: &EngineOptions, limits: impl FnOnce(Limits) -> Limits) -> Self {
         let mut model = loaded(options);
-        let (go, told) = channel();
+        let (go, gone) = channel();
         let steps: Arc<Mutex<Vec<Step>>> = Arc::default();
         let network = model.generator.take_network().expect("it is here");
         let watched = Watched {
             network,
             steps: Arc::clone(&steps),
-            go: told,
+            go: gone,
         };
         model.generator = Generator::new(Box::new(watched), options, Weights::default());
         let model = Arc::new(model);
@@ -181,7 +181,7 @@ impl Demo {
         self.steps.lock().expect("not poisoned").clone()
     }
 
-    /// Waits until nobody holds a page.
+    /// Waits until no sequence holds a page.
     fn wait_for_pages(&self) {
         while self.model.generator.kv_cache_bytes_used() > 0 {
             std::thread::yield_now();

@@ -12,9 +12,9 @@ pub(crate) struct ContrastiveSettings {
 
 /// Directions of the hidden states so far.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen(Vec<Vec<f32>>);
+pub(crate) struct Directions(Vec<Vec<f32>>);
 
-impl Seen {
+impl Directions {
     /// Adds a hidden state.
     pub fn add(&mut self, mut state: Vec<f32>) {
         normalise(&mut state);
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn similarity_is_the_largest_cosine_whatever_the_lengths() {
-        let mut seen = Seen::default();
+        let mut seen = Directions::default();
         assert_eq!(seen.similarity(&[1.0, 0.0]), -1.0);
         seen.add(vec![0.0, 5.0]);
         seen.add(vec![-3.0, 0.0]);

@@ -4,7 +4,7 @@ mod beams;
 mod contrastive;
 
 pub(crate) use beams::{BeamSettings, Beams, EarlyStopping, Extension};
-pub(crate) use contrastive::{ContrastiveSettings, Seen, choose};
+pub(crate) use contrastive::{ContrastiveSettings, Directions, choose};
 
 /// How a request wants its tokens found.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -149,7 +149,7 @@ impl Fields<'_> {
     }
 
     fn distilbert(&self) -> Result<EncoderSpec, String> {
-        let renamed = self.in_words_of_bert(&[
+        let renamed = self.with_bert_names(&[
             ("dim", "hidden_size"),
             ("n_layers", "num_hidden_layers"),
             ("n_heads", "num_attention_heads"),
@@ -160,7 +160,7 @@ impl Fields<'_> {
     }
 
     fn modernbert(&self) -> Result<EncoderSpec, String> {
-        let renamed = self.in_words_of_bert(&[
+        let renamed = self.with_bert_names(&[
             ("hidden_activation", "hidden_act"),
             ("norm_eps", "layer_norm_eps"),
         ]);
@@ -213,7 +213,7 @@ impl Fields<'_> {
 
     fn nomic(&self) -> Result<EncoderSpec, String> {
         // The hub's files are in the words of GPT-2; newer ones in those of BERT.
-        let renamed = self.in_words_of_bert(&[
+        let renamed = self.with_bert_names(&[
             ("n_embd", "hidden_size"),
             ("n_layer", "num_hidden_layers"),
             ("n_head", "num_attention_heads"),

@@ -3,7 +3,7 @@
 
 use super::network::Sequence;
 use super::pooling::normalise;
-use super::routes::{Asked, Shape};
+use super::routes::{ParsedRequest, Shape};
 use super::service::{Gives, Service, TEXTS_MAX, Usage, respond};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
@@ -48,7 +48,7 @@ enum Input {
 }
 
 impl EmbeddingsRequest {
-    pub fn read(service: &Service, fields: &mut Fields) -> Result<Asked, ApiError> {
+    pub fn read(service: &Service, fields: &mut Fields) -> Result<ParsedRequest, ApiError> {
         let Gives::Vectors { width, normalises } = service.model.gives else {
             return Err(service.is_for_something_else("embeddings"));
         };
@@ -78,11 +78,11 @@ impl EmbeddingsRequest {
             };
             match input {
                 Input::Text(text) => texts.single(prompt, &text, adds_special, cut, &param),
-                Input::Tokens(tokens) => texts.given(tokens, cut, &param),
+                Input::Tokens(tokens) => texts.of_tokens(tokens, cut, &param),
             }
         };
         let sequences = inputs.into_iter().enumerate().map(sequence);
-        Ok(Asked {
+        Ok(ParsedRequest {
             sequences: sequences.collect::<Result<_, _>>()?,
             shape: Shape::Embeddings(Self {
                 is_base64,

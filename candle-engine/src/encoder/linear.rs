@@ -18,7 +18,7 @@ pub(crate) struct Linear {
 enum Weight {
     /// On the CPU: as it lies in its file, with its bias.
     Mapped { matrix: Matrix, pool: Arc<Pool> },
-    /// Elsewhere: `[outputs, inputs]`.
+    /// On other devices: `[outputs, inputs]`.
     Held {
         weight: Tensor,
         bias: Option<Tensor>,

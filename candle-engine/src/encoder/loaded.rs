@@ -24,7 +24,7 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// What each text becomes, in order; `None` when nobody wants it any more.
+    /// What each text becomes, in order; `None` when the request was cancelled.
     ///
     /// # Errors
     /// When the device fails or has no memory.

@@ -25,7 +25,7 @@ use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Tokens of one batch without an option: enough for products at full speed, few enough that nobody waits long for the batch
+/// Tokens of one batch without an option: enough for products at full speed, few enough that no request waits long for the batch
 /// before.
 const BATCH_TOKENS_CPU: usize = 1024;
 const BATCH_TOKENS_GPU: usize = 16_384;
@@ -69,7 +69,7 @@ pub(crate) fn load(
     if options.quantization.is_some() {
         return Err(EngineError::option(
             "quantization",
-            "encoders are computed with their weights as they are, so that vectors stay comparable with those made elsewhere; leave it out",
+            "encoders are computed with their weights as they are, so that vectors stay comparable with those of other programs; leave it out",
         ));
     }
     let spec = EncoderSpec::read(json).map_err(|problem| {
@@ -184,7 +184,7 @@ pub(crate) fn load(
     Ok((model, encoder))
 }
 
-/// Serves a decoder for what it is said to be for. `None` where that is texts.
+/// Serves a decoder for its purpose. `None` where that is texts.
 ///
 /// # Errors
 /// Files that are missing, wrong, or contradict each other.
@@ -203,11 +203,11 @@ pub(crate) fn of_decoder(
     let most = options
         .context_tokens
         .min(options.budgets.input.unwrap_or(usize::MAX));
-    let words = files.tokenizer()?;
+    let file = files.tokenizer()?;
     let folder = (!files.is_gguf()).then(|| files.folder());
     let texts = Texts::of(
-        words.tokenizer,
-        (&words.file, folder),
+        file.tokenizer,
+        (&file.file, folder),
         spec.vocabulary,
         most,
         includes_prompt,
@@ -237,14 +237,14 @@ pub(crate) fn of_decoder(
         files: model.files.clone(),
     };
     let decoder = ByDecoder::new(Arc::clone(model), batch, output, vec![Arc::new(rest)]);
-    let seen = Model {
+    let described = Model {
         architecture: spec.architecture.clone(),
         texts,
         gives,
     };
     Ok(Some(Service::of_decoder(
         options.model_name.clone(),
-        seen,
+        described,
         decoder,
     )))
 }

@@ -2,7 +2,7 @@
 //!
 //! A request's texts become tokens ([`texts`], [`wording`]), wait in a queue ([`queue`]), go through the network in a batch
 //! without padding ([`network`], [`attention`]), and leave it as vectors ([`pooling`]) or scores ([`head`]). Those of a decoder
-//! that is for vectors or scores ([`purpose`]) go through the batch that generates texts elsewhere ([`by_decoder`]).
+//! that is for vectors or scores ([`purpose`]) go through the batch that generates texts ([`by_decoder`]).
 
 mod attention;
 mod by_decoder;

@@ -16,7 +16,7 @@ pub(crate) fn roots(family: Family) -> &'static [&'static str] {
 
 /// The names outside of layers, without the root. Where there are several, the first that is there counts.
 pub(crate) struct OuterNames {
-    pub words: &'static str,
+    pub embeddings: &'static str,
     pub norm: &'static [&'static str],
     pub last_norm: &'static str,
 }
@@ -31,7 +31,7 @@ pub(crate) fn outer(family: Family) -> OuterNames {
         _ => ("embeddings.word_embeddings", &["embeddings.LayerNorm"]),
     };
     OuterNames {
-        words,
+        embeddings: words,
         norm,
         last_norm: "final_norm",
     }

@@ -33,7 +33,7 @@ pub(crate) struct Hidden {
 }
 
 pub(crate) struct Network {
-    words: Table,
+    embeddings: Table,
     positions: Option<Table>,
     types: Option<Table>,
     first_norm: LayerNorm,
@@ -69,11 +69,12 @@ impl Network {
     ) -> std::result::Result<(Self, &'static str), EngineError> {
         let outer = names::outer(spec.family);
         let roots = names::roots(spec.family);
-        let has_words = |root: &&&str| tensors.has(&format!("{root}{}.weight", outer.words));
-        let root = *roots.iter().find(has_words).unwrap_or(&"");
+        let has_embeddings =
+            |root: &&&str| tensors.has(&format!("{root}{}.weight", outer.embeddings));
+        let root = *roots.iter().find(has_embeddings).unwrap_or(&"");
         let (hidden, epsilon) = (spec.hidden, spec.epsilon);
-        let words_name = format!("{root}{}.weight", outer.words);
-        let words = Table::read(tensors, &words_name, spec.vocabulary, hidden)?;
+        let embeddings_name = format!("{root}{}.weight", outer.embeddings);
+        let embeddings = Table::read(tensors, &embeddings_name, spec.vocabulary, hidden)?;
         let mut table = |name: &str, rows: usize| {
             let name = format!("{root}embeddings.{name}.weight");
             (rows > 0)
@@ -129,7 +130,7 @@ impl Network {
         let attention = Attention::new(spec, distances.as_ref(), longest, &device)
             .map_err(EngineError::load)?;
         let network = Self {
-            words,
+            embeddings,
             positions,
             types,
             first_norm,
@@ -143,7 +144,7 @@ impl Network {
         Ok((network, root))
     }
 
-    /// The hidden states of all tokens of some texts, none of which is empty; `None` when nobody wants them any more.
+    /// The hidden states of all tokens of some texts, none of which is empty; `None` when the request was cancelled.
     ///
     /// # Errors
     /// When the device fails or has no memory.
@@ -185,7 +186,10 @@ impl Network {
             sequences.iter().flat_map(|sequence| of(sequence)).collect()
         };
         let look_up = |table: &Table, numbers| table.look_up(numbers, &self.device);
-        let mut rows = look_up(&self.words, joined(&|sequence| sequence.tokens.clone()))?;
+        let mut rows = look_up(
+            &self.embeddings,
+            joined(&|sequence| sequence.tokens.clone()),
+        )?;
         if let Some(types) = &self.types {
             // A family with one row has it for both texts.
             let last = types.rows()? as u32 - 1;
@@ -297,11 +301,12 @@ impl Layer {
                 has_bias,
             )
         };
-        let split = |whole: Linear, parts: usize| whole.split(parts).map_err(EngineError::load);
+        let split =
+            |combined: Linear, parts: usize| combined.split(parts).map_err(EngineError::load);
         let query_key_value = match &names.query_key_value {
             QueryKeyValue::Fused(name) => {
-                let whole = linear(name, hidden, 3 * hidden, biases.query_key_value)?;
-                split(whole, 3)?
+                let combined = linear(name, hidden, 3 * hidden, biases.query_key_value)?;
+                split(combined, 3)?
             }
             QueryKeyValue::Separate(names) => names
                 .iter()

@@ -184,9 +184,10 @@ fn exponential(x: f32) -> f32 {
     // Adding 1.5 · 2²³ leaves no room for a fraction: it rounds to the nearest whole number.
     const ROUNDER: f32 = 12_582_912.0;
     let rounded = power + ROUNDER;
-    let whole = rounded - ROUNDER;
+    let integer_part = rounded - ROUNDER;
     // ln 2 in two parts, so that the difference keeps its last digits.
-    let rest = x.clamp(LOWEST, HIGHEST) - whole * 0.693_359_4 + whole * 2.121_944_4e-4;
+    let rest =
+        x.clamp(LOWEST, HIGHEST) - integer_part * 0.693_359_4 + integer_part * 2.121_944_4e-4;
     let series = 1.0
         + rest
             * (1.0
@@ -225,7 +226,7 @@ mod tests {
         Tensor::from_slice(numbers, (1, numbers.len()), &Device::Cpu).expect("a row")
     }
 
-    fn whole(tensor: Tensor) -> Vec<f32> {
+    fn integer_part(tensor: Tensor) -> Vec<f32> {
         let flat = tensor.flatten_all().expect("flat");
         flat.to_vec1().expect("numbers")
     }
@@ -243,7 +244,7 @@ mod tests {
         assert!(exponential(f32::NEG_INFINITY) < 1e-37);
         for step in -600..600 {
             let x = step as f32 / 50.0;
-            let exact = whole(row(&[x]).gelu_erf().expect("candle's"))[0];
+            let exact = integer_part(row(&[x]).gelu_erf().expect("candle's"))[0];
             assert!((gelu(x) - exact).abs() < 6e-7, "gelu({x})");
         }
     }
@@ -258,8 +259,8 @@ mod tests {
             (Activation::Silu, row(&numbers).silu()),
             (Activation::Tanh, row(&numbers).tanh()),
         ] {
-            let ours = whole(activate(row(&numbers), activation).expect("computed"));
-            for (ours, exact) in ours.iter().zip(whole(exact.expect("computed"))) {
+            let ours = integer_part(activate(row(&numbers), activation).expect("computed"));
+            for (ours, exact) in ours.iter().zip(integer_part(exact.expect("computed"))) {
                 assert!(
                     (ours - exact).abs() < 1e-6,
                     "{activation:?}: {ours} {exact}"
@@ -286,7 +287,10 @@ mod tests {
             ),
         ];
         for (ours, exact) in pairs {
-            for (ours, exact) in whole(ours.expect("computed")).iter().zip(whole(exact)) {
+            for (ours, exact) in integer_part(ours.expect("computed"))
+                .iter()
+                .zip(integer_part(exact))
+            {
                 assert!(
                     (ours - exact).abs() < 1e-5 * (1.0 + exact.abs()),
                     "{ours} {exact}"

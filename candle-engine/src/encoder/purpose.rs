@@ -60,7 +60,7 @@ impl std::fmt::Display for Word {
 }
 
 /// What lies beside a decoder, as far as it says what the model is for.
-struct Said<'a> {
+struct PurposeFiles<'a> {
     files: &'a ModelFiles,
     config: &'a Value,
     /// `modules.json`.
@@ -87,23 +87,23 @@ impl Purpose {
             true => Ok(None),
             false => read_json(&folder.join(name)),
         };
-        let said = Said {
+        let files_beside = PurposeFiles {
             files,
             config: files.config(),
             modules: beside(MODULES)?,
             sentences: beside(SENTENCES)?.unwrap_or_default(),
             transformer: beside(TRANSFORMER)?.unwrap_or_default(),
         };
-        let task = task.map_or_else(|| said.task(), Ok)?;
+        let task = task.map_or_else(|| files_beside.task(), Ok)?;
         match task {
-            Task::Generate => said.texts(),
-            Task::Embed => said.vectors().map(Self::Vectors),
-            Task::Rerank => said.scores().map(Self::Scores),
+            Task::Generate => files_beside.texts(),
+            Task::Embed => files_beside.vectors().map(Self::Vectors),
+            Task::Rerank => files_beside.scores().map(Self::Scores),
         }
     }
 }
 
-impl Said<'_> {
+impl PurposeFiles<'_> {
     /// What the files say that the model is for.
     fn task(&self) -> Result<Task, EngineError> {
         let names_tokens = self.config["classifier_from_token"].is_array()
@@ -225,7 +225,7 @@ impl Said<'_> {
             self.one_label()?;
             ScoreBy::Row
         } else {
-            self.by_words()?
+            self.by_answer_tokens()?
         };
         let has_rows =
             self.has_head() || self.is_tied() || self.files.tensor_names().any(|it| it == HEAD);
@@ -280,7 +280,7 @@ impl Said<'_> {
     }
 
     /// vLLM's words in `config.json`, or else those of Qwen3-Reranker.
-    fn by_words(&self) -> Result<ScoreBy, EngineError> {
+    fn by_answer_tokens(&self) -> Result<ScoreBy, EngineError> {
         let words = match &self.config["classifier_from_token"] {
             Value::Null => vec!["no".to_owned(), "yes".to_owned()],
             value => {

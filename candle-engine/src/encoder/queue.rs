@@ -5,7 +5,7 @@ use super::loaded::Encoder;
 use super::network::Sequence;
 use crate::api_error::ApiError;
 use crate::error::EngineError;
-use crate::last_words;
+use crate::exit_on_panic;
 use crate::options::WAITING_REQUESTS_MAX;
 use axum::http::StatusCode;
 use std::collections::VecDeque;
@@ -52,7 +52,7 @@ impl Queue {
         let (sender, jobs) = channel();
         std::thread::Builder::new()
             .name("encode".to_owned())
-            .spawn(move || last_words::or_end("encode", || work(&encoder, &jobs)))
+            .spawn(move || exit_on_panic::or_end("encode", || work(&encoder, &jobs)))
             .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
         Ok(Self {
             sender,
@@ -60,7 +60,7 @@ impl Queue {
         })
     }
 
-    /// Queues a request. Whoever drops the receiver does not want it any more.
+    /// Queues a request. Dropping the receiver cancels it.
     ///
     /// # Errors
     /// 429 when too many wait already.
@@ -213,7 +213,7 @@ fn step(encoder: &Encoder, line: &mut VecDeque<Job>) {
 }
 
 fn finish(job: Job) {
-    // Whoever asked may have gone away meanwhile.
+    // The client may have gone away meanwhile.
     let _ = job.reply.send(finite(job.vectors));
 }
 

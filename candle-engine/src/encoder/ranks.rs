@@ -3,7 +3,7 @@
 
 use super::network::Sequence;
 use super::pooling::normalise;
-use super::routes::{Asked, Shape};
+use super::routes::{ParsedRequest, Shape};
 use super::service::{Gives, Service, TEXTS_MAX, Usage, respond};
 use super::texts::Cut;
 use super::wording::Pair;
@@ -205,7 +205,7 @@ pub(super) struct RerankRequest {
 }
 
 impl RerankRequest {
-    pub fn read(service: &Service, fields: &mut Fields) -> Result<Asked, ApiError> {
+    pub fn read(service: &Service, fields: &mut Fields) -> Result<ParsedRequest, ApiError> {
         let scoring = take_scoring(service, fields)?;
         let Some(query) = fields.take("query") else {
             return Err(ApiError::field("query", "`query` is required"));
@@ -251,13 +251,13 @@ impl RerankRequest {
             instruction.as_deref(),
             cut,
         )?;
-        let wants_texts = returns.or(returns_text).unwrap_or(false);
-        Ok(Asked {
+        let shows_texts = returns.or(returns_text).unwrap_or(false);
+        Ok(ParsedRequest {
             sequences,
             shape: Shape::Rerank(Self {
                 scoring,
                 most: most.map_or(usize::MAX, |most| most as usize),
-                documents: wants_texts.then_some(documents),
+                documents: shows_texts.then_some(documents),
                 is_tei,
             }),
         })
@@ -308,7 +308,7 @@ pub(super) struct ScoreRequest {
 }
 
 impl ScoreRequest {
-    pub fn read(service: &Service, fields: &mut Fields) -> Result<Asked, ApiError> {
+    pub fn read(service: &Service, fields: &mut Fields) -> Result<ParsedRequest, ApiError> {
         let mut scoring = take_scoring(service, fields)?;
         // vLLM's words, older and newer.
         let names = [
@@ -316,8 +316,8 @@ impl ScoreRequest {
             ("queries", "documents"),
             ("data_1", "data_2"),
         ];
-        let given = names.into_iter().find(|names| fields.has(names.0));
-        let (first_name, second_name) = given.unwrap_or(names[0]);
+        let known_names = names.into_iter().find(|names| fields.has(names.0));
+        let (first_name, second_name) = known_names.unwrap_or(names[0]);
         let mut list = |name: &str| {
             let value = fields.take(name);
             let value =
@@ -349,7 +349,7 @@ impl ScoreRequest {
             instruction.as_deref(),
             cut,
         )?;
-        Ok(Asked {
+        Ok(ParsedRequest {
             sequences,
             shape: Shape::Score(Self { scoring }),
         })

@@ -39,7 +39,7 @@ impl Route {
 }
 
 /// A request that was read: what is computed for it, and how its answer is written.
-pub(super) struct Asked {
+pub(super) struct ParsedRequest {
     pub sequences: Vec<Sequence>,
     pub shape: Shape,
 }
@@ -64,23 +64,24 @@ impl Service {
         let service = Arc::clone(&self);
         // Long texts take milliseconds and more to be taken apart.
         let reading = tokio::task::spawn_blocking(move || service.read(route, body.as_ref()));
-        let asked = reading.await.map_err(|_| failed())??;
-        let usage = Usage::of(&asked.sequences);
-        let vectors = self.compute(asked.sequences).await?;
-        let writing = tokio::task::spawn_blocking(move || asked.shape.write(&self, vectors, usage));
+        let parsed = reading.await.map_err(|_| failed())??;
+        let usage = Usage::of(&parsed.sequences);
+        let vectors = self.compute(parsed.sequences).await?;
+        let writing =
+            tokio::task::spawn_blocking(move || parsed.shape.write(&self, vectors, usage));
         writing.await.map_err(|_| failed())?
     }
 
-    fn read(&self, route: Route, body: &[u8]) -> Result<Asked, ApiError> {
+    fn read(&self, route: Route, body: &[u8]) -> Result<ParsedRequest, ApiError> {
         let mut fields = Fields::parse(body)?;
         self.check_model(fields.take_string("model")?.as_deref())?;
-        let asked = match route {
+        let parsed = match route {
             Route::Embeddings => EmbeddingsRequest::read(self, &mut fields)?,
             Route::Rerank => RerankRequest::read(self, &mut fields)?,
             Route::Score => ScoreRequest::read(self, &mut fields)?,
         };
         fields.finish("")?;
-        Ok(asked)
+        Ok(parsed)
     }
 }
 

@@ -146,7 +146,7 @@ impl Service {
         }
     }
 
-    /// What is said to somebody who wants something else of this model.
+    /// The error for a request that this model does not serve.
     pub fn is_for_something_else(&self, wanted: &str) -> ApiError {
         let purpose = match &self.model.gives {
             Gives::Vectors { .. } => "it makes embeddings: ask /v1/embeddings",

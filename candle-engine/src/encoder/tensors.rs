@@ -1,7 +1,7 @@
 //! Brings an encoder's weights from their files to the device that computes. Names, shapes and types are checked.
 //!
-//! Embeddings are compared with others that were computed elsewhere, so they are computed in F32 on every device: on the CPU
-//! with matrices as they lie in their mapped files, elsewhere with F32 copies.
+//! Embeddings are compared with others that other programs computed, so they are computed in F32 on every device: on the CPU
+//! with matrices as they lie in their mapped files, on GPUs with F32 copies.
 
 use crate::error::EngineError;
 use crate::files::ModelFiles;

@@ -83,7 +83,7 @@ impl Texts {
         most: usize,
         includes_prompt: bool,
     ) -> Result<Self, EngineError> {
-        // Files often keep the settings of a batch that somebody padded and cut once.
+        // Files often keep the settings of a batch that was padded and cut once.
         tokenizer.with_padding(None);
         tokenizer
             .with_truncation(None)
@@ -107,9 +107,9 @@ impl Texts {
         };
         let sentences = beside("sentence_bert_config.json")?;
         let settings = beside("tokenizer_config.json")?;
-        let whole = |value: &Value| value.as_u64().map(|it| usize::try_from(it).unwrap_or(most));
+        let what = |value: &Value| value.as_u64().map(|it| usize::try_from(it).unwrap_or(most));
         // As Sentence Transformers does: its own number, else the tokenizer's. Some tokenizers have a very large one for none.
-        let own = whole(&sentences["max_seq_length"]).or(whole(&settings["model_max_length"]));
+        let own = what(&sentences["max_seq_length"]).or(what(&settings["model_max_length"]));
         let limit = own.filter(|own| *own > 0).unwrap_or(most).min(most);
         let prompts_file = "config_sentence_transformers.json";
         let prompting = beside(prompts_file)?;
@@ -191,12 +191,12 @@ impl Texts {
         cut: Cut,
         param: &str,
     ) -> Result<Sequence, ApiError> {
-        let whole;
+        let what;
         let text = match prompt {
             "" => check_text(text, param)?,
             prompt => {
-                whole = format!("{prompt}{}", check_text(text, param)?);
-                &whole
+                what = format!("{prompt}{}", check_text(text, param)?);
+                &what
             }
         };
         let tokens = self.split(text, param)?;
@@ -219,8 +219,8 @@ impl Texts {
         param: &str,
     ) -> Result<Sequence, ApiError> {
         let tokens = self.split(check_text(second, param)?, param)?;
-        let whole = format!("`{}` and `{param}` together", first.1);
-        self.finish_named(first.0.clone(), Some(tokens), true, cut, param, &whole)
+        let what = format!("`{}` and `{param}` together", first.1);
+        self.finish_named(first.0.clone(), Some(tokens), true, cut, param, &what)
     }
 
     /// One of a pair, to be taken several times.
@@ -240,7 +240,7 @@ impl Texts {
         Ok(tokens.get_ids().to_vec())
     }
 
-    /// Tokens between others, which are never cut. `whole` names all of it in errors.
+    /// Tokens between others, which are never cut. `what` names all of it in errors.
     ///
     /// # Errors
     /// 400 for too many.
@@ -251,13 +251,13 @@ impl Texts {
         after: &[u32],
         cut: Cut,
         param: &str,
-        whole: &str,
+        what: &str,
     ) -> Result<Sequence, ApiError> {
         let around = before.len() + after.len();
         let count = tokens.len() + around;
         if count > cut.most {
             if !cut.is_allowed {
-                return Err(too_long(whole, count, cut.most, param));
+                return Err(too_long(what, count, cut.most, param));
             }
             if cut.from_left {
                 return Err(ApiError::field(
@@ -285,7 +285,12 @@ impl Texts {
     ///
     /// # Errors
     /// 400 for none, for too many, or for an id that the model does not have.
-    pub fn given(&self, mut tokens: Vec<u32>, cut: Cut, param: &str) -> Result<Sequence, ApiError> {
+    pub fn of_tokens(
+        &self,
+        mut tokens: Vec<u32>,
+        cut: Cut,
+        param: &str,
+    ) -> Result<Sequence, ApiError> {
         if tokens.is_empty() {
             return Err(empty(param));
         }
@@ -363,8 +368,8 @@ impl Texts {
         cut: Cut,
         param: &str,
     ) -> Result<Sequence, ApiError> {
-        let whole = format!("`{param}`");
-        self.finish_named(tokens, second, adds_special, cut, param, &whole)
+        let what = format!("`{param}`");
+        self.finish_named(tokens, second, adds_special, cut, param, &what)
     }
 
     /// Cuts where it is allowed, and puts the special tokens around.
@@ -375,12 +380,12 @@ impl Texts {
         adds_special: bool,
         cut: Cut,
         param: &str,
-        whole: &str,
+        what: &str,
     ) -> Result<Sequence, ApiError> {
         let added = usize::from(adds_special) * self.added(second.is_some());
         let count = tokens.len() + second.as_ref().map_or(0, Encoding::len) + added;
         if count > cut.most && !cut.is_allowed {
-            return Err(too_long(whole, count, cut.most, param));
+            return Err(too_long(what, count, cut.most, param));
         }
         if cut.most <= added {
             return Err(no_room(cut.most, added));
@@ -454,9 +459,9 @@ fn no_room(most: usize, added: usize) -> ApiError {
     )
 }
 
-fn too_long(whole: &str, count: usize, most: usize, param: &str) -> ApiError {
+fn too_long(what: &str, count: usize, most: usize, param: &str) -> ApiError {
     let message = format!(
-        "{whole} has {count} tokens; this model takes {most} at most; shorten it, or set `truncate` to true to have it cut"
+        "{what} has {count} tokens; this model takes {most} at most; shorten it, or set `truncate` to true to have it cut"
     );
     ApiError {
         code: Some("context_length_exceeded"),

@@ -12,7 +12,7 @@ impl Service {
         let mut fields = Fields::parse(body)?;
         self.check_model(fields.take_string("model")?.as_deref())?;
         let special = fields.take_bool("add_special_tokens")?.unwrap_or(true);
-        let wants_texts = fields.take_bool("return_token_strs")?.unwrap_or(false);
+        let shows_texts = fields.take_bool("return_token_strs")?.unwrap_or(false);
         if fields.has("messages") {
             return Err(self.is_for_something_else("chats"));
         }
@@ -33,7 +33,7 @@ impl Service {
         let mut answer = json!({
             "count": tokens.len(), "max_model_len": texts.limit, "tokens": tokens,
         });
-        if wants_texts {
+        if shows_texts {
             answer["token_strs"] = tokens.iter().map(|token| texts.word(*token)).collect();
         }
         Ok(answer)

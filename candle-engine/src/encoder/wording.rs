@@ -113,7 +113,7 @@ impl Wording {
         let (document, document_name) = pair.document;
         check_text(query, query_name)?;
         check_text(document, document_name)?;
-        let whole = format!("`{query_name}` and `{document_name}` in the model's prompt");
+        let what = format!("`{query_name}` and `{document_name}` in the model's prompt");
         let own = texts.prompt(None)?;
         let own = Some(own).filter(|own| !own.is_empty());
         let instruction = pair.instruction.or(own);
@@ -141,7 +141,7 @@ impl Wording {
             }
         };
         texts
-            .between(before, tokens, after, cut, document_name, &whole)
+            .between(before, tokens, after, cut, document_name, &what)
             .map(Some)
     }
 }

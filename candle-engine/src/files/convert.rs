@@ -13,8 +13,8 @@ use rayon::prelude::*;
 const CHUNK_NUMBERS: usize = 1 << 16;
 
 /// What a matrix of so many columns becomes, of which blocks may not fit a row: then those of Q8_0, or nothing.
-pub(super) fn fitting(asked: Encoding, columns: usize) -> Option<Encoding> {
-    [asked, Encoding::Q8_0].into_iter().find(|encoding| {
+pub(super) fn fitting(wanted: Encoding, columns: usize) -> Option<Encoding> {
+    [wanted, Encoding::Q8_0].into_iter().find(|encoding| {
         encoding.block_numbers() > 1 && columns.is_multiple_of(encoding.block_numbers())
     })
 }

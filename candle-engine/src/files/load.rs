@@ -241,7 +241,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Bytes that were read, told in order whichever thread read them.
+/// Bytes that were read, reported in order whichever thread read them.
 struct Counter<'a> {
     progress: &'a Progress,
     total: u64,

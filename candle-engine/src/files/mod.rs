@@ -20,8 +20,8 @@ mod safetensors;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tokenizer_files;
 mod verify;
-mod words;
 
 pub(crate) use config::Kind;
 pub(crate) use expected::expected;
@@ -29,7 +29,7 @@ pub(crate) use expected::{Expected, POSITIONS, Role};
 pub(crate) use json::read_json;
 pub(crate) use load::LoadPlan;
 pub(crate) use mapped::MappedFile;
-pub(crate) use words::TokenizerFile;
+pub(crate) use tokenizer_files::TokenizerFile;
 
 use crate::error::EngineError;
 use crate::sampling::SamplingSettings;
@@ -37,7 +37,7 @@ use crate::spec::Spec;
 use crate::stored::Stored;
 use folder::{GGUF_POOLING, REMEDY};
 use generation::Generation;
-use gguf::{Gguf, Words};
+use gguf::{Gguf, GgufVocabulary};
 use model_files::gguf_of;
 use model_files::safetensors::has_weights;
 use serde_json::Value;
@@ -62,7 +62,7 @@ pub(crate) struct ModelFiles {
     replaced: BTreeMap<String, Stored>,
     generation: Generation,
     /// The vocabulary of a GGUF.
-    words: Option<Words>,
+    vocabulary: Option<GgufVocabulary>,
     /// A decoder that was saved without the head that its description has, as some of those are that embed.
     lacks_head: bool,
 }
@@ -110,7 +110,7 @@ impl ModelFiles {
             table: safetensors::table(folder)?,
             replaced: BTreeMap::new(),
             generation: Generation::default(),
-            words: None,
+            vocabulary: None,
             lacks_head: false,
         })
     }
@@ -120,7 +120,7 @@ impl ModelFiles {
             mut spec,
             config,
             table,
-            words,
+            vocabulary,
         } = Gguf::open(file)?;
         untie_what_differs(&mut spec, &table)?;
         check(&spec, &table, file)?;
@@ -131,8 +131,8 @@ impl ModelFiles {
             config,
             table,
             replaced: BTreeMap::new(),
-            generation: words.generation(),
-            words: Some(words),
+            generation: vocabulary.generation(),
+            vocabulary: Some(vocabulary),
             lacks_head: false,
         })
     }
@@ -159,7 +159,7 @@ impl ModelFiles {
         if let Some(spec) = &mut spec {
             let is_bare = safetensors::name_as_decoder(&mut table, &spec.architecture);
             lacks_head = is_bare && !spec.ties_head && !table.places.contains_key(HEAD);
-            // Nobody asks for its logits.
+            // Its logits are not needed.
             spec.ties_head |= lacks_head;
             spec.head_bias &= !lacks_head;
             untie_what_differs(spec, &table)?;
@@ -174,7 +174,7 @@ impl ModelFiles {
             table,
             replaced: BTreeMap::new(),
             generation,
-            words: None,
+            vocabulary: None,
             lacks_head,
         })
     }
@@ -196,7 +196,7 @@ impl ModelFiles {
 
     /// The way in which a GGUF makes one vector of a text, by llama.cpp's number for it. `None` for a folder too.
     pub fn gguf_pooling(&self) -> Option<u64> {
-        self.words.as_ref()?;
+        self.vocabulary.as_ref()?;
         self.config[GGUF_POOLING].as_u64()
     }
 
@@ -207,7 +207,7 @@ impl ModelFiles {
 
     /// Whether the model is a GGUF.
     pub fn is_gguf(&self) -> bool {
-        self.words.is_some()
+        self.vocabulary.is_some()
     }
 
     /// The folder that the model's files lie in.
@@ -320,7 +320,7 @@ impl ModelFiles {
     }
 }
 
-/// Where a head of its own lies beside an embedding that it is said to be, the two are one only if they are the same: so does
+/// Where a head of its own lies beside the embedding that the file declares it to be, the two are one only if they are the same: so does
 /// `transformers` 5.
 fn untie_what_differs(spec: &mut Spec, table: &Table) -> Result<(), EngineError> {
     if let (true, Some(embedding), Some(head)) = (
@@ -340,7 +340,7 @@ fn untie_what_differs(spec: &mut Spec, table: &Table) -> Result<(), EngineError>
 
 /// Holds the tensors against the description, before a byte of one is used.
 fn check(spec: &Spec, table: &Table, description: &Path) -> Result<(), EngineError> {
-    let said_by = description
+    let named_by = description
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     for Expected { name, shape, .. } in expected::expected(spec) {
@@ -356,7 +356,7 @@ fn check(spec: &Spec, table: &Table, description: &Path) -> Result<(), EngineErr
                 false => shape.to_vec(),
             };
             return Err(wrong(format!(
-                "the tensor {own} has shape {:?}, {said_by} says {:?}",
+                "the tensor {own} has shape {:?}, {named_by} says {:?}",
                 as_written(&place.shape),
                 as_written(&shape)
             )));

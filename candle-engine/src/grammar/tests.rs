@@ -109,7 +109,7 @@ fn a_wide_schema_is_followed_to_its_last_property() {
             let wide = schema(json!({
                 "type": "object", "properties": properties, "required": wanted, "additionalProperties": false
             }));
-            let told = match required {
+            let values = match required {
                 true => names
                     .iter()
                     .map(|name| format!("\"{name}\": 1"))
@@ -120,7 +120,7 @@ fn a_wide_schema_is_followed_to_its_last_property() {
             };
             // All of a long answer takes long without showing more.
             if !required || count <= 100 {
-                let text = format!("{{{}}}", told.join(", "));
+                let text = format!("{{{}}}", values.join(", "));
                 assert!(takes(&wide, &text), "{count} {required}");
             }
             let (tokenizer, grammars) = (demo(), Grammars::new());

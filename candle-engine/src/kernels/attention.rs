@@ -176,7 +176,7 @@ impl Looking<'_> {
         let past = self.span.past;
         let all = past + self.span.count;
         // The tokens that a query of the task looks at.
-        let seen = |query: usize| {
+        let visible = |query: usize| {
             let position = past + self.task.row + query / group;
             let end = if self.attention.causal {
                 position + 1
@@ -185,14 +185,14 @@ impl Looking<'_> {
             };
             ((position + 1).saturating_sub(window), end)
         };
-        let first_tile = seen(0).0 / TILE_TOKENS;
-        let last_end = seen(count - 1).1;
+        let first_tile = visible(0).0 / TILE_TOKENS;
+        let last_end = visible(count - 1).1;
         for tile in first_tile..last_end.div_ceil(TILE_TOKENS) {
             let tile_first = tile * TILE_TOKENS;
             let mut query = 0;
             while query < count {
                 let taken = QUERIES.min(T::MOST_ROWS).min(count - query);
-                let (first, end) = (seen(query).0, seen(query + taken - 1).1);
+                let (first, end) = (visible(query).0, visible(query + taken - 1).1);
                 if end > tile_first && first < tile_first + TILE_TOKENS {
                     let from = |place: usize| {
                         let row = self.task.step_row + (query + place) / group;
@@ -213,8 +213,8 @@ impl Looking<'_> {
                         greatest: &mut greatest[query..query + taken],
                         weights: &mut weights[query..query + taken],
                     };
-                    let seen = |place: usize| {
-                        let (first, end) = seen(query + place);
+                    let visible = |place: usize| {
+                        let (first, end) = visible(query + place);
                         (
                             first.saturating_sub(tile_first),
                             end.saturating_sub(tile_first),
@@ -223,15 +223,15 @@ impl Looking<'_> {
                     // SAFETY: pages are in the cache, and queries have the width of keys.
                     unsafe {
                         match taken {
-                            1 => block.look::<T, E, 1>(tier, [from(0)], seen),
+                            1 => block.look::<T, E, 1>(tier, [from(0)], visible),
                             2 if T::MOST_ROWS > 1 => {
-                                block.look::<T, E, 2>(tier, [0, 1].map(from), seen)
+                                block.look::<T, E, 2>(tier, [0, 1].map(from), visible)
                             }
                             3 if T::MOST_ROWS > 2 => {
-                                block.look::<T, E, 3>(tier, [0, 1, 2].map(from), seen)
+                                block.look::<T, E, 3>(tier, [0, 1, 2].map(from), visible)
                             }
                             _ if T::MOST_ROWS > 2 => {
-                                block.look::<T, E, QUERIES>(tier, [0, 1, 2, 3].map(from), seen)
+                                block.look::<T, E, QUERIES>(tier, [0, 1, 2, 3].map(from), visible)
                             }
                             _ => unreachable!("a tier takes no more rows than it says"),
                         }
@@ -288,7 +288,7 @@ impl Block<'_> {
         self,
         tier: T,
         queries: [*const f32; M],
-        seen: impl Fn(usize) -> (usize, usize),
+        visible: impl Fn(usize) -> (usize, usize),
     ) {
         let CacheShape {
             key_width, heads, ..
@@ -317,7 +317,7 @@ impl Block<'_> {
             let mut shares = [[0.0f32; TILE_TOKENS]; M];
             let mut shrinks = [0.0f32; M];
             for query in 0..M {
-                let seen = seen(query);
+                let visible = visible(query);
                 let mut greatest = tier.splat(f32::NEG_INFINITY);
                 let mut masked = scores[query];
                 for page in 0..TILE_PAGES {
@@ -327,7 +327,7 @@ impl Block<'_> {
                         let within = math::tanh(tier, tier.divide(score, tier.splat(cap)));
                         score = tier.multiply(within, tier.splat(cap));
                     }
-                    let mask = lanes_within(seen, page * PAGE_TOKENS);
+                    let mask = lanes_within(visible, page * PAGE_TOKENS);
                     masked[page] = tier.keep(mask, score, tier.splat(f32::NEG_INFINITY));
                     greatest = tier.greater(greatest, masked[page]);
                 }

@@ -164,11 +164,11 @@ impl<E: Element, const N: usize> Block<E, N> {
     #[inline(always)]
     unsafe fn multiply<T: Tier, const M: usize>(&self, tier: T, input: *const f32, sums: *mut f32) {
         let mut lanes = [[tier.splat(0.0); N]; M];
-        let whole = self.piece / LANES * LANES;
+        let full = self.piece / LANES * LANES;
         // SAFETY: the caller has made the block so that all this lies within its slices.
         unsafe {
             let mut column = 0;
-            while column < whole {
+            while column < full {
                 let weights = array!(N, tier.splat(0.0), |row| {
                     E::load(tier, self.weights[row].add(column * E::BYTES))
                 });
@@ -180,13 +180,13 @@ impl<E: Element, const N: usize> Block<E, N> {
                 }
                 column += LANES;
             }
-            if whole < self.piece {
-                let rest = self.piece - whole;
+            if full < self.piece {
+                let rest = self.piece - full;
                 let weights = array!(N, tier.splat(0.0), |row| {
-                    E::load_part(tier, self.weights[row].add(whole * E::BYTES), rest)
+                    E::load_part(tier, self.weights[row].add(full * E::BYTES), rest)
                 });
                 for row in 0..M {
-                    let input = tier.load_part(input.add(row * self.columns + whole), rest);
+                    let input = tier.load_part(input.add(row * self.columns + full), rest);
                     for output in 0..N {
                         lanes[row][output] = tier.fused(weights[output], input, lanes[row][output]);
                     }

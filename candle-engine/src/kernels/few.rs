@@ -96,7 +96,7 @@ impl Few<'_> {
 
     /// Adds the products of 64 columns, or of the last 32.
     #[inline(always)]
-    unsafe fn unit<T: Tier, B: Blocks, const M: usize, const WHOLE: bool>(
+    unsafe fn unit<T: Tier, B: Blocks, const M: usize, const FULL: bool>(
         &mut self,
         tier: T,
         (first, unit): (usize, usize),
@@ -107,17 +107,17 @@ impl Few<'_> {
         let at = first / 64 + unit;
         // SAFETY: the unit lies within the rows and the input.
         unsafe {
-            let inputs = array!(M, B::unit(tier, self.rows[0], at, WHOLE), |m| {
+            let inputs = array!(M, B::unit(tier, self.rows[0], at, FULL), |m| {
                 let from = self.input.bytes.as_ptr().add(m * columns + at * 64);
                 let from = from.cast::<u8>();
-                tier.load_two(from, if WHOLE { from.add(32) } else { from })
+                tier.load_two(from, if FULL { from.add(32) } else { from })
             });
             let mut fours = [[tier.splat_int(0); FOURS]; M];
             for four in 0..FOURS {
                 self.ahead.ask(tier);
                 let mut products = [[tier.splat_int(0); 4]; M];
                 for place in 0..4 {
-                    let weights = B::unit(tier, self.rows[4 * four + place], at, WHOLE);
+                    let weights = B::unit(tier, self.rows[4 * four + place], at, FULL);
                     for m in 0..M {
                         let zero = tier.splat_int(0);
                         products[m][place] = if B::SMALL {
@@ -133,7 +133,7 @@ impl Few<'_> {
             }
             for m in 0..M {
                 let quarters = tier.by_quarter(fours[m]);
-                for group in 0..if WHOLE { 2 } else { 1 } {
+                for group in 0..if FULL { 2 } else { 1 } {
                     let place = unit * 2 + group;
                     let side = self.input.groups.get_unchecked(m * groups + at * 2 + group);
                     let pair = [quarters[2 * group], quarters[2 * group + 1]];

@@ -13,7 +13,7 @@ pub(super) const GROUP: usize = 32;
 /// Rows of this many numbers are shared among threads.
 const NUMBERS_WORTH_SHARING: usize = 1 << 14;
 
-/// What 32 numbers have besides their bytes.
+/// What 32 numbers have beside their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub(super) struct Group {

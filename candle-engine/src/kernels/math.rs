@@ -8,10 +8,10 @@ use super::tier::Tier;
 pub(super) fn exp<T: Tier>(tier: T, value: T::Floats) -> T::Floats {
     let inside = tier.greater(tier.splat(-87.0), value);
     let inside = tier.lesser(tier.splat(88.0), inside);
-    let whole = tier.round(tier.multiply(inside, tier.splat(std::f32::consts::LOG2_E)));
+    let integer_part = tier.round(tier.multiply(inside, tier.splat(std::f32::consts::LOG2_E)));
     // The logarithm of two in two parts, of which the first has few digits.
-    let rest = tier.fused(whole, tier.splat(-0.693_359_4), inside);
-    let rest = tier.fused(whole, tier.splat(2.121_944_4e-4), rest);
+    let rest = tier.fused(integer_part, tier.splat(-0.693_359_4), inside);
+    let rest = tier.fused(integer_part, tier.splat(2.121_944_4e-4), rest);
     let mut sum = tier.splat(1.987_569_1e-4);
     for factor in [
         1.398_199_9e-3,
@@ -27,7 +27,11 @@ pub(super) fn exp<T: Tier>(tier: T, value: T::Floats) -> T::Floats {
         tier.multiply(rest, rest),
         tier.add(rest, tier.splat(1.0)),
     );
-    tier.zero_below(tier.multiply(sum, tier.power_of_two(whole)), value, -87.0)
+    tier.zero_below(
+        tier.multiply(sum, tier.power_of_two(integer_part)),
+        value,
+        -87.0,
+    )
 }
 
 #[inline(always)]

@@ -248,7 +248,7 @@ struct Product<'a> {
 struct TileProduct<'a> {
     product: &'a Product<'a>,
     first: usize,
-    /// Nobody has asked for its weights yet.
+    /// Its weights have not been read yet.
     is_first: bool,
     /// The next tile is another task's.
     is_last: bool,

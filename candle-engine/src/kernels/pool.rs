@@ -41,7 +41,7 @@ struct Section {
 struct Shared {
     /// The number of the section (upper half), whether it may be joined, and how many threads are in it.
     gate: AtomicU64,
-    /// Written only while the gate is closed and nobody is in; read only by those who are in.
+    /// Written only while the gate is closed and no thread is in; read only by those that are in.
     section: UnsafeCell<Option<Section>>,
     next_task: AtomicUsize,
     panicked: AtomicBool,
@@ -55,7 +55,7 @@ struct Shared {
     unsafe_code,
     reason = "a section borrows from its caller, who waits until nobody is in it"
 )]
-// SAFETY: `section` is the only part that is not shareable by itself; the gate orders its uses as said there.
+// SAFETY: `section` is the only part that is not shareable by itself; the gate orders its uses as described there.
 unsafe impl Sync for Shared {}
 #[expect(
     unsafe_code,
@@ -124,7 +124,7 @@ impl Pool {
         };
         self.shared.open(tasks, work);
         let closing = Closing(&self.shared);
-        // Caught, so that the panics of this section are all told to its own caller.
+        // Caught, so that the panics of this section all reach its own caller.
         let own = catch_unwind(AssertUnwindSafe(|| self.shared.take_tasks(tasks, work)));
         drop(closing);
         let of_others = self.shared.panicked.swap(false, Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl Drop for Pool {
         self.shared.ends.store(true, Ordering::SeqCst);
         self.shared.ring();
         for thread in self.threads.drain(..) {
-            // A thread that panicked outside of a task has said so by itself.
+            // A thread that panicked outside of a task has printed that itself.
             let _ = thread.join();
         }
     }
@@ -191,7 +191,7 @@ impl Shared {
             unsafe_code,
             reason = "the section's lifetime ends before the call that opened it"
         )]
-        // SAFETY: the gate is closed and nobody is in, so nobody reads; the lifetime is cut short by `Closing`, which the
+        // SAFETY: the gate is closed and no thread is in, so none reads; the lifetime is cut short by `Closing`, which the
         // caller drops before `work` ends.
         unsafe {
             let work: *const (dyn Fn(usize) + Sync + 'static) =
@@ -326,7 +326,7 @@ impl<'a, N> Pieces<'a, N> {
             first <= self.count && count <= self.count - first,
             "a piece lies within its slice"
         );
-        // SAFETY: it lies within the borrowed slice, and the caller promised that nobody else has it.
+        // SAFETY: it lies within the borrowed slice, and the caller promised that no other thread has it.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(first), count) }
     }
 }

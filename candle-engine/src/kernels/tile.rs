@@ -155,16 +155,16 @@ unsafe fn unpack<T: Tier, B: Blocks>(
         let (halves, _) = rows.as_chunks::<LANES>();
         let rows = &halves[half];
         for unit in 0..columns.div_ceil(64) {
-            let whole = columns - unit * 64 >= 64;
+            let is_full = columns - unit * 64 >= 64;
             // SAFETY: the caller's promise.
             unsafe {
                 ahead.ask(tier);
-                let zero = B::unit(tier, rows[0], first / 64 + unit, whole);
+                let zero = B::unit(tier, rows[0], first / 64 + unit, is_full);
                 let four = array!(LANES, zero, |row| B::unit(
                     tier,
                     rows[row],
                     first / 64 + unit,
-                    whole
+                    is_full
                 ));
                 let four = tier.transpose(four);
                 for place in 0..LANES {

@@ -17,7 +17,7 @@ pub(super) trait Blocks {
     const UNIT_BYTES: usize;
     /// The byte that means zero.
     const ZERO: i32;
-    /// Numbers have a minimum besides their factor.
+    /// Numbers have a minimum beside their factor.
     const MINIMUMS: bool;
     /// Bytes are less than 64.
     const SMALL: bool;
@@ -28,7 +28,7 @@ pub(super) trait Blocks {
     ///
     /// # Safety
     /// The numbers lie there.
-    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, whole: bool) -> T::Bytes;
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, is_full: bool) -> T::Bytes;
 
     /// Factors and minimums of columns from `first` on into the tile's half.
     ///
@@ -85,11 +85,11 @@ impl Blocks for Q8_0 {
     const SMALL: bool = false;
 
     #[inline(always)]
-    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, whole: bool) -> T::Bytes {
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, is_full: bool) -> T::Bytes {
         // SAFETY: the caller's promise.
         unsafe {
             let low = row.add(unit * 68 + 2);
-            let high = if whole { low.add(34) } else { low };
+            let high = if is_full { low.add(34) } else { low };
             tier.flip(tier.load_two(low, high), 0x80)
         }
     }
@@ -118,11 +118,11 @@ impl Blocks for Q4_0 {
     const SMALL: bool = true;
 
     #[inline(always)]
-    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, whole: bool) -> T::Bytes {
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, is_full: bool) -> T::Bytes {
         // SAFETY: the caller's promise.
         unsafe {
             let low = row.add(unit * 36 + 2);
-            let high = if whole { low.add(18) } else { low };
+            let high = if is_full { low.add(18) } else { low };
             tier.and(
                 tier.shift_right(tier.load_pairs(low, high), [0, 4, 0, 4]),
                 15,
@@ -197,7 +197,7 @@ impl Blocks for Q4K {
     const SMALL: bool = true;
 
     #[inline(always)]
-    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _whole: bool) -> T::Bytes {
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _is_full: bool) -> T::Bytes {
         // SAFETY: the caller's promise.
         unsafe {
             let low = row.add(unit / 4 * 144 + 16 + unit % 4 * 32);
@@ -229,7 +229,7 @@ impl Blocks for Q5K {
     const SMALL: bool = true;
 
     #[inline(always)]
-    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _whole: bool) -> T::Bytes {
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _is_full: bool) -> T::Bytes {
         // SAFETY: the caller's promise.
         unsafe {
             let block = row.add(unit / 4 * 176);
@@ -266,7 +266,7 @@ impl Blocks for Q6K {
     const SMALL: bool = true;
 
     #[inline(always)]
-    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _whole: bool) -> T::Bytes {
+    unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, _is_full: bool) -> T::Bytes {
         // SAFETY: the caller's promise.
         unsafe {
             let block = row.add(unit / 4 * 210);

@@ -132,7 +132,7 @@ fn stage(
 }
 
 impl Decoder {
-    /// Takes the model's tensors onto their devices. `taken` is told the bytes of each tensor, and ends the load by an error.
+    /// Takes the model's tensors onto their devices. `taken` gets the bytes of each tensor, and ends the load by an error.
     ///
     /// # Errors
     /// A missing tensor, a shape that contradicts the spec, memory that does not suffice, or what `taken` says.

@@ -112,8 +112,8 @@ pub(crate) fn divide(sizes: &Sizes, rooms: &[Room]) -> Result<Division, String> 
         .iter()
         .copied()
         .max_by_key(|gpu| (rooms[*gpu].free_bytes, std::cmp::Reverse(*gpu)));
-    let whole = sizes.embedding + sizes.head + sizes.working + sizes.blocks.iter().sum::<u64>();
-    if let Some(gpu) = roomiest.filter(|gpu| rooms[*gpu].free_bytes >= whole) {
+    let total = sizes.embedding + sizes.head + sizes.working + sizes.blocks.iter().sum::<u64>();
+    if let Some(gpu) = roomiest.filter(|gpu| rooms[*gpu].free_bytes >= total) {
         return Ok(explained(sizes, rooms, gpu, vec![gpu; layers], gpu));
     }
     for on_cpu in 0..=layers {
@@ -150,7 +150,7 @@ pub(crate) fn divide(sizes: &Sizes, rooms: &[Room]) -> Result<Division, String> 
         }
         _ => {
             let mut problem =
-                format!("{whole} bytes are needed for {layers} layers, and there are");
+                format!("{total} bytes are needed for {layers} layers, and there are");
             for room in rooms {
                 let _ = write!(problem, " {} free on {},", room.free_bytes, room.name);
             }

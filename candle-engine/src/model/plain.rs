@@ -73,10 +73,10 @@ pub(super) struct Plan {
 /// What the rows of each span see through one window.
 struct View {
     window: Option<usize>,
-    spans: Vec<Seen>,
+    spans: Vec<VisibleTokens>,
 }
 
-struct Seen {
+struct VisibleTokens {
     slots: Tensor,
     /// Zero where a row sees a token, minus infinity where it does not; none for a single row, which sees all.
     mask: Option<Tensor>,
@@ -140,7 +140,7 @@ impl Plain {
         Tensor::new(rows, &self.device)
     }
 
-    fn seen(&self, work: &Work<'_>, window: Option<usize>) -> Result<Vec<Seen>> {
+    fn visible(&self, work: &Work<'_>, window: Option<usize>) -> Result<Vec<VisibleTokens>> {
         let see = |span: &crate::step::Span| {
             let end = span.past + span.count;
             // The first row sees furthest back.
@@ -160,7 +160,7 @@ impl Plain {
                 }
                 Tensor::from_vec(mask, (span.count, end - first), &self.device)
             });
-            Ok(Seen {
+            Ok(VisibleTokens {
                 slots: Tensor::new(slots, &self.device)?,
                 mask: mask.transpose()?,
             })
@@ -286,7 +286,7 @@ impl Compute for Plain {
         plan.views.clear();
         for shape in attention {
             if plan.views.iter().all(|view| view.window != shape.window) {
-                let spans = self.seen(work, shape.window)?;
+                let spans = self.visible(work, shape.window)?;
                 plan.views.push(View {
                     window: shape.window,
                     spans,

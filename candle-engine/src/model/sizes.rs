@@ -15,7 +15,7 @@ pub(crate) struct Sizes {
     /// By layer: weights and pages of the KV cache.
     pub blocks: Vec<u64>,
     pub head: u64,
-    /// What a step needs besides, on each device that has a layer.
+    /// What a step needs in addition, on each device that has a layer.
     pub working: u64,
 }
 

@@ -79,7 +79,7 @@ impl Expected {
     }
 
     /// The prompt and its continuation.
-    fn whole(&self) -> Vec<u32> {
+    fn with_continuation(&self) -> Vec<u32> {
         [&self.prompt[..], &self.greedy].concat()
     }
 }
@@ -205,7 +205,10 @@ fn logits_are_those_of_transformers_at_every_position() {
         let step = alone(&expected.prompt, (0..expected.prompt.len()).collect());
         let of_prompt = logits(&mut decoder, &step)?;
         let prompt = largest_difference(&of_prompt, &expected.numbers["logits"]) / spread;
-        let step = alone(&expected.whole(), expected.later_positions.clone());
+        let step = alone(
+            &expected.with_continuation(),
+            expected.later_positions.clone(),
+        );
         let later = logits(&mut decoder, &step)?;
         let later = largest_difference(&later, &expected.numbers["later_logits"]) / spread;
         let line =

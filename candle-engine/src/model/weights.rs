@@ -113,7 +113,7 @@ impl Table {
 pub(super) struct Loader<'a, C> {
     pub tensors: &'a dyn Tensors,
     pub compute: &'a C,
-    /// Told the bytes of each tensor that was taken; an error ends the load.
+    /// Gets the bytes of each tensor that was taken; an error ends the load.
     pub taken: &'a dyn Fn(u64) -> Result<(), EngineError>,
     /// Bytes that the weights take on the device.
     pub bytes: Cell<u64>,

@@ -41,8 +41,8 @@ impl Penalties {
     pub fn apply(&self, logits: &mut [f32]) {
         if self.repetition != 1.0 {
             let new = |token: &&u32| !self.prompt.contains(token);
-            let seen = self.prompt.iter();
-            for token in seen.chain(self.generated.keys().filter(new)) {
+            let tokens = self.prompt.iter();
+            for token in tokens.chain(self.generated.keys().filter(new)) {
                 if let Some(logit) = logits.get_mut(*token as usize) {
                     *logit *= match *logit > 0.0 {
                         true => self.repetition.recip(),

@@ -121,7 +121,7 @@ fn tokenizer(kind: &str) -> ModelTokenizer {
     let tokenizer = Tokenizer::from_file(&file).expect("a tokenizer");
     let vocabulary = tokenizer.get_vocab_size(true);
     ModelTokenizer {
-        words: Vocabulary::of(&tokenizer, vocabulary),
+        token_texts: Vocabulary::of(&tokenizer, vocabulary),
         tokenizer,
         longest_token_bytes: 16,
         end_tokens: BTreeSet::new(),

@@ -46,7 +46,7 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// The tools that the model is told of.
+    /// The tools that the model gets.
     pub fn offered(&self) -> &[Tool] {
         match self.choice {
             ToolChoice::None => &[],

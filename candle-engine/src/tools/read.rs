@@ -116,11 +116,11 @@ impl ToolReader {
         // Trailing white space, and what may become the opening, wait.
         let certain = certain_length(&self.held, opening);
         let kept = self.held.split_off(certain);
-        let given = std::mem::replace(&mut self.held, kept);
-        if !given.is_empty() {
+        let released = std::mem::replace(&mut self.held, kept);
+        if !released.is_empty() {
             self.state = State::Text;
         }
-        text(given, parts);
+        text(released, parts);
         false
     }
 
@@ -229,7 +229,7 @@ mod tests {
         })
     }
 
-    fn said(text: &str) -> Part {
+    fn text_part(text: &str) -> Part {
         Part::Text(text.to_owned())
     }
 
@@ -266,11 +266,11 @@ mod tests {
                       <tool_call>{\"name\": \"time\"}</tool_call>\n";
         assert_eq!(
             read(Family::Hermes, true, hermes),
-            [said("Let me see."), paris.clone(), now.clone()]
+            [text_part("Let me see."), paris.clone(), now.clone()]
         );
         assert_eq!(
             read(Family::Hermes, false, hermes),
-            [said("Let me see."), paris.clone()]
+            [text_part("Let me see."), paris.clone()]
         );
         let llama = r#"{"name": "weather", "parameters": {"city": "Paris"}}"#;
         for written in [
@@ -320,13 +320,13 @@ mod tests {
             ] {
                 let wanted = match written {
                     "" => Vec::new(),
-                    text => vec![said(text)],
+                    text => vec![text_part(text)],
                 };
                 assert_eq!(read(family, true, written), wanted, "{family:?}");
             }
         }
         let broken = "<tool_call>{\"name\": }</tool_call>";
-        assert_eq!(read(Family::Hermes, true, broken), [said(broken)]);
+        assert_eq!(read(Family::Hermes, true, broken), [text_part(broken)]);
         let open = "<tool_call>{\"name\": \"weather\"}";
         assert_eq!(read(Family::Hermes, true, open), [call("weather", "{}")]);
     }
@@ -334,9 +334,9 @@ mod tests {
     #[test]
     fn text_is_not_held_longer_than_needed() {
         let mut reader = ToolReader::new(Family::Hermes, BTreeSet::new(), true);
-        assert_eq!(reader.push("hello "), [said("hello")]);
-        assert_eq!(reader.push("w<b"), [said(" w<b")]);
+        assert_eq!(reader.push("hello "), [text_part("hello")]);
+        assert_eq!(reader.push("w<b"), [text_part(" w<b")]);
         assert_eq!(reader.push("<tool"), []);
-        assert_eq!(reader.push("s"), [said("<tools")]);
+        assert_eq!(reader.push("s"), [text_part("<tools")]);
     }
 }

@@ -217,7 +217,7 @@ impl Memory {
 impl Count {
     fn room(&self, bucket: &Bucket, day: &Day) -> Result<(), Refused> {
         let over = |figure: Figure, most: u64, retry: Span| Refused::Over {
-            bucket: bucket.words.clone(),
+            bucket: bucket.description.clone(),
             figure,
             most,
             retry,
@@ -258,7 +258,7 @@ impl Count {
                 let wait: Duration = not_until.wait_time_from(requests.clock().now());
                 let retry = Span(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
                 Err(Refused::Over {
-                    bucket: bucket.words.clone(),
+                    bucket: bucket.description.clone(),
                     figure: Figure::Requests,
                     most,
                     retry,
@@ -300,7 +300,7 @@ mod tests {
     fn bucket(id: &str, limit: Limit) -> Bucket {
         Bucket {
             id: id.to_owned(),
-            words: format!("the key {id}"),
+            description: format!("the key {id}"),
             limit,
         }
     }

@@ -32,7 +32,7 @@ pub struct Bucket {
     /// The same for all gateways: `key:3`, `address:10.0.0.1`, `model:org/name`.
     pub id: String,
     /// For display: `the key k3`.
-    pub words: String,
+    pub description: String,
     pub limit: Limit,
 }
 
@@ -225,7 +225,7 @@ impl Limits {
             .find(|(pattern, _)| pattern.matches(name))?;
         Some(Bucket {
             id: format!("model:{name}"),
-            words: format!("the model {name}"),
+            description: format!("the model {name}"),
             limit: *limit,
         })
     }
@@ -437,7 +437,7 @@ mod tests {
         let ask = || {
             let bucket = Bucket {
                 id: "key:1".to_owned(),
-                words: "the key k1".to_owned(),
+                description: "the key k1".to_owned(),
                 limit: limits.default_limit(),
             };
             limits.admit(vec![bucket], 0)
@@ -467,7 +467,7 @@ mod tests {
         let limits = Arc::new(limits);
         let bucket = Bucket {
             id: "key:1".to_owned(),
-            words: "the key k1".to_owned(),
+            description: "the key k1".to_owned(),
             limit: Limit::default(),
         };
         let admitted = limits.admit(vec![bucket], 10).await.unwrap();

@@ -281,7 +281,7 @@ fn read(answer: &[i64], buckets: &[Bucket]) -> Option<Result<Standing, Refused>>
             _ => (Figure::Day, limit.tokens_per_day),
         };
         return Some(Err(Refused::Over {
-            bucket: bucket.words.clone(),
+            bucket: bucket.description.clone(),
             figure: figure_of,
             most: most?,
             retry: Span(figure(answer.get(3))?),
@@ -315,7 +315,7 @@ mod tests {
     fn answers_of_the_script_are_read_and_others_are_an_outage() {
         let bucket = Bucket {
             id: "key:1".to_owned(),
-            words: "the key k1".to_owned(),
+            description: "the key k1".to_owned(),
             limit: Limit {
                 requests_per_minute: Some(60),
                 ..Limit::default()

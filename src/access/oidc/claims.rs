@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn errors_are_reported() {
         let far = 1_800_000_100;
         for (change, words) in [
             (json!({"iss": "https://b.example"}), "another issuer"),

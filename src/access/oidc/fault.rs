@@ -74,9 +74,12 @@ pub enum IssuerFault {
     #[error("the answer of {address} does not follow the specification: {why}")]
     Shape { address: String, why: String },
     #[error(
-        "{address} is the document of the issuer `{said}`; auth.oidc.issuer must be the same text"
+        "{address} is the document of the issuer `{found_issuer}`; auth.oidc.issuer must be the same text"
     )]
-    OtherIssuer { address: String, said: String },
+    OtherIssuer {
+        address: String,
+        found_issuer: String,
+    },
     #[error("jwks_uri of the issuer, {address}, is not trusted: {why}")]
     KeysAddress { address: String, why: String },
     #[error("{address} has no key that can verify signatures")]

@@ -79,7 +79,7 @@ impl Issuer {
         if found.issuer != self.name {
             return Err(IssuerFault::OtherIssuer {
                 address: self.description.to_string(),
-                said: found.issuer.chars().take(200).collect(),
+                found_issuer: found.issuer.chars().take(200).collect(),
             });
         }
         let untrusted = |why: String| IssuerFault::KeysAddress {

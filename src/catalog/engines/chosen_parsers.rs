@@ -18,9 +18,9 @@ impl ServerRecipe {
         let Some(parsers) = self.engine.parsers else {
             return Vec::new();
         };
-        let is_open = |key: &str| self.words.value(key).is_none_or(|value| value == AUTO);
+        let is_open = |key: &str| self.flags.value(key).is_none_or(|value| value == AUTO);
         let is_off = |key: &str| {
-            self.words
+            self.flags
                 .value(key)
                 .is_some_and(|it| it.starts_with("--no-"))
         };
@@ -37,22 +37,22 @@ impl ServerRecipe {
     }
 
     /// The words for these parsers, the switch first.
-    pub(super) fn parser_words(&self, forms: TemplateForms) -> Vec<String> {
-        let mut words = Vec::new();
+    pub(super) fn parser_arguments(&self, forms: TemplateForms) -> Vec<String> {
+        let mut arguments = Vec::new();
         let flags = &self.engine.flags;
         for chosen in self.chosen_parsers(forms) {
             let switch = self.engine.parsers.and_then(|it| it.tools_switch);
-            let switch = switch.filter(|key| chosen.key == TOOLS_KEY && !self.words.has(key));
-            words.extend(switch.map(|key| flags.flag(key)));
-            words.extend([flags.flag(chosen.key), chosen.word.to_owned()]);
+            let switch = switch.filter(|key| chosen.key == TOOLS_KEY && !self.flags.has(key));
+            arguments.extend(switch.map(|key| flags.flag(key)));
+            arguments.extend([flags.flag(chosen.key), chosen.word.to_owned()]);
         }
-        words
+        arguments
     }
 
     /// Whether this word of the model's file is for the pool and not for the engine.
     pub(super) fn is_for_the_pool(&self, key: &str) -> bool {
         let is_parser = self.engine.parsers.is_some() && [TOOLS_KEY, REASONING_KEY].contains(&key);
-        let value = self.words.value(key).filter(|_| is_parser);
+        let value = self.flags.value(key).filter(|_| is_parser);
         value.is_some_and(|value| value == AUTO || value == NONE)
     }
 }

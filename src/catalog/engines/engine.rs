@@ -5,14 +5,14 @@ use std::fmt;
 use pool::Bytes;
 use serde_json::Value;
 
-use super::flags::{Flags, OptionFate, Said};
+use super::flags::{FlagReason, Flags, OptionFate};
 use super::launch::ServerRecipe;
 use super::lines::{self, Failure, Stage};
 use super::lora::Lora;
-use super::parsers::ParserWords;
+use super::parsers::ParserNames;
 use super::place::{Place, Where};
 use super::reasoning::ReasoningSwitch;
-use super::routes::{Extra, TokenWords};
+use super::routes::{Extra, TokenApi};
 use crate::engine_kind::EngineKind;
 use crate::model_file::Sleep;
 
@@ -44,12 +44,12 @@ pub struct Engine {
     /// Whether it fills whatever it is given, so that a measurement says nothing of what it needs.
     pub fills: bool,
     /// When its command line depends on the size of the weights.
-    pub asks_for_weights: Asks,
+    pub needs_weight_size: NeedsWeightSize,
     /// Whether it reads one GGUF file, not a folder.
     pub reads_gguf: bool,
     /// What follows the program: the flags that come from the placement and the recipe.
-    pub arguments: fn(&Given<'_>) -> Result<Vec<String>, String>,
-    pub environment: fn(&Given<'_>) -> Vec<(&'static str, String)>,
+    pub arguments: fn(&ArgumentContext<'_>) -> Result<Vec<String>, String>,
+    pub environment: fn(&ArgumentContext<'_>) -> Vec<(&'static str, String)>,
     /// Answers 2xx once requests are taken.
     pub ready_path: &'static str,
     /// Costs nothing; for heartbeats.
@@ -57,7 +57,7 @@ pub struct Engine {
     /// Computes a token: for engines whose health says nothing of it.
     pub generation_path: Option<&'static str>,
     /// Variables of its environment that the pool sets, or that are refused for another reason.
-    pub barred_env: &'static [Said],
+    pub barred_env: &'static [FlagReason],
     /// Its numbers in Prometheus' text form, if it has them.
     pub metrics: Option<Metrics>,
     /// How it sleeps, a row for each depth that it knows.
@@ -75,16 +75,16 @@ pub struct Engine {
     pub pooling_extensions: &'static [&'static str],
     /// Whether it can tell the usage with every chunk of a stream (`continuous_usage_stats`).
     pub continuous_usage: bool,
-    /// Its parsers for tool calls and reasoning, if it is told which to use.
-    pub parsers: Option<ParserWords>,
-    /// How it is told whether and how much a model reasons.
+    /// Its parsers for tool calls and reasoning, if it has options for them.
+    pub parsers: Option<ParserNames>,
+    /// Its field for whether and how much a model reasons.
     pub reasoning: ReasoningSwitch,
     /// The words of its `/rerank`.
-    pub rerank: RerankWords,
+    pub rerank: RerankApi,
     /// What it has beside chats and completed texts.
     pub routes: &'static [Extra],
     /// The words of its `/tokenize` and `/detokenize`.
-    pub tokens: TokenWords,
+    pub tokens: TokenApi,
     /// Whether its embeddings have as many dimensions as a request wants.
     pub dimensions: bool,
     /// Words of the errors that it still answers with when it is about to end.
@@ -95,7 +95,7 @@ pub struct Engine {
 
 /// How an engine wants to be asked for ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RerankWords {
+pub enum RerankApi {
     /// `/v1/rerank` with `query` and `documents`, as vLLM, llama.cpp and Jina have it.
     Common,
     /// `/rerank` with `query` and `texts`, as Text Embeddings Inference has it.
@@ -104,7 +104,7 @@ pub enum RerankWords {
 
 /// When a command line depends on something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum NeedsWeightSize {
     Never,
     InHostMemory,
     Always,
@@ -157,12 +157,12 @@ pub struct Parking {
 
 /// What the arguments are made from.
 #[derive(Clone, Copy, Debug)]
-pub struct Given<'a> {
+pub struct ArgumentContext<'a> {
     pub recipe: &'a ServerRecipe,
     pub place: &'a Place<'a>,
 }
 
-impl Given<'_> {
+impl ArgumentContext<'_> {
     pub fn devices(&self) -> usize {
         self.place.devices.len()
     }
@@ -180,7 +180,7 @@ impl Given<'_> {
             let (total, index) = (device.total, device.index);
             if total == Bytes::ZERO {
                 return Err(format!(
-                    "the size of device {index} is not known, so no part of it can be told"
+                    "the size of device {index} is not known, so the engine's part of it cannot be computed"
                 ));
             }
             if reserved > total {
@@ -194,7 +194,7 @@ impl Given<'_> {
             least = least.min(u64::try_from(part).unwrap_or(u64::MAX));
             if least == 0 {
                 return Err(format!(
-                    "{reserved} are reserved on device {index}, and the engine takes {beside} beside the part that it is told, so nothing is left for weights and cache; set pool_config.memory_gib to more"
+                    "{reserved} are reserved on device {index}, and the engine takes {beside} beside its configured part, so nothing is left for weights and cache; set pool_config.memory_gib to more"
                 ));
             }
         }
@@ -209,13 +209,13 @@ impl Given<'_> {
     }
 }
 
-impl Given<'_> {
+impl ArgumentContext<'_> {
     /// What of the reservation is left for a cache beside the weights and the engine itself, for
-    /// engines that are told of the cache alone, and the weights.
+    /// engines with an option for the cache alone, and the weights.
     pub fn cache_beside_weights(&self) -> Result<(Bytes, Bytes), String> {
         let Some(weights) = self.place.weights else {
             return Err(format!(
-                "{} is told how much memory its cache may take, and the size of the weights is not known; name a local folder with the weights in engine_config.model_path",
+                "{} gets an option for the memory of its cache, and the size of the weights is not known; name a local folder with the weights in engine_config.model_path",
                 self.recipe.engine.name()
             ));
         };
@@ -251,10 +251,10 @@ impl Engine {
 
     /// Whether the size of the weights is needed to start it there.
     pub fn needs_weights(&self, in_host_memory: bool) -> bool {
-        match self.asks_for_weights {
-            Asks::Never => false,
-            Asks::InHostMemory => in_host_memory,
-            Asks::Always => true,
+        match self.needs_weight_size {
+            NeedsWeightSize::Never => false,
+            NeedsWeightSize::InHostMemory => in_host_memory,
+            NeedsWeightSize::Always => true,
         }
     }
 
@@ -264,12 +264,12 @@ impl Engine {
     }
 
     /// What its last words tell.
-    pub fn failure(&self, words: &str) -> Option<&'static Failure> {
-        lines::failure_in(words, self.failures)
+    pub fn failure(&self, text: &str) -> Option<&'static Failure> {
+        lines::failure_in(text, self.failures)
     }
 }
 
-/// Rows are told apart by their names.
+/// Rows are recognised by their names.
 impl PartialEq for Engine {
     fn eq(&self, other: &Engine) -> bool {
         self.names == other.names
@@ -283,8 +283,8 @@ impl fmt::Debug for Engine {
 }
 
 /// A flag and its value, as two words.
-pub(super) fn pair(words: &mut Vec<String>, flag: &str, value: impl fmt::Display) {
-    words.extend([flag.to_owned(), value.to_string()]);
+pub(super) fn pair(text: &mut Vec<String>, flag: &str, value: impl fmt::Display) {
+    text.extend([flag.to_owned(), value.to_string()]);
 }
 
 /// Ports that go with the engine's own, for what it opens beside: below those that the system gives

@@ -36,20 +36,24 @@ pub struct Group {
     pub names: &'static str,
 }
 
-/// Flags that are not the user's to set, or that should not pass unsaid: why, as a sentence that
+/// Flags that are not the user's to set, or that deserve a warning: why, as a sentence that
 /// follows the key.
 #[derive(Clone, Copy, Debug)]
-pub struct Said {
+pub struct FlagReason {
     pub names: &'static str,
     pub why: &'static str,
 }
+
+/// Why keys, certificates and origins are not options of an engine.
+pub const GATEWAY_ALONE: &str = "is the gateway's business: engines are reached from this machine alone, keys are made with \
+                                 `admin-client keys`, and certificates are set in the section `server` of the configuration";
 
 pub const fn group(kind: Kind, names: &'static str) -> Group {
     Group { kind, names }
 }
 
-pub const fn said(names: &'static str, why: &'static str) -> Said {
-    Said { names, why }
+pub const fn reason(names: &'static str, why: &'static str) -> FlagReason {
+    FlagReason { names, why }
 }
 
 /// How an engine wants its flags written.
@@ -77,9 +81,9 @@ impl Spelling {
 pub struct Flags {
     pub groups: &'static [Group],
     /// Set by the pool, or refused for another reason.
-    pub barred: &'static [Said],
+    pub barred: &'static [FlagReason],
     /// Taken, with a warning when they are not false.
-    pub warned: &'static [Said],
+    pub warned: &'static [FlagReason],
     pub spelling: Spelling,
 }
 
@@ -92,13 +96,13 @@ pub struct FlagError {
 
 /// The checked words of `engine_kwargs`, by key in the user's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Words {
+pub struct CheckedFlags {
     pub of_key: Vec<(String, Vec<String>)>,
     /// Key and warning.
     pub warnings: Vec<(String, String)>,
 }
 
-impl Words {
+impl CheckedFlags {
     /// The words as they stand on the command line.
     pub fn all(&self) -> impl Iterator<Item = &String> {
         self.of_key.iter().flat_map(|(_, words)| words)
@@ -134,8 +138,8 @@ impl Flags {
     pub fn fate(&self, written: &str, value: &Value) -> OptionFate {
         let key = written.trim_start_matches('-').replace('-', "_");
         let mut barred = self.barred.iter();
-        if let Some(said) = barred.find(|said| names(said.names).any(|name| name == key)) {
-            return OptionFate::Refused(said.why.to_owned());
+        if let Some(reason) = barred.find(|reason| names(reason.names).any(|name| name == key)) {
+            return OptionFate::Refused(reason.why.to_owned());
         }
         match self.kind_of(&key) {
             None => OptionFate::Unknown,
@@ -165,8 +169,8 @@ impl Flags {
     }
 
     /// Checks `engine_kwargs` and writes it as words.
-    pub fn check(&self, kwargs: &Map<String, Value>) -> Result<Words, FlagError> {
-        let mut all = Words::default();
+    pub fn check(&self, kwargs: &Map<String, Value>) -> Result<CheckedFlags, FlagError> {
+        let mut all = CheckedFlags::default();
         for (written, value) in kwargs {
             let flaw = |problem: String| FlagError {
                 key: written.clone(),
@@ -176,10 +180,10 @@ impl Flags {
             if all.has(&key) {
                 return Err(flaw("is given twice, with `-` and with `_`".to_owned()));
             }
-            let why = |said: &[Said]| {
-                let mut said = said.iter();
-                let found = said.find(|said| names(said.names).any(|name| name == key));
-                found.map(|said| said.why)
+            let why = |reason: &[FlagReason]| {
+                let mut reason = reason.iter();
+                let found = reason.find(|reason| names(reason.names).any(|name| name == key));
+                found.map(|reason| reason.why)
             };
             if let Some(why) = why(self.barred) {
                 return Err(flaw(why.to_owned()));
@@ -191,7 +195,7 @@ impl Flags {
                 // As if it were not there: RayLLM's files write defaults out so.
                 continue;
             }
-            let words = self.words(&key, kind, value).map_err(flaw)?;
+            let words = self.arguments(&key, kind, value).map_err(flaw)?;
             if let Some(why) = why(self.warned).filter(|_| *value != Value::Bool(false)) {
                 all.warnings.push((key.clone(), why.to_owned()));
             }
@@ -201,7 +205,7 @@ impl Flags {
     }
 
     fn unknown(&self, key: &str) -> String {
-        let barred = self.barred.iter().flat_map(|said| names(said.names));
+        let barred = self.barred.iter().flat_map(|reason| names(reason.names));
         match reading::nearest(key, self.keys().chain(barred)) {
             Some(near) => format!("is no option of this engine; did you mean `{near}`?"),
             None => {
@@ -211,7 +215,7 @@ impl Flags {
         }
     }
 
-    fn words(&self, key: &str, kind: Kind, value: &Value) -> Result<Vec<String>, String> {
+    fn arguments(&self, key: &str, kind: Kind, value: &Value) -> Result<Vec<String>, String> {
         let flag = self.spelling.flag(key);
         if matches!(kind, Kind::Switch | Kind::On) {
             let no = format!("--no{}{}", self.spelling.joint, &flag[2..]);
@@ -311,12 +315,12 @@ fn text(kind: Kind, value: &Value) -> Result<String, String> {
 
 fn one_of(words: &'static str, value: &Value) -> String {
     let all: Vec<&str> = names(words).collect();
-    let given = scalar(value).unwrap_or_else(|| "this".to_owned());
-    let hint = reading::nearest(&given, names(words))
+    let shown = scalar(value).unwrap_or_else(|| "this".to_owned());
+    let hint = reading::nearest(&shown, names(words))
         .map(|near| format!("; did you mean `{near}`?"))
         .unwrap_or_default();
     format!(
-        "`{given}` is not allowed{hint}; allowed: {}",
+        "`{shown}` is not allowed{hint}; allowed: {}",
         all.join(", ")
     )
 }
@@ -354,8 +358,8 @@ mod tests {
             group(Kind::Json, "config"),
             group(Kind::OneOf("auto half"), "dtype"),
         ],
-        barred: &[said("port", "is chosen by the pool")],
-        warned: &[said("eager", "is slow")],
+        barred: &[reason("port", "is chosen by the pool")],
+        warned: &[reason("eager", "is slow")],
         spelling: Spelling::HYPHENS,
     };
 

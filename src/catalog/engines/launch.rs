@@ -10,8 +10,8 @@ use pool::Bytes;
 
 use super::super::adapter_names::AdapterRoom;
 use super::super::model_file::{Listen, Secret, Sleep};
-use super::engine::{Engine, Given};
-use super::flags::Words;
+use super::engine::{ArgumentContext, Engine};
+use super::flags::CheckedFlags;
 use super::lora::Room;
 use super::place::{Place, PlacedDevice, ServerCommand, Where};
 
@@ -36,7 +36,7 @@ pub struct ServerRecipe {
     pub sleep: Sleep,
     pub listen: Listen,
     /// Checked `engine_kwargs`.
-    pub words: Words,
+    pub flags: CheckedFlags,
     pub env: BTreeMap<String, Secret>,
     pub served_model_name: Option<String>,
     /// LoRA adapters that it serves too, with their folders.
@@ -69,7 +69,7 @@ impl ServerRecipe {
             share_per_mille: None,
             sleep: Sleep::Off,
             listen: Listen::Port,
-            words: Words::default(),
+            flags: CheckedFlags::default(),
             env: BTreeMap::new(),
             served_model_name: None,
             adapters: Vec::new(),
@@ -78,7 +78,7 @@ impl ServerRecipe {
         }
     }
 
-    /// The name by which the engine is told to serve the model.
+    /// The name by which the engine has to serve the model.
     pub fn served_name<'a>(&'a self, place: &Place<'a>) -> &'a str {
         self.served_model_name
             .as_deref()
@@ -88,17 +88,17 @@ impl ServerRecipe {
     /// The whole command line, or why there is none in this place, with numbers.
     pub fn command(&self, place: &Place<'_>) -> Result<ServerCommand, String> {
         let engine = self.engine;
-        let given = Given {
+        let inputs = ArgumentContext {
             recipe: self,
             place,
         };
-        if engine.needs_gpu && !given.has_gpus() {
+        if engine.needs_gpu && !inputs.has_gpus() {
             return Err(format!(
                 "{} computes on GPUs, and the model is placed in the host's memory; set inventory.provider to nvml, or choose another engine_config.type",
                 engine.name()
             ));
         }
-        let own = (engine.environment)(&given);
+        let own = (engine.environment)(&inputs);
         let lora = engine
             .lora
             .filter(|_| self.run_time_adapters.is_some())
@@ -116,19 +116,19 @@ impl ServerRecipe {
             let value = templates.fill(&template.0, || format!("env.{name}"))?;
             env.insert(name.clone(), Secret(value));
         }
-        let mut argv = self.prefix_words(&templates, &env)?;
+        let mut argv = self.prefix_arguments(&templates, &env)?;
         match &self.program {
             // The words after the engine's own program belong to it: `vllm serve`.
             Some(program) => {
                 argv.push(program.clone());
-                argv.extend(self.words_after_program());
+                argv.extend(self.subcommand());
             }
             None => argv.extend(engine.program.iter().map(|word| (*word).to_owned())),
         }
-        argv.extend((engine.arguments)(&given)?);
-        self.adapter_words(&mut argv);
-        argv.extend(self.parser_words(place.template));
-        let own = self.words.of_key.iter();
+        argv.extend((engine.arguments)(&inputs)?);
+        self.adapter_arguments(&mut argv);
+        argv.extend(self.parser_arguments(place.template));
+        let own = self.flags.of_key.iter();
         let own = own.filter(|(key, _)| !self.is_for_the_pool(key));
         argv.extend(own.flat_map(|(_, words)| words.iter().cloned()));
         Ok(ServerCommand {
@@ -138,7 +138,7 @@ impl ServerRecipe {
         })
     }
 
-    fn adapter_words(&self, argv: &mut Vec<String>) {
+    fn adapter_arguments(&self, argv: &mut Vec<String>) {
         let is_wanted = !self.adapters.is_empty() || self.run_time_adapters.is_some();
         let Some(lora) = self.engine.lora.filter(|_| is_wanted) else {
             return;
@@ -154,7 +154,7 @@ impl ServerRecipe {
         };
         let count = room.count as usize + self.adapters.len();
         for (key, value) in lora.room {
-            if self.words.of_key.iter().any(|(known, _)| known == key) {
+            if self.flags.of_key.iter().any(|(known, _)| known == key) {
                 continue;
             }
             argv.push(format!("--{}", key.replace('_', "-")));
@@ -166,12 +166,12 @@ impl ServerRecipe {
         }
     }
 
-    fn words_after_program(&self) -> impl Iterator<Item = String> {
+    fn subcommand(&self) -> impl Iterator<Item = String> {
         let after = self.engine.program.iter().skip(1);
         after.map(|word| (*word).to_owned())
     }
 
-    fn prefix_words(
+    fn prefix_arguments(
         &self,
         templates: &Templates,
         env: &BTreeMap<String, Secret>,
@@ -190,7 +190,7 @@ impl ServerRecipe {
     }
 
     /// How many words of the prefix lead to a program that keeps containers.
-    fn container_words(&self) -> Option<usize> {
+    fn container_prefix_length(&self) -> Option<usize> {
         let base = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
         let position = self.prefix.iter().position(|word| {
             let base = base(word);
@@ -200,7 +200,11 @@ impl ServerRecipe {
     }
 
     fn cleanup(&self, place: &Place<'_>) -> Option<Vec<String>> {
-        let words = self.prefix.iter().take(self.container_words()?).cloned();
+        let words = self
+            .prefix
+            .iter()
+            .take(self.container_prefix_length()?)
+            .cloned();
         let remove = ["rm", "-f", place.container].map(str::to_owned);
         Some(words.chain(remove).collect())
     }
@@ -228,8 +232,8 @@ impl ServerRecipe {
         for (name, template) in &self.env {
             templates.fill(&template.0, || format!("env.{name}"))?;
         }
-        let words = self.prefix_words(&templates, &BTreeMap::new())?;
-        if self.container_words().is_some()
+        let words = self.prefix_arguments(&templates, &BTreeMap::new())?;
+        if self.container_prefix_length().is_some()
             && !words.iter().any(|word| word.contains(place.container))
         {
             return Err(
@@ -387,10 +391,10 @@ mod tests {
         assert!(!text.contains("hf_secret"), "{text}");
         let cleanup = command.cleanup.clone().expect("a clean-up");
         assert_eq!(cleanup.join(" "), "sudo docker rm -f model-pool-1-1");
-        let mut told = recipe.clone();
-        told.prefix.push("--env=HF_TOKEN=hf_secret".to_owned());
-        let told = told.command(&Place::example(Bytes(1))).expect("a command");
-        assert!(!format!("{told:?}").contains("hf_secret"), "{told:?}");
+        let mut shown = recipe.clone();
+        shown.prefix.push("--env=HF_TOKEN=hf_secret".to_owned());
+        let shown = shown.command(&Place::example(Bytes(1))).expect("a command");
+        assert!(!format!("{shown:?}").contains("hf_secret"), "{shown:?}");
         assert!(
             !command.masked().contains("hf_secret"),
             "{}",

@@ -113,10 +113,10 @@ pub const fn failure(
 }
 
 /// The failure that the words tell: the engine's own first, then those that all engines share.
-pub fn failure_in(words: &str, own: &'static [Failure]) -> Option<&'static Failure> {
-    let words = words.to_lowercase();
-    let is_told = |failure: &&Failure| failure.texts.iter().any(|text| words.contains(text));
-    own.iter().chain(SHARED).find(is_told)
+pub fn failure_in(output: &str, own: &'static [Failure]) -> Option<&'static Failure> {
+    let output = output.to_lowercase();
+    let fits = |failure: &&Failure| failure.texts.iter().any(|text| output.contains(text));
+    own.iter().chain(SHARED).find(fits)
 }
 
 /// In lower case.
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn known_failures_are_told_by_the_words_of_the_systems_they_come_from() {
-        for (words, class) in [
+        for (output, class) in [
             (
                 "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
                 FailureClass::OutOfMemory,
@@ -241,9 +241,9 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                failure_in(words, &[]).map(|failure| failure.class),
+                failure_in(output, &[]).map(|failure| failure.class),
                 Some(class),
-                "{words}"
+                "{output}"
             );
         }
         assert!(failure_in("KeyError: 'lm_head'", &[]).is_none());

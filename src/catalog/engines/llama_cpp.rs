@@ -7,12 +7,12 @@
 //! the model into what is free by moving layers to the processor; `--tensor-split` is even, where its own choice
 //! goes by free memory and may overfill one device.
 
-use super::engine::{Asks, Engine, Given, Metrics, RerankWords, pair};
-use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
+use super::engine::{ArgumentContext, Engine, Metrics, NeedsWeightSize, RerankApi, pair};
+use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
 use super::lines::{Failure, FailureClass, Mark, Stage, by_marks, failure, mark};
 use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
-use super::routes::{Extra, TokenWords};
+use super::routes::{Extra, TokenApi};
 use crate::engine_kind::EngineKind;
 
 pub const LLAMA_CPP: Engine = Engine {
@@ -37,14 +37,14 @@ pub const LLAMA_CPP: Engine = Engine {
     sequences_key: None,
     share_key: None,
     fills: false,
-    asks_for_weights: Asks::Never,
+    needs_weight_size: NeedsWeightSize::Never,
     reads_gguf: true,
     arguments,
     environment,
     ready_path: "/health",
     health_path: "/health",
     generation_path: None,
-    barred_env: &[said(
+    barred_env: &[reason(
         "LLAMA_ARG_FIT LLAMA_ARG_CORS_ORIGINS",
         "is set by the pool, which reserves memory and is the only client",
     )],
@@ -106,7 +106,7 @@ pub const LLAMA_CPP: Engine = Engine {
         budget: Some("thinking_budget_tokens"),
         budget_needs: None,
     },
-    rerank: RerankWords::Common,
+    rerank: RerankApi::Common,
     routes: &[
         Extra::Embeddings,
         Extra::Rerank,
@@ -114,7 +114,7 @@ pub const LLAMA_CPP: Engine = Engine {
         Extra::Tokenize,
         Extra::Detokenize,
     ],
-    tokens: TokenWords::LlamaCpp,
+    tokens: TokenApi::LlamaCpp,
     dimensions: false,
     last_errors: &[],
     failures: FAILURES,
@@ -123,11 +123,11 @@ pub const LLAMA_CPP: Engine = Engine {
 /// More layers than any model has: all of them. `all` is not known to older versions.
 const ALL_LAYERS: u32 = 999;
 
-fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
-    let recipe = given.recipe;
-    let mut words = Vec::new();
+fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
+    let recipe = inputs.recipe;
+    let mut argv = Vec::new();
     pair(
-        &mut words,
+        &mut argv,
         if recipe.is_local {
             "--model"
         } else {
@@ -135,41 +135,41 @@ fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
         },
         &recipe.model,
     );
-    match given.place.at {
+    match inputs.place.at {
         Where::Port(port) => {
-            pair(&mut words, "--host", "127.0.0.1");
-            pair(&mut words, "--port", port);
+            pair(&mut argv, "--host", "127.0.0.1");
+            pair(&mut argv, "--port", port);
         }
         // It takes a host that ends so for a socket.
-        Where::Socket(path) => pair(&mut words, "--host", path.display()),
+        Where::Socket(path) => pair(&mut argv, "--host", path.display()),
     }
-    pair(&mut words, "--alias", recipe.served_name(given.place));
-    pair(&mut words, "--parallel", recipe.seats);
+    pair(&mut argv, "--alias", recipe.served_name(inputs.place));
+    pair(&mut argv, "--parallel", recipe.seats);
     if let Some(tokens) = recipe.context {
         pair(
-            &mut words,
+            &mut argv,
             "--ctx-size",
             u64::from(tokens) * u64::from(recipe.seats),
         );
     }
-    if !recipe.words.has("n_gpu_layers") {
-        let layers = if given.has_gpus() { ALL_LAYERS } else { 0 };
-        pair(&mut words, "--n-gpu-layers", layers);
+    if !recipe.flags.has("n_gpu_layers") {
+        let layers = if inputs.has_gpus() { ALL_LAYERS } else { 0 };
+        pair(&mut argv, "--n-gpu-layers", layers);
     }
-    if given.has_gpus() && given.devices() > 1 && !recipe.words.has("tensor_split") {
+    if inputs.has_gpus() && inputs.devices() > 1 && !recipe.flags.has("tensor_split") {
         pair(
-            &mut words,
+            &mut argv,
             "--tensor-split",
-            vec!["1"; given.devices()].join(","),
+            vec!["1"; inputs.devices()].join(","),
         );
     }
-    words.push("--metrics".to_owned());
-    words.push("--no-webui".to_owned());
-    Ok(words)
+    argv.push("--metrics".to_owned());
+    argv.push("--no-webui".to_owned());
+    Ok(argv)
 }
 
 /// What older builds have no flag for, and do not read.
-fn environment(_: &Given<'_>) -> Vec<(&'static str, String)> {
+fn environment(_: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     vec![
         // It would look for what is free, which the pool has reserved, and read the model twice for it.
         ("LLAMA_ARG_FIT", "off".to_owned()),
@@ -245,75 +245,75 @@ const FAILURES: &[Failure] = &[
     ),
 ];
 
-const BARRED: &[Said] = &[
-    said(
+const BARRED: &[FlagReason] = &[
+    reason(
         "host port reuse_port",
         "is chosen by the pool for each replica; engine_config.listen says whether it is a port or a socket",
     ),
-    said(
+    reason(
         "api_key api_key_file ssl_key_file ssl_cert_file api_prefix path cors_origins cors_methods cors_headers \
          cors_credentials",
-        "is the gateway's business: engines are reached from this machine alone, and keys are set with /llm/admin/keys and auth",
+        GATEWAY_ALONE,
     ),
-    said(
+    reason(
         "model model_url hf_repo docker_repo",
         "is engine_config.model_path (a GGUF file), or engine_config.hf_model_id",
     ),
-    said(
+    reason(
         "alias",
         "is engine_config.served_model_name; the pool passes it on",
     ),
-    said(
+    reason(
         "ctx_size",
         "is engine_config.max_total_tokens (of one request); the pool writes it times the number of slots",
     ),
-    said("parallel", "is deployment_config.max_ongoing_requests"),
-    said(
+    reason("parallel", "is deployment_config.max_ongoing_requests"),
+    reason(
         "hf_token",
         "would show in the list of processes; write it into engine_config.env.HF_TOKEN",
     ),
-    said(
+    reason(
         "device main_gpu rpc list_devices",
         "is made from the placement; pool_config.devices says which GPUs the model may use",
     ),
-    said(
+    reason(
         "fit fit_target fit_ctx",
         "is not used: the pool reserves memory before it starts the engine",
     ),
-    said("metrics", "is always on; the pool reads them"),
-    said(
+    reason("metrics", "is always on; the pool reads them"),
+    reason(
         "ui webui ui_config ui_config_file ui_mcp_proxy",
         "is not used: pages of the engine are not reached through the gateway",
     ),
-    said(
+    reason(
         "tools tools_runtime agent mcp_servers_config mcp_servers_json",
-        "is refused: it would run programs on this machine for whoever may ask the model",
+        "is refused: it would run programs on this machine for every client of the model",
     ),
-    said(
+    reason(
         "models_dir models_preset models_max models_autoload sleep_idle_seconds",
         "is the pool's own work: one llama-server serves one model, and pool_config.keep_hot unloads it",
     ),
-    said(
+    reason(
         "spec_synth_len spec_synth_rates",
         "makes answers up, for benchmarks of llama.cpp itself",
     ),
-    said(
+    reason(
         "draft draft_n draft_max draft_min draft_n_min spec_ngram_size_n spec_ngram_size_m spec_ngram_min_hits",
         "is gone from llama.cpp; see spec_draft_n_max and its like",
     ),
 ];
 
-const WARNED: &[Said] = &[
-    said(
+const WARNED: &[FlagReason] = &[
+    reason(
         "media_path",
         "lets every user of the model read the files below it",
     ),
-    said(
+    reason(
         "props slots slot_save_path",
         "opens routes that the gateway does not pass on",
     ),
-    said("log_prompts_dir", "writes what users say to disk"),
-    said(
+    reason("log_prompts_dir", "writes what users say to disk"),
+    reason(
         "cpu_moe n_cpu_moe n_cpu_ffn kv_offload n_gpu_layers",
         "keeps a part of the model in host memory, which the estimate does not know; set pool_config.memory_gib, or let it be measured",
     ),
@@ -445,14 +445,14 @@ mod tests {
             Some(("warming up", None))
         );
         assert_eq!(stage("..."), None);
-        let words = "llama_model_load: error loading model: unknown model architecture: 'x'";
+        let argv = "llama_model_load: error loading model: unknown model architecture: 'x'";
         assert_eq!(
-            LLAMA_CPP.failure(words).map(|it| it.class),
+            LLAMA_CPP.failure(argv).map(|it| it.class),
             Some(FailureClass::UnknownArchitecture)
         );
-        let words = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory";
+        let argv = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory";
         assert_eq!(
-            LLAMA_CPP.failure(words).map(|it| it.class),
+            LLAMA_CPP.failure(argv).map(|it| it.class),
             Some(FailureClass::OutOfMemory)
         );
     }

@@ -12,7 +12,7 @@ mod launch;
 mod lines;
 mod llama_cpp;
 mod lora;
-mod parser_words;
+mod parser_names;
 mod parsers;
 mod place;
 mod reasoning;
@@ -27,9 +27,9 @@ mod vllm;
 mod vllm_flags;
 
 pub(super) use engine::post;
-pub use engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords};
-use flags::Said;
-pub use flags::{FlagError, Flags, OptionFate, Words};
+pub use engine::{ArgumentContext, Call, Engine, Metrics, NeedsWeightSize, Parking, RerankApi};
+use flags::FlagReason;
+pub use flags::{CheckedFlags, FlagError, Flags, OptionFate};
 pub use launch::ServerRecipe;
 pub use lines::{Failure, FailureClass, Stage};
 pub use lora::{ADAPTER_ROUTES, AdapterRoutes};
@@ -38,7 +38,7 @@ pub use place::{Place, PlacedDevice, ServerCommand, Where};
 pub use reasoning::{
     Effort, EffortField, ReasoningFields, ReasoningSwitch, ReasoningWish, WishPart,
 };
-pub use routes::{Extra, TokenWords};
+pub use routes::{Extra, TokenApi};
 
 /// The engines, one row each.
 pub const ENGINES: [&Engine; 6] = [
@@ -51,21 +51,22 @@ pub const ENGINES: [&Engine; 6] = [
 ];
 
 /// Of every engine: what the placement decides.
-const PLACED_ENV: &[Said] = &[Said {
+const PLACED_ENV: &[FlagReason] = &[FlagReason {
     names: "CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER MODEL_POOL_ENGINE",
     why: "is set by the pool from the placement; remove it (pool_config.devices says which GPUs the model may use)",
 }];
 
 /// Why a variable is not the user's to set.
 pub fn barred_variable(engine: Option<&Engine>, name: &str) -> Option<&'static str> {
-    let own = engine.map_or(&[] as &[Said], |engine| engine.barred_env);
+    let own = engine.map_or(&[] as &[FlagReason], |engine| engine.barred_env);
     let mut all = own.iter().chain(PLACED_ENV);
-    let found = all.find(|said| {
-        said.names
+    let found = all.find(|reason| {
+        reason
+            .names
             .split_ascii_whitespace()
             .any(|known| known == name)
     });
-    found.map(|said| said.why)
+    found.map(|reason| reason.why)
 }
 
 /// The engine of an `engine_config.type`.
@@ -94,14 +95,14 @@ mod tests {
                     .all(|name| names.insert(*name))
             );
             let barred = engine.flags.barred.iter();
-            let barred = barred.flat_map(|said| said.names.split_ascii_whitespace());
+            let barred = barred.flat_map(|reason| reason.names.split_ascii_whitespace());
             let mut keys = BTreeSet::new();
             for key in engine.flags.keys().chain(barred) {
                 assert!(keys.insert(key), "{engine:?} has {key} twice");
                 assert!(!key.contains('-'), "{engine:?}: {key}");
             }
-            for said in engine.flags.warned {
-                for name in said.names.split_ascii_whitespace() {
+            for reason in engine.flags.warned {
+                for name in reason.names.split_ascii_whitespace() {
                     assert!(
                         keys.contains(name),
                         "{engine:?} warns of {name}, which it does not take"
@@ -129,7 +130,7 @@ mod tests {
                 devices,
                 ..Place::example(Bytes(reserved))
             };
-            Given {
+            ArgumentContext {
                 recipe: &recipe,
                 place: &place,
             }

@@ -118,7 +118,7 @@ impl TemplateForms {
 
 /// An engine's words for forms.
 #[derive(Clone, Copy, Debug)]
-pub struct ParserWords {
+pub struct ParserNames {
     /// The key of a switch without which calls that the model decides on are refused.
     pub tools_switch: Option<&'static str>,
     pub tools: fn(ToolForm) -> &'static str,

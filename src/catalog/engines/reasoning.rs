@@ -94,7 +94,7 @@ pub enum EffortField {
     Nowhere,
     /// `reasoning_effort`, with low, medium and high.
     Common,
-    /// `reasoning_effort` with every level, for whoever sorts them out itself.
+    /// `reasoning_effort` with every level, for engines that map the levels themselves.
     Every,
     /// `reasoning_effort` among `chat_template_kwargs`.
     OfTemplate,
@@ -121,7 +121,7 @@ impl ReasoningSwitch {
 
     /// The wish in these fields. `has_budget`: the engine is set up as `budget_needs` says.
     pub fn fields(self, wish: &ReasoningWish, has_budget: bool) -> ReasoningFields {
-        let mut told = ReasoningFields::default();
+        let mut known = ReasoningFields::default();
         // A level says that it thinks at all, unless another field says the opposite.
         let by_effort = wish.effort.map(|effort| effort != Effort::None);
         if let Some(thinks) = wish.thinks.or(by_effort) {
@@ -129,29 +129,29 @@ impl ReasoningSwitch {
                 true => {
                     let both = ["enable_thinking", "thinking"];
                     let both = both.map(|name| (name, Value::Bool(thinks)));
-                    told.switches.extend(both);
+                    known.switches.extend(both);
                 }
-                false if wish.thinks.is_some() => told.unmet.push(WishPart::Thinks),
+                false if wish.thinks.is_some() => known.unmet.push(WishPart::Thinks),
                 false => {}
             }
         }
         if let Some(effort) = wish.effort {
             let word = |effort: Effort| ("reasoning_effort", Value::from(effort.word()));
             match self.effort {
-                EffortField::Every => told.fields.push(word(effort)),
+                EffortField::Every => known.fields.push(word(effort)),
                 // The switch above is all that there is to say.
                 EffortField::Common | EffortField::OfTemplate if effort == Effort::None => {}
-                EffortField::Common => told.fields.push(word(effort.common())),
-                EffortField::OfTemplate => told.switches.push(word(effort.common())),
-                EffortField::Nowhere => told.unmet.push(WishPart::Effort),
+                EffortField::Common => known.fields.push(word(effort.common())),
+                EffortField::OfTemplate => known.switches.push(word(effort.common())),
+                EffortField::Nowhere => known.unmet.push(WishPart::Effort),
             }
         }
         if let Some(tokens) = wish.budget_tokens {
             match self.budget.filter(|_| has_budget) {
-                Some(name) => told.fields.push((name, Value::from(tokens))),
-                None => told.unmet.push(WishPart::Budget),
+                Some(name) => known.fields.push((name, Value::from(tokens))),
+                None => known.unmet.push(WishPart::Budget),
             }
         }
-        told
+        known
     }
 }

@@ -16,7 +16,7 @@ pub enum Extra {
 
 /// How an engine wants to be asked for tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenWords {
+pub enum TokenApi {
     /// `prompt` or `messages` in, `tokens`, `count` and `max_model_len` out; `tokens` in, `prompt` out.
     Vllm,
     /// The same of a `prompt` alone, and `text` out.

@@ -7,14 +7,16 @@
 
 use pool::Bytes;
 
-use super::engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, pair};
-use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
+use super::engine::{
+    ArgumentContext, Call, Engine, Metrics, NeedsWeightSize, Parking, RerankApi, pair,
+};
+use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::lora::SGLANG_LORA;
-use super::parser_words;
+use super::parser_names;
 use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
-use super::routes::{Extra, TokenWords};
+use super::routes::{Extra, TokenApi};
 use crate::engine_kind::EngineKind;
 use crate::model_file::Sleep;
 
@@ -37,14 +39,14 @@ pub const SGLANG: Engine = Engine {
     sequences_key: Some("max_running_requests"),
     share_key: Some("mem_fraction_static"),
     fills: true,
-    asks_for_weights: Asks::Never,
+    needs_weight_size: NeedsWeightSize::Never,
     reads_gguf: false,
     arguments,
     environment,
     ready_path: "/health",
     health_path: "/health",
     generation_path: Some("/health_generate"),
-    barred_env: &[said(
+    barred_env: &[reason(
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION",
         "is set by the pool: heartbeats would compute tokens",
     )],
@@ -79,13 +81,13 @@ pub const SGLANG: Engine = Engine {
     ],
     pooling_extensions: &["messages"],
     continuous_usage: true,
-    parsers: Some(parser_words::SGLANG),
+    parsers: Some(parser_names::SGLANG),
     reasoning: ReasoningSwitch {
         effort: EffortField::Common,
         template: true,
         ..ReasoningSwitch::NONE
     },
-    rerank: RerankWords::Common,
+    rerank: RerankApi::Common,
     routes: &[
         Extra::Embeddings,
         Extra::Rerank,
@@ -94,7 +96,7 @@ pub const SGLANG: Engine = Engine {
         Extra::Tokenize,
         Extra::Detokenize,
     ],
-    tokens: TokenWords::Sglang,
+    tokens: TokenApi::Sglang,
     dimensions: true,
     last_errors: &[],
     failures: FAILURES,
@@ -103,54 +105,54 @@ pub const SGLANG: Engine = Engine {
 /// Activations and CUDA graphs, beside the static part.
 const BESIDE_SHARE: Bytes = Bytes(3 * Bytes::GIB);
 
-fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
-    let recipe = given.recipe;
-    let mut words = Vec::new();
-    pair(&mut words, "--model-path", &recipe.model);
-    match given.place.at {
+fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
+    let recipe = inputs.recipe;
+    let mut argv = Vec::new();
+    pair(&mut argv, "--model-path", &recipe.model);
+    match inputs.place.at {
         Where::Port(port) => {
-            pair(&mut words, "--host", "127.0.0.1");
-            pair(&mut words, "--port", port);
+            pair(&mut argv, "--host", "127.0.0.1");
+            pair(&mut argv, "--port", port);
         }
         Where::Socket(_) => return Err("SGLang listens on a port only".to_owned()),
     }
     pair(
-        &mut words,
+        &mut argv,
         "--served-model-name",
-        recipe.served_name(given.place),
+        recipe.served_name(inputs.place),
     );
-    pair(&mut words, "--tp-size", given.devices());
+    pair(&mut argv, "--tp-size", inputs.devices());
     pair(
-        &mut words,
+        &mut argv,
         "--mem-fraction-static",
-        given.share(BESIDE_SHARE)?,
+        inputs.share(BESIDE_SHARE)?,
     );
     if let Some(tokens) = recipe.context {
-        pair(&mut words, "--context-length", tokens);
+        pair(&mut argv, "--context-length", tokens);
     }
-    if !recipe.words.has("max_running_requests") {
-        pair(&mut words, "--max-running-requests", recipe.seats);
+    if !recipe.flags.has("max_running_requests") {
+        pair(&mut argv, "--max-running-requests", recipe.seats);
     }
     if let Some(revision) = &recipe.revision {
-        pair(&mut words, "--revision", revision);
+        pair(&mut argv, "--revision", revision);
     }
-    words.push("--enable-metrics".to_owned());
+    argv.push("--enable-metrics".to_owned());
     if recipe.sleep != Sleep::Off {
         // Without the copy in host memory the weights would come back as noise.
-        words.push("--enable-memory-saver".to_owned());
-        words.push("--enable-weights-cpu-backup".to_owned());
+        argv.push("--enable-memory-saver".to_owned());
+        argv.push("--enable-weights-cpu-backup".to_owned());
     }
-    Ok(words)
+    Ok(argv)
 }
 
-fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
+fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     let on = || "1".to_owned();
     // /health would compute a token each time, and take a second for it.
     let mut env = vec![(
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION",
         "false".to_owned(),
     )];
-    if given.recipe.is_local {
+    if inputs.recipe.is_local {
         env.extend([("HF_HUB_OFFLINE", on()), ("TRANSFORMERS_OFFLINE", on())]);
     }
     env
@@ -227,72 +229,72 @@ const FAILURES: &[Failure] = &[
     ),
 ];
 
-const BARRED: &[Said] = &[
-    said(
+const BARRED: &[FlagReason] = &[
+    reason(
         "host port nccl_port grpc_port grpc_mode smg_grpc_mode smg_http_sidecar_port enable_http_worker_reuseport \
          gated_launch_port",
         "is chosen by the pool for each replica",
     ),
-    said(
+    reason(
         "api_key admin_api_key ssl_keyfile ssl_certfile ssl_ca_certs ssl_keyfile_password enable_ssl_refresh \
          fastapi_root_path",
-        "is the gateway's business: engines are reached from this machine alone, and keys are set with /llm/admin/keys and auth",
+        GATEWAY_ALONE,
     ),
-    said(
+    reason(
         "model_path model",
         "is engine_config.model_path, or engine_config.hf_model_id",
     ),
-    said(
+    reason(
         "served_model_name",
         "is engine_config.served_model_name; the pool passes it on",
     ),
-    said("revision", "is engine_config.revision"),
-    said(
+    reason("revision", "is engine_config.revision"),
+    reason(
         "context_length",
         "is engine_config.max_total_tokens; the memory estimate needs it there",
     ),
-    said(
+    reason(
         "tp_size tensor_parallel_size tp",
         "is made from the placement; pool_config.gpus_per_replica says how many GPUs a replica takes",
     ),
-    said(
+    reason(
         "device base_gpu_id gpu_id_step",
         "is made from the placement; pool_config.devices says which GPUs the model may use",
     ),
-    said(
+    reason(
         "pp_size dp_size attn_dp_size attn_cp_size moe_dp_size dwdp_size nnodes node_rank dist_init_addr use_ray \
          elastic_ep_join_mode elastic_ep_join_rank_offset elastic_ep_initial_size max_ep_size",
         "is not used: the pool places a replica on GPUs of one machine with tensor parallelism, and starts more replicas instead of data parallel ranks",
     ),
-    said(
+    reason(
         "enable_memory_saver enable_weights_cpu_backup",
         "is set by pool_config.sleep",
     ),
-    said("enable_metrics", "is always on; the pool reads them"),
-    said(
+    reason("enable_metrics", "is always on; the pool reads them"),
+    reason(
         "tool_server sidecar sidecar_args",
-        "is refused: it would run programs on this machine for whoever may ask the model",
+        "is refused: it would run programs on this machine for every client of the model",
     ),
-    said(
+    reason(
         "delete_ckpt_after_loading",
         "is refused: the next load would find no weights",
     ),
 ];
 
-const WARNED: &[Said] = &[
-    said(
+const WARNED: &[FlagReason] = &[
+    reason(
         "trust_remote_code",
         "is on: the model's own Python code runs with the rights of the pool's account; pin engine_config.revision and read that code",
     ),
-    said(
+    reason(
         "enable_custom_logit_processor trust_request_chat_template",
         "lets every user hand the engine code or templates that it runs",
     ),
-    said(
+    reason(
         "custom_weight_loader forward_hooks",
         "loads Python code into the engine; see that only administrators can write it",
     ),
-    said(
+    reason(
         "max_total_tokens",
         "sets the cache by itself: SGLang then does not fill the share that the pool gives it",
     ),

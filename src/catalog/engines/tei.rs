@@ -3,12 +3,14 @@
 //! It computes embeddings, scores and ranks on one device, keeps no cache, and takes the memory that the model
 //! needs. Options of newer versions are passed as environment variables, which older versions ignore.
 
-use super::engine::{Asks, Beside, Engine, Given, RerankWords, pair, port_beside};
-use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
+use super::engine::{
+    ArgumentContext, Beside, Engine, NeedsWeightSize, RerankApi, pair, port_beside,
+};
+use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::place::Where;
 use super::reasoning::ReasoningSwitch;
-use super::routes::{Extra, TokenWords};
+use super::routes::{Extra, TokenApi};
 use crate::engine_kind::EngineKind;
 
 pub const TEI: Engine = Engine {
@@ -30,7 +32,7 @@ pub const TEI: Engine = Engine {
     sequences_key: None,
     share_key: None,
     fills: false,
-    asks_for_weights: Asks::Never,
+    needs_weight_size: NeedsWeightSize::Never,
     reads_gguf: false,
     arguments,
     environment,
@@ -38,8 +40,8 @@ pub const TEI: Engine = Engine {
     health_path: "/health",
     generation_path: None,
     barred_env: &[
-        said("PROMETHEUS_PORT", "is chosen by the pool for each replica"),
-        said(
+        reason("PROMETHEUS_PORT", "is chosen by the pool for each replica"),
+        reason(
             "SERVED_MODEL_NAME",
             "is engine_config.served_model_name; the pool passes it on",
         ),
@@ -61,46 +63,46 @@ pub const TEI: Engine = Engine {
     continuous_usage: false,
     parsers: None,
     reasoning: ReasoningSwitch::NONE,
-    rerank: RerankWords::Tei,
+    rerank: RerankApi::Tei,
     routes: &[Extra::Embeddings, Extra::Rerank],
-    tokens: TokenWords::Vllm,
+    tokens: TokenApi::Vllm,
     dimensions: true,
     last_errors: &[],
     failures: FAILURES,
 };
 
-fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
-    let recipe = given.recipe;
-    let mut words = Vec::new();
-    pair(&mut words, "--model-id", &recipe.model);
-    match given.place.at {
+fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
+    let recipe = inputs.recipe;
+    let mut argv = Vec::new();
+    pair(&mut argv, "--model-id", &recipe.model);
+    match inputs.place.at {
         Where::Port(port) => {
-            pair(&mut words, "--hostname", "127.0.0.1");
-            pair(&mut words, "--port", port);
+            pair(&mut argv, "--hostname", "127.0.0.1");
+            pair(&mut argv, "--port", port);
         }
         Where::Socket(_) => return Err("text-embeddings-router listens on a port only".to_owned()),
     }
     pair(
-        &mut words,
+        &mut argv,
         "--uds-path",
-        format!("/tmp/{}", given.place.container),
+        format!("/tmp/{}", inputs.place.container),
     );
-    if !recipe.words.has("max_concurrent_requests") {
-        pair(&mut words, "--max-concurrent-requests", recipe.seats);
+    if !recipe.flags.has("max_concurrent_requests") {
+        pair(&mut argv, "--max-concurrent-requests", recipe.seats);
     }
     if let Some(revision) = &recipe.revision {
-        pair(&mut words, "--revision", revision);
+        pair(&mut argv, "--revision", revision);
     }
-    Ok(words)
+    Ok(argv)
 }
 
-fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
-    let served = given.recipe.served_name(given.place).to_owned();
+fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
+    let served = inputs.recipe.served_name(inputs.place).to_owned();
     let mut env = vec![("SERVED_MODEL_NAME", served)];
-    if let Some(port) = port_beside(given.place.at, Beside::Prometheus) {
+    if let Some(port) = port_beside(inputs.place.at, Beside::Prometheus) {
         env.push(("PROMETHEUS_PORT", port.to_string()));
     }
-    if given.recipe.is_local {
+    if inputs.recipe.is_local {
         env.push(("HF_HUB_OFFLINE", "1".to_owned()));
     }
     env
@@ -132,29 +134,26 @@ const FAILURES: &[Failure] = &[
     ),
 ];
 
-const BARRED: &[Said] = &[
-    said(
+const BARRED: &[FlagReason] = &[
+    reason(
         "hostname port uds_path prometheus_port",
         "is chosen by the pool for each replica",
     ),
-    said(
-        "api_key cors_allow_origin",
-        "is the gateway's business: engines are reached from this machine alone, and keys are set with /llm/admin/keys and auth",
-    ),
-    said(
+    reason("api_key cors_allow_origin", GATEWAY_ALONE),
+    reason(
         "model_id",
         "is engine_config.model_path, or engine_config.hf_model_id",
     ),
-    said(
+    reason(
         "served_model_name",
         "is engine_config.served_model_name; the pool passes it on",
     ),
-    said("revision", "is engine_config.revision"),
-    said(
+    reason("revision", "is engine_config.revision"),
+    reason(
         "hf_token hf_api_token",
         "would show in the list of processes; write it into engine_config.env.HF_TOKEN",
     ),
-    said(
+    reason(
         "device_id",
         "is made from the placement; pool_config.devices says which GPUs the model may use",
     ),

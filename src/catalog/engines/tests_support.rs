@@ -32,7 +32,7 @@ pub fn recipe(engine: &'static Engine, kwargs: &str) -> ServerRecipe {
     let kwargs: Value = serde_json::from_str(kwargs).expect("JSON");
     let words = engine.flags.check(kwargs.as_object().expect("an object"));
     ServerRecipe {
-        words: words.expect("right kwargs"),
+        flags: words.expect("right kwargs"),
         ..ServerRecipe::of(engine, "/models/m")
     }
 }

@@ -6,12 +6,14 @@
 
 use pool::Bytes;
 
-use super::engine::{Asks, Beside, Engine, Given, Metrics, RerankWords, pair, port_beside};
-use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
+use super::engine::{
+    ArgumentContext, Beside, Engine, Metrics, NeedsWeightSize, RerankApi, pair, port_beside,
+};
+use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::place::Where;
 use super::reasoning::ReasoningSwitch;
-use super::routes::TokenWords;
+use super::routes::TokenApi;
 use crate::engine_kind::EngineKind;
 use crate::engine_kind::GPU_OVERHEAD;
 
@@ -34,14 +36,14 @@ pub const TGI: Engine = Engine {
     sequences_key: Some("max_batch_size"),
     share_key: Some("cuda_memory_fraction"),
     fills: true,
-    asks_for_weights: Asks::Never,
+    needs_weight_size: NeedsWeightSize::Never,
     reads_gguf: false,
     arguments,
     environment,
     ready_path: "/health",
     health_path: "/health",
     generation_path: None,
-    barred_env: &[said(
+    barred_env: &[reason(
         "PROMETHEUS_PORT",
         "is chosen by the pool for each replica",
     )],
@@ -65,9 +67,9 @@ pub const TGI: Engine = Engine {
     continuous_usage: false,
     parsers: None,
     reasoning: ReasoningSwitch::NONE,
-    rerank: RerankWords::Common,
+    rerank: RerankApi::Common,
     routes: &[],
-    tokens: TokenWords::Vllm,
+    tokens: TokenApi::Vllm,
     dimensions: false,
     last_errors: &[],
     failures: FAILURES,
@@ -75,61 +77,61 @@ pub const TGI: Engine = Engine {
 
 const BESIDE_SHARE: Bytes = GPU_OVERHEAD;
 
-fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
-    let recipe = given.recipe;
-    let mut words = Vec::new();
-    pair(&mut words, "--model-id", &recipe.model);
-    match given.place.at {
+fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
+    let recipe = inputs.recipe;
+    let mut argv = Vec::new();
+    pair(&mut argv, "--model-id", &recipe.model);
+    match inputs.place.at {
         Where::Port(port) => {
-            pair(&mut words, "--hostname", "127.0.0.1");
-            pair(&mut words, "--port", port);
+            pair(&mut argv, "--hostname", "127.0.0.1");
+            pair(&mut argv, "--port", port);
         }
         Where::Socket(_) => {
             return Err("text-generation-launcher listens on a port only".to_owned());
         }
     }
     pair(
-        &mut words,
+        &mut argv,
         "--shard-uds-path",
-        format!("/tmp/{}", given.place.container),
+        format!("/tmp/{}", inputs.place.container),
     );
-    if let Some(port) = port_beside(given.place.at, Beside::Torch) {
-        pair(&mut words, "--master-port", port);
+    if let Some(port) = port_beside(inputs.place.at, Beside::Torch) {
+        pair(&mut argv, "--master-port", port);
     }
-    pair(&mut words, "--num-shard", given.devices());
+    pair(&mut argv, "--num-shard", inputs.devices());
     pair(
-        &mut words,
+        &mut argv,
         "--cuda-memory-fraction",
-        given.share(BESIDE_SHARE)?,
+        inputs.share(BESIDE_SHARE)?,
     );
     if let Some(tokens) = recipe.context {
-        pair(&mut words, "--max-total-tokens", tokens);
+        pair(&mut argv, "--max-total-tokens", tokens);
         // By itself it goes by the model's own length, and must be less than the total.
-        if !recipe.words.has("max_input_tokens") {
+        if !recipe.flags.has("max_input_tokens") {
             pair(
-                &mut words,
+                &mut argv,
                 "--max-input-tokens",
                 tokens.saturating_sub(1).max(1),
             );
         }
     }
-    if !recipe.words.has("max_concurrent_requests") {
-        pair(&mut words, "--max-concurrent-requests", recipe.seats);
+    if !recipe.flags.has("max_concurrent_requests") {
+        pair(&mut argv, "--max-concurrent-requests", recipe.seats);
     }
     if let Some(revision) = &recipe.revision {
-        pair(&mut words, "--revision", revision);
+        pair(&mut argv, "--revision", revision);
     }
-    pair(&mut words, "--usage-stats", "off");
-    Ok(words)
+    pair(&mut argv, "--usage-stats", "off");
+    Ok(argv)
 }
 
-fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
+fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     let mut env = Vec::new();
-    if let Some(port) = port_beside(given.place.at, Beside::Prometheus) {
+    if let Some(port) = port_beside(inputs.place.at, Beside::Prometheus) {
         // As a flag it would stop versions that have none.
         env.push(("PROMETHEUS_PORT", port.to_string()));
     }
-    if given.recipe.is_local {
+    if inputs.recipe.is_local {
         env.push(("HF_HUB_OFFLINE", "1".to_owned()));
     }
     env
@@ -175,40 +177,40 @@ const FAILURES: &[Failure] = &[
     ),
 ];
 
-const BARRED: &[Said] = &[
-    said(
+const BARRED: &[FlagReason] = &[
+    reason(
         "hostname port shard_uds_path master_addr master_port prometheus_port",
         "is chosen by the pool for each replica",
     ),
-    said(
+    reason(
         "api_key cors_allow_origin ngrok ngrok_authtoken ngrok_edge",
-        "is the gateway's business: engines are reached from this machine alone, and keys are set with /llm/admin/keys and auth",
+        GATEWAY_ALONE,
     ),
-    said(
+    reason(
         "model_id",
         "is engine_config.model_path, or engine_config.hf_model_id",
     ),
-    said("revision", "is engine_config.revision"),
-    said(
+    reason("revision", "is engine_config.revision"),
+    reason(
         "max_total_tokens",
         "is engine_config.max_total_tokens; the memory estimate needs it there",
     ),
-    said(
+    reason(
         "max_input_length",
         "is the old name of max_input_tokens; write that",
     ),
-    said(
+    reason(
         "num_shard sharded",
         "is made from the placement; pool_config.gpus_per_replica says how many GPUs a replica takes",
     ),
-    said("usage_stats", "is always off"),
-    said(
+    reason("usage_stats", "is always off"),
+    reason(
         "env",
         "prints the engine's environment and ends; variables are written into engine_config.env",
     ),
 ];
 
-const WARNED: &[Said] = &[said(
+const WARNED: &[FlagReason] = &[reason(
     "trust_remote_code",
     "is on: the model's own Python code runs with the rights of the pool's account; pin engine_config.revision and read that code",
 )];

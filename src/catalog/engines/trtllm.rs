@@ -6,12 +6,12 @@
 //! model. With weights `w`, reserved `r` and a device of `t`, it is `(r − w − overhead) / (t − w)`,
 //! which on a device that others use too comes out smaller than reserved, never larger.
 
-use super::engine::{Asks, Engine, Given, RerankWords, pair};
-use super::flags::{Flags, Group, Kind, Said, Spelling, group, said};
+use super::engine::{ArgumentContext, Engine, NeedsWeightSize, RerankApi, pair};
+use super::flags::{FlagReason, Flags, Group, Kind, Spelling, group, reason};
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
-use super::routes::TokenWords;
+use super::routes::TokenApi;
 use crate::engine_kind::EngineKind;
 
 pub const TRTLLM: Engine = Engine {
@@ -36,7 +36,7 @@ pub const TRTLLM: Engine = Engine {
     sequences_key: Some("max_batch_size"),
     share_key: None,
     fills: true,
-    asks_for_weights: Asks::Always,
+    needs_weight_size: NeedsWeightSize::Always,
     reads_gguf: false,
     arguments,
     environment,
@@ -76,46 +76,46 @@ pub const TRTLLM: Engine = Engine {
         template: true,
         ..ReasoningSwitch::NONE
     },
-    rerank: RerankWords::Common,
+    rerank: RerankApi::Common,
     routes: &[],
-    tokens: TokenWords::Vllm,
+    tokens: TokenApi::Vllm,
     dimensions: false,
     last_errors: &[],
     failures: FAILURES,
 };
 
-fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
-    let recipe = given.recipe;
-    let mut words = vec![recipe.model.clone()];
-    match given.place.at {
+fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
+    let recipe = inputs.recipe;
+    let mut argv = vec![recipe.model.clone()];
+    match inputs.place.at {
         Where::Port(port) => {
-            pair(&mut words, "--host", "127.0.0.1");
-            pair(&mut words, "--port", port);
+            pair(&mut argv, "--host", "127.0.0.1");
+            pair(&mut argv, "--port", port);
         }
         Where::Socket(_) => return Err("trtllm-serve listens on a port only".to_owned()),
     }
-    pair(&mut words, "--tensor_parallel_size", given.devices());
-    pair(&mut words, "--gpus_per_node", given.devices());
+    pair(&mut argv, "--tensor_parallel_size", inputs.devices());
+    pair(&mut argv, "--gpus_per_node", inputs.devices());
     pair(
-        &mut words,
+        &mut argv,
         "--free_gpu_memory_fraction",
-        cache_fraction(given)?,
+        cache_fraction(inputs)?,
     );
     if let Some(tokens) = recipe.context {
-        pair(&mut words, "--max_seq_len", tokens);
+        pair(&mut argv, "--max_seq_len", tokens);
     }
-    if !recipe.words.has("max_batch_size") {
-        pair(&mut words, "--max_batch_size", recipe.seats);
+    if !recipe.flags.has("max_batch_size") {
+        pair(&mut argv, "--max_batch_size", recipe.seats);
     }
     if let Some(revision) = &recipe.revision {
-        pair(&mut words, "--revision", revision);
+        pair(&mut argv, "--revision", revision);
     }
-    Ok(words)
+    Ok(argv)
 }
 
-fn cache_fraction(given: &Given<'_>) -> Result<String, String> {
-    let (cache, weights) = given.cache_beside_weights()?;
-    let largest = given.place.devices.iter().map(|device| device.total).max();
+fn cache_fraction(inputs: &ArgumentContext<'_>) -> Result<String, String> {
+    let (cache, weights) = inputs.cache_beside_weights()?;
+    let largest = inputs.place.devices.iter().map(|device| device.total).max();
     let left = largest.unwrap_or_default().saturating_sub(weights);
     // Rounded down; no more than one, since the cache is a part of what is left.
     let part = u128::from(cache.0) * 10_000 / u128::from(left.0.max(1));
@@ -127,10 +127,10 @@ fn cache_fraction(given: &Given<'_>) -> Result<String, String> {
     Ok(format!("{}.{:04}", part / 10_000, part % 10_000))
 }
 
-fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
+fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     let on = || "1".to_owned();
     let mut env = vec![("TRTLLM_NO_USAGE_STATS", on())];
-    if given.recipe.is_local {
+    if inputs.recipe.is_local {
         env.extend([("HF_HUB_OFFLINE", on()), ("TRANSFORMERS_OFFLINE", on())]);
     }
     env
@@ -175,38 +175,38 @@ const FAILURES: &[Failure] = &[
     ),
 ];
 
-const BARRED: &[Said] = &[
-    said("host port", "is chosen by the pool for each replica"),
-    said("revision", "is engine_config.revision"),
-    said(
+const BARRED: &[FlagReason] = &[
+    reason("host port", "is chosen by the pool for each replica"),
+    reason("revision", "is engine_config.revision"),
+    reason(
         "max_seq_len",
         "is engine_config.max_total_tokens; the memory estimate needs it there",
     ),
-    said(
+    reason(
         "tensor_parallel_size tp_size gpus_per_node",
         "is made from the placement; pool_config.gpus_per_replica says how many GPUs a replica takes",
     ),
-    said(
+    reason(
         "free_gpu_memory_fraction kv_cache_free_gpu_memory_fraction",
         "is made from what is reserved; pool_config.memory_gib says how much that is",
     ),
-    said(
+    reason(
         "pipeline_parallel_size pp_size context_parallel_size cp_size moe_cluster_parallel_size cluster_size \
          server_role disagg_cluster_uri metadata_server_config_file",
         "is not used: the pool places a replica on GPUs of one machine with tensor parallelism",
     ),
 ];
 
-const WARNED: &[Said] = &[
-    said(
+const WARNED: &[FlagReason] = &[
+    reason(
         "trust_remote_code",
         "is on: the model's own Python code runs with the rights of the pool's account; pin engine_config.revision and read that code",
     ),
-    said(
+    reason(
         "custom_module_dirs",
         "loads Python code into the engine; see that only administrators can write it",
     ),
-    said(
+    reason(
         "config extra_llm_api_options",
         "may set anything, also what the pool sets: see that it holds no kv_cache_config and no sizes of parallelism",
     ),

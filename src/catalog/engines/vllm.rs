@@ -6,15 +6,17 @@
 use pool::Bytes;
 use serde_json::Value;
 
-use super::engine::{Asks, Call, Engine, Given, Metrics, Parking, RerankWords, pair, post};
-use super::flags::{Flags, Spelling, said};
+use super::engine::{
+    ArgumentContext, Call, Engine, Metrics, NeedsWeightSize, Parking, RerankApi, pair, post,
+};
+use super::flags::{Flags, Spelling, reason};
 use super::launch::ServerRecipe;
 use super::lines::{Failure, FailureClass, Mark, by_marks, failure, mark};
 use super::lora::VLLM_LORA;
-use super::parser_words;
+use super::parser_names;
 use super::place::Where;
 use super::reasoning::{EffortField, ReasoningSwitch};
-use super::routes::{Extra, TokenWords};
+use super::routes::{Extra, TokenApi};
 use super::vllm_flags::{BARRED, GROUPS, WARNED};
 use crate::engine_kind::EngineKind;
 use crate::model_file::Sleep;
@@ -38,14 +40,14 @@ pub const VLLM: Engine = Engine {
     sequences_key: Some("max_num_seqs"),
     share_key: Some("gpu_memory_utilization"),
     fills: true,
-    asks_for_weights: Asks::InHostMemory,
+    needs_weight_size: NeedsWeightSize::InHostMemory,
     reads_gguf: false,
     arguments,
     environment,
     ready_path: "/health",
     health_path: "/health",
     generation_path: None,
-    barred_env: &[said(
+    barred_env: &[reason(
         "VLLM_SERVER_DEV_MODE",
         "is set by pool_config.sleep: it opens routes that run code in the engine",
     )],
@@ -107,7 +109,7 @@ pub const VLLM: Engine = Engine {
         "use_activation",
     ],
     continuous_usage: true,
-    parsers: Some(parser_words::VLLM),
+    parsers: Some(parser_names::VLLM),
     reasoning: ReasoningSwitch {
         effort: EffortField::Common,
         template: true,
@@ -115,7 +117,7 @@ pub const VLLM: Engine = Engine {
         // Without it the request is refused.
         budget_needs: Some("reasoning_config"),
     },
-    rerank: RerankWords::Common,
+    rerank: RerankApi::Common,
     routes: &[
         Extra::Embeddings,
         Extra::Rerank,
@@ -125,7 +127,7 @@ pub const VLLM: Engine = Engine {
         Extra::Tokenize,
         Extra::Detokenize,
     ],
-    tokens: TokenWords::Vllm,
+    tokens: TokenApi::Vllm,
     dimensions: true,
     last_errors: &["EngineCore encountered an issue", "EngineDeadError"],
     failures: FAILURES,
@@ -134,53 +136,57 @@ pub const VLLM: Engine = Engine {
 /// CUDA graphs were captured after the share had been filled until 0.21 counted them in.
 const BESIDE_SHARE: Bytes = Bytes(512 * Bytes::MIB);
 
-fn arguments(given: &Given<'_>) -> Result<Vec<String>, String> {
-    let recipe = given.recipe;
-    let mut words = vec![recipe.model.clone()];
-    match given.place.at {
+fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
+    let recipe = inputs.recipe;
+    let mut arguments = vec![recipe.model.clone()];
+    match inputs.place.at {
         Where::Port(port) => {
-            pair(&mut words, "--host", "127.0.0.1");
-            pair(&mut words, "--port", port);
+            pair(&mut arguments, "--host", "127.0.0.1");
+            pair(&mut arguments, "--port", port);
         }
-        Where::Socket(path) => pair(&mut words, "--uds", path.display()),
+        Where::Socket(path) => pair(&mut arguments, "--uds", path.display()),
     }
     pair(
-        &mut words,
+        &mut arguments,
         "--served-model-name",
-        recipe.served_name(given.place),
+        recipe.served_name(inputs.place),
     );
-    if given.has_gpus() {
-        pair(&mut words, "--tensor-parallel-size", given.devices());
-        let eager = recipe.words.all().any(|word| word == "--enforce-eager");
+    if inputs.has_gpus() {
+        pair(&mut arguments, "--tensor-parallel-size", inputs.devices());
+        let eager = recipe.flags.all().any(|word| word == "--enforce-eager");
         let beside = if eager { Bytes::ZERO } else { BESIDE_SHARE };
-        pair(&mut words, "--gpu-memory-utilization", given.share(beside)?);
-    } else if !recipe.words.has("kv_cache_memory_bytes") {
+        pair(
+            &mut arguments,
+            "--gpu-memory-utilization",
+            inputs.share(beside)?,
+        );
+    } else if !recipe.flags.has("kv_cache_memory_bytes") {
         // On processors its share is one of the machine's whole memory, nine tenths by default.
-        let (cache, _) = given.cache_beside_weights()?;
-        pair(&mut words, "--kv-cache-memory-bytes", cache.0);
+        let (cache, _) = inputs.cache_beside_weights()?;
+        pair(&mut arguments, "--kv-cache-memory-bytes", cache.0);
     }
     if let Some(tokens) = recipe.context {
-        pair(&mut words, "--max-model-len", tokens);
+        pair(&mut arguments, "--max-model-len", tokens);
     }
-    if !recipe.words.has("max_num_seqs") {
-        pair(&mut words, "--max-num-seqs", recipe.seats);
+    if !recipe.flags.has("max_num_seqs") {
+        pair(&mut arguments, "--max-num-seqs", recipe.seats);
     }
     if let Some(revision) = &recipe.revision {
-        pair(&mut words, "--revision", revision);
+        pair(&mut arguments, "--revision", revision);
     }
     if recipe.sleep != Sleep::Off {
-        words.push("--enable-sleep-mode".to_owned());
+        arguments.push("--enable-sleep-mode".to_owned());
     }
-    Ok(words)
+    Ok(arguments)
 }
 
-fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
+fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     let on = || "1".to_owned();
     let mut env = vec![("VLLM_NO_USAGE_STATS", on()), ("DO_NOT_TRACK", on())];
-    if given.recipe.is_local && !drafts_by_a_model_of_the_hub(given.recipe) {
+    if inputs.recipe.is_local && !drafts_by_a_model_of_the_hub(inputs.recipe) {
         env.extend([("HF_HUB_OFFLINE", on()), ("TRANSFORMERS_OFFLINE", on())]);
     }
-    if given.recipe.sleep != Sleep::Off {
+    if inputs.recipe.sleep != Sleep::Off {
         // Without it there is no /sleep, whatever the flags say.
         env.push(("VLLM_SERVER_DEV_MODE", on()));
     }
@@ -189,9 +195,9 @@ fn environment(given: &Given<'_>) -> Vec<(&'static str, String)> {
 
 /// vLLM fetches such a draft itself, which it could not do offline.
 fn drafts_by_a_model_of_the_hub(recipe: &ServerRecipe) -> bool {
-    let mut options = recipe.words.of_key.iter();
+    let mut options = recipe.flags.of_key.iter();
     let config = options.find(|(key, _)| key == "speculative_config");
-    let config = config.and_then(|(_, words)| words.last());
+    let config = config.and_then(|(_, arguments)| arguments.last());
     let config = config.and_then(|word| serde_json::from_str::<Value>(word).ok());
     let model = config.as_ref().and_then(|config| config["model"].as_str());
     model.is_some_and(|model| !model.starts_with('/'))
@@ -394,7 +400,7 @@ mod tests {
             stage("INFO: 127.0.0.1 - \"GET /health HTTP/1.1\" 200 OK"),
             None
         );
-        let class = |words| VLLM.failure(words).map(|failure| failure.class);
+        let class = |arguments| VLLM.failure(arguments).map(|failure| failure.class);
         assert_eq!(
             class("ValueError: No available memory for the cache blocks."),
             Some(FailureClass::OutOfMemory)

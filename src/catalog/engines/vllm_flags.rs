@@ -1,45 +1,45 @@
 //! The flags of vLLM 0.33 that a model file may give, by the kind of their values; those that it may not give,
-//! and those that it is warned of. `tests/fixtures/vllm_flags.txt` has them all. Says nothing of when one is passed.
+//! and those that get a warning. `vllm.rs` checks `engine_kwargs` by them; `tests/fixtures/vllm_flags.txt` has them all.
 
-use super::flags::{Group, Kind, Said, group, said};
+use super::flags::{FlagReason, GATEWAY_ALONE, Group, Kind, group, reason};
 
 /// Refused, with the reason.
-pub(super) const BARRED: &[Said] = &[
-    said(
+pub(super) const BARRED: &[FlagReason] = &[
+    reason(
         "host port uds grpc_port",
         "is chosen by the pool for each replica; engine_config.listen says whether it is a port or a socket",
     ),
-    said(
+    reason(
         "api_key ssl_keyfile ssl_certfile ssl_ca_certs enable_ssl_refresh ssl_cert_reqs ssl_ciphers root_path \
          allowed_origins allowed_methods allowed_headers allow_credentials",
-        "is the gateway's business: engines are reached from this machine alone, and keys are set with /llm/admin/keys and auth",
+        GATEWAY_ALONE,
     ),
-    said(
+    reason(
         "model",
         "is engine_config.model_path, or engine_config.hf_model_id",
     ),
-    said(
+    reason(
         "served_model_name",
         "is engine_config.served_model_name; the pool passes it on",
     ),
-    said("revision", "is engine_config.revision"),
-    said(
+    reason("revision", "is engine_config.revision"),
+    reason(
         "max_model_len",
         "is engine_config.max_total_tokens; the memory estimate needs it there",
     ),
-    said(
+    reason(
         "hf_token",
         "would show in the list of processes; write it into engine_config.env.HF_TOKEN",
     ),
-    said(
+    reason(
         "tensor_parallel_size",
         "is made from the placement; pool_config.gpus_per_replica says how many GPUs a replica takes",
     ),
-    said(
+    reason(
         "device_ids",
         "is made from the placement; pool_config.devices says which GPUs the model may use",
     ),
-    said(
+    reason(
         "pipeline_parallel_size prefill_context_parallel_size nnodes node_rank master_addr master_port \
          data_parallel_size data_parallel_rank data_parallel_start_rank data_parallel_size_local \
          data_parallel_address data_parallel_rpc_port data_parallel_backend data_parallel_hybrid_lb \
@@ -48,12 +48,12 @@ pub(super) const BARRED: &[Said] = &[
          enable_elastic_ep elastic_ep_max_dp_size ray_workers_use_nsight",
         "is not used: the pool places a replica on GPUs of one machine with tensor parallelism, and starts more replicas instead of data parallel ranks",
     ),
-    said("enable_sleep_mode", "is set by pool_config.sleep"),
-    said(
+    reason("enable_sleep_mode", "is set by pool_config.sleep"),
+    reason(
         "tool_server",
-        "is refused: it would run tools on this machine for whoever may ask the model",
+        "is refused: it would run tools on this machine for every client of the model",
     ),
-    said(
+    reason(
         "swap_space max_seq_len_to_capture max_context_len_to_capture disable_log_requests num_scheduler_steps \
          use_v2_block_manager worker_use_ray guided_decoding_backend preemption_mode scheduler_delay_factor \
          mamba_cache_mode log_config_file task disable_frontend_multiprocessing",
@@ -62,25 +62,25 @@ pub(super) const BARRED: &[Said] = &[
 ];
 
 /// Passed on, with a warning.
-pub(super) const WARNED: &[Said] = &[
-    said(
+pub(super) const WARNED: &[FlagReason] = &[
+    reason(
         "trust_remote_code",
         "is on: the model's own Python code runs with the rights of the pool's account; pin engine_config.revision and read that code",
     ),
-    said(
+    reason(
         "worker_cls worker_extension_cls scheduler_cls logits_processors io_processor_plugin middleware \
          reasoning_parser_plugin tool_parser_plugin",
         "loads Python code into the engine; see that only administrators can write it",
     ),
-    said(
+    reason(
         "allowed_local_media_path",
         "lets every user of the model read the files below it",
     ),
-    said(
+    reason(
         "trust_request_chat_template trust_request_mm_kwargs",
         "lets every user hand the engine templates or options that it runs",
     ),
-    said(
+    reason(
         "kv_cache_memory_bytes num_gpu_blocks_override",
         "sets the cache by itself: vLLM then does not keep to the share that the pool gives it",
     ),

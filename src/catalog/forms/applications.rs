@@ -1,5 +1,5 @@
 //! What surrounds the models in a file of Ray Serve: variables that an application has for all of them, the lists that say
-//! which engine they are for, and keys of the cluster, which have no effect and are told.
+//! which engine they are for, and keys of the cluster, which have no effect and get a warning.
 
 use serde_json::{Map, Value, json};
 

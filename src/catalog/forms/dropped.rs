@@ -1,4 +1,4 @@
-//! Keys of older systems that load and have no effect here, with what is used instead: one table for what a file is told
+//! Keys of older systems that load and have no effect here, with what is used instead: one table for the warnings of a file
 //! and for docs/rayllm.md.
 
 /// Keys of one section, and what is used instead of them.
@@ -69,7 +69,7 @@ pub(crate) const RAYLLM: &[Dropped] = &[
     dropped(
         DEPLOYMENT,
         "health_check_period_s health_check_timeout_s",
-        "pool.heartbeat and pool.heartbeat_timeout say when an engine is asked",
+        "pool.heartbeat and pool.heartbeat_timeout set when an engine is probed",
     ),
     dropped(
         DEPLOYMENT,

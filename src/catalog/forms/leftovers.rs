@@ -81,8 +81,8 @@ fn options(value: &mut Value, notes: &mut Diagnostics) {
     };
     let engine = engines::find(&kind);
     let candle = candle_config::option_keys();
-    let given: Vec<String> = kwargs.keys().cloned().collect();
-    for key in given {
+    let unread: Vec<String> = kwargs.keys().cloned().collect();
+    for key in unread {
         let path = below(KWARGS, &key);
         let fate = match engine {
             Some(engine) => engine.option(&key, &kwargs[&key]),

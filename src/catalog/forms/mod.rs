@@ -1,6 +1,6 @@
 //! Model files of the systems before this one, made into today's form: Aviary 0.0 and 0.1 (`model_config`),
 //! 0.2 (`scheduler.policy`), RayLLM 0.5 and what its users added, the form after it, and Ray Serve LLM's
-//! `llm_configs`. A key that moves keeps its name in what is said of it; one that has no effect is a warning.
+//! `llm_configs`. A key that moves keeps its name in messages; one that has no effect is a warning.
 //! Whether a value is allowed is decided where today's form is read.
 
 mod applications;
@@ -91,7 +91,7 @@ pub(super) fn is_something_else(value: &Value) -> bool {
     }
 }
 
-/// What is said of a file of Ray Serve beside its models.
+/// Warnings of a file of Ray Serve beside its models.
 pub(super) fn tell_of_the_rest(value: &Value, notes: &mut Diagnostics) {
     applications::tell(value, notes);
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::dropped::{self, Dropped};
 use crate::diagnostics::Diagnostics;
 
-/// A document that is being translated, and what is said of it.
+/// A document that is being translated, and its warnings.
 pub(super) struct Draft<'a> {
     pub value: &'a mut Value,
     pub notes: &'a mut Diagnostics,
@@ -41,7 +41,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Moves a key. One whose new place is taken has no effect, and that is said.
+    /// Moves a key. One whose new place is taken has no effect, and gets a warning.
     pub fn rename(&mut self, old: &str, new: &str) {
         // Null says something of a prompt format.
         let (above, key) = old.rsplit_once('.').unwrap_or(("", old));
@@ -78,7 +78,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What is left of a section, which is removed with it: keys that nobody knows. `known`: those of the section.
+    /// What is left of a section, which is removed with it: unknown keys. `known`: those of the section.
     pub fn finish(&mut self, path: &str, known: &str) {
         let Some(rest) = self.take(path) else { return };
         match rest {

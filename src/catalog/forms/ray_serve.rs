@@ -134,7 +134,7 @@ fn source(draft: &mut Draft<'_>) {
 /// A replica takes as many GPUs as both degrees ask for together.
 fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
     let mut gpus = 1;
-    let mut said = None;
+    let mut stated = None;
     for path in ["tensor_parallelism.degree", "pipeline_parallelism.degree"] {
         let Some(value) = draft.take(path) else {
             continue;
@@ -146,7 +146,7 @@ fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
                 return Err(draft.notes.refuse(path, problem));
             }
         }
-        said.get_or_insert(path);
+        stated.get_or_insert(path);
         if path.starts_with("pipeline") && gpus > 1 {
             draft.notes.warn(
                 path,
@@ -157,13 +157,13 @@ fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
     for section in ["tensor_parallelism", "pipeline_parallelism"] {
         draft.finish(section, "degree");
     }
-    if let Some(path) = said {
+    if let Some(path) = stated {
         if draft.put("pool_config.gpus_per_replica", json!(gpus)) {
             draft.notes.moved("pool_config.gpus_per_replica", path);
         } else {
             draft.notes.warn(
                 path,
-                "has no effect: the number of GPUs is given elsewhere too, and that counts",
+                "has no effect: another key sets the number of GPUs, and that counts",
             );
         }
     }

@@ -45,7 +45,7 @@ fn default_engine(draft: &mut Draft<'_>) {
 fn deployment(draft: &mut Draft<'_>) {
     let at = "deployment_config";
     for key in ["max_concurrent_queries", "max_ongoing_requests"] {
-        whole(draft, &format!("{at}.{key}"));
+        as_integer(draft, &format!("{at}.{key}"));
     }
     if draft
         .get("deployment_config.max_ongoing_requests")
@@ -58,7 +58,7 @@ fn deployment(draft: &mut Draft<'_>) {
     }
     let scaling = "deployment_config.autoscaling_config";
     for key in ["min_replicas", "initial_replicas", "max_replicas"] {
-        whole(draft, &format!("{scaling}.{key}"));
+        as_integer(draft, &format!("{scaling}.{key}"));
     }
     if draft
         .get(&format!("{scaling}.target_ongoing_requests"))
@@ -100,7 +100,7 @@ fn deployment(draft: &mut Draft<'_>) {
 }
 
 /// A whole number that is written as `48.0`.
-fn whole(draft: &mut Draft<'_>, path: &str) {
+fn as_integer(draft: &mut Draft<'_>, path: &str) {
     let float = draft.get(path).filter(|value| value.is_f64());
     let Some(number) = float.and_then(Value::as_f64) else {
         return;
@@ -114,7 +114,7 @@ fn whole(draft: &mut Draft<'_>, path: &str) {
 fn scaling(draft: &mut Draft<'_>) {
     let zero =
         "each replica gets one device at least; where there are no GPUs that is the host's memory";
-    whole(draft, "scaling_config.num_workers");
+    as_integer(draft, "scaling_config.num_workers");
     for key in [
         "scaling_config.num_workers",
         "scaling_config.num_gpus_per_worker",
@@ -345,7 +345,7 @@ fn trtllm(draft: &mut Draft<'_>) {
 }
 
 fn embedding(draft: &mut Draft<'_>) {
-    whole(draft, "engine_config.max_batch_size");
+    as_integer(draft, "engine_config.max_batch_size");
     draft.rename(
         "engine_config.max_batch_size",
         &format!("{KWARGS}.max_batch_requests"),

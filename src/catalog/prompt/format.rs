@@ -211,10 +211,10 @@ impl Keys {
             ("tools_list_in_last_user", &self.tools_list_in_last_user),
         ];
         for (key, value) in tools {
-            let is_given = value
+            let is_present = value
                 .as_ref()
                 .is_some_and(|value| !value.is_null() && *value != Value::Bool(false));
-            if is_given {
+            if is_present {
                 notes.warn(
                     &format!("{field}.{key}"),
                     "has no effect: a conversation with tools goes by the chat template of the model's tokenizer; remove prompt_format to use it",

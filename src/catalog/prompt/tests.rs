@@ -150,11 +150,11 @@ fn what_has_no_place_in_the_prompt_is_refused_with_the_message_that_holds_it() {
 
 #[test]
 fn one_text_is_the_prompt_and_an_empty_one_the_message_alone() {
-    let asked = json!([{"role": "user", "content": "why?"}]);
+    let request = json!([{"role": "user", "content": "why?"}]);
     let dolly = format(&json!("Q: {instruction}\nA:"), PromptCompat::None);
-    assert_eq!(render(&dolly, asked.clone()).unwrap(), "Q: why?\nA:");
+    assert_eq!(render(&dolly, request.clone()).unwrap(), "Q: why?\nA:");
     assert_eq!(
-        render(&format(&json!(""), PromptCompat::None), asked).unwrap(),
+        render(&format(&json!(""), PromptCompat::None), request).unwrap(),
         "why?"
     );
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Judge, LivenessLimits, Miss, Probed, Seen};
+use super::{ActivitySample, Judge, LivenessLimits, Miss, Probed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -10,8 +10,8 @@ fn judge() -> Judge {
     Judge::default()
 }
 
-fn seen(asking: u32, answering: u32, spoke: bool) -> Seen {
-    Seen {
+fn seen(asking: u32, answering: u32, spoke: bool) -> ActivitySample {
+    ActivitySample {
         asking,
         answering,
         spoke,
@@ -19,7 +19,7 @@ fn seen(asking: u32, answering: u32, spoke: bool) -> Seen {
 }
 
 /// Passes the same counters for some seconds; returns the verdict and the second in which it fell.
-fn after(judge: &mut Judge, seconds: u32, seen: Seen) -> Option<(u32, String)> {
+fn after(judge: &mut Judge, seconds: u32, seen: ActivitySample) -> Option<(u32, String)> {
     (1..=seconds).find_map(|second| Some((second, judge.passed(SECOND, seen)?)))
 }
 
@@ -129,9 +129,9 @@ fn a_health_route_that_turns_bad_is_told_with_its_status() {
 fn a_probe_is_due_after_a_minute_of_idleness_and_its_silence_is_death() {
     let mut judge = judge();
     after(&mut judge, 59, seen(0, 0, false));
-    assert!(!judge.wants_probe());
+    assert!(!judge.needs_probe());
     after(&mut judge, 1, seen(0, 0, false));
-    assert!(judge.wants_probe());
+    assert!(judge.needs_probe());
     assert_eq!(judge.probed(Probed::NotSo, false, SECOND), None);
     assert_eq!(judge.probed(Probed::Works, false, SECOND), None);
     let verdict = judge.probed(Probed::Silent, false, Duration::from_secs(60));
@@ -166,8 +166,8 @@ fn a_failure_may_be_the_questions_own_fault_unless_it_was_answered_before() {
 fn an_engine_that_never_answered_anything_and_fails_the_probe_twice_is_dead() {
     let mut judge = judge();
     judge.suspected = true;
-    assert!(judge.wants_probe(), "without waiting for idleness");
+    assert!(judge.needs_probe(), "without waiting for idleness");
     assert_eq!(judge.probed(Probed::Broken(None), false, SECOND), None);
-    assert!(judge.wants_probe(), "a second time at once");
+    assert!(judge.needs_probe(), "a second time at once");
     assert!(judge.probed(Probed::Broken(None), false, SECOND).is_some());
 }

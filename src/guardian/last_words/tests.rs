@@ -49,14 +49,14 @@ fn of_vllms_settings_the_whole_message_of_the_validation_is_taken() {
 (APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
 (APIServer pid=1)   Value error, The checkpoint you are trying to load has model type `brandnew` but Transformers does not recognize this architecture. [type=value_error, input_value=ArgsKwargs((), {}), input_type=ArgsKwargs]
 (APIServer pid=1)     For further information visit https://errors.pydantic.dev/2.11/v/value_error"#;
-    let said = words(tail);
+    let expected = words(tail);
     assert!(
-        said.starts_with("pydantic_core._pydantic_core.ValidationError: 1 validation error"),
-        "{said}"
+        expected.starts_with("pydantic_core._pydantic_core.ValidationError: 1 validation error"),
+        "{expected}"
     );
     assert!(
-        said.contains("does not recognize this architecture"),
-        "{said}"
+        expected.contains("does not recognize this architecture"),
+        "{expected}"
     );
 }
 
@@ -101,7 +101,7 @@ fn of_a_traceback_the_exception_is_taken_with_its_further_lines() {
 
 #[test]
 fn of_servers_in_rust_level_time_and_module_are_taken_off() {
-    for (line, said) in [
+    for (line, expected) in [
         (
             " INFO listening on 127.0.0.1:8080",
             "listening on 127.0.0.1:8080",
@@ -119,7 +119,7 @@ fn of_servers_in_rust_level_time_and_module_are_taken_off() {
             "no",
         ),
     ] {
-        assert_eq!(words(line), said);
+        assert_eq!(words(line), expected);
     }
     let panic = "thread 'main' panicked at src/main.rs:10:5:\nno weights here\nnote: run with `RUST_BACKTRACE=1`";
     assert_eq!(
@@ -132,7 +132,7 @@ fn of_servers_in_rust_level_time_and_module_are_taken_off() {
 
 #[test]
 fn of_other_logs_the_prefixes_are_taken_off() {
-    for (line, said) in [
+    for (line, expected) in [
         (
             "ERROR:    [Errno 98] address in use",
             "[Errno 98] address in use",
@@ -157,7 +157,7 @@ fn of_other_logs_the_prefixes_are_taken_off() {
             "E1121 12:00:00.123456 99 main.cc:42] no model",
         ),
     ] {
-        assert_eq!(words(line), said);
+        assert_eq!(words(line), expected);
     }
 }
 

@@ -35,7 +35,7 @@ pub struct ListQuery {
 
 impl Strict for ListQuery {
     fn read(fields: &mut Fields) -> Result<ListQuery, Failure> {
-        let before = fields.whole("before", 1..=i64::MAX.unsigned_abs())?;
+        let before = fields.integer("before", 1..=i64::MAX.unsigned_abs())?;
         Ok(ListQuery {
             limit: fields.count("limit", 1..=AuditQuery::LIMIT_MAX)?,
             before: before.map(|before| i64::try_from(before).unwrap_or(i64::MAX)),
@@ -71,7 +71,7 @@ pub async fn list(
 ) -> Result<Json<AuditList>, Failure> {
     let limit = query.limit.unwrap_or(LIMIT);
     let base = app.base();
-    // Whoever copies a path from elsewhere has the base path in front of it.
+    // A path that is copied from the access log has the base path in front of it.
     let path = query.path.map(|path| match path.strip_prefix(base) {
         Some(below) => below.to_owned(),
         None => path,

@@ -94,15 +94,15 @@ fn end(until: Option<Until>, now: Time) -> Result<Option<Time>, Failure> {
 }
 
 /// The device of a name, a UUID or an index, in this order; or 404 with those that exist.
-fn device(snapshot: &Snapshot, asked: &str) -> Result<DeviceId, Failure> {
+fn device(snapshot: &Snapshot, name: &str) -> Result<DeviceId, Failure> {
     let all = || snapshot.devices.values().map(|device| &device.info);
-    let index = asked.parse::<u32>().ok();
+    let index = name.parse::<u32>().ok();
     let found = all()
-        .find(|info| info.name == asked)
-        .or_else(|| all().find(|info| info.uuid.as_deref() == Some(asked)))
+        .find(|info| info.name == name)
+        .or_else(|| all().find(|info| info.uuid.as_deref() == Some(name)))
         .or_else(|| all().find(|info| Some(info.index) == index));
     found.map(|info| info.id).ok_or_else(|| {
-        let shown: String = asked.chars().take(60).collect();
+        let shown: String = name.chars().take(60).collect();
         let list: Vec<String> = all()
             .map(|info| match &info.uuid {
                 Some(uuid) => format!("{} (index {}, {uuid})", info.name, info.index),

@@ -3,9 +3,9 @@
 use crate::state::App;
 
 /// How often a stream without news sends a comment, and looks whether it should end.
-pub const PULSE: std::time::Duration = std::time::Duration::from_secs(1);
+pub const HEARTBEAT_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The pool is shutting down and empty: nothing will ever be told again.
+/// The pool is shutting down and empty: there will be no more events.
 pub fn is_over(app: &App) -> bool {
     let snapshot = app.handle.snapshot();
     snapshot.pool.closing

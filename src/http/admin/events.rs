@@ -15,7 +15,7 @@ use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 use utoipa::openapi::{Object, ObjectBuilder, Type};
 
-use super::event_streams::{PULSE, is_over};
+use super::event_streams::{HEARTBEAT_EVERY, is_over};
 use super::fields::{Fields, Params, Strict};
 use super::history_filters::{When, asker};
 use super::known_model::unknown;
@@ -118,7 +118,7 @@ fn causes() -> Object {
 
 impl Strict for EventsQuery {
     fn read(fields: &mut Fields) -> Result<EventsQuery, Failure> {
-        let after = fields.whole("after", 0..=i64::MAX.unsigned_abs())?;
+        let after = fields.integer("after", 0..=i64::MAX.unsigned_abs())?;
         let kinds = KINDS.map(|kind| (kind.name(), kind.name()));
         let causes: Vec<_> = CAUSES.iter().map(|cause| (*cause, *cause)).collect();
         Ok(EventsQuery {
@@ -336,10 +336,10 @@ impl Follower {
                 self.behind = !self.backlog.is_empty();
                 continue;
             }
-            match tokio::time::timeout(PULSE, self.live.recv()).await {
+            match tokio::time::timeout(HEARTBEAT_EVERY, self.live.recv()).await {
                 Ok(Ok(record)) if record.id > self.last => {
                     self.last = record.id;
-                    if self.wants(&record) {
+                    if self.matches(&record) {
                         return Ok(Some(record.as_ref().clone()));
                     }
                 }
@@ -352,7 +352,7 @@ impl Follower {
         }
     }
 
-    fn wants(&self, record: &StoredRecord) -> bool {
+    fn matches(&self, record: &StoredRecord) -> bool {
         let filter = &self.filter;
         let is = |wanted: &Option<String>, has: Option<&String>| {
             wanted.as_ref().is_none_or(|wanted| has == Some(wanted))

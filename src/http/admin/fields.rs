@@ -55,7 +55,7 @@ impl<T: Strict> FromRequest<App> for Body<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &App) -> Result<Body<T>, Failure> {
-        let bytes = whole(request, app).await?;
+        let bytes = read_body(request, app).await?;
         let length = bytes.len();
         // Clients that have nothing to say send null, too.
         if T::MAY_BE_EMPTY && [&b""[..], b"null"].contains(&bytes.trim_ascii()) {
@@ -89,7 +89,7 @@ fn read<T: Strict>(mut fields: Fields) -> Result<T, Failure> {
 }
 
 /// The whole body, if it is not larger than an administrator's may be.
-pub async fn whole(request: Request, app: &App) -> Result<axum::body::Bytes, Failure> {
+pub async fn read_body(request: Request, app: &App) -> Result<axum::body::Bytes, Failure> {
     let limit = app.config().server.body_limit.0.0.min(ORDER_BYTES_MAX);
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     axum::body::to_bytes(request.into_body(), most)
@@ -188,7 +188,7 @@ impl Fields {
     }
 
     /// A whole number in a range.
-    pub fn whole(
+    pub fn integer(
         &mut self,
         name: &'static str,
         range: RangeInclusive<u64>,
@@ -198,7 +198,7 @@ impl Fields {
         };
         let number = match &value {
             Value::String(text) if self.from == From::Query => text.parse().ok(),
-            other => other.as_u64().or_else(|| whole_of(other)),
+            other => other.as_u64().or_else(|| integer_of(other)),
         };
         let allowed = format!("a whole number from {} to {}", range.start(), range.end());
         match number.filter(|number| range.contains(number)) {
@@ -215,7 +215,7 @@ impl Fields {
     ) -> Result<Option<u32>, Failure> {
         let wide = u64::from(*range.start())..=u64::from(*range.end());
         Ok(self
-            .whole(name, wide)?
+            .integer(name, wide)?
             .map(|number| u32::try_from(number).unwrap_or(*range.end())))
     }
 
@@ -258,13 +258,15 @@ impl Fields {
     pub fn choice<T: Copy>(
         &mut self,
         name: &'static str,
-        words: &[(&str, T)],
+        choices: &[(&str, T)],
     ) -> Result<Option<T>, Failure> {
         let Some(value) = self.take(name) else {
             return Ok(None);
         };
-        let chosen = words.iter().find(|(word, _)| value.as_str() == Some(word));
-        let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let chosen = choices
+            .iter()
+            .find(|(word, _)| value.as_str() == Some(word));
+        let all: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         chosen
             .map(|(_, it)| Some(*it))
             .ok_or_else(|| wrong(name, &value, &format!("one of {}", all.join(", "))))
@@ -296,9 +298,9 @@ impl Fields {
         name: &'static str,
         read: impl FnOnce(&mut Fields, &'static str) -> Result<Option<T>, Failure>,
     ) -> Result<Option<Option<T>>, Failure> {
-        let given = self.values.contains_key(name);
+        let is_present = self.values.contains_key(name);
         let value = read(self, name)?;
-        Ok(given.then_some(value))
+        Ok(is_present.then_some(value))
     }
 
     /// Everything has been read.
@@ -306,7 +308,7 @@ impl Fields {
         self.values.is_empty()
     }
 
-    /// Refuses what nobody asked for.
+    /// Refuses fields that no one has taken.
     pub fn end(self) -> Result<(), Failure> {
         let Some(name) = self.values.keys().next() else {
             return Ok(());
@@ -324,11 +326,11 @@ impl Fields {
 }
 
 /// A whole number may be written 2.0; JSON has one type of number.
-fn whole_of(value: &Value) -> Option<u64> {
+fn integer_of(value: &Value) -> Option<u64> {
     const EXACT_MAX: f64 = 9e15;
     let number = value.as_f64()?;
-    let is_whole = number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&number);
-    is_whole.then_some(number as u64)
+    let is_integer = number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&number);
+    is_integer.then_some(number as u64)
 }
 
 fn invalid(name: &str, problem: &str) -> Failure {

@@ -116,12 +116,12 @@ fn routes(fields: &mut Fields) -> Result<Vec<String>, Failure> {
 }
 
 fn limits(fields: &mut Fields) -> Result<Option<Limit>, Failure> {
-    let document = fields.object("limits")?.map(whole_numbers);
+    let document = fields.object("limits")?.map(floats_to_integers);
     document.map(limit_of).transpose()
 }
 
 fn limit_change(fields: &mut Fields) -> Result<Option<LimitChange>, Failure> {
-    let Some(document) = fields.object("limits")?.map(whole_numbers) else {
+    let Some(document) = fields.object("limits")?.map(floats_to_integers) else {
         return Ok(None);
     };
     limit_of(document.clone())?;
@@ -129,12 +129,12 @@ fn limit_change(fields: &mut Fields) -> Result<Option<LimitChange>, Failure> {
 }
 
 /// 60.0 is a whole number in JSON, too.
-fn whole_numbers(mut document: Value) -> Value {
+fn floats_to_integers(mut document: Value) -> Value {
     for (_, value) in document.as_object_mut().into_iter().flatten() {
         let number = value.as_f64().filter(|_| value.is_f64());
         // Larger ones have no exact form; the limits' own bounds are below.
-        if let Some(whole) = number.filter(|it| it.fract() == 0.0 && (0.0..1e15).contains(it)) {
-            *value = Value::from(whole as u64);
+        if let Some(integer) = number.filter(|it| it.fract() == 0.0 && (0.0..1e15).contains(it)) {
+            *value = Value::from(integer as u64);
         }
     }
     document

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::event_streams::{PULSE, is_over};
+use super::event_streams::{HEARTBEAT_EVERY, is_over};
 use super::fields::{Nothing, Params};
 use super::live_view::source;
 use crate::auth::Reader;
@@ -51,14 +51,17 @@ enum LiveEvent {
     )
 )]
 pub async fn follow(State(app): State<App>, reader: Reader, _: Params<Nothing>) -> Response {
-    let Joined { whole, changes } = join(&app, &reader);
+    let Joined {
+        first_event,
+        changes,
+    } = join(&app, &reader);
     let now = app.handle.clock().now();
     let follower = Follower {
         app,
         reader,
-        first: Some(whole),
+        first: Some(first_event),
         changes,
-        told: now,
+        sent_at: now,
         checked: now,
     };
     let pieces = stream::unfold(follower, |mut follower| async move {
@@ -87,7 +90,7 @@ struct Follower {
     first: Option<Bytes>,
     changes: tokio::sync::broadcast::Receiver<Bytes>,
     /// When anything was sent, and when it was looked whether the caller still may.
-    told: Time,
+    sent_at: Time,
     checked: Time,
 }
 
@@ -106,19 +109,22 @@ impl Follower {
                     return None;
                 }
             }
-            match tokio::time::timeout(PULSE, self.changes.recv()).await {
+            match tokio::time::timeout(HEARTBEAT_EVERY, self.changes.recv()).await {
                 Ok(Ok(change)) => {
-                    self.told = now;
+                    self.sent_at = now;
                     return Some(change);
                 }
                 Ok(Err(RecvError::Lagged(_))) => {
-                    let Joined { whole, changes } = join(&self.app, &self.reader);
+                    let Joined {
+                        first_event,
+                        changes,
+                    } = join(&self.app, &self.reader);
                     self.changes = changes;
-                    return Some(whole);
+                    return Some(first_event);
                 }
                 Ok(Err(RecvError::Closed)) => return None,
-                Err(_) if now.since(self.told) >= HEARTBEAT => {
-                    self.told = now;
+                Err(_) if now.since(self.sent_at) >= HEARTBEAT => {
+                    self.sent_at = now;
                     return Some(Bytes::from_static(b":\n\n"));
                 }
                 Err(_) => {}

@@ -13,7 +13,7 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use utoipa::IntoParams;
 
-use super::event_streams::{PULSE, is_over};
+use super::event_streams::{HEARTBEAT_EVERY, is_over};
 use super::fields::{Fields, Params, Strict};
 use super::known_model::known;
 use crate::auth::Reader;
@@ -219,7 +219,7 @@ impl Follower {
                         return line;
                     }
                 }
-                () = tokio::time::sleep(PULSE) => {
+                () = tokio::time::sleep(HEARTBEAT_EVERY) => {
                     if is_over(&self.app) {
                         return None;
                     }

@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use serde_json::Value;
 use utoipa::IntoParams;
 
-use super::fields::{Body, Fields, Params, Strict, whole};
+use super::fields::{Body, Fields, Params, Strict, read_body};
 use super::known_model::known;
 use super::load::{not_served, refused};
 use crate::auth::{Admin, Reader};
@@ -197,7 +197,7 @@ pub async fn register(
     request: Request,
 ) -> Result<Json<ModelView>, Failure> {
     hub_registration::may_register(&app)?;
-    let body = whole(request, &app).await?;
+    let body = read_body(request, &app).await?;
     if let Some(name) = query
         .model
         .as_ref()

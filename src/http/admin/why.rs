@@ -14,7 +14,7 @@ use crate::openapi::AdminErrors;
 use crate::state::App;
 use store::{StoredDecision, StoredRecord};
 
-/// What somebody means who asks why of a model: it was thrown out, refused, loaded or lost.
+/// What a question about a model is about: it was evicted, refused, loaded or lost.
 const TELLING: [&str; 8] = [
     "evict",
     "refuse",
@@ -39,7 +39,7 @@ pub struct WhyQuery {
 
 impl Strict for WhyQuery {
     fn read(fields: &mut Fields) -> Result<WhyQuery, Failure> {
-        let event = fields.whole("event", 1..=i64::MAX.unsigned_abs())?;
+        let event = fields.integer("event", 1..=i64::MAX.unsigned_abs())?;
         let query = WhyQuery {
             event: event.map(|event| i64::try_from(event).unwrap_or(i64::MAX)),
             model: fields.text("model")?,

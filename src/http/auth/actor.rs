@@ -20,7 +20,7 @@ pub struct Actor {
 
 /// Put into a request whose change is written down.
 #[derive(Clone, Default)]
-pub struct Seen(pub Arc<OnceLock<Actor>>);
+pub struct ActorSlot(pub Arc<OnceLock<Actor>>);
 
 /// The id of a request, as its answer will carry it.
 #[derive(Clone)]
@@ -28,8 +28,8 @@ pub struct RequestId(pub HeaderValue);
 
 /// For the door: who it is, before it is decided whether they may.
 pub fn tell(parts: &Parts, actor: impl FnOnce() -> Actor) {
-    if let Some(seen) = parts.extensions.get::<Seen>() {
+    if let Some(slot) = parts.extensions.get::<ActorSlot>() {
         // One request has one sender; who was first was right.
-        let _ = seen.0.set(actor());
+        let _ = slot.0.set(actor());
     }
 }

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value};
 
-use crate::auth::actor::{RequestId, Seen};
+use crate::auth::actor::{ActorSlot, RequestId};
 use crate::edge::ClientAddress;
 use crate::error::Failure;
 use crate::state::App;
@@ -47,7 +47,7 @@ const TEXT_MAX: usize = 200;
 /// Orders are short; of a longer body only the query is kept.
 const BODY_READ_MAX: usize = 64 << 10;
 const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// Nobody was there any more to get an answer.
+/// The client had left before its answer.
 const CLIENT_LEFT: u16 = 499;
 
 /// Around the admin routes.
@@ -67,9 +67,14 @@ pub async fn record(State(app): State<App>, request: Request<Body>, next: Next) 
         );
         return Failure::invalid(None, message).into_response();
     };
-    let seen = Seen::default();
-    parts.extensions.insert(seen.clone());
-    let mut pending = Pending::new(app, &parts, what(&parts.uri, beginning.whole()), seen);
+    let actor = ActorSlot::default();
+    parts.extensions.insert(actor.clone());
+    let mut pending = Pending::new(
+        app,
+        &parts,
+        what(&parts.uri, beginning.complete_bytes()),
+        actor,
+    );
     let request = Request::from_parts(parts, beginning.into_body());
     let response = next.run(request).await;
     pending.end(response.status()).await;
@@ -111,7 +116,7 @@ impl Beginning {
     }
 
     /// All of it, if that was short and came to its end.
-    fn whole(&self) -> &[u8] {
+    fn complete_bytes(&self) -> &[u8] {
         match self.rest {
             None => &self.bytes,
             Some(_) => &[],
@@ -164,7 +169,7 @@ fn keep(kept: &mut Map<String, Value>, name: &str, value: &Value) {
     kept.insert(name.to_owned(), value);
 }
 
-/// Somebody has put a key or a token where a name belongs.
+/// A key or a token stands where a name belongs.
 fn is_secret(text: &str) -> bool {
     let is_key = |rest: &str| {
         let letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
@@ -178,13 +183,13 @@ fn is_secret(text: &str) -> bool {
 /// when its client has left.
 struct Pending {
     app: App,
-    seen: Seen,
+    actor: ActorSlot,
     /// Until it is written.
     entry: Option<AuditEntry>,
 }
 
 impl Pending {
-    fn new(app: App, parts: &Parts, what: Map<String, Value>, seen: Seen) -> Pending {
+    fn new(app: App, parts: &Parts, what: Map<String, Value>, actor: ActorSlot) -> Pending {
         let client = parts.extensions.get::<ClientAddress>();
         let request = parts.extensions.get::<RequestId>();
         let request = request.and_then(|id| id.0.to_str().ok()).unwrap_or("");
@@ -202,7 +207,7 @@ impl Pending {
         };
         Pending {
             app,
-            seen,
+            actor,
             entry: Some(entry),
         }
     }
@@ -218,7 +223,7 @@ impl Pending {
     fn take(&mut self, status: u16) -> Option<AuditEntry> {
         let mut entry = self.entry.take()?;
         entry.status = status;
-        let actor = self.seen.0.get();
+        let actor = self.actor.0.get();
         if let Some(actor) = actor {
             entry.key = actor.key;
             entry.subject = actor.subject.clone();
@@ -316,13 +321,13 @@ mod tests {
                 stream::iter(std::iter::repeat_n(frame, frames).map(Ok::<_, std::io::Error>));
             let beginning = Beginning::of(Body::from_stream(sent)).await;
             let all = if is_read { frames * size } else { 0 };
-            assert_eq!(beginning.whole().len(), all);
+            assert_eq!(beginning.complete_bytes().len(), all);
             let arrived = axum::body::to_bytes(beginning.into_body(), usize::MAX);
             assert_eq!(arrived.await.unwrap().len(), frames * size);
         }
         let broken = stream::iter([Ok(Bytes::from("{}")), Err(std::io::Error::other("left"))]);
         let beginning = Beginning::of(Body::from_stream(broken)).await;
-        assert!(beginning.whole().is_empty());
+        assert!(beginning.complete_bytes().is_empty());
         let arrived = axum::body::to_bytes(beginning.into_body(), usize::MAX).await;
         assert!(arrived.is_err(), "the handler sees that it broke off");
     }

@@ -13,7 +13,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     headers.get("x-api-key")?.to_str().ok()
 }
 
-/// The client itself is on this machine, and speaks for nobody else.
+/// The client itself is on this machine, and is no proxy.
 pub(crate) fn from_loopback(parts: &Parts) -> bool {
     let client = parts.extensions.get::<ClientAddress>();
     client.is_some_and(ClientAddress::is_loopback)

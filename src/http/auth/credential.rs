@@ -38,7 +38,7 @@ pub struct Sent {
 
 impl Sent {
     /// # Errors
-    /// A token that is not valid; a cookie that somebody else's page sends, or a change without the header.
+    /// A token that is not valid; a cookie that a page of another origin sends, or a change without the header.
     pub async fn of(parts: &Parts, app: &App) -> Result<Sent, Failure> {
         let without = |credential| {
             Ok(Sent {
@@ -69,7 +69,7 @@ impl Sent {
         let credential = match &open.holder {
             Holder::Key(stamp) => match app.keys.find_id(stamp.id) {
                 Some(key) if Stamp::of(&key) == **stamp => {
-                    record::asked_by(key.id, &key.name, key.allowed.log_prompts);
+                    record::note_key(key.id, &key.name, key.allowed.log_prompts);
                     Credential::Key(Box::new(key))
                 }
                 _ => {

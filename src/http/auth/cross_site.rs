@@ -28,7 +28,7 @@ fn text(parts: &Parts, name: HeaderName) -> Option<&str> {
     Some(value.to_str().unwrap_or("\u{fffd}"))
 }
 
-/// A page whose name was bound to 127.0.0.1 calls itself ours. Elsewhere its address is no reason to let it in.
+/// A page whose name was bound to 127.0.0.1 has our origin. On other interfaces its address is no reason to let it in.
 fn check_name(parts: &Parts, is_certain: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let is_page = [header::ORIGIN, FETCH_SITE].map(|name| parts.headers.contains_key(name));
     let host = authority(parts).unwrap_or_default();
@@ -100,7 +100,7 @@ pub(crate) fn check_type(parts: &Parts) -> Result<(), Failure> {
     if is_json(kind) {
         return Ok(());
     }
-    let said = match kind {
+    let problem = match kind {
         "" => "says nothing of its type".to_owned(),
         kind => format!(
             "says that it is {}",
@@ -112,7 +112,7 @@ pub(crate) fn check_type(parts: &Parts) -> Result<(), Failure> {
         "invalid_request_error",
         "unsupported_content_type",
         format!(
-            "without a key the body has to be marked as JSON, and this one {said}; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')"
+            "without a key the body has to be marked as JSON, and this one {problem}; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')"
         ),
     ))
 }

@@ -20,10 +20,10 @@ use config::{GrantRole, InferenceAuth};
 use pool::KeyId;
 use store::{KeyRecord, Role};
 
-/// What viewers are told where they may not go on.
+/// The message for viewers where they may not go on.
 const READS_ONLY: &str = "may look at the pool, not change it or use its models; ask an administrator for a key of the role user or admin";
 
-/// Somebody who may use models. `key` is 0 for people without a key.
+/// A person or program that may use models. `key` is 0 for people without a key.
 #[derive(Clone, Debug)]
 pub struct User {
     pub key: KeyId,
@@ -39,7 +39,7 @@ impl User {
             key: key.id,
             bucket: Bucket {
                 id: format!("key:{}", key.id.0),
-                words: format!("the key {} ({})", key.id, key.name),
+                description: format!("the key {} ({})", key.id, key.name),
                 limit: key.allowed.limits.unwrap_or(app.limits.default_limit()),
             },
             sight: Sight::of_patterns(key.allowed.models),
@@ -56,14 +56,14 @@ impl User {
             key,
             bucket: Bucket {
                 id: format!("person:{:x}", key.0),
-                words: name.to_owned(),
+                description: name.to_owned(),
                 limit: app.limits.default_limit(),
             },
             sight: Sight::of_person(person),
         })
     }
 
-    /// Who has no key, if it is no page of somebody else's that asks by their browser.
+    /// A client without a key, unless it is a page of another origin in a browser.
     fn anonymous(parts: &Parts, app: &App) -> Result<User, Failure> {
         cross_site::check(parts, app)?;
         let client = parts.extensions.get::<ClientAddress>();
@@ -71,7 +71,7 @@ impl User {
         Ok(User {
             key: KeyId(0),
             bucket: Bucket {
-                words: format!("the address {peer}, which has no key,"),
+                description: format!("the address {peer}, which has no key,"),
                 id: format!("address:{peer}"),
                 limit: app.limits.anonymous_limit(),
             },
@@ -80,7 +80,7 @@ impl User {
     }
 }
 
-/// Somebody who may steer the pool.
+/// A person or program that may steer the pool.
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// The id of the key or the person, for the history.
@@ -146,7 +146,7 @@ impl User {
             InferenceAuth::Loopback => from_loopback(parts),
             InferenceAuth::Key => false,
         };
-        // A wrong key is told, also where none is needed: its owner thinks that it counts. OpenAI's
+        // A wrong key is an error even where none is needed: its owner thinks that it counts. OpenAI's
         // clients insist on some key, so that any other text than one of ours passes where none is
         // needed. A cookie that is over is no reason to refuse: its browser sends it unasked.
         match credential {
@@ -182,7 +182,7 @@ enum Known {
     Person(Person),
 }
 
-/// Who asks an admin route; the audit is told.
+/// The caller of an admin route, who is noted for the audit.
 fn known(credential: Credential, parts: &Parts, app: &App) -> Result<Known, Failure> {
     let key = match credential {
         Credential::Person(person) => return Ok(Known::Person(person)),
@@ -236,7 +236,7 @@ impl FromRequestParts<App> for Admin {
     }
 }
 
-/// Somebody who may read what administrators read.
+/// A person or program that may read what administrators read.
 #[derive(Clone, Debug)]
 pub struct Reader {
     /// Which models are shown by the view that follows the pool.

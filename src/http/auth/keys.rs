@@ -56,7 +56,7 @@ impl Keys {
             .iter()
             .any(|key| key.role == Role::Admin && key.is_valid(now));
         if !has_admin {
-            // The file comes first: a kept key that nobody can read would be the only one for ever.
+            // The file comes first: a stored key that cannot be read would be the only one for ever.
             let text = generate_key()?;
             write_private(admin_key_file, text.reveal()).map_err(|source| KeysError::File {
                 path: admin_key_file.display().to_string(),
@@ -70,7 +70,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// A new key of somebody who may make it, kept before it is given out. The text is shown this once.
+    /// A new key of a holder who may make it, stored before it is returned. The text is shown this once.
     ///
     /// # Errors
     /// [`KeyRefusal::Beyond`] when it may do more than who makes it.
@@ -118,7 +118,7 @@ impl Keys {
     /// The key as it is after the change; none if there is no such key, or it is revoked.
     ///
     /// # Errors
-    /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more, or only for a time;
+    /// [`KeyRefusal::LastAdmin`] when no one could steer the pool any more, or only for a time;
     /// [`KeyRefusal::Beyond`] when it may do more than who changes it, before or after.
     pub async fn change(
         &self,
@@ -156,7 +156,7 @@ impl Keys {
     /// False if there is no such key, or it is revoked already. One's own key is revoked only if that is `confirmed`.
     ///
     /// # Errors
-    /// [`KeyRefusal::LastAdmin`] when nobody could steer the pool any more; [`KeyRefusal::Beyond`] when it
+    /// [`KeyRefusal::LastAdmin`] when no one could steer the pool any more; [`KeyRefusal::Beyond`] when it
     /// may do more than who revokes it; [`KeyRefusal::OwnKey`].
     pub async fn revoke(&self, by: By<'_>, id: KeyId, confirmed: bool) -> Result<bool, KeyRefusal> {
         let _turn = self.changes.lock().await;
@@ -191,10 +191,10 @@ impl Keys {
 
     /// Reads the keys again whenever a command on this machine has changed them. Never ends.
     pub async fn follow_commands(self: Arc<Keys>) {
-        let mut seen = self.commands_at_open;
+        let mut applied = self.commands_at_open;
         loop {
             tokio::time::sleep(FOLLOW_EVERY).await;
-            match self.follow(&mut seen).await {
+            match self.follow(&mut applied).await {
                 Ok(false) => {}
                 Ok(true) => tracing::info!(
                     "the keys were changed by a command on this machine, and count from now on"
@@ -206,14 +206,14 @@ impl Keys {
     }
 
     /// Whether another program has changed the keys since the last look.
-    async fn follow(&self, seen: &mut i64) -> Result<bool, StoreFault> {
+    async fn follow(&self, applied: &mut i64) -> Result<bool, StoreFault> {
         let changes = self.store.key_changes_by_commands().await?;
-        if *seen == changes {
+        if *applied == changes {
             return Ok(false);
         }
         let _turn = self.changes.lock().await;
         self.refresh().await?;
-        *seen = changes;
+        *applied = changes;
         Ok(true)
     }
 
@@ -222,7 +222,7 @@ impl Keys {
         let now = self.clock.now();
         let known = self.known.load();
         let key = find_key(&known, text, now)?.clone();
-        record::asked_by(key.id, &key.name, key.allowed.log_prompts);
+        record::note_key(key.id, &key.name, key.allowed.log_prompts);
         Some(self.used(key, now))
     }
 
@@ -258,7 +258,7 @@ impl Keys {
         let keys = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(fault) = keys.store.touch_key(id, now).await
-                && !fault.is_told_by_the_store()
+                && !fault.is_logged_by_the_store()
             {
                 tracing::warn!(%fault, "the time of a key's use was not kept");
             }
@@ -295,7 +295,7 @@ fn other_admins(keys: &[KeyRecord], id: KeyId, now: Time) -> String {
     }
 }
 
-/// Whether nobody else may steer all of the pool.
+/// Whether no other key may steer all of the pool.
 fn is_last_admin(keys: &[KeyRecord], id: KeyId, now: Time) -> bool {
     let is_full = |key: &&KeyRecord| {
         key.role == Role::Admin && key.is_valid(now) && key.allowed.routes.is_empty()

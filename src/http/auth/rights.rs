@@ -88,10 +88,10 @@ impl Rights {
     pub fn of(holder: &Holder, known: &[KeyRecord], now: Time, default: Limit) -> Option<Rights> {
         let reach = |models: &[String], routes: &[String], own: Option<Limit>, expires| {
             let (models, routes) = (all_if_none(models), all_if_none(routes));
-            let is_whole = has_all(&models) && has_all(&routes);
+            let is_unrestricted = has_all(&models) && has_all(&routes);
             Reach {
                 limit: match own {
-                    None if is_whole => None,
+                    None if is_unrestricted => None,
                     own => Some(own.unwrap_or(default)),
                 },
                 models,

@@ -11,7 +11,7 @@ use crate::error::Failure;
 use crate::state::App;
 use config::MetricsAuth;
 
-/// Somebody who may read the metrics.
+/// A person or program that may read the metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Scraper;
 

@@ -10,7 +10,7 @@ use catalog::Entry;
 use controller::Cut;
 use pool::{Blocker, Refusal, Standstill, StopReason};
 
-/// In the place of a name that is not for whoever reads it.
+/// In the place of a name that the reader may not know.
 pub(crate) const ANOTHER: &str = "another model";
 
 /// Cheap to clone: it goes with every request.
@@ -196,9 +196,12 @@ mod tests {
                 held(planned),
             ],
         };
-        let told = sight(&["mine"]).refusal(refusal.clone()).to_string();
-        assert!(told.contains("mine") && !told.contains("secret"), "{told}");
-        assert!(told.contains(ANOTHER), "{told}");
+        let shown = sight(&["mine"]).refusal(refusal.clone()).to_string();
+        assert!(
+            shown.contains("mine") && !shown.contains("secret"),
+            "{shown}"
+        );
+        assert!(shown.contains(ANOTHER), "{shown}");
         assert_eq!(Sight::default().refusal(refusal.clone()), refusal);
         let Refusal::NoRoom { obstacles, .. } = refusal else {
             unreachable!("made above");
@@ -208,8 +211,11 @@ mod tests {
             retry: pool::Span(1),
             standstill: Standstill::NoRoom { obstacles },
         };
-        let told = sight(&["mine"]).refusal(timed_out).to_string();
-        assert!(told.contains("mine") && !told.contains("secret"), "{told}");
+        let shown = sight(&["mine"]).refusal(timed_out).to_string();
+        assert!(
+            shown.contains("mine") && !shown.contains("secret"),
+            "{shown}"
+        );
 
         let by = || "secret".to_owned();
         let (priority, own, order) = (Priority(1), Priority(0), OrderId(1));
@@ -235,8 +241,8 @@ mod tests {
             StopReason::SleeperDropped { by: by() },
         ] {
             let cut = Cut::Stopped(reason);
-            let told = format!("{:?}", sight(&["mine"]).cut(cut.clone()));
-            assert!(!told.contains("secret"), "{told}");
+            let shown = format!("{:?}", sight(&["mine"]).cut(cut.clone()));
+            assert!(!shown.contains("secret"), "{shown}");
             assert_eq!(sight(&["sec*"]).cut(cut.clone()), cut);
         }
     }

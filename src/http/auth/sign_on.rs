@@ -12,7 +12,7 @@ use crate::state::App;
 use access::oidc::{Identity, Oidc};
 use config::GrantRole;
 
-/// Somebody whom the issuer vouches for, and the route that they ask.
+/// A person whom the issuer vouches for, and the route of the request.
 #[derive(Clone, Debug)]
 pub struct Person {
     pub identity: Arc<Identity>,
@@ -34,9 +34,9 @@ impl Person {
         Ok(Some(Person::by_session(identity, parts)))
     }
 
-    /// Somebody whose token was verified when the session began.
+    /// A person whose token was verified when the session began.
     pub fn by_session(identity: Arc<Identity>, parts: &Parts) -> Person {
-        record::asked_by(identity.key, &identity.name, false);
+        record::note_key(identity.key, &identity.name, false);
         actor::tell(parts, || Actor {
             key: None,
             subject: Some(identity.subject.clone()),

@@ -1,5 +1,5 @@
-//! Slows and bounds logins with wrong keys, by the place that they come from. Whoever has the right key is let in as
-//! long as nobody at the same place tries too many wrong ones.
+//! Slows and bounds logins with wrong keys, by the address that they come from. The right key is let in as
+//! long as there are not too many wrong ones from the same address.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +25,7 @@ struct Counted {
 }
 
 impl WrongLogins {
-    /// How long nobody from this place may try, if so.
+    /// How long this address is blocked, if it is.
     pub fn closed_for(&self, place: &str, now: Time) -> Option<Span> {
         let counted = self.counted(place, now)?;
         let left = Span(WINDOW.0.saturating_sub(now.since(counted.since).0));

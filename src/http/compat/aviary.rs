@@ -67,9 +67,9 @@ async fn query(
 ) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let body = receiving::read(&app, body).await.map_err(|(_, it)| it)?;
-    let asked = read(&app, body).await?;
+    let parsed = read(&app, body).await?;
     let found = found(&app, &user, &name)?;
-    let answer = ask(&app, &user, &parts.headers, &found, asked).await?;
+    let answer = ask(&app, &user, &parts.headers, &found, parsed).await?;
     let mut answer = match answer {
         Ok(answer) => answer,
         Err(response) => return Ok(response),
@@ -105,8 +105,8 @@ async fn batch(
     let found = found(&app, &user, &name)?;
     let headers = &parts.headers;
     let (app, user, found) = (&app, &user, &found);
-    let one = |asked: Prompt| async move {
-        match ask(app, user, headers, found, asked).await {
+    let one = |parsed: Prompt| async move {
+        match ask(app, user, headers, found, parsed).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(response)) => Ok(answer::failed(response).await),
             Err(failure) => Err(failure),
@@ -139,9 +139,9 @@ async fn stream_lines(
 ) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let body = receiving::read(&app, body).await.map_err(|(_, it)| it)?;
-    let asked = read(&app, body).await?;
+    let parsed = read(&app, body).await?;
     let found = found(&app, &user, &name)?;
-    let response = sent(&app, &user, &parts.headers, &found, asked, true).await?;
+    let response = sent(&app, &user, &parts.headers, &found, parsed, true).await?;
     Ok(match response.status().is_success() {
         true => answer::lines(response),
         false => response,
@@ -165,7 +165,7 @@ async fn metadata(
     let (name, route) = found(&app, &user, &name)?;
     let document = route.entry.to_document();
     let engine = &document["engine_config"];
-    // Of the file what Aviary told, and nothing of the environment or of where weights lie.
+    // The fields of the model's file that Aviary showed; nothing of the environment or of where weights lie.
     Ok(Json(json!({"metadata": {"model_config": {
         "model_id": name,
         "model_url": engine["model_url"],
@@ -194,9 +194,9 @@ async fn read(app: &App, body: Bytes) -> Result<Prompt, Failure> {
     let length = body.len();
     let read = move || {
         let mut fields = Fields::of_json(&body)?;
-        let asked = Prompt::read(&mut fields)?;
+        let parsed = Prompt::read(&mut fields)?;
         fields.end()?;
-        Ok(asked)
+        Ok(parsed)
     };
     app.reading.run(length, read).await
 }
@@ -218,10 +218,10 @@ async fn ask(
     user: &User,
     headers: &HeaderMap,
     found: &(String, Arc<Route>),
-    asked: Prompt,
+    parsed: Prompt,
 ) -> Result<Result<Value, Response>, Failure> {
     let begun = app.handle.clock().now();
-    let response = sent(app, user, headers, found, asked, false).await?;
+    let response = sent(app, user, headers, found, parsed, false).await?;
     let took = app.handle.clock().now().since(begun);
     if !response.status().is_success() {
         return Ok(Err(response));
@@ -231,7 +231,7 @@ async fn ask(
     let bytes = to_bytes(response.into_body(), 2 * ANSWER_MAX).await;
     let bytes = bytes.map_err(|error| lost(error.to_string()))?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| lost(error.to_string()))?;
-    Ok(Ok(answer::whole(&value, took)))
+    Ok(Ok(answer::of_completion(&value, took)))
 }
 
 /// The request as one of today's.
@@ -240,10 +240,10 @@ async fn sent(
     user: &User,
     headers: &HeaderMap,
     (name, route): &(String, Arc<Route>),
-    asked: Prompt,
+    parsed: Prompt,
     is_stream: bool,
 ) -> Result<Response, Failure> {
-    let (path, body) = asked.into_request(name, &route.entry, is_stream)?;
+    let (path, body) = parsed.into_request(name, &route.entry, is_stream)?;
     let mut request = Request::new(Body::from(body.to_string()));
     *request.headers_mut() = headers.clone();
     request.headers_mut().remove(header::CONTENT_LENGTH);

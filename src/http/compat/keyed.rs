@@ -6,7 +6,7 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 
-use crate::admin::fields::{Fields, Strict, whole};
+use crate::admin::fields::{Fields, Strict, read_body};
 use crate::auth::Admin;
 use crate::error::Failure;
 use crate::state::App;
@@ -14,7 +14,7 @@ use crate::state::App;
 /// An administrator, by the body's `key` or a bearer, and what is asked for.
 pub(super) struct Keyed<T> {
     pub admin: Admin,
-    pub asked: T,
+    pub body: T,
 }
 
 impl<T: Strict> FromRequest<App> for Keyed<T> {
@@ -22,7 +22,7 @@ impl<T: Strict> FromRequest<App> for Keyed<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Keyed<T>, Failure> {
         let (mut parts, body) = request.into_parts();
-        let body = whole(Request::new(body), app).await?;
+        let body = read_body(Request::new(body), app).await?;
         Keyed::read(&mut parts, &body, app).await
     }
 }
@@ -30,10 +30,10 @@ impl<T: Strict> FromRequest<App> for Keyed<T> {
 impl<T: Strict> Keyed<T> {
     /// The key is checked before anything else of the body is.
     pub async fn read(parts: &mut Parts, body: &Bytes, app: &App) -> Result<Keyed<T>, Failure> {
-        let given = body.clone();
-        let fields = move || match given.trim_ascii().is_empty() {
+        let bytes = body.clone();
+        let fields = move || match bytes.trim_ascii().is_empty() {
             true => Fields::of_json(b"{}"),
-            false => Fields::of_json(&given),
+            false => Fields::of_json(&bytes),
         };
         let mut fields = app.reading.run(body.len(), fields).await?;
         let key = fields.text("key")?;
@@ -45,8 +45,11 @@ impl<T: Strict> Keyed<T> {
             parts.headers.insert(header::AUTHORIZATION, bearer);
         }
         let admin = Admin::from_request_parts(parts, app).await?;
-        let asked = T::read(&mut fields)?;
+        let parsed = T::read(&mut fields)?;
         fields.end()?;
-        Ok(Keyed { admin, asked })
+        Ok(Keyed {
+            admin,
+            body: parsed,
+        })
     }
 }

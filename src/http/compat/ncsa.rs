@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::keyed::Keyed;
-use crate::admin::fields::{self, Fields, Nothing, Params, Strict, whole};
+use crate::admin::fields::{self, Fields, Nothing, Params, Strict, read_body};
 use crate::admin::known_model::known;
 use crate::admin::{load, upkeep};
 use crate::auth::Admin;
@@ -31,7 +31,7 @@ const REPLICAS_MAX: u32 = 64;
 const DEVICES_MAX: u32 = 1024;
 /// Answers of our own orders are far smaller.
 const ANSWER_MAX: usize = 16 << 20;
-/// The kinds of models that there were; what runs a model is said by its file now.
+/// The kinds of models that the old service had; a model's file names its engine now.
 const TYPES: [(&str, ()); 4] = [
     ("empty", ()),
     ("vllm_raw", ()),
@@ -137,18 +137,18 @@ fn model_name(fields: &mut Fields) -> Result<String, Failure> {
     responses((status = 200, description = "Done", body = String, content_type = "application/json", example = json!("Model tiny-chat endpoint: /llm")), AdminErrors))]
 async fn get_model(
     State(app): State<App>,
-    Keyed { admin, asked }: Keyed<GetModel>,
+    Keyed { admin, body: order }: Keyed<GetModel>,
 ) -> Result<Json<String>, Failure> {
-    let model = asked.model.clone();
-    if asked.replicas == Some(0) {
+    let model = order.model.clone();
+    if order.replicas == Some(0) {
         known(&app, &model)?;
     } else {
         let request = LoadRequest {
-            replicas: asked.replicas.filter(|count| *count > 1),
-            // 1 is what the old client sends when nobody said anything.
-            gpus: asked.devices.filter(|count| *count > 1),
-            priority: asked.priority,
-            ..load_of(asked.model)
+            replicas: order.replicas.filter(|count| *count > 1),
+            // 1 is what the old client sends by default.
+            gpus: order.devices.filter(|count| *count > 1),
+            priority: order.priority,
+            ..load_of(order.model)
         };
         load::load(State(app.clone()), admin, fields::Body(request)).await?;
     }
@@ -166,11 +166,11 @@ async fn get_model(
     responses((status = 200, description = "Done", body = String, content_type = "application/json", example = json!("Model tiny-chat deleted.")), AdminErrors))]
 async fn delete_model(
     State(app): State<App>,
-    Keyed { admin, asked }: Keyed<DeleteModel>,
+    Keyed { admin, body: order }: Keyed<DeleteModel>,
 ) -> Result<Json<String>, Failure> {
-    let words = format!("Model {} deleted.", asked.model);
-    unload(app, admin, asked.model).await?;
-    Ok(Json(words))
+    let message = format!("Model {} deleted.", order.model);
+    unload(app, admin, order.model).await?;
+    Ok(Json(message))
 }
 
 /// Set the number of replicas (LLM Serving)
@@ -183,9 +183,9 @@ async fn delete_model(
     responses((status = 200, description = "Done", body = String, content_type = "application/json", example = json!("Model tiny-chat active replicas set to 1.")), AdminErrors))]
 async fn load_model(
     State(app): State<App>,
-    Keyed { admin, asked }: Keyed<LoadModel>,
+    Keyed { admin, body: order }: Keyed<LoadModel>,
 ) -> Result<Json<String>, Failure> {
-    let LoadModel { model, replicas } = asked;
+    let LoadModel { model, replicas } = order;
     let name = known(&app, &model)?.entry.name.clone();
     let snapshot = app.handle.snapshot();
     let ready = |view: &pool::ModelView| {
@@ -242,7 +242,7 @@ async fn info(State(app): State<App>, _: Keyed<Nothing>) -> Json<Value> {
         "autoscaler_enabled": false,
         "last_autoscaler_failed_time": 0,
         "num_total_gpus": devices.len(),
-        // The old service had it with the colon; whoever read it did so.
+        // The old service had it with the colon, and its clients read it so.
         "num_available_gpus:": free,
         "num_available_gpus": free,
         "num_served_models": served,
@@ -271,10 +271,10 @@ async fn dump_config(State(app): State<App>, Keyed { admin, .. }: Keyed<Nothing>
     responses((status = 200, description = "Done", body = String, content_type = "application/json", example = json!("Function load_model_reference() executed.")), AdminErrors))]
 async fn load_model_reference(
     State(app): State<App>,
-    Keyed { admin, asked }: Keyed<Reference>,
+    Keyed { admin, body: order }: Keyed<Reference>,
 ) -> Result<Json<&'static str>, Failure> {
     let own = app.config().catalog.model_reference.clone();
-    if std::path::Path::new(&asked.path).file_name() != own.file_name() {
+    if std::path::Path::new(&order.path).file_name() != own.file_name() {
         let message = format!(
             "model_reference_path: the reference is {} here (catalog.model_reference), and no other file is read; change that one, and name it",
             own.display()
@@ -298,10 +298,10 @@ pub(super) async fn reset(State(app): State<App>, request: Request, next: Next) 
 
 async fn reset_keyed(app: App, request: Request, next: Next) -> Result<Response, Failure> {
     let (mut parts, body) = request.into_parts();
-    let body = whole(Request::new(body), &app).await?;
-    let given = body.clone();
+    let body = read_body(Request::new(body), &app).await?;
+    let bytes = body.clone();
     let has_key = move || {
-        let fields = Scanned::fields(&given);
+        let fields = Scanned::fields(&bytes);
         Ok(fields.is_ok_and(|fields| fields.get("key").is_some()))
     };
     let has_key = app.reading.run(body.len(), has_key).await?;

@@ -49,8 +49,8 @@ async fn models(State(app): State<App>, user: User) -> Result<Json<Value>, Failu
     let hot = snapshot.pool.models.iter().filter_map(|model| {
         let entry = &snapshot.models.get(&model.model)?.entry;
         let is_shown = user.sight.may_use_base(entry);
-        let told = hot(&app, model, entry)?;
-        is_shown.then_some(told)
+        let shown = hot(&app, model, entry)?;
+        is_shown.then_some(shown)
     });
     let hot: Vec<Value> = hot.collect();
     let mut entries = app.handle.entries();
@@ -180,9 +180,9 @@ async fn test(
     State(app): State<App>,
     user: User,
     headers: HeaderMap,
-    fields::Body(asked): fields::Body<Test>,
+    fields::Body(test): fields::Body<Test>,
 ) -> Result<Response, Failure> {
-    let name = asked.model;
+    let name = test.model;
     let route = receiving::known(&app, &user, &name)?;
     let own = &route.entry.name;
     let snapshot = app.handle.snapshot();

@@ -64,7 +64,7 @@ pub(crate) fn described(app: &App, name: &str, mut object: Value) -> Value {
     object
 }
 
-/// Of an `engine_config` the keys that RayLLM told, and no other.
+/// The keys of an `engine_config` that RayLLM showed, and no other.
 fn metadata(name: &str, engine: &Value) -> Value {
     let is_embedding = engine["type"] == "EmbeddingEngine";
     let kind = if is_embedding {
@@ -72,12 +72,12 @@ fn metadata(name: &str, engine: &Value) -> Value {
     } else {
         "text-generation"
     };
-    let mut told = Map::new();
-    told.insert("model_type".to_owned(), json!(kind));
+    let mut parts = Map::new();
+    parts.insert("model_type".to_owned(), json!(kind));
     for key in ["model_url", "model_description", "max_total_tokens"] {
-        told.insert(key.to_owned(), engine[key].clone());
+        parts.insert(key.to_owned(), engine[key].clone());
     }
-    json!({"model_id": name, "engine_config": told})
+    json!({"model_id": name, "engine_config": parts})
 }
 
 /// Check that the service answers (RayLLM)
@@ -140,10 +140,10 @@ mod tests {
     fn only_what_rayllm_told_of_a_model_is_told() {
         let engine =
             json!({"type": "EmbeddingEngine", "max_total_tokens": 512, "env": {"TOKEN": "x"}});
-        let told = metadata("a/b", &engine);
-        assert_eq!(told["model_id"], "a/b");
+        let parts = metadata("a/b", &engine);
+        assert_eq!(parts["model_id"], "a/b");
         assert_eq!(
-            told["engine_config"],
+            parts["engine_config"],
             json!({"model_type": "embedding", "model_url": null, "model_description": null, "max_total_tokens": 512})
         );
     }

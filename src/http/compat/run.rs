@@ -85,25 +85,25 @@ pub(super) async fn run(
     let (bytes, share) = (body.len(), record::share());
     let fields = move || Fields::of_json(&body);
     let mut fields = app.reading.run(bytes, fields).await?;
-    let asked = Run::read(&mut fields)?;
+    let parsed = Run::read(&mut fields)?;
     fields.end()?;
-    let name = model_of(&app, &user, asked.model)?;
+    let name = model_of(&app, &user, parsed.model)?;
     let route = match app.handle.route(&name) {
         Some(route) => route,
         None => hub_registration::of_user(&app, &user, &name).await?,
     };
     admission::allowed(&app, &user, &name, &route.entry)?;
-    let mut body = json!({"model": name, "prompt": asked.data, "max_tokens": asked.tokens});
-    let more = strategy::fields(asked.strategy, &route.entry.recipe)?;
+    let mut body = json!({"model": name, "prompt": parsed.data, "max_tokens": parsed.tokens});
+    let more = strategy::fields(parsed.strategy, &route.entry.recipe)?;
     for (field, value) in more {
         body[&field] = value;
     }
     // The answer begins with the prompt as it was asked, which the model's rule may have cleaned.
-    let visit = RequestContext::new(&app, user.clone(), &parts.headers);
+    let context = RequestContext::new(&app, user.clone(), &parts.headers);
     let scanned = move || Scanned::read(body.to_string().into());
     let mut scanned = app.reading.run(bytes, scanned).await?;
     scanned.body = share.of(scanned.body);
-    let scanned = validation::checked(&app, scanned, COMPLETIONS, &route.entry, &visit)
+    let scanned = validation::checked(&app, scanned, COMPLETIONS, &route.entry, &context)
         .await
         .map_err(as_data)?;
     let written = scanned.body.clone();
@@ -116,11 +116,11 @@ pub(super) async fn run(
         true => text_of(prompt, response).await?,
         false => response,
     };
-    let told = visit.tell(std::mem::take);
-    Ok(admission::with(response, told))
+    let extra = context.tell(std::mem::take);
+    Ok(admission::with(response, extra))
 }
 
-/// The request's own, the configuration's, or the only one that there is for whoever asks.
+/// The request's own, the configuration's, or the only one that the caller may use.
 fn model_of(app: &App, user: &User, named: Option<String>) -> Result<String, Failure> {
     if let Some(name) = named.or_else(|| app.config().compat.run_model.clone()) {
         return Ok(name);

@@ -130,7 +130,7 @@ mod tests {
         read.unwrap().0.recipe
     }
 
-    fn asked(strategy: Option<Strategy>, recipe: &Recipe) -> Value {
+    fn fields_for(strategy: Option<Strategy>, recipe: &Recipe) -> Value {
         Value::Object(fields(strategy, recipe).unwrap())
     }
 
@@ -160,17 +160,17 @@ mod tests {
         let candle = recipe(json!({"model_id": "m", "type": "CandleEngine", "model_path": "/m"}));
         let contrastive =
             json!({"decoding_strategy": "contrastive_search", "penalty_alpha": 0.6, "top_k": 4});
-        assert_eq!(asked(None, &candle), contrastive);
+        assert_eq!(fields_for(None, &candle), contrastive);
         assert_eq!(
-            asked(Some(Strategy::ContrastiveSearch), &candle),
+            fields_for(Some(Strategy::ContrastiveSearch), &candle),
             contrastive
         );
         assert_eq!(
-            asked(Some(Strategy::BeamSearch), &candle),
+            fields_for(Some(Strategy::BeamSearch), &candle),
             json!({"decoding_strategy": "beam_search", "num_beams": 4})
         );
         assert_eq!(
-            asked(Some(Strategy::Greedy), &candle),
+            fields_for(Some(Strategy::Greedy), &candle),
             json!({"decoding_strategy": "greedy"})
         );
     }
@@ -181,18 +181,18 @@ mod tests {
         let llama =
             recipe(json!({"model_id": "m", "type": "LlamaCppEngine", "model_path": "/m.gguf"}));
         for recipe in [&vllm, &llama] {
-            assert_eq!(asked(None, recipe), json!({}));
+            assert_eq!(fields_for(None, recipe), json!({}));
             assert_eq!(
-                asked(Some(Strategy::Greedy), recipe),
+                fields_for(Some(Strategy::Greedy), recipe),
                 json!({"temperature": 0})
             );
             assert_eq!(
-                asked(Some(Strategy::Multinomial), recipe),
+                fields_for(Some(Strategy::Multinomial), recipe),
                 json!({"temperature": 1})
             );
             assert!(fields(Some(Strategy::ContrastiveSearch), recipe).is_err());
         }
-        let beams = asked(Some(Strategy::BeamSearch), &vllm);
+        let beams = fields_for(Some(Strategy::BeamSearch), &vllm);
         assert_eq!(
             (&beams["use_beam_search"], &beams["n"]),
             (&json!(true), &json!(4))

@@ -160,7 +160,7 @@ fn no_code_is_within_the_page_and_no_text_becomes_markup() {
 }
 
 #[test]
-fn no_other_server_is_asked() {
+fn no_other_server_is_contacted() {
     for file in own_modules() {
         let has_address = text(file).contains("://");
         assert!(!has_address, "{}: an address of a server", file.name);

@@ -137,12 +137,13 @@ fn messages_with_functions(mut messages: Value) -> Result<Value, Failure> {
             if call["type"] != "custom" {
                 continue;
             }
-            let mut given = Taken::of(format!("messages[{nth}].tool_calls[{at}]"), call.take())?;
-            given.take("type");
-            let id = given.text("id")?;
-            let place = given.path("custom");
-            let mut custom = Taken::of(place, given.need("custom")?)?;
-            given.finish()?;
+            let mut call_fields =
+                Taken::of(format!("messages[{nth}].tool_calls[{at}]"), call.take())?;
+            call_fields.take("type");
+            let id = call_fields.text("id")?;
+            let place = call_fields.path("custom");
+            let mut custom = Taken::of(place, call_fields.need("custom")?)?;
+            call_fields.finish()?;
             let function = json!({"name": custom.need_text("name")?,
                 "arguments": custom::arguments(&custom.need_text("input")?)});
             custom.finish()?;
@@ -166,7 +167,7 @@ impl CustomCalls {
         name.is_some_and(|name| self.tools.contains(name))
     }
 
-    pub fn whole(&self, mut answer: Value) -> Value {
+    pub fn answer(&self, mut answer: Value) -> Value {
         let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
         for choice in choices.into_iter().flatten() {
             let calls = choice.pointer_mut("/message/tool_calls");
@@ -286,11 +287,11 @@ mod tests {
             assert_eq!(request.body, body);
             assert!(request.teller.is_none());
         }
-        let said = json!({"model": "m", "messages": [{"role": "user", "content": "custom", "name": "custom"}]});
-        let request = translated(&said).unwrap();
+        let source = json!({"model": "m", "messages": [{"role": "user", "content": "custom", "name": "custom"}]});
+        let request = translated(&source).unwrap();
         assert_eq!(
             serde_json::from_slice::<Value>(&request.body).unwrap(),
-            said
+            source
         );
         assert!(request.teller.is_none());
     }
@@ -302,17 +303,20 @@ mod tests {
         let answer = json!({"choices": [{"message": {"tool_calls": [
             {"id": "c", "type": "function", "function": function("edit", "{\"input\": \"a\\n\"}")},
             {"id": "d", "type": "function", "function": function("f", "{}")}]}}]});
-        let whole = calls.clone().whole(answer.clone());
-        let told = &whole["choices"][0]["message"]["tool_calls"];
+        let whole = calls.clone().answer(answer.clone());
+        let calls_out = &whole["choices"][0]["message"]["tool_calls"];
         assert_eq!(
-            told[0],
+            calls_out[0],
             json!({"id": "c", "type": "custom", "custom": {"name": "edit", "input": "a\n"}})
         );
-        assert_eq!(told[1], answer["choices"][0]["message"]["tool_calls"][1]);
+        assert_eq!(
+            calls_out[1],
+            answer["choices"][0]["message"]["tool_calls"][1]
+        );
         let mut event = |call: Value, finish: Value| {
             let chunk = json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": finish}]});
-            let told = calls.event(format!("data: {chunk}\n\n").into_bytes());
-            let chunk: Value = serde_json::from_slice(data_of(&told).unwrap()).unwrap();
+            let calls_out = calls.event(format!("data: {chunk}\n\n").into_bytes());
+            let chunk: Value = serde_json::from_slice(data_of(&calls_out).unwrap()).unwrap();
             chunk["choices"][0]["delta"]["tool_calls"].clone()
         };
         let first = json!({"index": 0, "id": "c", "type": "function", "function": function("edit", "{\"input\"")});

@@ -53,20 +53,20 @@ impl Chunk {
         Chunk::read(answer, "message")
     }
 
-    fn read(chunk: &Value, said_in: &str) -> Chunk {
+    fn read(chunk: &Value, key: &str) -> Chunk {
         let choice = chunk.pointer("/choices/0").and_then(Value::as_object);
         let choice = choice.cloned().unwrap_or_default();
-        let said = choice.get(said_in).and_then(Value::as_object);
+        let message = choice.get(key).and_then(Value::as_object);
         let empty = Map::new();
-        let said = said.unwrap_or(&empty);
-        let text = |name: &str| said.get(name).and_then(Value::as_str);
-        let calls = said.get("tool_calls").and_then(Value::as_array);
+        let message = message.unwrap_or(&empty);
+        let text = |name: &str| message.get(name).and_then(Value::as_str);
+        let calls = message.get("tool_calls").and_then(Value::as_array);
         let calls = calls.into_iter().flatten().zip(0..);
         // A completed text has no message around it.
         let completed = choice.get("text").and_then(Value::as_str);
         let logprobs = choice.get("logprobs").and_then(|it| it.get("content"));
         Chunk {
-            // A refusal is what the model said, too.
+            // A refusal is a text of the model, too.
             text: [text("content"), text("refusal"), completed]
                 .into_iter()
                 .flatten()
@@ -107,11 +107,11 @@ impl Timings {
 impl CallPiece {
     fn read(call: &Value, nth: u64) -> CallPiece {
         let text = |path: &str| call.pointer(path).and_then(Value::as_str);
-        let given = |path: &str| text(path).filter(|it| !it.is_empty()).map(str::to_owned);
+        let filled = |path: &str| text(path).filter(|it| !it.is_empty()).map(str::to_owned);
         CallPiece {
             index: call.get("index").and_then(Value::as_u64).unwrap_or(nth),
-            id: given("/id"),
-            name: given("/function/name"),
+            id: filled("/id"),
+            name: filled("/function/name"),
             arguments: text("/function/arguments").unwrap_or_default().to_owned(),
         }
     }

@@ -267,7 +267,7 @@ impl Reader<'_> {
             self.at += 1;
             return match word.as_str() {
                 "import" => self.import(lark),
-                // Text anywhere, rules of elsewhere, and forms of other readers.
+                // Text anywhere, imported rules, and forms of other readers.
                 _ => Err(GrammarError::NotRegular),
             };
         }

@@ -72,7 +72,7 @@ impl Dialect {
     }
 }
 
-/// Tells one answer. As it was made by the request, nothing is told yet.
+/// Translates one answer. As the request made it, nothing is written yet.
 #[derive(Clone, Debug)]
 pub(super) enum Teller {
     /// OpenAI's chat, as it is.
@@ -86,13 +86,13 @@ pub(super) enum Teller {
 
 impl Teller {
     /// The chat's whole answer in the client's words.
-    pub fn whole(self, answer: Value) -> Result<Value, Failure> {
+    pub fn answer(self, answer: Value) -> Result<Value, Failure> {
         match self {
             Teller::Plain => Ok(answer),
-            Teller::Custom(calls) => Ok(calls.whole(answer)),
-            Teller::Anthropic(message) => message.whole(Chunk::of_answer(&answer)),
-            Teller::Responses(response) => response.whole(Chunk::of_answer(&answer)),
-            Teller::Ollama(told) => told.whole(Chunk::of_answer(&answer)),
+            Teller::Custom(calls) => Ok(calls.answer(answer)),
+            Teller::Anthropic(message) => message.answer(Chunk::of_answer(&answer)),
+            Teller::Responses(response) => response.answer(Chunk::of_answer(&answer)),
+            Teller::Ollama(output) => output.answer(Chunk::of_answer(&answer)),
         }
     }
 
@@ -106,15 +106,15 @@ impl Teller {
 
     /// The request has its seat.
     pub fn seated(&self) {
-        if let Teller::Ollama(told) = self {
-            told.seated();
+        if let Teller::Ollama(output) = self {
+            output.seated();
         }
     }
 
     /// The engine has begun to answer.
     pub fn begun(&self) {
-        if let Teller::Ollama(told) = self {
-            told.begun();
+        if let Teller::Ollama(output) = self {
+            output.begun();
         }
     }
 
@@ -146,12 +146,12 @@ impl Teller {
         }
     }
 
-    fn told(&mut self) -> Option<&mut dyn Tell> {
+    fn translator(&mut self) -> Option<&mut dyn Tell> {
         match self {
             Teller::Plain | Teller::Custom(_) => None,
             Teller::Anthropic(message) => Some(message.as_mut()),
             Teller::Responses(response) => Some(response.as_mut()),
-            Teller::Ollama(told) => Some(told.as_mut()),
+            Teller::Ollama(output) => Some(output.as_mut()),
         }
     }
 }
@@ -164,22 +164,22 @@ fn retold(teller: &mut dyn Tell, event: Vec<u8>) -> Vec<u8> {
             Vec::new()
         };
     };
-    let mut told = String::new();
+    let mut output = String::new();
     if data == b"[DONE]" {
-        teller.end(&mut told);
+        teller.end(&mut output);
     } else if let Ok(value) = serde_json::from_slice::<Value>(data) {
         match value.get("error").filter(|error| !error.is_null()) {
-            Some(error) => teller.failed(error, &mut told),
-            None => teller.chunk(Chunk::of_event(&value), &mut told),
+            Some(error) => teller.failed(error, &mut output),
+            None => teller.chunk(Chunk::of_event(&value), &mut output),
         }
     }
-    told.into_bytes()
+    output.into_bytes()
 }
 
 fn refused(teller: &mut dyn Tell, error: &Value) -> String {
-    let mut told = String::new();
-    teller.failed(error, &mut told);
-    told
+    let mut output = String::new();
+    teller.failed(error, &mut output);
+    output
 }
 
 /// A stream on its way from an engine to a client.
@@ -203,13 +203,13 @@ impl Telling {
         if let Teller::Custom(calls) = &mut self.teller {
             return calls.event(event);
         }
-        match self.teller.told() {
+        match self.teller.translator() {
             Some(teller) => retold(teller, event),
             None => event,
         }
     }
 
-    /// Whether the engine has said all, and the last event waits for [`Telling::closed`].
+    /// Whether the engine's answer has ended, and the last event waits for [`Telling::closed`].
     pub fn is_held(&self) -> bool {
         matches!(&self.teller, Teller::Responses(response) if response.is_held())
     }
@@ -234,7 +234,7 @@ impl Telling {
 
     /// The pool's own error as the last event.
     pub fn failed(&mut self, failure: &Failure) -> String {
-        match self.teller.told() {
+        match self.teller.translator() {
             Some(teller) => refused(teller, &json!(failure.body.error)),
             None => failure.sse(),
         }
@@ -243,7 +243,7 @@ impl Telling {
     /// What an engine refused, as the last event of a stream that had begun.
     pub fn engine_refused(&mut self, body: &[u8]) -> String {
         let text = String::from_utf8_lossy(body);
-        match self.teller.told() {
+        match self.teller.translator() {
             Some(teller) => refused(teller, &error_in(&text)),
             None => format!("data: {}\n\n", text.replace(['\n', '\r'], " ")),
         }

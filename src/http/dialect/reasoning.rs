@@ -29,8 +29,8 @@ const OF_CHATS: [&str; 5] = [
 impl ReasoningRequest {
     pub fn set_effort(&mut self, field: &'static str, value: &Value) -> Result<(), Failure> {
         let effort = value.as_str().and_then(Effort::of).ok_or_else(|| {
-            let words = Effort::ALL.map(Effort::word).join(", ");
-            wrong(field, &format!("one of {words}"))
+            let efforts = Effort::ALL.map(Effort::word).join(", ");
+            wrong(field, &format!("one of {efforts}"))
         })?;
         self.wish.effort = Some(effort);
         self.effort = field;

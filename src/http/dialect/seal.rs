@@ -116,14 +116,14 @@ impl Sealer {
         let key = self.key_of(&salt)?;
         key.seal_in_place_append_tag(nonce(), Aad::empty(), &mut bytes)
             .ok()?;
-        let whole = [salt.as_slice(), &bytes].concat();
-        Some(format!("{SEALED}{}", BASE64.encode(whole)))
+        let salted = [salt.as_slice(), &bytes].concat();
+        Some(format!("{SEALED}{}", BASE64.encode(salted)))
     }
 
     /// What was sealed here, for this holder. `None`: it is not ours, not theirs, or was changed.
     pub fn open(&self, sealed: &str) -> Option<String> {
-        let whole = BASE64.decode(sealed.strip_prefix(SEALED)?).ok()?;
-        let (salt, sealed) = whole.split_at_checked(SALT_BYTES)?;
+        let salted = BASE64.decode(sealed.strip_prefix(SEALED)?).ok()?;
+        let (salt, sealed) = salted.split_at_checked(SALT_BYTES)?;
         let mut bytes = sealed.to_vec();
         let key = self.key_of(salt)?;
         let text = key.open_in_place(nonce(), Aad::empty(), &mut bytes).ok()?;
@@ -159,8 +159,8 @@ impl Sealer {
 
     /// Another key for each text, so that the nonce may be the same.
     fn key_of(&self, salt: &[u8]) -> Option<LessSafeKey> {
-        let said = [b"sealed\0".as_slice(), &self.holder_bytes(), salt].concat();
-        let key = hmac::sign(&self.seal.0, &said);
+        let material = [b"sealed\0".as_slice(), &self.holder_bytes(), salt].concat();
+        let key = hmac::sign(&self.seal.0, &material);
         let key = UnboundKey::new(&AES_256_GCM, key.as_ref()).ok()?;
         Some(LessSafeKey::new(key))
     }

@@ -40,7 +40,7 @@ impl Taken {
         }
     }
 
-    /// Some fields of a body of which the others are read elsewhere.
+    /// Some fields of a body; the others are read by another part.
     pub fn some(all: &Fields<'_>, names: &[&str]) -> Result<Taken, Failure> {
         let mut fields = Map::new();
         for name in names {
@@ -111,7 +111,7 @@ impl Taken {
     pub fn count(&mut self, name: &str) -> Result<Option<u64>, Failure> {
         match self.take(name) {
             None => Ok(None),
-            Some(value) => match whole(&value).filter(|it| (1..=COUNT_MAX).contains(it)) {
+            Some(value) => match integer_of(&value).filter(|it| (1..=COUNT_MAX).contains(it)) {
                 Some(count) => Ok(Some(count)),
                 None => Err(self.wrong(name, "a whole number from 1")),
             },
@@ -123,7 +123,7 @@ impl Taken {
         let Some(value) = self.take(name) else {
             return Ok(None);
         };
-        match whole(&value).filter(|count| *count <= most) {
+        match integer_of(&value).filter(|count| *count <= most) {
             Some(count) => Ok(Some(count)),
             None => Err(self.wrong(name, &format!("a whole number from 0 to {most}"))),
         }
@@ -148,15 +148,15 @@ impl Taken {
     pub fn one_of(
         &mut self,
         name: &str,
-        words: &[&'static str],
+        choices: &[&'static str],
     ) -> Result<Option<&'static str>, Failure> {
         let Some(value) = self.take(name) else {
             return Ok(None);
         };
-        let found = words.iter().find(|word| value == **word);
+        let found = choices.iter().find(|word| value == **word);
         match found {
             Some(word) => Ok(Some(word)),
-            None => Err(self.wrong(name, &format!("one of {}", words.join(", ")))),
+            None => Err(self.wrong(name, &format!("one of {}", choices.join(", ")))),
         }
     }
 
@@ -187,23 +187,23 @@ impl Taken {
 
     /// The names of what is left and asks for something.
     pub fn left(self) -> Vec<String> {
-        let left = self.fields.iter().filter(|(_, value)| asks(value));
+        let left = self.fields.iter().filter(|(_, value)| has_effect(value));
         left.map(|(name, _)| self.path(name)).collect()
     }
 
-    /// The paths of what nobody took.
+    /// The paths of the fields that were not taken.
     pub fn unknown(&self) -> Vec<String> {
         let left = self.fields.iter().filter(|(_, value)| !value.is_null());
         left.map(|(name, _)| self.path(name)).collect()
     }
 
-    /// What is left nobody knows.
+    /// What is left is unknown here.
     pub fn finish(self) -> Result<(), Failure> {
         refuse_unknown(&self.unknown())
     }
 }
 
-/// Refuses fields that nobody knows, by their names.
+/// Refuses unknown fields, by their names.
 pub(crate) fn refuse_unknown(left: &[String]) -> Result<(), Failure> {
     let Some(first) = left.first() else {
         return Ok(());
@@ -222,7 +222,7 @@ pub(crate) fn refuse_unknown(left: &[String]) -> Result<(), Failure> {
 }
 
 /// Whether a value is more than nothing.
-fn asks(value: &Value) -> bool {
+fn has_effect(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
@@ -233,11 +233,11 @@ fn asks(value: &Value) -> bool {
 }
 
 /// JSON has one type of number: a whole one may be written 2.0.
-fn whole(value: &Value) -> Option<u64> {
+fn integer_of(value: &Value) -> Option<u64> {
     const EXACT_MAX: f64 = 9e15;
     let of_float = |number: f64| {
-        let is_whole = number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&number);
-        is_whole.then_some(number as u64)
+        let is_integer = number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&number);
+        is_integer.then_some(number as u64)
     };
     value.as_u64().or_else(|| value.as_f64().and_then(of_float))
 }
@@ -247,7 +247,7 @@ fn wrong(path: &str, wanted: &str) -> Failure {
 }
 
 #[cfg(test)]
-pub(crate) use tests::asked_during;
+pub(crate) use tests::fields_read_during;
 
 #[cfg(test)]
 mod tests {
@@ -258,18 +258,18 @@ mod tests {
     use serde_json::json;
 
     thread_local! {
-        static ASKED: RefCell<BTreeSet<String>> = RefCell::default();
+        static READ: RefCell<BTreeSet<String>> = RefCell::default();
     }
 
     pub(super) fn note(path: String) {
-        ASKED.with_borrow_mut(|asked| asked.insert(path));
+        READ.with_borrow_mut(|read| read.insert(path));
     }
 
     /// The paths of the fields that are looked for while `work` runs.
-    pub(crate) fn asked_during(work: impl FnOnce()) -> BTreeSet<String> {
-        ASKED.take();
+    pub(crate) fn fields_read_during(work: impl FnOnce()) -> BTreeSet<String> {
+        READ.take();
         work();
-        ASKED.take()
+        READ.take()
     }
 
     #[test]

@@ -72,18 +72,18 @@ impl<T> TranslatedRequest<T> {
 
 /// What each dialect does with an answer.
 pub trait Tell {
-    fn chunk(&mut self, chunk: Chunk, told: &mut String);
-    /// The engine has said all.
-    fn end(&mut self, told: &mut String);
+    fn chunk(&mut self, chunk: Chunk, output: &mut String);
+    /// The engine's answer has ended.
+    fn end(&mut self, output: &mut String);
     /// Nothing more comes, and why. The error is OpenAI's object.
-    fn failed(&mut self, error: &Value, told: &mut String);
+    fn failed(&mut self, error: &Value, output: &mut String);
     /// Whether the client's stream has a form for comments.
     fn has_comments(&self) -> bool {
         true
     }
 }
 
-/// The error object of a body that an engine answered; whatever else it said becomes its message.
+/// The error object of a body that an engine answered; a body in any other form becomes its message.
 pub fn error_in(text: &str) -> Value {
     let body: Option<Map<String, Value>> = serde_json::from_str(text).ok();
     let body = body.unwrap_or_default();
@@ -97,8 +97,8 @@ pub fn error_in(text: &str) -> Value {
 }
 
 /// One named event.
-pub fn write_event(told: &mut String, name: &str, data: &Value) {
-    told.push_str(&format!("event: {name}\ndata: {data}\n\n"));
+pub fn write_event(output: &mut String, name: &str, data: &Value) {
+    output.push_str(&format!("event: {name}\ndata: {data}\n\n"));
 }
 
 /// `msg_0198…`, another each time.

@@ -17,7 +17,7 @@ pub struct AuditList {
     pub next_before: Option<i64>,
 }
 
-/// One change that somebody asked for.
+/// One change through the admin API.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AuditView {
     /// Rising, never reused.
@@ -25,7 +25,7 @@ pub struct AuditView {
     pub id: i64,
     #[schema(example = "2026-01-31T20:15:00.123Z")]
     pub at: String,
-    /// The key's id; null for a token, and for nobody known.
+    /// The key's id; null for a token, and for an unknown caller.
     #[schema(example = "k1")]
     pub key: Option<String>,
     /// Whom a token of the single sign-on speaks for.

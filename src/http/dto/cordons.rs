@@ -16,7 +16,7 @@ pub struct CordonRequest {
     pub device: String,
     /// For people; without it: who asked.
     pub reason: Option<String>,
-    /// When it is expected to be over: a moment (RFC 3339) or a length such as `2h`. Only told, and
+    /// When it is expected to be over: a moment (RFC 3339) or a length such as `2h`. Only shown, and
     /// what waits for the device waits that long; it takes an `uncordon` to end it.
     #[schema(value_type = Option<String>, example = "2h")]
     pub until: Option<Until>,

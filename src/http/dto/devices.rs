@@ -56,7 +56,7 @@ pub struct DeviceView {
     pub reserved_bytes: u64,
     /// What the next load may take.
     pub free_bytes: u64,
-    /// Measured, whoever holds it.
+    /// Measured, whichever process holds it.
     pub used_bytes: Option<u64>,
     #[schema(maximum = 100)]
     pub utilisation_percent: Option<u32>,
@@ -250,11 +250,11 @@ fn stage(snapshot: &Snapshot, model: ModelId) -> String {
         .processes
         .values()
         .filter(|process| process.model == model);
-    let said = processes
+    let stage = processes
         .filter_map(|process| Some(process.stage.as_ref()?.stage.to_string()))
         .next();
     let view = snapshot.pool.models.iter().find(|view| view.model == model);
-    said.unwrap_or_else(|| view.map_or("waiting", |view| view.state.name()).to_owned())
+    stage.unwrap_or_else(|| view.map_or("waiting", |view| view.state.name()).to_owned())
 }
 
 #[cfg(test)]

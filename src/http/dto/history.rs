@@ -37,7 +37,7 @@ pub struct EventView {
     /// The name of the reason, by which events are filtered; null where there is none, and in some rows of older versions.
     #[schema(example = "preempted")]
     pub cause: Option<String>,
-    /// The id of the key or the person whose request or order caused it; `k0`: somebody without a key.
+    /// The id of the key or the person whose request or order caused it; `k0`: a client without a key.
     #[schema(example = "k1")]
     pub asked_by: Option<String>,
     pub priority: Option<u32>,

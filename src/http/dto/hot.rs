@@ -11,11 +11,11 @@ use pool::{ModelState, ModelView, ReplicaState};
 pub struct HotModels {
     /// Answer at once.
     pub hot_models: Vec<HotModel>,
-    /// Somebody waits for them.
+    /// Requests wait for them.
     pub loading_models: Vec<HotModel>,
-    /// Their weights wait in the host's memory: woken, in seconds, when somebody asks for them.
+    /// Their weights wait in the host's memory: woken, in seconds, by the next request.
     pub asleep_models: Vec<HotModel>,
-    /// Loaded when somebody asks for them.
+    /// Loaded by the next request.
     pub cold_models: Vec<String>,
 }
 
@@ -30,13 +30,13 @@ pub struct HotModel {
     pub num_replicas: usize,
     pub priority: u32,
     pub gpus_per_replica: u32,
-    /// Somebody else runs it: requests go there, and nothing is loaded here.
+    /// It runs on a remote server: requests go there, and nothing is loaded here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub remote: bool,
 }
 
 impl HotModels {
-    /// Those of which whoever asks may know, by their names and entries; one that was removed has none any more.
+    /// Those that the caller may know of, by their names and entries; one that was removed has none any more.
     pub fn of(snapshot: &Snapshot, may_know: impl Fn(&str, Option<&Entry>) -> bool) -> HotModels {
         let mut lists = HotModels::default();
         let is_shown = |model: &&ModelView| {

@@ -179,7 +179,7 @@ fn compared<T: Clone>(
     (changed, before.into_keys().collect())
 }
 
-/// A device is read every second or more often; that alone is told every ten seconds.
+/// A device is read every second or more often; if only that changes, it is sent every ten seconds.
 fn same_device(one: &DeviceView, other: &DeviceView) -> bool {
     const TENS_OF_SECONDS: usize = "2026-01-31T20:15:0".len();
     let about = |it: &DeviceView| {

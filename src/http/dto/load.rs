@@ -41,7 +41,7 @@ pub struct LoadRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LoadAnswer {
     pub model: String,
-    /// `ready`: all replicas; `partial`: fewer, see `shortfall`; `started`: nobody waited for it.
+    /// `ready`: all replicas; `partial`: fewer, see `shortfall`; `started`: with `"wait": false`.
     #[schema(example = "ready")]
     pub status: &'static str,
     pub wanted_replicas: u32,
@@ -120,14 +120,14 @@ impl LoadAnswer {
         took: Span,
         snapshot: &Snapshot,
     ) -> LoadAnswer {
-        let whole = result.ready.len() >= result.wanted as usize;
+        let is_complete = result.ready.len() >= result.wanted as usize;
         let ready = |(replica, held): &(ReplicaId, Vec<_>)| ReadyReplica {
             replica: replica.to_string(),
             devices: shares(snapshot, held),
         };
         let shortfall = result.shortfall.as_ref();
         LoadAnswer {
-            status: if whole { "ready" } else { "partial" },
+            status: if is_complete { "ready" } else { "partial" },
             ready_replicas: result.ready.iter().map(ready).collect(),
             evicted: result.evicted.iter().map(EvictedView::of).collect(),
             shortfall: shortfall.map(|why| why.to_string()),

@@ -26,7 +26,7 @@ pub struct ModelView {
     /// LoRA adapters that are written down, that a replica has, or that were found lately by their names; at most 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapters: Option<Vec<String>>,
-    /// `candle`, `command` or `remote`, which somebody else runs; `unknown` for a model that has left the catalogue and still drains,
+    /// `candle`, `command` or `remote`, a server that is not the pool's; `unknown` for a model that has left the catalogue and still drains,
     /// and for one whose file is broken.
     #[schema(example = "candle")]
     pub engine: &'static str,
@@ -47,7 +47,7 @@ pub struct ModelView {
     /// Priority 2 and above (P4).
     pub always_hot: bool,
     pub keep_hot_ms: u64,
-    /// What an administrator has said instead of the catalogue.
+    /// What an administrator has set instead of the catalogue.
     #[serde(rename = "override")]
     pub over: Option<OverrideView>,
     /// Replicas that an administrator's load asks for.
@@ -132,7 +132,7 @@ pub struct ReplicaView {
     pub devices: Vec<Share>,
     pub in_flight: u32,
     pub ready_at: Option<String>,
-    /// When keep-hot would unload it, if nobody uses it until then.
+    /// When keep-hot would unload it, if there is no request until then.
     pub expires_at: Option<String>,
     /// What it really holds, on all its devices together.
     pub measured_bytes: Option<u64>,
@@ -335,7 +335,7 @@ impl ReplicaView {
             state: replica.state.name(),
             stage: stage.map(|stage| stage.stage.to_string()),
             percent: stage.and_then(|stage| stage.percent),
-            stage_words: stage.and_then(|stage| stage.words.clone()),
+            stage_words: stage.and_then(|stage| stage.engine_text.clone()),
             without_progress_ms: stage.map(|stage| snapshot.pool.now.since(stage.since).0),
             expected_ms: loading.then(|| reload.0.saturating_sub(replica.for_.0)),
             devices: shares(snapshot, &replica.shares),
@@ -353,7 +353,7 @@ impl ReplicaView {
     }
 }
 
-/// What a replica really holds. On GPUs the driver knows it; elsewhere the engine's own processes do.
+/// What a replica really holds. On GPUs the driver knows it; on the host the engine's own processes do.
 pub fn measured(replica: ReplicaId, shares: &[pool::Share], snapshot: &Snapshot) -> Option<Bytes> {
     let process = snapshot.processes.get(&replica)?;
     if snapshot.provider != Provider::Nvml {
@@ -373,7 +373,7 @@ pub fn measured(replica: ReplicaId, shares: &[pool::Share], snapshot: &Snapshot)
         if holders.filter(holds).count() == 1 {
             return Some(used.own);
         }
-        // Engines whose children hold the memory cannot be told apart on a shared GPU.
+        // Engines whose children hold the memory are indistinguishable on a shared GPU.
         let pid = process.pid?;
         used.processes
             .iter()

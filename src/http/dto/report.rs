@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(
             names,
             ["<b>", "=a()", "a"],
-            "nothing is told of a model at rest"
+            "nothing is reported of a model at rest"
         );
         let a = &report.models[2];
         assert_eq!((a.cold_starts, a.loads, a.load_seconds), (3, 4, 4.0));

@@ -1,5 +1,7 @@
 //! Cleanup, reset, reload and keys.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -163,7 +165,7 @@ pub struct LimitView {
     pub tokens_per_day: Option<u64>,
 }
 
-/// Nothing is to be said.
+/// There is nothing to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({}))]
 pub struct EmptyRequest {}
@@ -279,7 +281,7 @@ pub struct NewKey {
     pub name: String,
     #[schema(example = "user")]
     pub role: &'static str,
-    /// The key itself. Nobody can show it again.
+    /// The key itself. It cannot be shown again.
     #[schema(example = "mp-…")]
     pub key: String,
 }

@@ -9,7 +9,7 @@ use store::{MOST_PER_GAME, Rating, START};
 /// Thousandths of a point in a point.
 const MILLI: f64 = 1000.0;
 
-/// What somebody found best. Either `winner` or `tie` is given.
+/// Which answer a person found best. Either `winner` or `tie` is given.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 pub struct VoteRequest {
     /// Your own name of the comparison, which takes one vote: letters, digits, `-` and `_`.
@@ -150,8 +150,8 @@ mod tests {
             rating("d", 9_999),
         ];
         let board = Leaderboard::of(&all);
-        let told: Vec<(usize, f64)> = board.models.iter().map(|it| (it.rank, it.rating)).collect();
-        assert_eq!(told, [(1, 1016.0), (2, 1000.5), (2, 1000.5), (4, 9.999)]);
+        let shown: Vec<(usize, f64)> = board.models.iter().map(|it| (it.rank, it.rating)).collect();
+        assert_eq!(shown, [(1, 1016.0), (2, 1000.5), (2, 1000.5), (4, 9.999)]);
         assert_eq!(board.models[0].win_ratio, 1500);
     }
 }

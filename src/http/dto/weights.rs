@@ -52,7 +52,7 @@ impl FetchView {
             bytes_done: running.progress.done(),
             bytes_total: running.progress.total(),
             percent: running.progress.percent(),
-            words: running.progress.words(),
+            words: running.progress.stage(),
             left_ms: running.left.map(|left| left.0),
         }
     }

@@ -86,7 +86,7 @@ impl WhyView {
             decided_by: decider.map(|it| it.id),
             candidates: decision.map_or_else(Vec::new, candidates),
             memory: memory.iter().map(memory_of).collect(),
-            words: words(event, decider, decision),
+            words: describe(event, decider, decision),
         }
     }
 }
@@ -129,7 +129,7 @@ fn compares(event: &StoredRecord) -> bool {
     }
 }
 
-fn words(
+fn describe(
     event: &StoredRecord,
     decider: Option<&StoredRecord>,
     decision: Option<&StoredDecision>,

@@ -73,7 +73,7 @@ impl AccessLog {
         }
     }
 
-    /// Waits until what was said so far is written. It blocks.
+    /// Waits until all lines so far are written. It blocks.
     pub fn finish(&self) {
         let (done, heard) = sync_channel(1);
         if self.lines.try_send(Message::End(done)).is_ok() {

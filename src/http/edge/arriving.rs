@@ -16,15 +16,15 @@ use super::bodies::Bodies;
 use super::record::Record;
 use crate::error::Failure;
 
-/// So much of a body that nobody asked for is read, and for so long.
+/// So much of a body that the handler has not read is received, and for so long.
 const THROWN_AWAY_MAX: usize = 64 << 20;
 const THROWN_AWAY_WITHIN: Duration = Duration::from_secs(2);
 
-/// What became of a body, for whoever answers its request.
+/// What became of a body, for the code that answers its request.
 #[derive(Debug, Default)]
 pub struct Outcome {
     refused: OnceLock<Failure>,
-    is_whole: AtomicBool,
+    is_complete: AtomicBool,
     /// The handler did not ask for it.
     unread: Mutex<Option<Incoming>>,
 }
@@ -52,7 +52,7 @@ impl Outcome {
             .take();
         match unread {
             Some(body) => !waits && throw_away(body).await,
-            None => self.is_whole.load(Ordering::Relaxed),
+            None => self.is_complete.load(Ordering::Relaxed),
         }
     }
 }
@@ -136,7 +136,7 @@ impl Body for Arriving {
         };
         Poll::Ready(match read {
             Ok(bytes) => {
-                self.outcome.is_whole.store(true, Ordering::Relaxed);
+                self.outcome.is_complete.store(true, Ordering::Relaxed);
                 (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)))
             }
             Err(failure) => {
@@ -144,9 +144,9 @@ impl Body for Arriving {
                 if failure.status != StatusCode::REQUEST_TIMEOUT {
                     self.outcome.leave(rest);
                 }
-                let words = failure.body.error.message.clone();
+                let message = failure.body.error.message.clone();
                 let _ = self.outcome.refused.set(failure);
-                Some(Err(words.into()))
+                Some(Err(message.into()))
             }
         })
     }

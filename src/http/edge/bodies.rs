@@ -114,7 +114,7 @@ impl Bodies {
             }
             arriving.push(data, expected);
         }
-        let bytes = arriving.whole();
+        let bytes = arriving.into_bytes();
         record.arrived(&bytes);
         let held = Arc::new(held);
         record.holds(&held);
@@ -193,20 +193,20 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// The same bytes, with this share of the memory for as long as somebody has them.
+    /// The same bytes, with this share of the memory until the last copy is dropped.
     pub fn with(held: &Arc<Held>, bytes: Bytes) -> Bytes {
         let _held = Arc::clone(held);
-        Bytes::from_owner(Whole { bytes, _held })
+        Bytes::from_owner(HeldBody { bytes, _held })
     }
 }
 
 /// A body with its share of the memory.
-struct Whole {
+struct HeldBody {
     bytes: Bytes,
     _held: Arc<Held>,
 }
 
-impl AsRef<[u8]> for Whole {
+impl AsRef<[u8]> for HeldBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -238,7 +238,7 @@ impl Arrived {
         };
     }
 
-    fn whole(self) -> Bytes {
+    fn into_bytes(self) -> Bytes {
         match self {
             Arrived::Nothing => Bytes::new(),
             Arrived::One(bytes) => bytes,
@@ -310,6 +310,6 @@ mod tests {
         assert_eq!(one.as_ptr(), place);
         arrived.push(Bytes::from_static(&[3]), 4);
         arrived.push(Bytes::from_static(&[4]), 4);
-        assert_eq!(arrived.whole().as_ref(), [1, 2, 3, 4]);
+        assert_eq!(arrived.into_bytes().as_ref(), [1, 2, 3, 4]);
     }
 }

@@ -32,7 +32,7 @@ const FORWARDED: &str = "x-forwarded-";
 pub(crate) struct ClientAddress {
     /// The peer, or whom a trusted proxy names.
     pub address: IpAddr,
-    /// Somebody stands between, and does not say in a way that can be believed for whom he asks.
+    /// There is a proxy, and it does not name its client in a way that can be trusted.
     pub is_hidden: bool,
 }
 
@@ -42,7 +42,7 @@ impl ClientAddress {
         !self.is_hidden && self.address.is_loopback()
     }
 
-    /// What to set where somebody stands between; nothing if nobody hides.
+    /// What to set where there is a proxy; `None` if the client is known.
     pub fn advice(&self, peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> Option<String> {
         if !self.is_hidden {
             return None;
@@ -52,10 +52,10 @@ impl ClientAddress {
         let is_trusted = trusted.iter().any(|network| network.contains(peer));
         Some(match is_trusted {
             false => format!(
-                "a request from {peer} has `{header}`, which a proxy writes, and {peer} is not in server.trusted_proxies: whoever asks through it counts as nobody of this machine, and needs a key unless auth.inference is open. If {peer} is your proxy, set server.trusted_proxies: [{peer}], and let it write X-Forwarded-For"
+                "a request from {peer} has `{header}`, which a proxy writes, and {peer} is not in server.trusted_proxies: its clients do not count as local, and need a key unless auth.inference is open. If {peer} is your proxy, set server.trusted_proxies: [{peer}], and let it write X-Forwarded-For"
             ),
             true => format!(
-                "the proxy {peer} of server.trusted_proxies sends `{header}` and does not say who asks: whoever comes through it counts as nobody of this machine, and needs a key unless auth.inference is open. Let it write X-Forwarded-For (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for)"
+                "the proxy {peer} of server.trusted_proxies sends `{header}` and does not name its client: its clients do not count as local, and need a key unless auth.inference is open. Let it write X-Forwarded-For (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for)"
             ),
         })
     }
@@ -161,14 +161,14 @@ mod tests {
 
     #[test]
     fn a_stranger_is_not_believed_and_is_not_taken_for_this_machine() {
-        let said = [("x-forwarded-for", "127.0.0.1")];
+        let headers = [("x-forwarded-for", "127.0.0.1")];
         assert_eq!(
-            client("10.0.0.9", &said, &["10.0.0.7"]),
+            client("10.0.0.9", &headers, &["10.0.0.7"]),
             ("10.0.0.9".to_owned(), true)
         );
-        // A proxy on this machine that nobody configured: its clients are not local.
+        // A proxy on this machine that is not configured: its clients are not local.
         assert_eq!(
-            client("127.0.0.1", &said, &[]),
+            client("127.0.0.1", &headers, &[]),
             ("127.0.0.1".to_owned(), true)
         );
         assert_eq!(
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn of_a_trusted_proxy_the_right_most_address_that_is_not_trusted_counts() {
         let trusted = ["10.0.0.0/8", "127.0.0.1"];
-        for (said, expected) in [
+        for (sent, expected) in [
             ("192.0.2.1", ("192.0.2.1", false)),
             ("127.0.0.1, 192.0.2.1", ("192.0.2.1", false)),
             ("6.6.6.6, 192.0.2.1, 10.0.0.2", ("192.0.2.1", false)),
@@ -240,9 +240,9 @@ mod tests {
         ] {
             let (address, hidden) = expected;
             assert_eq!(
-                client("127.0.0.1", &[("x-forwarded-for", said)], &trusted),
+                client("127.0.0.1", &[("x-forwarded-for", sent)], &trusted),
                 (address.to_owned(), hidden),
-                "{said}"
+                "{sent}"
             );
         }
         let lines = [

@@ -66,10 +66,10 @@ pub async fn serve(
     stop: CancellationToken,
 ) {
     let edge = Arc::clone(front.edge());
-    let pulse = Arc::new(ConnectionWatch::new(front.clock(), edge.patience));
+    let watch = Arc::new(ConnectionWatch::new(front.clock(), edge.patience));
     let builder = builder();
     let Some(tls) = &edge.tls else {
-        return run(builder, socket, peer, front, pulse, stop).await;
+        return run(builder, socket, peer, front, watch, stop).await;
     };
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(HANDSHAKE_WITHIN, tls.acceptor.accept(socket)) => shaken,
@@ -83,13 +83,13 @@ pub async fn serve(
     // What was agreed on is spoken; a client that agreed on nothing is looked at.
     let builder = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => {
-            pulse.speaks_h2();
+            watch.speaks_h2();
             builder.http2_only()
         }
         Some(_) => builder.http1_only(),
         None => builder,
     };
-    run(builder, stream, peer, front, pulse, stop).await;
+    run(builder, stream, peer, front, watch, stop).await;
 }
 
 fn builder() -> Builder<TokioExecutor> {
@@ -121,7 +121,7 @@ async fn run<S, F>(
     stream: S,
     peer: SocketAddr,
     front: F,
-    pulse: Arc<ConnectionWatch>,
+    watch: Arc<ConnectionWatch>,
     stop: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -129,14 +129,14 @@ async fn run<S, F>(
 {
     let begun = CancellationToken::new();
     let begins = begun.clone();
-    let of_requests = Arc::clone(&pulse);
+    let of_requests = Arc::clone(&watch);
     let service = tower::service_fn(move |request: Request<Incoming>| {
         begins.cancel();
         let turn = Turn::begin(&of_requests, request.version());
         let answer = front.clone().answer(request, peer, turn);
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    let wire = TokioIo::new(CountedStream::new(stream, Arc::clone(&pulse)));
+    let wire = TokioIo::new(CountedStream::new(stream, Arc::clone(&watch)));
     let serving = builder.serve_connection(wire, TowerToHyperService::new(service));
     let mut serving = std::pin::pin!(serving);
     // Of a connection that was accepted a moment ago the first request is on its way: hyper would close
@@ -159,7 +159,7 @@ async fn run<S, F>(
                 serving.as_mut().graceful_shutdown();
                 is_ending = true;
             }
-            () = tokio::time::sleep(next) => match pulse.verdict() {
+            () = tokio::time::sleep(next) => match watch.verdict() {
                 Verdict::Fine(wait) => next = wait,
                 Verdict::Idle => {
                     if !std::mem::replace(&mut is_ending, true) {

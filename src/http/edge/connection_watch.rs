@@ -143,28 +143,28 @@ impl ConnectionWatch {
 /// One request on a connection, until its answer is sent or given up.
 #[derive(Debug)]
 pub struct Turn {
-    pulse: Arc<ConnectionWatch>,
+    watch: Arc<ConnectionWatch>,
     answer: Option<(u64, Arc<AtomicU64>)>,
 }
 
 impl Turn {
-    pub fn begin(pulse: &Arc<ConnectionWatch>, version: Version) -> Turn {
+    pub fn begin(watch: &Arc<ConnectionWatch>, version: Version) -> Turn {
         let is_h2 = version == Version::HTTP_2;
         if is_h2 {
-            pulse.speaks_h2();
+            watch.speaks_h2();
         }
-        pulse.active.fetch_add(1, Ordering::Relaxed);
-        pulse.head_since.store(NEVER, Ordering::Relaxed);
+        watch.active.fetch_add(1, Ordering::Relaxed);
+        watch.head_since.store(NEVER, Ordering::Relaxed);
         let answer = is_h2.then(|| {
             let since = Arc::new(AtomicU64::new(NEVER));
-            let mut answers = pulse.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut answers = watch.answers.lock().unwrap_or_else(PoisonError::into_inner);
             answers.next += 1;
             let number = answers.next;
             answers.waiting.insert(number, Arc::clone(&since));
             (number, since)
         });
         Turn {
-            pulse: Arc::clone(pulse),
+            watch: Arc::clone(watch),
             answer,
         }
     }
@@ -172,7 +172,7 @@ impl Turn {
     /// A piece of the answer was handed out, or is asked for again: the one before it was taken.
     pub fn handed(&self, waits: bool) {
         if let Some((_, since)) = &self.answer {
-            let at = if waits { self.pulse.now() } else { NEVER };
+            let at = if waits { self.watch.now() } else { NEVER };
             since.store(at, Ordering::Relaxed);
         }
     }
@@ -180,13 +180,13 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let pulse = &self.pulse;
+        let watch = &self.watch;
         if let Some((number, _)) = &self.answer {
-            let mut answers = pulse.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut answers = watch.answers.lock().unwrap_or_else(PoisonError::into_inner);
             answers.waiting.remove(number);
         }
-        pulse.idle_since.store(pulse.now(), Ordering::Relaxed);
-        pulse.active.fetch_sub(1, Ordering::Relaxed);
+        watch.idle_since.store(watch.now(), Ordering::Relaxed);
+        watch.active.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -194,7 +194,7 @@ impl Drop for Turn {
 mod tests {
     use super::*;
 
-    fn pulse(idle_ms: u64, write_ms: u64) -> Arc<ConnectionWatch> {
+    fn watch(idle_ms: u64, write_ms: u64) -> Arc<ConnectionWatch> {
         let patience = IdleTimeouts {
             idle: Duration::from_millis(idle_ms),
             write: Duration::from_millis(write_ms),
@@ -208,25 +208,25 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_closed_and_one_with_a_request_is_not() {
-        let pulse = pulse(2_000, 60_000);
-        let turn = Turn::begin(&pulse, Version::HTTP_11);
-        backdate(&pulse.idle_since, 3_000);
-        assert!(matches!(pulse.verdict(), Verdict::Fine(_)));
+        let watch = watch(2_000, 60_000);
+        let turn = Turn::begin(&watch, Version::HTTP_11);
+        backdate(&watch.idle_since, 3_000);
+        assert!(matches!(watch.verdict(), Verdict::Fine(_)));
         drop(turn);
-        assert!(matches!(pulse.verdict(), Verdict::Fine(_)), "idle from now");
-        backdate(&pulse.idle_since, 2_000);
-        assert_eq!(pulse.verdict(), Verdict::Idle);
-        backdate(&pulse.idle_since, 60_000);
-        assert_eq!(pulse.verdict(), Verdict::Stuck, "it does not close");
+        assert!(matches!(watch.verdict(), Verdict::Fine(_)), "idle from now");
+        backdate(&watch.idle_since, 2_000);
+        assert_eq!(watch.verdict(), Verdict::Idle);
+        backdate(&watch.idle_since, 60_000);
+        assert_eq!(watch.verdict(), Verdict::Stuck, "it does not close");
     }
 
     #[test]
     fn a_head_that_never_ends_is_cut_and_the_pings_of_http_2_are_none() {
-        let slow = pulse(60_000, 60_000);
+        let slow = watch(60_000, 60_000);
         slow.read(b"GET / HT");
         backdate(&slow.head_since, HEAD_WITHIN_MS);
         assert_eq!(slow.verdict(), Verdict::Stuck);
-        let h2 = pulse(60_000, 60_000);
+        let h2 = watch(60_000, 60_000);
         h2.read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         h2.read(&[0; 17]);
         assert_eq!(h2.head_since.load(Ordering::Relaxed), NEVER);
@@ -234,27 +234,27 @@ mod tests {
 
     #[test]
     fn a_client_that_takes_nothing_is_cut_and_one_that_takes_a_little_is_not() {
-        let pulse = pulse(60_000, 2_000);
-        pulse.written(true);
-        backdate(&pulse.blocked_since, 2_000);
-        assert_eq!(pulse.verdict(), Verdict::Stuck);
-        pulse.written(false);
-        assert!(matches!(pulse.verdict(), Verdict::Fine(_)));
-        let turn = Turn::begin(&pulse, Version::HTTP_2);
+        let watch = watch(60_000, 2_000);
+        watch.written(true);
+        backdate(&watch.blocked_since, 2_000);
+        assert_eq!(watch.verdict(), Verdict::Stuck);
+        watch.written(false);
+        assert!(matches!(watch.verdict(), Verdict::Fine(_)));
+        let turn = Turn::begin(&watch, Version::HTTP_2);
         turn.handed(true);
         let (_, since) = turn.answer.as_ref().unwrap();
         backdate(since, 2_000);
-        assert_eq!(pulse.verdict(), Verdict::Stuck);
+        assert_eq!(watch.verdict(), Verdict::Stuck);
         turn.handed(false);
-        assert!(matches!(pulse.verdict(), Verdict::Fine(_)));
+        assert!(matches!(watch.verdict(), Verdict::Fine(_)));
     }
 
     #[test]
     fn the_next_look_is_when_something_may_have_run_out() {
-        let pulse = pulse(60_000, 60_000);
-        pulse.written(true);
-        backdate(&pulse.blocked_since, 59_000);
-        let Verdict::Fine(next) = pulse.verdict() else {
+        let watch = watch(60_000, 60_000);
+        watch.written(true);
+        backdate(&watch.blocked_since, 59_000);
+        let Verdict::Fine(next) = watch.verdict() else {
             panic!("it has a second left");
         };
         assert!(next <= Duration::from_secs(1), "{next:?}");

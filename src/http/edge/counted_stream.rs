@@ -11,12 +11,12 @@ use super::connection_watch::ConnectionWatch;
 
 pub(super) struct CountedStream<S> {
     stream: S,
-    pulse: Arc<ConnectionWatch>,
+    watch: Arc<ConnectionWatch>,
 }
 
 impl<S> CountedStream<S> {
-    pub fn new(stream: S, pulse: Arc<ConnectionWatch>) -> CountedStream<S> {
-        CountedStream { stream, pulse }
+    pub fn new(stream: S, watch: Arc<ConnectionWatch>) -> CountedStream<S> {
+        CountedStream { stream, watch }
     }
 }
 
@@ -29,7 +29,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            self.pulse.read(&buffer.filled()[before..]);
+            self.watch.read(&buffer.filled()[before..]);
         }
         read
     }
@@ -42,7 +42,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.pulse.written(written.is_pending());
+        self.watch.written(written.is_pending());
         written
     }
 
@@ -52,7 +52,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.pulse.written(written.is_pending());
+        self.watch.written(written.is_pending());
         written
     }
 
@@ -62,7 +62,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        self.pulse.written(flushed.is_pending());
+        self.watch.written(flushed.is_pending());
         flushed
     }
 

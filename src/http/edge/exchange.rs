@@ -37,7 +37,7 @@ pub struct Exchange {
     status: Option<u16>,
     bytes_out: u64,
     first_byte: Option<Time>,
-    is_whole: bool,
+    is_complete: bool,
 }
 
 struct Head {
@@ -73,14 +73,14 @@ impl Exchange {
             status: None,
             bytes_out: 0,
             first_byte: None,
-            is_whole: false,
+            is_complete: false,
         }
     }
 
     /// The answer as it goes out.
     pub fn answered(mut self, status: u16, body: AnyBody) -> Sent {
         self.status = Some(status);
-        self.is_whole = self.is_head_only || body.is_end_stream();
+        self.is_complete = self.is_head_only || body.is_end_stream();
         Sent {
             body,
             rest: Bytes::new(),
@@ -92,7 +92,7 @@ impl Exchange {
         let now = self.clock.now();
         let begun = self.record.begun;
         let since = |time: Time| time.since(begun).0;
-        let ended = match (self.status, self.is_whole) {
+        let ended = match (self.status, self.is_complete) {
             (None, _) => "left",
             (Some(_), false) => "cut",
             (Some(_), true) => "whole",
@@ -193,7 +193,7 @@ impl Body for Sent {
             other => other,
         };
         if frame.is_none() || self.is_end_stream() {
-            self.exchange.is_whole = true;
+            self.exchange.is_complete = true;
         }
         Poll::Ready(frame)
     }

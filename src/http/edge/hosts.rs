@@ -55,7 +55,7 @@ impl Hosts {
     }
 
     /// Whether a page under this name can only be one of this machine: the name is an address or this
-    /// machine's own, which nobody can bind to another one, or it is configured.
+    /// machine's own, which no DNS server can bind to another one, or it is configured.
     pub fn is_certain(&self, authority: &str) -> bool {
         name_of(authority).is_some_and(|name| {
             let text = name.as_str();

@@ -78,16 +78,16 @@ pub struct Edge {
     patience: IdleTimeouts,
     seats: Arc<Seats>,
     base: String,
-    told_of_proxy: OnceFlag,
+    has_warned_of_proxy: OnceFlag,
 }
 
-/// What is wrong with a proxy is said once: it is the same for each of its requests.
+/// What is wrong with a proxy is logged once: it is the same for each of its requests.
 #[derive(Debug, Default)]
 struct OnceFlag(AtomicBool);
 
 impl OnceFlag {
     fn look(&self, client: &ClientAddress, peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) {
-        // From elsewhere nobody is taken for this machine anyway.
+        // From another machine no client counts as local anyway.
         let matters = client.is_hidden && client.address.is_loopback();
         if !matters || self.0.swap(true, Ordering::Relaxed) {
             return;
@@ -114,7 +114,7 @@ impl Edge {
             },
             seats: Arc::new(Seats::of(server, files_max)),
             base: server.base_path.as_str().to_owned(),
-            told_of_proxy: OnceFlag::default(),
+            has_warned_of_proxy: OnceFlag::default(),
         })
     }
 
@@ -144,7 +144,7 @@ impl Edge {
         below.starts_with("/v1/") || below.starts_with("/api/")
     }
 
-    /// A place for one more connection; none if there are too many, which the client is told.
+    /// A permit for one more connection; `None` above the limit, then the client gets 503.
     pub(super) fn admit(
         &self,
         socket: TcpStream,
@@ -162,7 +162,7 @@ impl Edge {
     /// Where a request comes from, through the proxies that are trusted.
     pub(super) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         let client = ClientAddress::of(peer, headers, &self.proxies);
-        self.told_of_proxy
+        self.has_warned_of_proxy
             .look(&client, peer, headers, &self.proxies);
         client
     }

@@ -47,7 +47,7 @@ pub(crate) struct Record {
     /// Of the request's body, as far as it was read.
     pub bytes_in: AtomicU64,
     facts: Mutex<Facts>,
-    /// The memory of the body, for as long as somebody has it.
+    /// The memory of the body, until the last copy is dropped.
     held: Mutex<Weak<Held>>,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn held() -> Option<Arc<Held>> {
     CURRENT.try_with(|record| record.held()).ok().flatten()
 }
 
-/// The current request has this memory from now on, for as long as somebody has the share.
+/// The current request holds this memory from now on, until the last share is dropped.
 pub(super) fn hold(held: Arc<Held>) -> Share {
     let _ = CURRENT.try_with(|record| record.holds(&held));
     Share(Some(held))
@@ -124,8 +124,8 @@ pub(crate) fn note(what: impl FnOnce(&mut Facts)) {
 }
 
 /// Whose key the request bears, and whether that key's owner chose that its prompts are written down. To
-/// be said before the body is read.
-pub(crate) fn asked_by(id: KeyId, name: &str, log_prompts: bool) {
+/// called before the body is read.
+pub(crate) fn note_key(id: KeyId, name: &str, log_prompts: bool) {
     note(|facts| {
         facts.key = Some((id, name.to_owned()));
         facts.log_prompts = log_prompts;
@@ -178,7 +178,7 @@ mod tests {
         let record = Arc::new(Record::new("a".to_owned(), Time(0)));
         record.arrived(b"secret");
         assert_eq!(record.with(|facts| facts.prompt.clone()), None);
-        CURRENT.sync_scope(Arc::clone(&record), || asked_by(KeyId(1), "k", true));
+        CURRENT.sync_scope(Arc::clone(&record), || note_key(KeyId(1), "k", true));
         record.arrived(&vec![b'x'; PROMPT_BYTES_MAX + 1]);
         let prompt = record.with(|facts| facts.prompt.clone()).unwrap();
         assert_eq!(prompt.len(), PROMPT_BYTES_MAX);

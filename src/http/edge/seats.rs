@@ -56,19 +56,19 @@ impl Seats {
 }
 
 /// Each connection may need a second open file towards an engine, and the service needs some itself.
-fn most(asked: u32, files_max: Option<u64>) -> u32 {
+fn most(configured: u32, files_max: Option<u64>) -> u32 {
     const OWN_FILES: u64 = 256;
     let Some(files) = files_max else {
-        return asked;
+        return configured;
     };
     let possible = (files.saturating_sub(OWN_FILES) / 2).max(files / 4).max(8);
     let possible = u32::try_from(possible).unwrap_or(u32::MAX);
-    if possible < asked {
+    if possible < configured {
         tracing::info!(
-            "server.connections_max is {asked}, and the system allows {files} open files: at most {possible} connections are taken at once; raise LimitNOFILE or `ulimit -n`"
+            "server.connections_max is {configured}, and the system allows {files} open files: at most {possible} connections are taken at once; raise LimitNOFILE or `ulimit -n`"
         );
     }
-    asked.min(possible)
+    configured.min(possible)
 }
 
 /// One connection's; dropping it gives it back.

@@ -35,7 +35,7 @@ pub(super) struct Tls {
     files: TlsFiles,
     current: Arc<Current>,
     /// What the files looked like when they were last read, used or not.
-    seen: Mutex<Looks>,
+    looks: Mutex<Looks>,
     pub acceptor: TlsAcceptor,
 }
 
@@ -60,7 +60,7 @@ fn look(files: &TlsFiles) -> Looks {
 
 impl Tls {
     pub fn open(files: &TlsFiles) -> Result<Tls, TlsError> {
-        let seen = look(files);
+        let looks = look(files);
         let current = Arc::new(Current(ArcSwap::new(read(files)?)));
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
@@ -71,7 +71,7 @@ impl Tls {
         Ok(Tls {
             files: files.clone(),
             current,
-            seen: Mutex::new(seen),
+            looks: Mutex::new(looks),
             acceptor: TlsAcceptor::from(Arc::new(config)),
         })
     }
@@ -79,9 +79,9 @@ impl Tls {
     /// Reads the files again; new connections get what they hold. Files that cannot be used change
     /// nothing.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let seen = look(&self.files);
+        let looks = look(&self.files);
         let fresh = read(&self.files);
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        *self.looks.lock().unwrap_or_else(PoisonError::into_inner) = looks;
         let fresh = fresh?;
         if fresh.cert != self.current.0.load().cert {
             self.current.0.store(fresh);
@@ -94,7 +94,7 @@ impl Tls {
     /// between the two: the next one mends that.
     pub fn look_again(&self) {
         let is_same =
-            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == look(&self.files);
+            *self.looks.lock().unwrap_or_else(PoisonError::into_inner) == look(&self.files);
         if !is_same && let Err(error) = self.reload() {
             tracing::warn!("{error}; the certificate from before stays in use");
         }

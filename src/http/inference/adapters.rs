@@ -116,7 +116,11 @@ struct Engine<'a> {
 impl Engine<'_> {
     async fn enter(&self, found: &AdapterFound, lease: &mut Lease) -> Result<(), Failure> {
         let known = || self.ask_what_it_has(lease);
-        lease.adapters().asked_engine.get_or_try_init(known).await?;
+        lease
+            .adapters()
+            .listed_by_engine
+            .get_or_try_init(known)
+            .await?;
         let clock = self.app.handle.clock();
         let began = clock.now();
         loop {
@@ -176,12 +180,12 @@ impl Engine<'_> {
             tries += 1;
             let name = self.name_there(&found.name);
             let body = json!({"lora_name": name, "lora_path": found.folder});
-            let (status, words) = self.post(self.routes.load, &body, lease).await?;
+            let (status, reply) = self.post(self.routes.load, &body, lease).await?;
             if status.is_success() {
                 break;
             }
-            // It was loaded by somebody who left before the engine answered, perhaps with other files.
-            if tries == 1 && words.contains("already") && self.unload(&found.name, lease).await? {
+            // Another request loaded it and left before the engine answered, perhaps with other files.
+            if tries == 1 && reply.contains("already") && self.unload(&found.name, lease).await? {
                 continue;
             }
             load.refused();
@@ -190,7 +194,7 @@ impl Engine<'_> {
                 "invalid_request_error",
                 "adapter_refused",
                 format!(
-                    "the engine does not load the adapter {}: {words}; have the adapter saved again for {}",
+                    "the engine does not load the adapter {}: {reply}; have the adapter saved again for {}",
                     found.name, self.entry.name
                 ),
             );
@@ -214,9 +218,9 @@ impl Engine<'_> {
     async fn unload(&self, name: &str, lease: &Lease) -> Result<bool, Failure> {
         let body = json!({"lora_name": self.name_there(name)});
         for _ in 0..UNLOAD_TRIES {
-            let (status, words) = self.post(self.routes.unload, &body, lease).await?;
+            let (status, reply) = self.post(self.routes.unload, &body, lease).await?;
             let is_gone =
-                status == StatusCode::NOT_FOUND || NOT_THERE.iter().any(|it| words.contains(it));
+                status == StatusCode::NOT_FOUND || NOT_THERE.iter().any(|it| reply.contains(it));
             if status.is_success() || is_gone {
                 return Ok(true);
             }
@@ -268,7 +272,7 @@ impl Engine<'_> {
         let answer = self.within(sent).await?;
         let status = answer.status();
         let body = limited(answer.into_body()).await;
-        Ok((status, words_of(&body)))
+        Ok((status, message_of(&body)))
     }
 
     async fn within<T, E: std::fmt::Display>(
@@ -289,14 +293,14 @@ impl Engine<'_> {
 }
 
 /// What an engine says in an error, however it says it.
-fn words_of(body: &Bytes) -> String {
+fn message_of(body: &Bytes) -> String {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let places = [
         &value["error"]["message"],
         &value["message"],
         &value["error_message"],
     ];
-    let words = places.into_iter().find_map(Value::as_str);
+    let reply = places.into_iter().find_map(Value::as_str);
     let text = String::from_utf8_lossy(body);
-    words.unwrap_or(&text).chars().take(1000).collect()
+    reply.unwrap_or(&text).chars().take(1000).collect()
 }

@@ -1,6 +1,7 @@
 //! Before a request goes to its model: whether its key may use the model and has enough of its limits left, how long
 //! its client is willing to wait, and the headers about all that.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::auth::User;
 use crate::auth::sight::Sight;
 use crate::dialect::{Reading, Sealer};
 use crate::error::Failure;
-use crate::inference::request::failed::{Failed, told};
+use crate::inference::request::failed::{Failed, into_response};
 use crate::state::App;
 use access::limits::{Admitted, Left, Refused, Standing};
 use catalog::Entry;
@@ -76,22 +77,22 @@ impl Deadlines {
     }
 }
 
-/// A request of somebody, until its answer begins.
+/// A request, until its answer begins.
 pub(crate) struct RequestContext {
     pub user: User,
-    pub asked: Time,
-    patience: Result<Deadlines, Failure>,
+    pub arrived_at: Time,
+    deadlines: Result<Deadlines, Failure>,
     /// What the head of the answer will tell.
     head: Mutex<HeaderMap>,
 }
 
 impl RequestContext {
     pub fn new(app: &App, user: User, headers: &HeaderMap) -> RequestContext {
-        let asked = app.handle.clock().now();
+        let arrived_at = app.handle.clock().now();
         RequestContext {
             user,
-            asked,
-            patience: Deadlines::of(headers, asked),
+            arrived_at,
+            deadlines: Deadlines::of(headers, arrived_at),
             head: Mutex::default(),
         }
     }
@@ -99,27 +100,28 @@ impl RequestContext {
     /// What reads the request in the words of its API.
     pub fn reading(&self, app: &App) -> Reading {
         Reading {
-            now_seconds: self.asked.0 / 1000,
+            now_seconds: self.arrived_at.0 / 1000,
             sealer: Sealer::new(Arc::clone(&app.seal), self.user.key),
             desk: None,
         }
     }
 
     pub fn patience(&self) -> Deadlines {
-        self.patience.as_ref().copied().unwrap_or_default()
+        self.deadlines.as_ref().copied().unwrap_or_default()
     }
 
     pub fn tell<T>(&self, write: impl FnOnce(&mut HeaderMap) -> T) -> T {
         write(&mut self.head.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What comes of the request within its time.
+    /// What comes of the request within its time. The work is pinned already, because to move a future of its size costs as
+    /// much as to read the request.
     pub async fn end(
         &self,
         app: &App,
-        work: impl Future<Output = Result<Response, Failed>>,
+        work: Pin<&mut impl Future<Output = Result<Response, Failed>>>,
     ) -> Response {
-        let worked = match &self.patience {
+        let worked = match &self.deadlines {
             Err(failure) => Err((None, failure.clone())),
             Ok(Deadlines { deadline: None, .. }) => work.await,
             Ok(Deadlines {
@@ -131,7 +133,7 @@ impl RequestContext {
                 tokio::time::timeout(rest, work).await.unwrap_or_else(late)
             }
         };
-        let mut response = worked.unwrap_or_else(|failed| told(app, failed));
+        let mut response = worked.unwrap_or_else(|failed| into_response(app, failed));
         response.headers_mut().extend(self.tell(std::mem::take));
         response
     }
@@ -187,23 +189,23 @@ pub(crate) fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
     names
 }
 
-/// Counts the request, for whoever asks and for the model.
+/// Counts the request against the limits of its key and its model.
 pub(crate) async fn admit(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     model: &str,
     body_bytes: usize,
 ) -> Result<Arc<Admitted>, Failure> {
-    let mut buckets = vec![visit.user.bucket.clone()];
+    let mut buckets = vec![context.user.bucket.clone()];
     buckets.extend(app.limits.of_model(model));
     let estimate = body_bytes as u64 / BYTES_PER_TOKEN;
     match app.limits.admit(buckets, estimate).await {
         Ok(admitted) => {
-            visit.tell(|head| standing(head, &admitted.standing()));
+            context.tell(|head| standing(head, &admitted.standing()));
             Ok(Arc::new(admitted))
         }
         Err(refused) => {
-            visit.tell(|head| standing(head, &nothing_left(&refused)));
+            context.tell(|head| standing(head, &nothing_left(&refused)));
             Err(Failure::over_limit(&refused))
         }
     }
@@ -273,16 +275,16 @@ fn short(span: Span) -> String {
 
 /// Where the answer comes from, and what it cost to have it.
 pub(crate) fn seated(
-    visit: &RequestContext,
+    context: &RequestContext,
     app: &App,
     route: &Route,
     lease: &Lease,
     was_ready: bool,
 ) {
-    let waited = app.handle.clock().now().since(visit.asked);
+    let waited = app.handle.clock().now().since(context.arrived_at);
     app.metrics
         .waited(&route.entry.name, Duration::from_millis(waited.0));
-    visit.tell(|head| {
+    context.tell(|head| {
         head.insert(REPLICA, text(&lease.replica().to_string()));
         head.insert(WAITED, HeaderValue::from(waited.0));
         let loaded = if was_ready { "false" } else { "true" };
@@ -323,11 +325,11 @@ pub(crate) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failur
 /// A seat, waited for as long as the client does; for answers that are not streamed.
 pub(crate) async fn seat(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     route: &Route,
     adapter: Option<&str>,
 ) -> Result<Lease, Failure> {
-    let (patience, sight) = (visit.patience(), &visit.user.sight);
+    let (patience, sight) = (context.patience(), &context.user.sight);
     let was_ready = route.is_ready();
     let lease = if patience.seat == Some(Duration::ZERO) {
         match app.handle.seat_now(route, None, adapter) {
@@ -335,7 +337,7 @@ pub(crate) async fn seat(
             None => return Err(not_ready(app, sight, route).await),
         }
     } else {
-        match app.handle.seat(route, visit.user.key, None, adapter)? {
+        match app.handle.seat(route, context.user.key, None, adapter)? {
             Seat::Now(lease) => lease,
             Seat::Wait(mut waiting) => {
                 let most = patience.seat.unwrap_or(Duration::MAX);
@@ -351,12 +353,12 @@ pub(crate) async fn seat(
             }
         }
     };
-    seated(visit, app, route, &lease, was_ready);
+    seated(context, app, route, &lease, was_ready);
     Ok(lease)
 }
 
 impl Failure {
-    /// 429, as OpenAI tells it; 503 when nobody can count.
+    /// 429, in OpenAI's form; 503 when the limits cannot be counted.
     fn over_limit(refused: &Refused) -> Failure {
         use access::limits::Figure;
         let Refused::Over { figure, retry, .. } = refused else {

@@ -1,6 +1,6 @@
-//! A chat or completion whose engine ended before it said anything of the answer is placed again, once, as if it came now.
-//! Nothing reached the client, and nobody else runs the engine, so that no work is billed twice. Otherwise the client is
-//! told what happened and when to ask again.
+//! A chat or completion whose engine ended before its first token is placed again, once, as if it came now.
+//! Nothing reached the client, and the engine is the pool's own, so that no work is billed twice. Otherwise the client
+//! learns what happened and when to try again.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use pool::Span;
 
 /// A longer body is not kept once the engine has it: its memory is for others.
 const KEPT_BYTES_MAX: usize = 64 << 10;
-/// For whoever asks again, where nothing says how long a load takes.
+/// For clients that try again, where it is unknown how long a load takes.
 const RETRY: Span = Span::from_secs(10);
 
 /// The body of a request that may have to be sent a second time.
@@ -31,20 +31,30 @@ pub(super) fn kept(body: &Bytes, lease: &Lease) -> Option<Bytes> {
 
 pub(super) async fn answer(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     mut call: Call,
     lease: Lease,
 ) -> Result<Response, Failed> {
     call.kept = kept(&call.request.outgoing.body, &lease);
-    let failure = match call.answer(lease).await {
-        Ok(response) => return Ok(response),
-        Err(failure) => failure,
-    };
+    match call.answer(lease).await {
+        Ok(response) => Ok(response),
+        Err(failure) if failure.body.error.code == Some(ENGINE_CRASHED) => {
+            // Boxed, because it is rare, and large within each request's future.
+            Box::pin(place_again(app, context, call, failure)).await
+        }
+        Err(failure) => Err((Some(call.request.model), failure)),
+    }
+}
+
+/// What comes of a request whose engine ended. `failure`: what happened.
+async fn place_again(
+    app: &App,
+    context: &RequestContext,
+    mut call: Call,
+    failure: Failure,
+) -> Result<Response, Failed> {
     let model = call.request.model.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
-    if failure.body.error.code != Some(ENGINE_CRASHED) {
-        return Err(fail(failure));
-    }
     let route = Arc::clone(&call.request.route);
     let sight = call.sight.clone();
     let Some(body) = call.kept.take() else {
@@ -56,7 +66,7 @@ pub(super) async fn answer(
         "a request whose engine ended before it answered is placed again"
     );
     call.request.outgoing.body = body;
-    match seat(app, visit, call.request, call.admitted).await {
+    match seat(app, context, call.request, call.admitted).await {
         Ok(Seated::Now(mut call, lease)) => {
             let answered = call.answer(lease).await;
             answered.map_err(|again| match again.body.error.code {

@@ -58,7 +58,9 @@ impl Call {
         if !answer.status().is_success() {
             let (head, body) = answer.into_parts();
             let body = limited(body).await;
-            if head.status.is_server_error() && self.says_it_ends(&String::from_utf8_lossy(&body)) {
+            if head.status.is_server_error()
+                && self.is_exit_message(&String::from_utf8_lossy(&body))
+            {
                 return Err(self.ended(&served).await);
             }
             served.answered(head.status.as_u16());
@@ -96,7 +98,7 @@ impl Call {
         Ok(note(answer, &self.request.outgoing.ignored))
     }
 
-    /// The engine said that it ends. While it has not, a second place might be the same.
+    /// The engine announced its end. While it still runs, a second seat might be on the same one.
     async fn ended(&mut self, served: &InFlightRequest) -> Failure {
         let failure = ended(served).await;
         if served.lease.why().is_none() {
@@ -107,11 +109,11 @@ impl Call {
 
     /// Whether the engine says by this error that it is about to end.
     fn ends(&self, refusal: &Refusal) -> bool {
-        refusal.status.is_server_error() && self.says_it_ends(&refusal.error.to_string())
+        refusal.status.is_server_error() && self.is_exit_message(&refusal.error.to_string())
     }
 
-    fn says_it_ends(&self, error: &str) -> bool {
-        self.request.route.entry.recipe.says_it_ends(error)
+    fn is_exit_message(&self, error: &str) -> bool {
+        self.request.route.entry.recipe.is_exit_message(error)
     }
 
     fn as_chat(&self) -> Option<AsChat> {
@@ -152,7 +154,9 @@ impl Call {
         lease.keep(self.request.keep);
         self.request.teller.seated();
         if let Some(found) = &self.request.adapter {
-            adapters::enter(&self.app, &self.request.route.entry, found, &mut lease).await?;
+            let entry = &self.request.route.entry;
+            // Boxed, because it is rare, and large within each request's future.
+            Box::pin(adapters::enter(&self.app, entry, found, &mut lease)).await?;
         }
         let own = lease.served_name().unwrap_or(&self.request.model);
         let name = self
@@ -192,7 +196,7 @@ impl Call {
         let mut cut = std::pin::pin!(cut.cancelled());
         let ending = served.ending.clone();
         let mut ending = std::pin::pin!(ending.cancelled());
-        let mut whole = Aggregate::of(self.as_chat());
+        let mut assembled = Aggregate::of(self.as_chat());
         let mut size = 0;
         loop {
             let frame = tokio::select! {
@@ -213,12 +217,12 @@ impl Call {
                             format!("more than {ANSWER_MAX} bytes; ask with stream"),
                         ));
                     }
-                    let before = whole.has_begun();
-                    let pushed = whole.push(&data);
+                    let before = assembled.has_begun();
+                    let pushed = assembled.push(&data);
                     if pushed.map_err(|long| Failure::engine(&self.request.model, long))? {
                         served.token();
                     }
-                    if !before && whole.has_begun() {
+                    if !before && assembled.has_begun() {
                         self.kept = None;
                         self.request.teller.begun();
                         served.first_token();
@@ -231,7 +235,7 @@ impl Call {
                 None => break,
             }
         }
-        if let Some(error) = whole.error.take() {
+        if let Some(error) = assembled.error.take() {
             // What is the request's fault the engine may see only once it has begun.
             let refusal = Refusal::of(error);
             if self.ends(&refusal) {
@@ -240,20 +244,20 @@ impl Call {
             served.answered(refusal.status.as_u16());
             return Ok(refusal.into_response());
         }
-        if !whole.done {
+        if !assembled.done {
             served.lease.worked(false);
             return Err(why(&served).await);
         }
-        if let Some(usage) = whole.usage() {
+        if let Some(usage) = assembled.usage() {
             served.tokens(usage);
         }
-        let mut answer = whole
+        let mut answer = assembled
             .finish()
             .ok_or_else(|| Failure::engine(&self.request.model, "an empty stream"))?;
         if remote::of(&served.lease).is_some() {
             answer["model"] = json!(self.request.model);
         }
-        let mut answer = self.request.teller.clone().whole(answer)?;
+        let mut answer = self.request.teller.clone().answer(answer)?;
         served.answered(200);
         // Its seat is for others while the answer is written.
         drop(served);

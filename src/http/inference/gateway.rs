@@ -7,6 +7,8 @@
 //!  translated   its fields     (admission)  or a wait  and back
 //! ```
 
+use std::pin::pin;
+
 use axum::body::Body;
 use axum::http::Request;
 use axum::response::Response;
@@ -31,28 +33,49 @@ pub(crate) async fn complete(
     path: &'static str,
     dialect: Dialect,
 ) -> Response {
-    let visit = RequestContext::new(&app, user, request.headers());
-    // Pinned here, because to move a future of this size costs as much as to read the request.
-    let work = std::pin::pin!(async {
-        let translated = receive(&app, &visit, request, dialect).await?;
-        answer(&app, &visit, path, translated).await
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(async {
+        let translated = receive(&app, &context, request, dialect).await?;
+        answer(&app, &context, path, translated).await
     });
-    visit.end(&app, work).await
+    context.end(&app, work).await
 }
 
 /// Answers a request that is in OpenAI's form already. Its body has its share of the memory for bodies.
 pub(crate) async fn answer(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     path: &'static str,
     translated: TranslatedRequest<Teller>,
 ) -> Result<Response, Failed> {
-    let request = understand(app, visit, path, translated).await?;
+    let request = understand(app, context, path, translated).await?;
     let model = request.model.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
-    let admitted = admission::admit(app, visit, &model, request.bytes).await;
-    match seat(app, visit, request, admitted.map_err(fail)?).await? {
-        Seated::Now(call, lease) => again::answer(app, visit, call, lease).await,
+    let admitted = admission::admit(app, context, &model, request.bytes).await;
+    match seat(app, context, request, admitted.map_err(fail)?).await? {
+        Seated::Now(call, lease) => again::answer(app, context, call, lease).await,
         Seated::Streaming(response) => Ok(response),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is moved some times before it is polled first, and lies in the task of a connection.
+    const FUTURE_BYTES_MAX: usize = 6 << 10;
+
+    fn size_of_its_future<F: Future>(_unused: impl FnOnce() -> F) -> usize {
+        size_of::<F>()
+    }
+
+    fn any<T>() -> T {
+        unreachable!("only the type of the future is looked at")
+    }
+
+    #[test]
+    fn a_request_is_a_small_future_because_what_is_rare_is_boxed() {
+        let size = size_of_its_future(|| complete(any(), any(), any(), any(), any()));
+        assert!(size <= FUTURE_BYTES_MAX, "{size} bytes");
     }
 }

@@ -15,14 +15,14 @@ use crate::stored::{Desk, Wanted};
 
 pub(super) async fn receive(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     request: Request<Body>,
     dialect: Dialect,
 ) -> Result<TranslatedRequest<Teller>, Failed> {
     let body = read(app, request.into_body()).await?;
-    let mut reading = visit.reading(app);
+    let mut reading = context.reading(app);
     if dialect == Dialect::Responses && app.responses.is_on() {
-        reading.desk = Some(desk(app, visit, &body).await.map_err(|it| (None, it))?);
+        reading.desk = Some(desk(app, context, &body).await.map_err(|it| (None, it))?);
     }
     let earlier = reading.desk.as_ref().map_or(0, |it| it.earlier().bytes);
     let (bytes, share) = (body.len() + earlier, record::share());
@@ -39,13 +39,13 @@ pub(super) async fn receive(
 }
 
 /// Where the response is stored, with what the request refers to.
-async fn desk(app: &App, visit: &RequestContext, body: &Bytes) -> Result<Desk, Failure> {
-    let (bytes, whole) = (body.len(), body.clone());
+async fn desk(app: &App, context: &RequestContext, body: &Bytes) -> Result<Desk, Failure> {
+    let (bytes, copy) = (body.len(), body.clone());
     let wanted = app
         .reading
-        .run(bytes, move || Ok(Wanted::of(&whole)))
+        .run(bytes, move || Ok(Wanted::of(&copy)))
         .await?;
     let most = app.config().server.body_limit.0.0;
-    let holder = &visit.user.bucket.id;
+    let holder = &context.user.bucket.id;
     Desk::open(&app.responses, holder, wanted, most, &app.edge).await
 }

@@ -29,11 +29,11 @@ pub(super) enum Seated {
 
 pub(super) async fn seat(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     request: Understood,
     admitted: Arc<Admitted>,
 ) -> Result<Seated, Failed> {
-    let (deadlines, sight) = (visit.patience(), &visit.user.sight);
+    let (deadlines, sight) = (context.patience(), &context.user.sight);
     let (route, model) = (Arc::clone(&request.route), request.model.clone());
     let fail = |failure: Failure| (Some(model.clone()), failure);
     let was_ready = route.is_ready();
@@ -45,7 +45,7 @@ pub(super) async fn seat(
         },
         _ => app
             .handle
-            .seat(&route, visit.user.key, request.conversation, adapter),
+            .seat(&route, context.user.key, request.conversation, adapter),
     };
     let seat = seat.map_err(|busy| fail(busy.into()))?;
     let call = Call {
@@ -54,7 +54,7 @@ pub(super) async fn seat(
         admitted,
         deadlines,
         sight: sight.clone(),
-        received: visit.asked,
+        received: context.arrived_at,
         kept: None,
     };
     let lease = match seat {
@@ -80,6 +80,6 @@ pub(super) async fn seat(
             }
         }
     };
-    admission::seated(visit, app, &route, &lease, was_ready);
+    admission::seated(context, app, &route, &lease, was_ready);
     Ok(Seated::Now(call, lease))
 }

@@ -44,12 +44,12 @@ pub(super) struct Understood {
 
 pub(super) async fn understand(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     path: &'static str,
     translated: TranslatedRequest<Teller>,
 ) -> Result<Understood, Failed> {
     let share = record::share();
-    let (scanned, route) = find(app, &visit.user, translated.body).await?;
+    let (scanned, route) = find(app, &context.user, translated.body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
@@ -60,7 +60,7 @@ pub(super) async fn understand(
     if route.entry.unknown_fields == UnknownFields::Refuse {
         refuse_unknown(&hints.unknown).map_err(fail)?;
     }
-    let mut scanned = validation::checked(app, scanned, path, &route.entry, visit)
+    let mut scanned = validation::checked(app, scanned, path, &route.entry, context)
         .await
         .map_err(fail)?;
     let named = route.entry.adapter(&scanned.model);
@@ -74,13 +74,20 @@ pub(super) async fn understand(
         served_name.clone(),
         Arc::clone(&route.entry),
     );
-    let asked_name = scanned.model.clone();
+    let requested_name = scanned.model.clone();
     let bytes = body.len();
     let written = move || {
         let fields = Fields::read(&body)?;
         sequences::check(&fields, path, most)?;
         let conversation = several.then(|| conversation::of(&body)).flatten();
-        let outgoing = outgoing_of(&fields, path, &name, &asked_name, &entry, hints.reasoning)?;
+        let outgoing = outgoing_of(
+            &fields,
+            path,
+            &name,
+            &requested_name,
+            &entry,
+            hints.reasoning,
+        )?;
         Ok((outgoing, conversation))
     };
     let (mut outgoing, conversation) = app.reading.run(bytes, written).await.map_err(fail)?;
@@ -111,7 +118,7 @@ fn outgoing_of(
     fields: &Fields<'_>,
     path: &'static str,
     served_name: &str,
-    asked_name: &str,
+    requested_name: &str,
     entry: &Entry,
     reasoning: ReasoningRequest,
 ) -> Result<Outgoing, Failure> {
@@ -126,6 +133,6 @@ fn outgoing_of(
         fields_of: &|wish: &ReasoningWish| entry.recipe.reasoning(wish),
         continuous_usage: entry.recipe.has_continuous_usage(),
     };
-    let generation = entry.generation_of(asked_name);
+    let generation = entry.generation_of(requested_name);
     outgoing(fields, path, served_name, generation, room, fate, wishes)
 }

@@ -12,7 +12,7 @@ use crate::inference::answer::stream;
 use crate::inference::answer::stream::{event_stream, spawn};
 use crate::inference::answer::wait;
 use crate::inference::answered::Call;
-use crate::inference::upstream::in_flight::{limited, told_as_overflow};
+use crate::inference::upstream::in_flight::{limited, overflow_error};
 use crate::inference::upstream::remote;
 use controller::Waiting;
 use pool::Span;
@@ -90,7 +90,7 @@ impl Call {
                     served.give_back();
                     let status = answer.status();
                     let body = remote::masked(&served.lease, limited(answer.into_body()).await);
-                    let body = told_as_overflow(status, &body).unwrap_or(body);
+                    let body = overflow_error(status, &body).unwrap_or(body);
                     stream::last(&frames, self.telling().engine_refused(&body)).await;
                 }
                 Err(failure) => {

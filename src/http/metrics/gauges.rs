@@ -2,7 +2,7 @@
 
 use super::text::{Kind, Text};
 use crate::dto;
-use crate::inference::request::reading::WorkersSeen;
+use crate::inference::request::reading::WorkersSnapshot;
 use config::Provider;
 use controller::{LoadPath, Snapshot};
 use pool::{ModelState, ReplicaState, Span};
@@ -35,8 +35,8 @@ pub fn write_load_path(path: &LoadPath, text: &mut Text) {
 }
 
 /// Those who work on requests before an engine has them.
-pub fn write_workers(all: &[WorkersSeen], text: &mut Text) {
-    let mut gauge = |name: &str, help: &str, of: fn(&WorkersSeen) -> usize| {
+pub fn write_workers(all: &[WorkersSnapshot], text: &mut Text) {
+    let mut gauge = |name: &str, help: &str, of: fn(&WorkersSnapshot) -> usize| {
         text.family(name, Kind::Gauge, help);
         for workers in all {
             text.sample(&[("kind", workers.kind)], of(workers) as f64);

@@ -162,15 +162,15 @@ impl Counted {
 }
 
 /// The kind of failure that the words begin with, or that follows on what the pool itself did.
-fn failure(words: &str) -> &'static str {
-    let after = words.split_once(": ").map(|(_, rest)| rest);
-    Failure::parse(words)
+fn failure(reason_text: &str) -> &'static str {
+    let after = reason_text.split_once(": ").map(|(_, rest)| rest);
+    Failure::parse(reason_text)
         .or_else(|| Failure::parse(after?))
         .map_or("failed", Failure::label)
 }
 
 /// The rule behind an eviction, as few words as a label may have.
-fn reason(words: &str) -> &'static str {
+fn reason(reason_text: &str) -> &'static str {
     let rules = [
         ("preempted by ", "preempted"),
         ("its turn ", "turn"),
@@ -179,7 +179,7 @@ fn reason(words: &str) -> &'static str {
     ];
     rules
         .iter()
-        .find(|(start, _)| words.starts_with(start))
+        .find(|(start, _)| reason_text.starts_with(start))
         .map_or("other", |(_, label)| label)
 }
 
@@ -247,13 +247,13 @@ mod tests {
 
     #[test]
     fn the_kind_of_a_failed_load_is_its_label() {
-        let told = Failure::BinaryMissing.tell("no such thing", "not started");
-        assert_eq!(failure(&told), "binary_missing");
+        let shown = Failure::BinaryMissing.tell("no such thing", "not started");
+        assert_eq!(failure(&shown), "binary_missing");
         let after = StopReason::LoadTimedOut {
             deadline: Span(1_000),
         };
-        let told = Failure::NeverReady.tell("still reading", "signal 9");
-        assert_eq!(failure(&format!("{after}: {told}")), "never_ready");
+        let shown = Failure::NeverReady.tell("still reading", "signal 9");
+        assert_eq!(failure(&format!("{after}: {shown}")), "never_ready");
         assert_eq!(failure("the model left the catalogue"), "failed");
     }
 

@@ -207,10 +207,10 @@ impl Metrics {
     }
 }
 
-/// A code that has a meaning, or its class: an engine or a service elsewhere may answer with any number, and each
+/// A code that has a meaning, or its class: an engine or a remote service may answer with any number, and each
 /// would be a series.
 fn known(code: u16) -> u16 {
-    /// Nobody was there any more to get an answer.
+    /// The client had left before its answer.
     const CLIENT_LEFT: u16 = 499;
     let status = StatusCode::from_u16(code).ok();
     match status.and_then(|status| status.canonical_reason()) {
@@ -238,7 +238,7 @@ impl Metrics {
     pub async fn render(&self, handle: &Handle, reading: &Reading) -> Response {
         let mut text = Text::default();
         self.write_requests(&mut text);
-        gauges::write_workers(&reading.workers().map(Workers::seen), &mut text);
+        gauges::write_workers(&reading.workers().map(Workers::snapshot), &mut text);
         gauges::write(&handle.snapshot(), &mut text);
         gauges::write_load_path(&handle.load_path(), &mut text);
         gauges::write_store(handle.store(), &mut text);

@@ -231,20 +231,20 @@ pub struct OllamaErrors;
 
 impl IntoResponses for OllamaErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        let told = INFERENCE.iter().map(|case| {
-            let words = ObjectBuilder::new().schema_type(Type::String);
+        let listed = INFERENCE.iter().map(|case| {
+            let text = ObjectBuilder::new().schema_type(Type::String);
             let schema = ObjectBuilder::new()
-                .property("error", words)
+                .property("error", text)
                 .required("error");
             let mut content = Content::new(Some(RefOr::T(Schema::from(schema.build()))));
-            content.example = Some(json!({"error": ollama::words_of(&case.body()["error"])}));
+            content.example = Some(json!({"error": ollama::message_of(&case.body()["error"])}));
             let response = ResponseBuilder::new()
                 .description(case.description)
                 .content("application/json", content)
                 .build();
             (case.status.to_owned(), RefOr::T(response))
         });
-        told.collect()
+        listed.collect()
     }
 }
 

@@ -122,7 +122,7 @@ enum Piece {
     },
 }
 
-/// A document that is written when somebody needs it first.
+/// A document that is written for the first request.
 type Lazy = Arc<LazyLock<Document, Box<dyn FnOnce() -> Document + Send>>>;
 
 impl Document {

@@ -47,7 +47,7 @@ impl Earlier {
 }
 
 impl Desk {
-    /// Finds what a request refers to. Of others' responses nobody learns whether they exist.
+    /// Finds what a request refers to. Other holders' responses look as if they did not exist.
     pub async fn open(
         service: &Arc<StoredResponses>,
         holder: &str,
@@ -89,12 +89,12 @@ impl Desk {
     }
 
     /// What is stored when the response is whole. `is_asked`: it is to survive a restart.
-    pub fn ticket(&self, input: Vec<StoredItem>, is_asked: bool) -> Option<Ticket> {
+    pub fn ticket(&self, input: Vec<StoredItem>, is_requested: bool) -> Option<Ticket> {
         let previous = self.earlier.previous.clone();
-        Ticket::new(&self.service, &self.holder, previous, input, is_asked)
+        Ticket::new(&self.service, &self.holder, previous, input, is_requested)
     }
 
-    /// Whether responses are kept of which nobody said anything.
+    /// Whether responses are kept if the request has no `store`.
     pub fn keeps_unasked(&self) -> bool {
         self.service.room().age.0 > 0
     }
@@ -165,21 +165,21 @@ impl Desk {
         }
         let now = self.service.now();
         let mut named = Named::default();
-        let mut elsewhere = Vec::new();
-        let mut seen = BTreeSet::new();
-        for id in ids.iter().filter(|id| seen.insert(id.as_str())) {
+        let mut remaining = Vec::new();
+        let mut known = BTreeSet::new();
+        for id in ids.iter().filter(|id| known.insert(id.as_str())) {
             let found = self
                 .service
                 .with(|memory| memory.item(&self.holder, id, now));
             match found {
                 Some(item) => named.here.push(item),
-                None => elsewhere.push(id.as_str()),
+                None => remaining.push(id.as_str()),
             }
         }
-        let places = self.service.places(&self.holder, &elsewhere).await;
+        let places = self.service.places(&self.holder, &remaining).await;
         named.there = places.map_err(unreadable)?;
         let is_known = |id: &&str| named.there.iter().any(|place| place.id == **id);
-        match elsewhere.iter().find(|id| !is_known(id)) {
+        match remaining.iter().find(|id| !is_known(id)) {
             Some(id) => Err(no_item(id)),
             None => Ok(named),
         }

@@ -178,7 +178,7 @@ impl Memory {
         deleted
     }
 
-    /// These could not be written, and stay as if nobody had asked for more.
+    /// These could not be written, and stay in memory alone.
     pub fn unwritten(&mut self, responses: &[Arc<StoredResponse>], room: Room) {
         for response in responses {
             self.queue.retain(|id| *id != response.id);

@@ -1,5 +1,5 @@
 //! Responses that are stored for later turns, for their own key alone: in memory until they are on disk, or for a while
-//! where nobody asked for more. Writing never delays a token: only the end of an answer waits for the disk, for a second at
+//! where a request has no `store`. Writing never delays a token: only the end of an answer waits for the disk, for a second at
 //! most, where its client asked for that. Nothing here knows a route.
 
 mod earlier;

@@ -90,7 +90,7 @@ impl StoredResponses {
                     }
                 }
                 Err(fault) => {
-                    if !fault.is_told_by_the_store() {
+                    if !fault.is_logged_by_the_store() {
                         tracing::warn!(%fault, "responses are kept in memory only");
                     }
                     let room = self.room();

@@ -1,5 +1,5 @@
 //! The right of one response to be stored when it is whole: its memory is set aside from the beginning, so that
-//! whoever asks knows at once whether it will be. Dropped before that, nothing is stored.
+//! the request knows at once whether it will be. Dropped before that, nothing is stored.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use super::memory::weight;
 use super::service::StoredResponses;
 use store::{StoredItem, StoredResponse};
 
-/// What an answer takes beside its request, as long as nobody knows.
+/// What an answer takes beside its request, until its size is known.
 const ANSWER_BYTES: usize = 8 << 10;
 /// The end of an answer waits no longer for its response to be on disk.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
@@ -59,11 +59,11 @@ impl Ticket {
         holder: &Arc<str>,
         previous: Option<String>,
         input: Vec<StoredItem>,
-        is_asked: bool,
+        is_requested: bool,
     ) -> Option<Ticket> {
         let bytes: usize = input.iter().map(|it| it.id.len() + it.item.len()).sum();
-        let is_written = is_asked && service.is_writable(bytes);
-        // Where it cannot be kept as it is wanted, it is kept all the same where nobody pays for that.
+        let is_written = is_requested && service.is_writable(bytes);
+        // Where it cannot be kept as requested, it is kept in memory if that costs no other holder anything.
         let bytes = weight(bytes + ANSWER_BYTES);
         let (room, now) = (service.room(), service.now());
         let has_room = service.with(|memory| memory.reserve(bytes, room, now));

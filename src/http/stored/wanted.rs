@@ -1,5 +1,5 @@
 //! What a request of the Responses API refers to, read before the request itself: an earlier response, and single
-//! items of earlier ones. What is wrong in the request is told by whoever reads all of it.
+//! items of earlier ones. Errors in the request are reported by the code that reads all of it.
 
 use std::borrow::Cow;
 

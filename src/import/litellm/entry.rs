@@ -159,7 +159,7 @@ impl Reader<'_> {
             );
         }
         let mut document = json!({"engine_config": Value::Object(engine)});
-        if let Some(requests) = params.whole("max_parallel_requests")? {
+        if let Some(requests) = params.integer("max_parallel_requests")? {
             document["deployment_config"] = json!({"max_ongoing_requests": requests});
         }
         files::check(&document).map_err(|problem| Problem::at(key, problem))?;
@@ -232,7 +232,7 @@ impl Reader<'_> {
     fn limits(&mut self, name: &str, params: &Fields<'_>) -> Result<(), Problem> {
         let mut limit = Map::new();
         for (key, own) in [("rpm", "requests_per_minute"), ("tpm", "tokens_per_minute")] {
-            match params.whole(key)? {
+            match params.integer(key)? {
                 Some(count) if (1..=i64::from(u32::MAX)).contains(&count) => {
                     limit.insert(own.to_owned(), json!(count));
                 }

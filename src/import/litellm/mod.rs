@@ -54,7 +54,7 @@ struct Reader<'a> {
     notes: &'a mut Notes,
 }
 
-/// Sections and keys without a counterpart, and what there is instead. A section's own keys are told one by one.
+/// Sections and keys without a counterpart, and what there is instead. A section's own keys are listed one by one.
 const WITHOUT: &[(&str, &str)] = &[
     (
         "litellm_settings.drop_params",

@@ -17,7 +17,7 @@ use crate::names::Names;
 use crate::notes::{Notes, Problem};
 use crate::outcome::{Around, Import, ImportError, ImportedModel};
 
-/// llama-swap's "never": as long as the pool can be told.
+/// llama-swap's "never": the longest time that the pool takes.
 const NEVER: &str = "365days";
 
 /// Keys without a counterpart, and what there is instead.
@@ -137,9 +137,11 @@ impl Reader<'_> {
         macros.check("macros")?;
         let defaults = Defaults {
             macros,
-            ttl: root.whole("globalTTL")?.unwrap_or(0),
-            load_deadline: root.whole("healthCheckTimeout")?,
-            stop_grace: root.whole("unloadTimeout")?.filter(|seconds| *seconds > 0),
+            ttl: root.integer("globalTTL")?.unwrap_or(0),
+            load_deadline: root.integer("healthCheckTimeout")?,
+            stop_grace: root
+                .integer("unloadTimeout")?
+                .filter(|seconds| *seconds > 0),
             preload: preload(&root)?,
             persistent: groups::read(&root, self.notes)?,
         };

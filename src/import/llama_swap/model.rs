@@ -52,14 +52,14 @@ impl Reader<'_> {
         let macros = macros.with_model(id);
         let command = self.filled(model, "cmd", &macros)?;
         let command = command.ok_or_else(|| Problem::at(model.path("cmd"), "is missing"))?;
-        let words =
-            command::words(&command).map_err(|problem| Problem::at(model.path("cmd"), problem))?;
+        let argv = command::arguments(&command)
+            .map_err(|problem| Problem::at(model.path("cmd"), problem))?;
         let proxy = self.filled(model, "proxy", &macros)?;
         let mut parts = Parts::default();
         self.environment(model, &macros, &mut parts)?;
 
         let mut made = None;
-        if let Some(native) = engines::native(&words) {
+        if let Some(native) = engines::native(&argv) {
             match native.and_then(|native| {
                 self.native_document(&name, model, &macros, &parts, native, proxy.as_deref())
             }) {
@@ -74,8 +74,8 @@ impl Reader<'_> {
             Some(made) => made,
             None => {
                 let document =
-                    self.command_document(&name, model, &macros, &parts, &words, proxy.as_deref())?;
-                let notes = command_notes(&words).into_iter();
+                    self.command_document(&name, model, &macros, &parts, &argv, proxy.as_deref())?;
+                let notes = command_notes(&argv).into_iter();
                 let notes = notes.map(|note| (model.path("cmd"), note)).collect();
                 (document, notes)
             }
@@ -85,7 +85,7 @@ impl Reader<'_> {
         self.pool_section(id, model, &macros, defaults, &parts, &mut document)?;
         let problem = files::check(&document).map_err(|problem| Problem::at(&cmd, problem))?;
         if let Some(problem) = problem {
-            let note = match guess(&words, self.around.folders) {
+            let note = match guess(&argv, self.around.folders) {
                 Some(gib) if document["engine_config"]["type"] == "CommandEngine" => {
                     document["pool_config"]["memory_gib"] = json!(gib);
                     format!(
@@ -117,7 +117,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A field with its macros filled in. What variables gave is said, because the value is in the file now.
+    /// A field with its macros filled in. Values of variables get a note, because they are in the file now.
     pub(super) fn filled(
         &mut self,
         model: &Fields<'_>,
@@ -276,7 +276,7 @@ impl Reader<'_> {
         pool.insert("unknown_fields".to_owned(), json!("pass"));
         document["pool_config"] = Value::Object(pool);
         let limit = model
-            .whole("concurrencyLimit")
+            .integer("concurrencyLimit")
             .map_err(|problem| problem.message)?;
         let limit = limit
             .and_then(|limit| u64::try_from(limit).ok())
@@ -302,17 +302,17 @@ impl Reader<'_> {
         model: &Fields<'_>,
         macros: &Macros,
         parts: &Parts,
-        words: &[String],
+        argv: &[String],
         proxy: Option<&str>,
     ) -> Result<Value, Problem> {
-        let words: Vec<String> = without_api_key(words)
+        let argv: Vec<String> = without_api_key(argv)
             .iter()
             .map(|word| command::as_template(word))
             .collect();
-        let words = command::with_port(&words, proxy)
+        let argv = command::with_port(&argv, proxy)
             .map_err(|problem| Problem::at(model.path("cmd"), problem))?;
         let mut own = Map::new();
-        own.insert("command".to_owned(), json!(words));
+        own.insert("command".to_owned(), json!(argv));
         match self.filled(model, "checkEndpoint", macros)?.as_deref() {
             None | Some("" | "/health") => {}
             Some("none") => {
@@ -328,7 +328,9 @@ impl Reader<'_> {
         }
         let section = self.engine_section(name, "CommandEngine", model, macros, parts, own)?;
         let mut document = json!({"engine_config": Value::Object(section)});
-        let limit = model.whole("concurrencyLimit")?.filter(|limit| *limit > 0);
+        let limit = model
+            .integer("concurrencyLimit")?
+            .filter(|limit| *limit > 0);
         document["pool_config"] = json!({});
         if parts.devices.len() > 1 {
             document["pool_config"] = json!({"gpus_per_replica": parts.devices.len()});
@@ -338,7 +340,7 @@ impl Reader<'_> {
         Ok(document)
     }
 
-    /// Relative paths count from the folder in which llama-swap is started, which nobody knows here.
+    /// Relative paths count from the folder in which llama-swap is started, which is unknown here.
     fn model_path(&self, path: &str) -> String {
         if Path::new(path).is_absolute() {
             return path.to_owned();
@@ -362,7 +364,7 @@ fn cmd_owner(model: &Fields<'_>) -> String {
 
 /// What a program may need that the pool knows nothing of, in GiB: the files of weights that its command names, a fifth
 /// more, and a half for itself.
-fn guess(words: &[String], folders: &[&Path]) -> Option<f64> {
+fn guess(argv: &[String], folders: &[&Path]) -> Option<f64> {
     const ENDINGS: [&str; 6] = ["gguf", "bin", "safetensors", "onnx", "pt", "pth"];
     let size = |word: &String| {
         let path = Path::new(word.rsplit('=').next().unwrap_or(word));
@@ -371,15 +373,15 @@ fn guess(words: &[String], folders: &[&Path]) -> Option<f64> {
         let data = places.find_map(|path| std::fs::metadata(path).ok())?;
         (ENDINGS.contains(&ending) && data.is_file()).then_some(data.len())
     };
-    let bytes: u64 = words.iter().filter_map(size).sum();
+    let bytes: u64 = argv.iter().filter_map(size).sum();
     let gib = bytes as f64 / f64::from(1 << 30) * 1.2 + 0.5;
     (bytes > 0).then(|| (gib * 10.0).ceil() / 10.0)
 }
 
 /// The pool sends no key to its engines.
-fn without_api_key(words: &[String]) -> Vec<String> {
+fn without_api_key(argv: &[String]) -> Vec<String> {
     let mut kept = Vec::new();
-    let mut rest = words.iter();
+    let mut rest = argv.iter();
     while let Some(word) = rest.next() {
         match word.as_str() {
             "--api-key" => {
@@ -392,12 +394,12 @@ fn without_api_key(words: &[String]) -> Vec<String> {
     kept
 }
 
-/// What somebody should look at in a command that stays as it is.
-fn command_notes(words: &[String]) -> Vec<String> {
+/// What a person should look at in a command that stays as it is.
+fn command_notes(argv: &[String]) -> Vec<String> {
     let mut notes = Vec::new();
     let base = |word: &String| names::base(word).to_owned();
-    let has = |wanted: &str| words.iter().any(|word| word == wanted);
-    if words
+    let has = |wanted: &str| argv.iter().any(|word| word == wanted);
+    if argv
         .iter()
         .take(2)
         .map(base)
@@ -405,14 +407,14 @@ fn command_notes(words: &[String]) -> Vec<String> {
     {
         notes.push("runs a container by hand: the pool cannot remove it after a crash, nor see its memory. Write the engine's own type with command_prefix and {{ container }}: docs/engines.md#containers".to_owned());
     }
-    if words.iter().any(|word| word.starts_with("--api-key")) {
+    if argv.iter().any(|word| word.starts_with("--api-key")) {
         notes.push("--api-key was left out: engines are reached from this machine alone, and clients use keys of the pool".to_owned());
     }
     if has("0.0.0.0") || has("--host=0.0.0.0") {
         notes.push("listens on all addresses, where others reach the engine without the pool; write 127.0.0.1".to_owned());
     }
     let is_relative = |word: &String| word.starts_with("./") || word.starts_with("../");
-    if words.iter().any(is_relative) {
+    if argv.iter().any(is_relative) {
         notes.push("has relative paths, which count from the folder in which model-pool is started; set engine_config.working_dir, or write absolute paths".to_owned());
     }
     notes

@@ -84,7 +84,7 @@ impl Reader<'_> {
         if is_hot(&defaults.preload) || is_hot(&defaults.persistent) {
             pool.insert("priority".to_owned(), json!(2));
         }
-        match model.whole("ttl")? {
+        match model.integer("ttl")? {
             None | Some(-1) => {}
             Some(seconds) if seconds == defaults.ttl => {}
             Some(0) => {
@@ -113,7 +113,9 @@ impl Reader<'_> {
                 json!(format!("{}s", seconds.max(15))),
             );
         }
-        let grace = model.whole("unloadTimeout")?.filter(|seconds| *seconds > 0);
+        let grace = model
+            .integer("unloadTimeout")?
+            .filter(|seconds| *seconds > 0);
         if let Some(seconds) = grace.or(defaults.stop_grace) {
             pool.insert("stop_grace".to_owned(), json!(format!("{seconds}s")));
         }

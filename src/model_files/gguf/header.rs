@@ -138,7 +138,7 @@ impl Parser<'_> {
                 let kind = self.number_type(kind, key)?;
                 let bytes = self.reader.number(kind, key)?;
                 Some(match kind.unsigned(bytes) {
-                    Some(number) => Value::Whole(number),
+                    Some(number) => Value::Integer(number),
                     None if kind.is_flag() => Value::Flag(bytes[0] == 1),
                     None => Value::Number(kind.number(bytes)),
                 })

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::error::FileError;
 
 pub use header::{Detail, Header, TensorEntry};
-pub use value::{List, Value, Values, whole};
+pub use value::{List, Value, Values, integer};
 
 /// The maximum number of files of one model.
 const PARTS_MAX: u32 = 10_000;

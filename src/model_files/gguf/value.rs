@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Of an unsigned type.
-    Whole(u64),
+    Integer(u64),
     /// Of a signed or floating-point type.
     Number(f64),
     Flag(bool),
@@ -26,11 +26,11 @@ pub enum List {
 pub struct Values(BTreeMap<String, Value>);
 
 /// Larger numbers are not exact in floating point, and no figure of a model is as large.
-const WHOLE_MAX: f64 = 9e15;
+const INTEGER_MAX: f64 = 9e15;
 
 /// The number as a whole one, if it is one that is not negative.
-pub fn whole(number: f64) -> Option<u64> {
-    ((0.0..WHOLE_MAX).contains(&number) && number.fract() == 0.0).then_some(number as u64)
+pub fn integer(number: f64) -> Option<u64> {
+    ((0.0..INTEGER_MAX).contains(&number) && number.fract() == 0.0).then_some(number as u64)
 }
 
 impl Values {
@@ -46,8 +46,8 @@ impl Values {
     pub fn number(&self, key: &str) -> Result<Option<u64>, String> {
         let number = match self.0.get(key) {
             None => return Ok(None),
-            Some(Value::Whole(number)) => Some(*number),
-            Some(Value::Number(number)) => whole(*number),
+            Some(Value::Integer(number)) => Some(*number),
+            Some(Value::Number(number)) => integer(*number),
             Some(Value::List(List::Numbers(numbers))) => {
                 let first = numbers.first().copied();
                 if let Some(other) = numbers.iter().find(|number| Some(**number) != first) {
@@ -56,7 +56,7 @@ impl Values {
                         first.unwrap_or_default()
                     ));
                 }
-                first.and_then(whole)
+                first.and_then(integer)
             }
             Some(_) => None,
         };
@@ -69,7 +69,7 @@ impl Values {
         match self.0.get(key) {
             None => Ok(None),
             Some(Value::Number(number)) if number.is_finite() => Ok(Some(*number)),
-            Some(Value::Whole(number)) => Ok(Some(*number as f64)),
+            Some(Value::Integer(number)) => Ok(Some(*number as f64)),
             Some(_) => Err(format!("{key} is no number")),
         }
     }

@@ -179,8 +179,8 @@ mod tests {
             ),
             ("{\"ranking\": [1, 2, 3]}", "ranked 1, which is no answer"),
         ] {
-            let told = case(0).verdict(text).expect_err("is refused");
-            assert!(told.contains(problem), "{text}: {told}");
+            let shown = case(0).verdict(text).expect_err("is refused");
+            assert!(shown.contains(problem), "{text}: {shown}");
         }
         let braces = "{".repeat(1_000_000) + "\"ranking\"";
         assert!(case(0).verdict(&braces).is_err());

@@ -31,7 +31,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
     }
     if !read.flaws.is_empty() && !args.skip_broken {
         return Err(Failure::Usage(format!(
-            "{} of the lines cannot be used, and no model was asked; correct them, or leave them out with --skip-broken",
+            "{} of the lines cannot be used, and no request was sent; correct them, or leave them out with --skip-broken",
             read.flaws.len()
         )));
     }
@@ -61,15 +61,15 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
         false => table::text(&evaluation, width),
     };
     screen.print(&text)?;
-    let told = |failed: usize, of: usize, what: &str| {
+    let summary = |failed: usize, of: usize, what: &str| {
         let message = format!("{failed} of {of} {what} did not come; the table says why");
         Err(Failure::Cut { message })
     };
     match (finished?, evaluation.failed(), evaluation.unjudged()) {
         (false, ..) => Err(Failure::Interrupted),
         (true, 0, 0) => Ok(()),
-        (true, 0, unjudged) => told(unjudged, evaluation.judged(), "verdicts"),
-        (true, failed, _) => told(failed, evaluation.asked(), "answers"),
+        (true, 0, unjudged) => summary(unjudged, evaluation.judged(), "verdicts"),
+        (true, failed, _) => summary(failed, evaluation.count(), "answers"),
     }
 }
 
@@ -133,8 +133,8 @@ async fn ask_all(
     evaluation: &mut Evaluation,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
-    let asked = evaluation.models.clone();
-    for (column, model) in asked.iter().enumerate() {
+    let chosen = evaluation.models.clone();
+    for (column, model) in chosen.iter().enumerate() {
         let prompts: Vec<(usize, Prompt)> =
             evaluation.prompts.iter().cloned().enumerate().collect();
         let all = prompts.len();

@@ -43,7 +43,7 @@ pub struct Sums {
     pub answer_tokens: u64,
     /// The middle of the times to the first token and to the last, after the wait for the model.
     pub first_token: Option<Duration>,
-    pub whole: Option<Duration>,
+    pub total: Option<Duration>,
     /// The longest wait for the model.
     pub waited: Duration,
     /// Verdicts on its answers, how many of them put it first, and the sum of its ranks from 1.
@@ -99,7 +99,7 @@ impl Evaluation {
         all.filter(|it| matches!(it, Judgement::Failure(_))).count()
     }
 
-    pub fn asked(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.outcomes.iter().flatten().flatten().count()
     }
 
@@ -138,29 +138,29 @@ impl Evaluation {
             }
         }
         sums.first_token = middle(firsts);
-        sums.whole = middle(wholes);
+        sums.total = middle(wholes);
         sums
     }
 
     pub fn to_json(&self) -> Value {
         let models = self.models.iter().enumerate().map(|(column, model)| {
             let sums = self.sums(column);
-            let mut told = json!({
+            let mut object = json!({
                 "model": model,
                 "answers": sums.answers,
                 "failures": sums.failures,
                 "prompt_tokens": sums.prompt_tokens,
                 "completion_tokens": sums.answer_tokens,
                 "median_first_token_ms": sums.first_token.map(milliseconds),
-                "median_whole_ms": sums.whole.map(milliseconds),
+                "median_whole_ms": sums.total.map(milliseconds),
                 "longest_wait_ms": milliseconds(sums.waited),
             });
             if self.judge.is_some() {
-                told["verdicts"] = json!(sums.verdicts);
-                told["first_places"] = json!(sums.firsts);
-                told["mean_rank"] = json!(sums.rank());
+                object["verdicts"] = json!(sums.verdicts);
+                object["first_places"] = json!(sums.firsts);
+                object["mean_rank"] = json!(sums.rank());
             }
-            told
+            object
         });
         let rows = self
             .prompts
@@ -183,10 +183,10 @@ impl Evaluation {
                     "waited_ms": answer.waited.map(milliseconds),
                 }),
             });
-            let mut told =
+            let mut object =
                 json!({"line": prompt.line, "prompt": prompt.text, "answers": answers.collect::<Vec<_>>()});
             if let Some(judgement) = judgement {
-                told["verdict"] = match judgement {
+                object["verdict"] = match judgement {
                     Judgement::Failure(error) => json!({"error": error}),
                     Judgement::Verdict(verdict) => {
                         let names = verdict.ranking.iter().map(|it| &self.models[*it]);
@@ -194,14 +194,14 @@ impl Evaluation {
                     }
                 };
             }
-            told
+            object
         });
-        let mut told =
+        let mut object =
             json!({"models": models.collect::<Vec<_>>(), "prompts": prompts.collect::<Vec<_>>()});
         if let Some(judge) = &self.judge {
-            told["judge"] = json!(judge);
+            object["judge"] = json!(judge);
         }
-        told
+        object
     }
 }
 

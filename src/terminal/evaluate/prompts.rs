@@ -24,13 +24,13 @@ pub struct Prompt {
 
 /// A line that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
+pub struct PromptError {
     file: String,
     line: usize,
     problem: String,
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for PromptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: line {}: {}", self.file, self.line, self.problem)
     }
@@ -39,7 +39,7 @@ impl fmt::Display for Flaw {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompts {
     pub prompts: Vec<Prompt>,
-    pub flaws: Vec<Flaw>,
+    pub flaws: Vec<PromptError>,
 }
 
 /// `-` is standard input.
@@ -132,7 +132,7 @@ fn of_json(name: &str, text: &str) -> Prompts {
                 line: nth + 1,
                 text,
             }),
-            Err(problem) => read.flaws.push(Flaw {
+            Err(problem) => read.flaws.push(PromptError {
                 file: name.to_owned(),
                 line: nth + 1,
                 problem,

@@ -46,8 +46,8 @@ pub fn text(evaluation: &Evaluation, width: usize) -> String {
             }
         }
         if let Some(judgement) = &evaluation.judgements[row] {
-            let told = wrapped(&verdict(evaluation, judgement), width);
-            text += &format!("{}\n", told.join("\n"));
+            let verdict_lines = wrapped(&verdict(evaluation, judgement), width);
+            text += &format!("{}\n", verdict_lines.join("\n"));
         }
         text.push('\n');
     }
@@ -162,7 +162,7 @@ fn sums(evaluation: &Evaluation) -> String {
             prompt_tokens,
             answer_tokens,
             first_token,
-            whole,
+            total: whole,
             waited,
             verdicts,
             firsts,

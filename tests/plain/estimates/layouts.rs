@@ -38,7 +38,10 @@ fn layouts_divide_weights_and_heads_and_repeat_what_every_device_holds() {
             (8, WEIGHTS / 8 + cache / 4 + overhead),
         ]
     );
-    assert_eq!((model.devices_per_replica, model.devices_said), (1, None));
+    assert_eq!(
+        (model.devices_per_replica, model.devices_configured),
+        (1, None)
+    );
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn broken_lines_are_named_and_nothing_is_asked_unless_they_are_left_out() {
     for part in [
         "questions.jsonl: line 2: is not JSON",
         "questions.jsonl: line 3: has no text `prompt` or `user_input`",
-        "no model was asked",
+        "no request was sent",
         "--skip-broken",
     ] {
         assert!(told.contains(part), "`{part}` is missing in {told}");

@@ -85,7 +85,7 @@ pub(super) struct Group {
     adapter: Option<Arc<Adapter>>,
     pub most_tokens: usize,
     /// Rows from here on are wanted; beyond all, where only the last is.
-    pub wants_from: usize,
+    pub rows_from: usize,
     /// Not all that is before the next token is computed.
     pub is_filling: bool,
     pub has_begun: bool,
@@ -101,7 +101,7 @@ impl Group {
             branches: vec![first],
             adapter: arrival.adapter,
             most_tokens: arrival.most_tokens,
-            wants_from: match arrival.wants_all_rows {
+            rows_from: match arrival.needs_all_rows {
                 true => 0,
                 false => usize::MAX,
             },
@@ -131,7 +131,7 @@ impl Group {
 
     /// Tokens of a sequence that may come from known pages: at least the last is computed, and what is wanted.
     fn skippable(&self, nth: usize) -> usize {
-        (self.branches[nth].tokens.len() - 1).min(self.wants_from)
+        (self.branches[nth].tokens.len() - 1).min(self.rows_from)
     }
 
     /// Pages that it takes from those available when it begins. What its sequences have in common they hold together.
@@ -193,8 +193,9 @@ impl Group {
     pub fn page_to_share(&self, nth: usize) -> Option<&[u32]> {
         let branch = &self.branches[nth];
         let end = branch.computed + PAGE_TOKENS;
-        let is_whole = branch.computed.is_multiple_of(PAGE_TOKENS) && end <= self.skippable(nth);
-        is_whole.then(|| &branch.tokens[..end])
+        let is_full_page =
+            branch.computed.is_multiple_of(PAGE_TOKENS) && end <= self.skippable(nth);
+        is_full_page.then(|| &branch.tokens[..end])
     }
 
     /// Takes note of computed rows; pages that are full with them become known.
@@ -211,8 +212,8 @@ impl Group {
                 tokens,
             );
         }
-        if self.wants_from != usize::MAX {
-            self.wants_from = self.wants_from.max(branch.computed);
+        if self.rows_from != usize::MAX {
+            self.rows_from = self.rows_from.max(branch.computed);
         }
         if self.is_filling {
             self.is_filling = self.next_to_fill().is_some();
@@ -221,7 +222,7 @@ impl Group {
 
     /// Replaces the sequences by `ways`: those of before, each with a token more.
     pub fn advance(&mut self, ways: &[(usize, u32)], pages: &mut Pages) {
-        self.wants_from = usize::MAX;
+        self.rows_from = usize::MAX;
         if let ([(0, token)], [branch]) = (ways, &mut self.branches[..]) {
             branch.tokens.push(*token);
             return;

@@ -26,7 +26,7 @@ fn arrival(prompt: Vec<u32>, answer: usize) -> Arrival {
     Arrival {
         most_tokens: prompt.len() + answer,
         prompt,
-        wants_all_rows: false,
+        needs_all_rows: false,
         adapter: None,
     }
 }
@@ -86,7 +86,7 @@ impl World {
         let arrival = Arrival {
             most_tokens: prompt.len() + answer * sequences,
             prompt: prompt.clone(),
-            wants_all_rows,
+            needs_all_rows: wants_all_rows,
             adapter: None,
         };
         let known = Known {
@@ -113,7 +113,7 @@ impl World {
     /// Plans, checks and computes a step. The requests of its rows, prompts apart from those who go on.
     fn step(&mut self) -> Option<Plan> {
         let plan = self.schedule.plan()?;
-        assert!(plan.hopeless.is_empty(), "everything that was let in fits");
+        assert!(plan.too_long.is_empty(), "everything that was let in fits");
         self.steps += 1;
         for request in &plan.begun {
             assert!(*request > self.begun, "{request} was overtaken");
@@ -209,7 +209,7 @@ impl World {
             assert_eq!(part.decides, end == tokens.len());
         }
         assert_eq!((row, wanted.next()), (plan.step.tokens.len(), None));
-        // Nobody writes where another reads.
+        // No request writes where another reads.
         for (part, span) in plan.parts.iter().zip(&plan.step.spans) {
             for position in 0..span.past {
                 let page = span.pages[position / PAGE_TOKENS] as usize;
@@ -442,7 +442,7 @@ fn a_request_that_nothing_can_hold_is_ended_and_not_tried_for_ever() {
     let mut schedule = Schedule::new(Limits { pages: 2, ..LIMITS });
     let request = schedule.arrive(arrival(text(0, 100), 1));
     let plan = schedule.plan().expect("news");
-    assert_eq!((plan.hopeless, plan.parts), (vec![request], Vec::new()));
+    assert_eq!((plan.too_long, plan.parts), (vec![request], Vec::new()));
     assert!(schedule.is_empty());
 }
 

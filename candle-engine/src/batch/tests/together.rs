@@ -365,7 +365,7 @@ fn texts_whose_states_are_wanted_need_no_seats() {
     let model = Arc::new(loaded(&options(1)));
     let batch = Batch::start_for_states(&model).expect("starts");
     let texts = (0..100u32).map(|nth| vec![3 + nth % 7, 4, 5 + nth % 11]);
-    let asked: Vec<_> = texts
+    let sent_in: Vec<_> = texts
         .map(|tokens| {
             let request = StatesRequest {
                 tokens,
@@ -374,7 +374,7 @@ fn texts_whose_states_are_wanted_need_no_seats() {
             batch.states(request).expect("there is room")
         })
         .collect();
-    for states in asked {
+    for states in sent_in {
         let states = states.blocking_recv().expect("an answer");
         assert_eq!(states.expect("computes").len(), 1);
     }

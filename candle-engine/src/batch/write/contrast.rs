@@ -2,13 +2,13 @@
 //! step shows the hidden states.
 
 use crate::api_error::ApiError;
-use crate::decoding::{ContrastiveSettings, Seen, choose};
+use crate::decoding::{ContrastiveSettings, Directions, choose};
 use crate::sampling::{Penalties, likeliest, log_softmax, no_finite_logits};
 
 pub(super) struct Contrast {
     settings: ContrastiveSettings,
     penalties: Penalties,
-    seen: Seen,
+    directions: Directions,
     /// Which sequence is the answer so far.
     chosen: usize,
     candidates: Option<Candidates>,
@@ -33,7 +33,7 @@ impl Contrast {
         Self {
             settings,
             penalties,
-            seen: Seen::default(),
+            directions: Directions::default(),
             chosen: 0,
             candidates: None,
         }
@@ -69,16 +69,16 @@ impl Contrast {
         let Some(candidates) = self.candidates.take() else {
             states
                 .iter()
-                .for_each(|state| self.seen.add(state.to_vec()));
+                .for_each(|state| self.directions.add(state.to_vec()));
             return Ok(None);
         };
         let all = candidates.tokens.iter().zip(states);
         let scores: Vec<(f32, f32)> = all
-            .map(|((_, probability), state)| (*probability, self.seen.similarity(state)))
+            .map(|((_, probability), state)| (*probability, self.directions.similarity(state)))
             .collect();
         let best = choose(&scores, self.settings.penalty_alpha).ok_or_else(no_finite_logits)?;
         let (token, _) = candidates.tokens[best];
-        self.seen.add(states[best].to_vec());
+        self.directions.add(states[best].to_vec());
         self.penalties.note(token);
         self.chosen = best;
         Ok(Some(Chosen {

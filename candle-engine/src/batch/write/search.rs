@@ -15,7 +15,7 @@ use crate::tokenizer::ModelTokenizer;
 struct Beam {
     /// Sum of the logprobs of its tokens.
     sum: f64,
-    given: String,
+    emitted: String,
     text: AnswerText,
     penalties: Penalties,
     constraint: Option<Constraint>,
@@ -31,14 +31,14 @@ enum Ended {
 impl Beam {
     /// The text, when no more tokens come.
     fn finish(self, tokenizer: &ModelTokenizer) -> Result<String, ApiError> {
-        Ok(self.given + &self.text.finish(tokenizer)?.piece.text)
+        Ok(self.emitted + &self.text.finish(tokenizer)?.piece.text)
     }
 
     /// Takes a token. Whether the answer is whole with it, though no end token came.
     fn push(&mut self, token: u32, tokenizer: &ModelTokenizer) -> Result<Ended, ApiError> {
         self.penalties.note(token);
         let step = self.text.push(tokenizer, token, None)?;
-        self.given += &step.piece.text;
+        self.emitted += &step.piece.text;
         if let Some(stop) = step.stopped {
             return Ok(Ended::ByStopString(stop));
         }
@@ -74,7 +74,7 @@ impl Search {
     ) -> Self {
         let first = Beam {
             sum: 0.0,
-            given: String::new(),
+            emitted: String::new(),
             text: AnswerText::new(stops, 0),
             penalties: Penalties::new(&request.sampling, &request.prompt),
             constraint: request.constraint.take(),
@@ -171,7 +171,7 @@ impl Search {
         } else {
             match beam.push(way.token, tokenizer)? {
                 Ended::No => return Ok(Some(beam)),
-                Ended::ByStopString(stop) => (beam.given, Some(StopReason::Text(stop))),
+                Ended::ByStopString(stop) => (beam.emitted, Some(StopReason::Text(stop))),
                 Ended::ByGrammar => (beam.finish(tokenizer)?, None),
             }
         };

@@ -31,7 +31,7 @@ impl StatesWriter {
         }
         let rows = std::mem::take(&mut self.rows);
         if let Some(reply) = self.reply.take() {
-            // Whoever left does not miss them.
+            // A client that has left does not miss them.
             let _ = reply.send(Ok(rows));
         }
         Scored::Ended

@@ -90,7 +90,7 @@ impl Fields<'_> {
         }
     }
 
-    pub fn in_words_of_bert(&self, words: &[(&str, &str)]) -> Value {
+    pub fn with_bert_names(&self, words: &[(&str, &str)]) -> Value {
         let mut renamed = self.json.clone();
         if let Some(fields) = renamed.as_object_mut() {
             for (theirs, common) in words {

@@ -1,7 +1,7 @@
 //! Describes the older decoders with layer norms and without gates: GPT-J, GPT-NeoX (Pythia) and GPT-2, whose `config.json`
 //! has fields of its own.
 //!
-//! What is said here is what `modeling_gptj.py`, `modeling_gpt_neox.py` and `modeling_gpt2.py` of `transformers` 5 compute.
+//! The descriptions here are what `modeling_gptj.py`, `modeling_gpt_neox.py` and `modeling_gpt2.py` of `transformers` 5 compute.
 
 use super::family::{Defaults, defaults};
 use super::fields::Fields;

@@ -1,6 +1,6 @@
 //! Turns `config.json` into the description of a decoder, for every known family.
 //!
-//! What is said here of each family is what `modeling_*.py` and `configuration_*.py` of `transformers` 5 compute; fields that a
+//! The descriptions here of each family are what `modeling_*.py` and `configuration_*.py` of `transformers` 5 compute; fields that a
 //! file leaves out have the values that they have there.
 
 mod experts;
@@ -154,8 +154,8 @@ impl<'a> Reader<'a> {
         let (ropes, score_factor) = self.ropes()?;
         let gemma = self.is_gemma();
         let granite = self.family == Family::Granite;
-        let only = |asked: bool, name: &str| {
-            if asked {
+        let only = |is_set: bool, name: &str| {
+            if is_set {
                 config.number(name, 1.0)
             } else {
                 Ok(1.0)
@@ -386,17 +386,17 @@ impl<'a> Reader<'a> {
         };
         // Zero is how some files say that there is none.
         let window = window.filter(|window| *window > 0);
-        let asked = config.flag("use_sliding_window", false)?;
+        let is_set = config.flag("use_sliding_window", false)?;
         let from = config.maybe_number_of("max_window_layers")?.unwrap_or(28);
         let everywhere = |window| Ok(vec![window; self.blocks]);
         let slides: Box<dyn Fn(usize) -> bool> = match self.family {
             Family::Mistral | Family::Mixtral | Family::Phi3 => return everywhere(window),
-            Family::Qwen3Moe => return everywhere(window.filter(|_| asked)),
-            Family::Qwen2 | Family::Qwen3 if asked => Box::new(move |place| place >= from),
-            Family::Qwen2Moe if asked => {
+            Family::Qwen3Moe => return everywhere(window.filter(|_| is_set)),
+            Family::Qwen2 | Family::Qwen3 if is_set => Box::new(move |place| place >= from),
+            Family::Qwen2Moe if is_set => {
                 Box::new(move |place| place.is_multiple_of(2) && place < from)
             }
-            Family::SmolLm3 if asked => {
+            Family::SmolLm3 if is_set => {
                 let turns = self.turns()?;
                 Box::new(move |place| !turns[place])
             }

@@ -21,7 +21,7 @@ pub(super) struct Around {
     pub interleaved: bool,
     /// Where neither form names one.
     pub theta: f64,
-    /// The part of a head that is turned where neither form names one. `None` for families that turn all of it, whatever is said.
+    /// The part of a head that is turned where neither form names one. `None` for families that turn all of it, whatever the file has.
     pub share: Option<f64>,
 }
 
@@ -50,11 +50,11 @@ pub(super) fn by_kind(
     around: &Around,
     local_theta: f64,
 ) -> Result<[Turned; 2], String> {
-    let given = config
+    let stated = config
         .object("rope_parameters")?
         .cloned()
         .unwrap_or_default();
-    let own = |kind: &str| match given.get(kind) {
+    let own = |kind: &str| match stated.get(kind) {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(own) => object(own),
     };
@@ -233,8 +233,8 @@ impl Read<'_> {
         };
         // A zero counts as left out.
         let turns = |name: &str, default: f64| {
-            let given = self.own.number(name, default)?;
-            Ok::<_, String>(if given == 0.0 { default } else { given } as f32)
+            let stated = self.own.number(name, default)?;
+            Ok::<_, String>(if stated == 0.0 { default } else { stated } as f32)
         };
         Ok(RopeScaling::Yarn {
             factor: factor as f32,

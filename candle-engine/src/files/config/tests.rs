@@ -146,10 +146,10 @@ fn long_ropes_need_a_divisor_for_each_pair_and_phi_turns_a_part() {
             amplitude
         }
     );
-    let said = problem("Phi3ForCausalLM", phi(8));
+    let found = problem("Phi3ForCausalLM", phi(8));
     assert!(
-        said.contains("short_factor has 8 numbers, the heads need 6"),
-        "{said}"
+        found.contains("short_factor has 8 numbers, the heads need 6"),
+        "{found}"
     );
 }
 
@@ -216,16 +216,16 @@ fn windows_follow_each_familys_own_rule() {
         of("LlamaForCausalLM", json!({"sliding_window": 8})),
         all(None)
     );
-    let asked = json!({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 3});
+    let request = json!({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 3});
     assert_eq!(
-        of("Qwen2ForCausalLM", asked.clone()),
+        of("Qwen2ForCausalLM", request.clone()),
         [None, None, None, Some(8)]
     );
     assert_eq!(
         of("Qwen3ForCausalLM", json!({"sliding_window": 8})),
         all(None)
     );
-    assert_eq!(of("Qwen3MoeForCausalLM", asked), all(Some(8)));
+    assert_eq!(of("Qwen3MoeForCausalLM", request), all(Some(8)));
     assert_eq!(
         of("Gemma2ForCausalLM", json!({"sliding_window": 8})),
         [Some(8), None, Some(8), None]
@@ -344,7 +344,7 @@ fn experts_are_where_their_family_has_them() {
 #[test]
 fn fields_that_cannot_be_are_named_with_their_value() {
     const LLAMA: &str = "LlamaForCausalLM";
-    for (more, said) in [
+    for (more, found) in [
         (json!({"hidden_size": "wide"}), "hidden_size is \"wide\""),
         (json!({"hidden_size": -3}), "hidden_size is -3"),
         (json!({"hidden_size": 0}), "hidden_size is 0"),
@@ -392,9 +392,9 @@ fn fields_that_cannot_be_are_named_with_their_value() {
         ),
     ] {
         let problem = problem(LLAMA, more);
-        assert!(problem.contains(said), "{problem:?} should say {said:?}");
+        assert!(problem.contains(found), "{problem:?} should say {found:?}");
     }
-    for (architecture, more, said) in [
+    for (architecture, more, found) in [
         (
             "Qwen3ForCausalLM",
             json!({"use_sliding_window": true, "layer_types": ["full_attention"]}),
@@ -432,20 +432,20 @@ fn fields_that_cannot_be_are_named_with_their_value() {
         ),
     ] {
         let problem = problem(architecture, more);
-        assert!(problem.contains(said), "{problem:?} should say {said:?}");
+        assert!(problem.contains(found), "{problem:?} should say {found:?}");
     }
 }
 
 #[test]
 fn an_unknown_architecture_is_named_with_those_that_are_known() {
-    let said = problem("MambaForCausalLM", json!({}));
+    let found = problem("MambaForCausalLM", json!({}));
     for name in [
         "MambaForCausalLM",
         "LlamaForCausalLM",
         "DeepseekV3ForCausalLM",
         "BertModel",
     ] {
-        assert!(said.contains(name), "{said}");
+        assert!(found.contains(name), "{found}");
     }
     assert_eq!(Kind::of(&["BertModel"]), Ok(Kind::Encoder));
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Turns the metadata of a GGUF into a description: the metadata is written as the `config.json` that it was made from,
 //! and described as that is. Of the tensors only the divisors of a rope are read.
 //!
-//! The keys are llama.cpp's; what it computes for an architecture without saying it in the file is said here.
+//! The keys are llama.cpp's; what it computes for an architecture without a key for it is described here.
 
 use crate::files::config;
 use crate::files::folder::GGUF_POOLING;
@@ -244,7 +244,7 @@ impl Described<'_> {
         }
         if matches!(self.architecture, "gemma2" | "gemma3") {
             // The largest of both are scored by the width that heads would have without a width of their own; a file says
-            // nothing of it, and they are told by their number of blocks.
+            // nothing of it, and their number of blocks identifies them.
             let scalar = match (self.architecture, blocks) {
                 ("gemma2", 46) | ("gemma3", 62) => hidden / heads,
                 _ => key_width,

@@ -5,9 +5,9 @@ mod describe;
 mod names;
 mod tensors;
 mod tokenizer;
-mod words;
+mod vocabulary;
 
-pub(super) use words::Words;
+pub(super) use vocabulary::GgufVocabulary;
 
 use super::mapped::MappedFile;
 use super::table::{Place, Table};
@@ -25,7 +25,7 @@ pub(super) struct Gguf {
     /// The `config.json` that says the same.
     pub config: Value,
     pub table: Table,
-    pub words: Words,
+    pub vocabulary: GgufVocabulary,
 }
 
 impl Gguf {
@@ -71,13 +71,13 @@ impl Gguf {
             (**file).as_ref()[place.range.clone()].to_vec()
         };
         let (spec, config) = describe::spec(&metadata, &places, &bytes).map_err(wrong)?;
-        let words = Words::new(&metadata, &spec).map_err(wrong)?;
+        let vocabulary = GgufVocabulary::new(&metadata, &spec).map_err(wrong)?;
         table.places = names::renamed(&spec, places);
         Ok(Self {
             spec,
             config,
             table,
-            words,
+            vocabulary,
         })
     }
 }

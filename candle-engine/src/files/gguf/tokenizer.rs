@@ -3,7 +3,7 @@
 //! A GGUF keeps the vocabulary and names the way to split text; normalisers and patterns are those of the `tokenizer.json` of
 //! the families that use the name.
 
-use super::words::{CONTROL, UNKNOWN, USER_DEFINED, Words};
+use super::vocabulary::{CONTROL, GgufVocabulary, UNKNOWN, USER_DEFINED};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ fn way(name: &str) -> Result<Way, String> {
     })
 }
 
-impl Words {
+impl GgufVocabulary {
     /// The tokenizer.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl Words {
                     })
             })
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(self.whole(
+        Ok(self.to_json(
             way.composes.then(|| json!({"type": "NFC"})),
             Some(json!({"type": "Sequence", "pretokenizers": parts})),
             bytes(true),
@@ -206,7 +206,7 @@ impl Words {
                 .collect(),
             None => self.implied_merges(&tokens, &scores),
         };
-        Ok(self.whole(
+        Ok(self.to_json(
             Some(normalizer),
             None,
             json!({"type": "Sequence", "decoders": decoders}),
@@ -217,7 +217,7 @@ impl Words {
         ))
     }
 
-    fn whole(
+    fn to_json(
         &self,
         normalizer: Option<Value>,
         pre_tokenizer: Option<Value>,
@@ -232,12 +232,12 @@ impl Words {
     }
 
     fn vocabulary(&self, tokens: &[String]) -> Value {
-        let mut words = serde_json::Map::new();
+        let mut token_ids = serde_json::Map::new();
         for (id, token) in tokens.iter().enumerate() {
             // The first of two of the same text is the one that text becomes.
-            words.entry(token.clone()).or_insert_with(|| json!(id));
+            token_ids.entry(token.clone()).or_insert_with(|| json!(id));
         }
-        Value::Object(words)
+        Value::Object(token_ids)
     }
 
     /// Tokens that are found in a text before it is split.

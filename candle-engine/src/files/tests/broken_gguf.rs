@@ -35,11 +35,11 @@ fn words_about(bytes: &[u8]) -> String {
     words
 }
 
-fn assert_says(bytes: &[u8], said: &[&str]) {
+fn assert_says(bytes: &[u8], expected: &[&str]) {
     let words = words_about(bytes);
     assert!(
-        said.iter().all(|said| words.contains(said)),
-        "{words:?} should say {said:?}"
+        expected.iter().all(|expected| words.contains(expected)),
+        "{words:?} should say {expected:?}"
     );
 }
 
@@ -118,14 +118,14 @@ fn tensors_that_overlap_or_lie_outside_are_named() {
     let place: Vec<u8> = bytes[from..from + 8].to_vec();
     broken[to..to + 8].copy_from_slice(&place);
     assert_says(&broken, &["overlap", one, other]);
-    for (place, said) in [
+    for (place, expected) in [
         (1_u64 << 40, "the file is"),
         (u64::MAX - 31, "impossible offset"),
         (7, "no multiple of 32"),
     ] {
         let mut broken = bytes.clone();
         broken[from..from + 8].copy_from_slice(&place.to_le_bytes());
-        assert_says(&broken, &[one, said]);
+        assert_says(&broken, &[one, expected]);
     }
     for size in [0, u64::MAX, 1 << 62] {
         let mut broken = bytes.clone();
@@ -192,7 +192,7 @@ fn metadata_that_contradicts_the_tensors_is_named_with_both_shapes() {
 fn metadata_that_is_missing_or_wrong_is_named_by_its_key() {
     let text = |text: &str| Value::String(text.to_owned());
     let whole = Value::U32;
-    for (key, value, said) in [
+    for (key, value, expected) in [
         (
             "general.architecture",
             text("mamba"),
@@ -258,7 +258,7 @@ fn metadata_that_is_missing_or_wrong_is_named_by_its_key() {
         file.set(key, value);
         let bytes = bytes_of(&file);
         // What is wrong with words alone is found where they are needed.
-        if said.is_empty() {
+        if expected.is_empty() {
             let scratch = tempfile::tempdir().expect("a folder");
             let path = scratch.path().join("model.gguf");
             std::fs::write(&path, bytes).expect("written");
@@ -271,7 +271,7 @@ fn metadata_that_is_missing_or_wrong_is_named_by_its_key() {
                 "{error}"
             );
         } else {
-            assert_says(&bytes, &[said]);
+            assert_says(&bytes, &[expected]);
         }
     }
     let mut file = written();

@@ -1,4 +1,4 @@
-//! Sections of the pool: every task runs once, whoever calls and however many threads there are.
+//! Sections of the pool: every task runs once, whichever thread calls and however many threads there are.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
 //! The attention of one span as candle computes it.
 
-use super::{Cache, Plain, Seen};
+use super::{Cache, Plain, VisibleTokens};
 use crate::model::compute::AttentionShape;
 use candle_core::{DType, Result, Tensor};
 
@@ -11,10 +11,10 @@ impl Plain {
         shape: &AttentionShape,
         cache: &Cache,
         queries: &Tensor,
-        seen: &Seen,
+        visible: &VisibleTokens,
     ) -> Result<Tensor> {
         let count = queries.dim(0)?;
-        let tokens = seen.slots.dim(0)?;
+        let tokens = visible.slots.dim(0)?;
         let groups = shape.key_value_heads;
         let repeats = shape.heads / groups;
         let queries = queries
@@ -25,13 +25,13 @@ impl Plain {
             .to_dtype(self.cache_type)?;
         let keys = cache
             .keys
-            .index_select(&seen.slots, 0)?
+            .index_select(&visible.slots, 0)?
             .reshape((tokens, groups, shape.key_width))?
             .permute((1, 2, 0))?
             .contiguous()?;
         let values = cache
             .values
-            .index_select(&seen.slots, 0)?
+            .index_select(&visible.slots, 0)?
             .reshape((tokens, groups, shape.value_width))?
             .transpose(0, 1)?
             .contiguous()?;
@@ -40,7 +40,7 @@ impl Plain {
         if let Some(cap) = shape.cap {
             scores = ((scores / f64::from(cap))?.tanh()? * f64::from(cap))?;
         }
-        if let Some(mask) = &seen.mask {
+        if let Some(mask) = &visible.mask {
             scores = scores
                 .reshape((groups * repeats, count, tokens))?
                 .broadcast_add(mask)?

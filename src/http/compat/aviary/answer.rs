@@ -14,7 +14,7 @@ const ERROR_MAX: usize = 1 << 20;
 const LINE_MAX: usize = 16 << 20;
 
 /// A completion, or the answer of a chat.
-pub(super) fn whole(completion: &Value, took: Span) -> Value {
+pub(super) fn of_completion(completion: &Value, took: Span) -> Value {
     let choice = &completion["choices"][0];
     let text = choice["text"].as_str();
     let text = text.or_else(|| choice["message"]["content"].as_str());
@@ -70,7 +70,7 @@ pub(super) fn lines(response: Response) -> Response {
     Response::from_parts(head, Body::from_stream(retold(pieces)))
 }
 
-/// Events in pieces of any size, told as lines.
+/// Events in pieces of any size, written as lines.
 fn retold(
     pieces: impl Stream<Item = Result<Bytes, String>> + Send + 'static,
 ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> + Send + 'static {
@@ -89,14 +89,14 @@ fn retold(
                 None => return None,
             };
             rest.extend_from_slice(&piece);
-            let told = take_lines(&mut rest);
+            let written = take_lines(&mut rest);
             if rest.len() > LINE_MAX {
                 let problem = json!({"message": "the engine sent an event that is too long"});
                 let line = format!("{}\n", error_line(&problem));
                 return Some((Ok(Bytes::from(line)), (pieces, rest, true)));
             }
-            if !told.is_empty() {
-                return Some((Ok(Bytes::from(told)), (pieces, rest, false)));
+            if !written.is_empty() {
+                return Some((Ok(Bytes::from(written)), (pieces, rest, false)));
             }
         }
     })
@@ -108,19 +108,19 @@ fn take_lines(rest: &mut Vec<u8>) -> String {
         return String::new();
     };
     let after = rest.split_off(end + 1);
-    let whole = std::mem::replace(rest, after);
-    let mut told = String::new();
-    for line in whole.split(|byte| *byte == b'\n') {
+    let complete = std::mem::replace(rest, after);
+    let mut written = String::new();
+    for line in complete.split(|byte| *byte == b'\n') {
         let data = line.strip_prefix(b"data:").map(<[u8]>::trim_ascii);
         let value = data.and_then(|data| serde_json::from_slice::<Value>(data).ok());
         if let Some(line) = value.as_ref().and_then(event_line) {
-            told += &format!("{line}\n");
+            written += &format!("{line}\n");
         }
     }
-    told
+    written
 }
 
-/// What an event says; `None`: nothing that Aviary told.
+/// The text of an event; `None`: nothing that Aviary showed.
 fn event_line(event: &Value) -> Option<Value> {
     if event["error"].is_object() {
         return Some(error_line(&event["error"]));
@@ -150,7 +150,7 @@ fn error_line(error: &Value) -> Value {
 mod tests {
     use super::*;
 
-    async fn told(pieces: &[&str]) -> Vec<Value> {
+    async fn written(pieces: &[&str]) -> Vec<Value> {
         let pieces: Vec<Result<Bytes, String>> = pieces
             .iter()
             .map(|it| Ok(Bytes::from(it.to_string())))
@@ -175,7 +175,7 @@ mod tests {
             "\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n",
         ];
         assert_eq!(
-            told(&events).await,
+            written(&events).await,
             [
                 json!({"generated_text": "A ", "num_generated_tokens": 0}),
                 json!({"generated_text": "number", "num_generated_tokens": 0}),
@@ -190,7 +190,7 @@ mod tests {
             "data: {\"choices\":[{\"text\":\"A\"}]}\n\n",
             "data: {\"error\":{\"message\":\"the engine ended\",\"type\":\"server_error\"}}\n\n",
         ];
-        let lines = told(&events).await;
+        let lines = written(&events).await;
         assert_eq!(
             lines[1],
             json!({"generated_text": null, "error": "the engine ended", "error_type": "server_error"})
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_completion_has_aviarys_names_and_sums() {
         let completion = json!({"choices": [{"message": {"content": "yes"}}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
-        let answer = whole(&completion, Span(2000));
+        let answer = of_completion(&completion, Span(2000));
         assert_eq!(answer["generated_text"], "yes");
         assert_eq!(
             (&answer["num_total_tokens"], &answer["total_time"]),

@@ -50,7 +50,7 @@ pub(super) fn several(body: &[u8], most: usize) -> Result<Vec<Prompt>, Failure> 
     }
     let one = |(nth, part): (usize, &serde_json::value::RawValue)| {
         let mut fields = Fields::of_json(part.get().as_bytes())?;
-        let read = Prompt::read(&mut fields).and_then(|asked| fields.end().map(|()| asked));
+        let read = Prompt::read(&mut fields).and_then(|parsed| fields.end().map(|()| parsed));
         read.map_err(|mut failure| {
             let error = &mut failure.body.error;
             error.message = format!("[{nth}].{}", error.message);

@@ -34,7 +34,7 @@ impl Default for Cards {
 }
 
 impl Cards {
-    /// Runs what reads cards where it keeps nobody waiting.
+    /// Runs what reads cards on a thread that may block.
     pub async fn read<T: Send + 'static>(
         self: Arc<Self>,
         read: impl FnOnce(&Cards) -> T + Send + 'static,
@@ -87,15 +87,15 @@ impl Cards {
 
 /// Ollama's `details`, with what is known. `parent`: the model that an adapter belongs to.
 pub(super) fn details(card: &ModelCard, parent: &str) -> Value {
-    let mut told = Map::new();
-    told.insert("parent_model".to_owned(), json!(parent));
+    let mut fields = Map::new();
+    fields.insert("parent_model".to_owned(), json!(parent));
     for (name, value) in [
         ("format", card.format.map(|it| json!(it))),
         ("family", card.family.as_ref().map(|it| json!(it))),
         ("families", card.family.as_ref().map(|it| json!([it]))),
         (
             "parameter_size",
-            card.parameters.map(|it| json!(in_words(it))),
+            card.parameters.map(|it| json!(short_count(it))),
         ),
         (
             "quantization_level",
@@ -103,14 +103,14 @@ pub(super) fn details(card: &ModelCard, parent: &str) -> Value {
         ),
     ] {
         if let Some(value) = value {
-            told.insert(name.to_owned(), value);
+            fields.insert(name.to_owned(), value);
         }
     }
-    Value::Object(told)
+    Value::Object(fields)
 }
 
 /// `8B`, `1.5B`, `134.52M`, `13K`.
-fn in_words(count: u64) -> String {
+fn short_count(count: u64) -> String {
     let number = count as f64;
     let (part, unit, digits) = match count {
         1_000_000_000.. => (number / 1e9, "B", 1),
@@ -136,7 +136,7 @@ mod tests {
             (1_543_714_304, "1.5B"),
             (8_000_000_000, "8B"),
         ] {
-            assert_eq!(in_words(count), words);
+            assert_eq!(short_count(count), words);
         }
     }
 

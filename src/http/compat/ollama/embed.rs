@@ -1,5 +1,6 @@
 //! `/api/embed` and the older `/api/embeddings`: numbers for texts, made as OpenAI's are.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes, to_bytes};
@@ -87,14 +88,14 @@ pub(super) async fn embeddings(
 }
 
 async fn answer(app: App, user: User, request: Request<Body>, form: Form) -> Response {
-    let visit = RequestContext::new(&app, user, request.headers());
-    let work = begin(&app, &visit, request, form);
-    visit.end(&app, work).await
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(begin(&app, &context, request, form));
+    context.end(&app, work).await
 }
 
 /// A request, read.
 #[derive(Debug)]
-struct Asked {
+struct EmbedRequest {
     named: String,
     model: String,
     keep_alive: Option<KeepAlive>,
@@ -105,7 +106,7 @@ struct Asked {
 
 async fn begin(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     request: Request<Body>,
     form: Form,
 ) -> Result<Response, Failed> {
@@ -114,32 +115,32 @@ async fn begin(
     let body = receiving::read(app, body).await?;
     let (bytes, share) = (body.len(), record::share());
     let handle = app.handle.clone();
-    let asked = move || read(&body, form, &|name| handle.route(name).is_some());
-    let asked = app.reading.run(bytes, asked).await;
-    let Asked {
+    let parsed = move || read(&body, form, &|name| handle.route(name).is_some());
+    let parsed = app.reading.run(bytes, parsed).await;
+    let EmbedRequest {
         named,
         model,
         keep_alive,
         body,
         mut ignored,
-    } = asked.map_err(|failure| (None, failure))?;
+    } = parsed.map_err(|failure| (None, failure))?;
     let keep = keep::allowed(app, &parts, &model, keep_alive, &mut ignored).await;
     let Some(body) = body else {
-        let route = receiving::model(app, &visit.user, &model).await?;
+        let route = receiving::model(app, &context.user, &model).await?;
         let name = route.entry.name.clone();
         let fail = |failure: Failure| (Some(name.clone()), failure);
         check_has(&route, Extra::Embeddings).map_err(fail)?;
-        let mut served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+        let mut served = seated(app, context, &route, bytes).await.map_err(fail)?;
         served.lease.keep(keep);
         served.answered(200);
-        let told = match form {
+        let answer_out = match form {
             Form::Embed => json!({"model": named, "embeddings": []}),
             Form::Embeddings => json!({"embedding": []}),
         };
-        return Ok(note(axum::Json(told).into_response(), &ignored));
+        return Ok(note(axum::Json(answer_out).into_response(), &ignored));
     };
     let at_seat = Arc::clone(&marks);
-    let response = vectors(app, visit, share.of(body), |served| {
+    let response = vectors(app, context, share.of(body), |served| {
         at_seat.seated();
         served.lease.keep(keep);
     });
@@ -147,52 +148,56 @@ async fn begin(
     if !response.status().is_success() {
         return Ok(response);
     }
-    let told = retold(app, response, form, named, marks).await;
-    let told = told.map_err(|failure| (Some(model), failure))?;
-    Ok(note(told, &ignored))
+    let answer_out = retold(app, response, form, named, marks).await;
+    let answer_out = answer_out.map_err(|failure| (Some(model), failure))?;
+    Ok(note(answer_out, &ignored))
 }
 
-fn read(body: &Bytes, form: Form, is_known: &dyn Fn(&str) -> bool) -> Result<Asked, Failure> {
-    let mut asked = Taken::body(body)?;
-    let named = name_of(&mut asked)?;
+fn read(
+    body: &Bytes,
+    form: Form,
+    is_known: &dyn Fn(&str) -> bool,
+) -> Result<EmbedRequest, Failure> {
+    let mut parsed = Taken::body(body)?;
+    let named = name_of(&mut parsed)?;
     let bare = bare_name(&named);
     let model = match is_known(&named) || !(is_known(bare) || bare.contains('/')) {
         true => named.clone(),
         false => bare.to_owned(),
     };
     let mut ignored = Vec::new();
-    let keep_alive = keep_alive(&mut asked)?;
-    for_embeddings(&mut asked, &mut ignored)?;
+    let keep_alive = keep_alive(&mut parsed)?;
+    for_embeddings(&mut parsed, &mut ignored)?;
     let mut sent = Map::new();
     sent.insert("model".to_owned(), json!(model));
     let has_input = match form {
         Form::Embed => {
-            if let Some(count) = asked.count("dimensions")? {
+            if let Some(count) = parsed.count("dimensions")? {
                 sent.insert("dimensions".to_owned(), json!(count));
             }
             // A text that is too long is an error of the engine.
-            if asked.flag("truncate")? == Some(true) {
+            if parsed.flag("truncate")? == Some(true) {
                 ignored.push("truncate".to_owned());
             }
-            let input = asked.take("input");
+            let input = parsed.take("input");
             let is_text = |value: &Value| value.is_string();
             let has_input = match &input {
                 None => false,
                 Some(Value::String(text)) => !text.is_empty(),
                 Some(Value::Array(texts)) if texts.iter().all(is_text) => !texts.is_empty(),
-                Some(_) => return Err(asked.wrong("input", "a text or a list of texts")),
+                Some(_) => return Err(parsed.wrong("input", "a text or a list of texts")),
             };
             sent.insert("input".to_owned(), json!(input));
             has_input
         }
         Form::Embeddings => {
-            let prompt = asked.text("prompt")?.unwrap_or_default();
+            let prompt = parsed.text("prompt")?.unwrap_or_default();
             sent.insert("input".to_owned(), json!(prompt));
             !prompt.is_empty()
         }
     };
-    ignored.extend(asked.left());
-    Ok(Asked {
+    ignored.extend(parsed.left());
+    Ok(EmbedRequest {
         named,
         model,
         keep_alive,
@@ -201,7 +206,7 @@ fn read(body: &Bytes, form: Form, is_known: &dyn Fn(&str) -> bool) -> Result<Ask
     })
 }
 
-/// OpenAI's answer, as far as it is told.
+/// OpenAI's answer, as far as Ollama's form has a place for it.
 #[derive(Deserialize)]
 struct Vectors<'a> {
     #[serde(borrow)]
@@ -233,7 +238,7 @@ async fn retold(
     let bytes = to_bytes(body, 2 * ANSWER_MAX).await;
     let bytes = bytes.map_err(|error| Failure::engine(&named, error))?;
     let length = bytes.len();
-    let write = move || told(&bytes, form, &named, &marks);
+    let write = move || translated(&bytes, form, &named, &marks);
     let body = app.reading.run(length, write).await?;
     head.headers.remove(header::CONTENT_LENGTH);
     let json = HeaderValue::from_static("application/json");
@@ -242,7 +247,7 @@ async fn retold(
 }
 
 /// The answer in Ollama's form. A vector that is as it should be stays the bytes that it was.
-fn told(answer: &[u8], form: Form, named: &str, marks: &Marks) -> Result<String, Failure> {
+fn translated(answer: &[u8], form: Form, named: &str, marks: &Marks) -> Result<String, Failure> {
     let wrong = |problem: String| Failure::engine(named, problem);
     let answer: Vectors<'_> = serde_json::from_slice(answer)
         .map_err(|error| wrong(format!("an answer that is no list of vectors: {error}")))?;
@@ -293,7 +298,7 @@ mod tests {
     use super::*;
     use controller::Clock;
 
-    fn asked(form: Form, body: Value) -> Result<Asked, Failure> {
+    fn parsed(form: Form, body: Value) -> Result<EmbedRequest, Failure> {
         read(&body.to_string().into(), form, &|name| name == "m")
     }
 
@@ -301,7 +306,7 @@ mod tests {
     fn a_request_becomes_openais() {
         let body = json!({"model": "m:latest", "input": ["a", "b"], "dimensions": 2, "truncate": true,
             "options": {"num_ctx": 9}, "keep_alive": "5m", "shiny": 1});
-        let read = asked(Form::Embed, body).unwrap();
+        let read = parsed(Form::Embed, body).unwrap();
         let sent: Value = serde_json::from_slice(&read.body.unwrap()).unwrap();
         assert_eq!(
             sent,
@@ -309,7 +314,7 @@ mod tests {
         );
         assert_eq!(read.ignored, ["options.num_ctx", "truncate", "shiny"]);
         assert!(read.keep_alive.is_some());
-        let read = asked(Form::Embeddings, json!({"model": "m", "prompt": "a"})).unwrap();
+        let read = parsed(Form::Embeddings, json!({"model": "m", "prompt": "a"})).unwrap();
         let sent: Value = serde_json::from_slice(&read.body.unwrap()).unwrap();
         assert_eq!(sent["input"], "a");
     }
@@ -317,11 +322,11 @@ mod tests {
     #[test]
     fn an_empty_input_loads_and_a_wrong_one_is_named() {
         for input in [json!(null), json!(""), json!([])] {
-            let read = asked(Form::Embed, json!({"model": "m", "input": input})).unwrap();
+            let read = parsed(Form::Embed, json!({"model": "m", "input": input})).unwrap();
             assert!(read.body.is_none(), "{input}");
         }
         for input in [json!(3), json!([1, 2]), json!({"a": 1})] {
-            let failure = asked(Form::Embed, json!({"model": "m", "input": input})).unwrap_err();
+            let failure = parsed(Form::Embed, json!({"model": "m", "input": input})).unwrap_err();
             assert_eq!(failure.body.error.param.as_deref(), Some("input"));
         }
     }
@@ -332,7 +337,7 @@ mod tests {
             "usage": {"prompt_tokens": 7}})
         .to_string();
         let marks = Marks::begin(Clock::start());
-        let embed = told(answer.as_bytes(), Form::Embed, "m:latest", &marks).unwrap();
+        let embed = translated(answer.as_bytes(), Form::Embed, "m:latest", &marks).unwrap();
         let embed: Value = serde_json::from_str(&embed).unwrap();
         let first: Vec<f64> = serde_json::from_value(embed["embeddings"][0].clone()).unwrap();
         assert!((first[0] - 0.6).abs() < 1e-6 && (first[1] - 0.8).abs() < 1e-6);
@@ -342,15 +347,15 @@ mod tests {
             (&json!("m:latest"), &json!(7))
         );
         assert!(embed["total_duration"].is_u64() && embed.get("load_duration").is_none());
-        let one = told(answer.as_bytes(), Form::Embeddings, "m", &marks).unwrap();
+        let one = translated(answer.as_bytes(), Form::Embeddings, "m", &marks).unwrap();
         assert_eq!(one, r#"{"embedding":[3,4]}"#);
         for broken in [
             r#"{"data": [{"embedding": "AAAA"}]}"#,
             "[]",
             r#"{"data": [{}]}"#,
         ] {
-            assert!(told(broken.as_bytes(), Form::Embed, "m", &marks).is_err());
+            assert!(translated(broken.as_bytes(), Form::Embed, "m", &marks).is_err());
         }
-        assert!(told(br#"{"data": []}"#, Form::Embeddings, "m", &marks).is_err());
+        assert!(translated(br#"{"data": []}"#, Form::Embeddings, "m", &marks).is_err());
     }
 }

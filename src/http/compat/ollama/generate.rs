@@ -1,6 +1,7 @@
 //! `/api/chat` and `/api/generate`: an answer is made as any chat's is. Without anything to answer the model is loaded,
 //! or unloaded.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Json;
@@ -11,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::{keep, unload};
 use crate::auth::User;
-use crate::dialect::ollama::{self, Answer, Ask, Asked, Marks, Work};
+use crate::dialect::ollama::{self, Answer, Ask, Marks, OllamaRequest, Work};
 use crate::dialect::{Hints, Teller, TranslatedRequest};
 use crate::edge::record;
 use crate::error::Failure;
@@ -68,14 +69,14 @@ pub(super) async fn generate(
 }
 
 async fn answer(app: App, user: User, request: Request<Body>, ask: Ask) -> Response {
-    let visit = RequestContext::new(&app, user, request.headers());
-    let work = begin(&app, &visit, request, ask);
-    visit.end(&app, work).await
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(begin(&app, &context, request, ask));
+    context.end(&app, work).await
 }
 
 async fn begin(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     request: Request<Body>,
     ask: Ask,
 ) -> Result<Response, Failed> {
@@ -89,25 +90,25 @@ async fn begin(
         let entry_of = |name: &str| Some(Arc::clone(&handle.route(name)?.entry));
         ollama::read(&body, ask, &entry_of)
     };
-    let asked = app.reading.run(bytes, read).await.map_err(early)?;
-    let Asked {
+    let parsed = app.reading.run(bytes, read).await.map_err(early)?;
+    let OllamaRequest {
         named,
         model,
         keep_alive,
         work,
         mut ignored,
         reasoning,
-    } = asked;
-    let told = Answer::of(ask, named, Arc::clone(&marks));
+    } = parsed;
+    let writer = Answer::of(ask, named, Arc::clone(&marks));
     if matches!(work, Work::Unload) {
-        let unloaded = unload::unload(app, &visit.user, parts, &model, &told).await;
+        let unloaded = unload::unload(app, &context.user, parts, &model, &writer).await;
         return unloaded.map_err(early);
     }
     let keep = keep::allowed(app, &parts, &model, keep_alive, &mut ignored).await;
     if let Work::Answer { path, body } = work {
-        let said = TranslatedRequest {
+        let translated = TranslatedRequest {
             body: share.of(body),
-            teller: Teller::Ollama(Box::new(told)),
+            teller: Teller::Ollama(Box::new(writer)),
             ignored,
             hints: Hints {
                 reasoning,
@@ -115,15 +116,15 @@ async fn begin(
             },
             keep,
         };
-        return gateway::answer(app, visit, path, said).await;
+        return gateway::answer(app, context, path, translated).await;
     }
-    let route = receiving::model(app, &visit.user, &model).await?;
+    let route = receiving::model(app, &context.user, &model).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_generates(&route, "/api/generate").map_err(fail)?;
-    let mut served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let mut served = seated(app, context, &route, bytes).await.map_err(fail)?;
     served.lease.keep(keep);
     served.answered(200);
-    let loaded = Json(told.without_text("load")).into_response();
+    let loaded = Json(writer.without_text("load")).into_response();
     Ok(note(loaded, &ignored))
 }

@@ -39,9 +39,9 @@ pub(super) async fn pull(
     let body = body.map_err(|(_, failure)| failure)?;
     let bytes = body.len();
     let read = move || {
-        let mut asked = Taken::body(&body)?;
-        let stream = asked.flag("stream")?.unwrap_or(true);
-        Ok((name_of(&mut asked)?, stream))
+        let mut body_fields = Taken::body(&body)?;
+        let stream = body_fields.flag("stream")?.unwrap_or(true);
+        Ok((name_of(&mut body_fields)?, stream))
     };
     let (named, stream) = app.reading.run(bytes, read).await?;
     let found = find(&app, &user, &named).map_err(|mut failure| {

@@ -58,7 +58,7 @@ pub(super) async fn show(
     Ok(Json(cards.read(read).await?).into_response())
 }
 
-/// A model that whoever asks may use.
+/// A model that the caller may use.
 pub(super) struct Found {
     pub name: String,
     pub entry: Arc<Entry>,
@@ -127,42 +127,42 @@ pub(super) fn context(recipe: &Recipe) -> Option<u32> {
 
 /// Numbers of the architecture, by GGUF's keys.
 fn model_info(card: &ModelCard, entry: &Entry) -> Value {
-    let mut told = Map::new();
-    told.insert("general.basename".to_owned(), json!(entry.name));
+    let mut entries = Map::new();
+    entries.insert("general.basename".to_owned(), json!(entry.name));
     if let Some(count) = card.parameters {
-        told.insert("general.parameter_count".to_owned(), json!(count));
+        entries.insert("general.parameter_count".to_owned(), json!(count));
     }
     let family = card.family.as_deref();
     if let Some(family) = family {
-        told.insert("general.architecture".to_owned(), json!(family));
+        entries.insert("general.architecture".to_owned(), json!(family));
         for (name, number) in [
             ("context_length", card.context),
             ("embedding_length", card.hidden),
             ("block_count", card.layers),
         ] {
             if let Some(number) = number {
-                told.insert(format!("{family}.{name}"), json!(number));
+                entries.insert(format!("{family}.{name}"), json!(number));
             }
         }
     }
-    Value::Object(told)
+    Value::Object(entries)
 }
 
-/// What the engine's routes tell, and what the model's file says besides.
+/// What the engine has routes for, and the capabilities in the model's file.
 fn capabilities(entry: &Entry) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut entries = Vec::new();
     if entry.recipe.generates() {
-        told.push("completion".to_owned());
+        entries.push("completion".to_owned());
     } else if entry.recipe.has(Extra::Embeddings) {
-        told.push("embedding".to_owned());
+        entries.push("embedding".to_owned());
     }
-    let said = entry.labels.get(CAPABILITIES).map_or("", String::as_str);
-    for word in said.split([',', ' ']).filter(|it| !it.is_empty()) {
-        if !told.iter().any(|known| known == word) {
-            told.push(word.to_owned());
+    let listed = entry.labels.get(CAPABILITIES).map_or("", String::as_str);
+    for word in listed.split([',', ' ']).filter(|it| !it.is_empty()) {
+        if !entries.iter().any(|known| known == word) {
+            entries.push(word.to_owned());
         }
     }
-    told
+    entries
 }
 
 #[cfg(test)]
@@ -192,8 +192,8 @@ mod tests {
                 "generation": {"generate_kwargs": {"temperature": 0.5, "repeat_penalty": 1.1, "max_new_tokens": 64},
                     "stopping_sequences": ["</s>"]}},
             "pool_config": {"labels": {"capabilities": "tools, vision"}}});
-        let told = described(document);
-        let file = told["modelfile"].as_str().unwrap();
+        let entries = described(document);
+        let file = entries["modelfile"].as_str().unwrap();
         assert!(
             file.starts_with("FROM org/m:latest\nPARAMETER num_ctx 4096\n"),
             "{file}"
@@ -207,12 +207,12 @@ mod tests {
             assert!(file.contains(&format!("PARAMETER {line}\n")), "{file}");
         }
         assert_eq!(
-            told["capabilities"],
+            entries["capabilities"],
             json!(["completion", "tools", "vision"])
         );
-        assert_eq!(told["details"]["parameter_size"], "1.5B");
-        assert_eq!(told["model_info"]["llama.context_length"], 8192);
-        assert_eq!(told["details"].get("quantization_level"), None);
+        assert_eq!(entries["details"]["parameter_size"], "1.5B");
+        assert_eq!(entries["model_info"]["llama.context_length"], 8192);
+        assert_eq!(entries["details"].get("quantization_level"), None);
     }
 
     #[test]

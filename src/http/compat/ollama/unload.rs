@@ -25,7 +25,7 @@ pub(super) async fn unload(
     user: &User,
     parts: Parts,
     model: &str,
-    told: &Answer,
+    writer: &Answer,
 ) -> Result<Response, Failure> {
     let route = app.handle.route(model);
     let route = route.ok_or_else(|| admission::unknown(app, user, model))?;
@@ -33,7 +33,7 @@ pub(super) async fn unload(
     let response = order(app, parts, &route.entry.name).await;
     let status = response.status();
     if status.is_success() {
-        return Ok(Json(told.without_text("unload")).into_response());
+        return Ok(Json(writer.without_text("unload")).into_response());
     }
     let body = response.into_body().collect().await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
@@ -41,7 +41,7 @@ pub(super) async fn unload(
     let error = &answer["error"];
     // It is as it is meant to be.
     if status == StatusCode::CONFLICT && error["code"] == "not_loaded" {
-        return Ok(Json(told.without_text("unload")).into_response());
+        return Ok(Json(writer.without_text("unload")).into_response());
     }
     let message = error["message"].as_str().unwrap_or_default();
     let message = match status {

@@ -9,7 +9,7 @@ use super::super::translation::{Tell, new_id, write_event};
 use super::errors::error_of;
 use crate::error::Failure;
 
-/// One answer as far as it has been told.
+/// One answer as far as it has been written.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     id: String,
@@ -59,7 +59,7 @@ impl Message {
         }
     }
 
-    pub(crate) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
+    pub(crate) fn answer(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let mut content = Vec::new();
         if !chunk.reasoning.is_empty() {
@@ -163,44 +163,44 @@ impl Message {
             "output_tokens_details": details, "server_tool_use": null})
     }
 
-    fn begin(&mut self, told: &mut String) {
+    fn begin(&mut self, output: &mut String) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
         let message = self.frame(Vec::new());
         write_event(
-            told,
+            output,
             "message_start",
             &json!({"type": "message_start", "message": message}),
         );
-        write_event(told, "ping", &json!({"type": "ping"}));
+        write_event(output, "ping", &json!({"type": "ping"}));
     }
 
-    fn open(&mut self, block: Value, told: &mut String) -> usize {
+    fn open(&mut self, block: Value, output: &mut String) -> usize {
         let index = self.blocks;
         self.blocks += 1;
         let event = json!({"type": "content_block_start", "index": index, "content_block": block});
-        write_event(told, "content_block_start", &event);
+        write_event(output, "content_block_start", &event);
         index
     }
 
-    fn close(index: usize, told: &mut String) {
+    fn close(index: usize, output: &mut String) {
         let event = json!({"type": "content_block_stop", "index": index});
-        write_event(told, "content_block_stop", &event);
+        write_event(output, "content_block_stop", &event);
     }
 
-    fn delta(index: usize, delta: Value, told: &mut String) {
+    fn delta(index: usize, delta: Value, output: &mut String) {
         let event = json!({"type": "content_block_delta", "index": index, "delta": delta});
-        write_event(told, "content_block_delta", &event);
+        write_event(output, "content_block_delta", &event);
     }
 
-    fn think(&mut self, more: &str, told: &mut String) {
+    fn think(&mut self, more: &str, output: &mut String) {
         let (block, mut thinking) = match self.thinking.take() {
             Some(open) => open,
             None => {
-                self.close_words(told);
+                self.close_texts(output);
                 let block = json!({"type": "thinking", "thinking": "", "signature": ""});
-                (self.open(block, told), String::new())
+                (self.open(block, output), String::new())
             }
         };
         thinking.push_str(more);
@@ -209,31 +209,31 @@ impl Message {
             Message::delta(
                 block,
                 json!({"type": "thinking_delta", "thinking": more}),
-                told,
+                output,
             );
         }
     }
 
     /// Ends the text and the reasoning that are open.
-    fn close_words(&mut self, told: &mut String) {
+    fn close_texts(&mut self, output: &mut String) {
         if let Some((block, thinking)) = self.thinking.take() {
             let signature = self.signature(&thinking);
             let delta = json!({"type": "signature_delta", "signature": signature});
-            Message::delta(block, delta, told);
-            Message::close(block, told);
+            Message::delta(block, delta, output);
+            Message::close(block, output);
         }
         if let Some(text) = self.text.take() {
-            Message::close(text, told);
+            Message::close(text, output);
         }
     }
 
-    fn call(&mut self, piece: CallPiece, told: &mut String) {
+    fn call(&mut self, piece: CallPiece, output: &mut String) {
         let known = self.calls.iter().find(|call| call.index == piece.index);
         let block = match known.map(|call| call.block) {
             Some(block) => block,
             None => {
-                self.close_words(told);
-                let block = self.open(call_block(&piece, json!({})), told);
+                self.close_texts(output);
+                let block = self.open(call_block(&piece, json!({})), output);
                 self.calls.push(Call {
                     index: piece.index,
                     block,
@@ -243,66 +243,68 @@ impl Message {
         };
         if !piece.arguments.is_empty() {
             let delta = json!({"type": "input_json_delta", "partial_json": piece.arguments});
-            Message::delta(block, delta, told);
+            Message::delta(block, delta, output);
         }
     }
 }
 
 impl Tell for Message {
-    fn chunk(&mut self, chunk: Chunk, told: &mut String) {
+    fn chunk(&mut self, chunk: Chunk, output: &mut String) {
         if self.is_over {
             return;
         }
-        self.begin(told);
+        self.begin(output);
         self.note(&chunk);
         if !chunk.reasoning.is_empty() {
-            self.think(&chunk.reasoning, told);
+            self.think(&chunk.reasoning, output);
         }
         if !chunk.text.is_empty() {
             let block = match self.text {
                 Some(block) => block,
                 None => {
-                    self.close_words(told);
-                    self.open(text_block(""), told)
+                    self.close_texts(output);
+                    self.open(text_block(""), output)
                 }
             };
             self.text = Some(block);
             let delta = json!({"type": "text_delta", "text": chunk.text});
-            Message::delta(block, delta, told);
+            Message::delta(block, delta, output);
         }
         for piece in chunk.calls {
-            self.call(piece, told);
+            self.call(piece, output);
         }
     }
 
-    fn end(&mut self, told: &mut String) {
+    fn end(&mut self, output: &mut String) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        self.begin(told);
+        self.begin(output);
         let mut open: Vec<usize> = self.calls.iter().map(|call| call.block).collect();
         open.extend(self.text.take());
         open.sort_unstable();
-        let words = self.thinking.as_ref().map(|(block, _)| *block);
-        let behind = open.partition_point(|block| words.is_some_and(|words| *block < words));
+        let thinking_block = self.thinking.as_ref().map(|(block, _)| *block);
+        let behind = open.partition_point(|block| {
+            thinking_block.is_some_and(|thinking_block| *block < thinking_block)
+        });
         let later = open.split_off(behind);
         for block in open {
-            Message::close(block, told);
+            Message::close(block, output);
         }
-        self.close_words(told);
+        self.close_texts(output);
         for block in later {
-            Message::close(block, told);
+            Message::close(block, output);
         }
         let (reason, sequence) = self.stop();
         let delta = json!({"stop_reason": reason, "stop_sequence": sequence, "stop_details": null, "container": null});
         let event = json!({"type": "message_delta", "delta": delta, "usage": self.usage()});
-        write_event(told, "message_delta", &event);
-        write_event(told, "message_stop", &json!({"type": "message_stop"}));
+        write_event(output, "message_delta", &event);
+        write_event(output, "message_stop", &json!({"type": "message_stop"}));
     }
 
-    fn failed(&mut self, error: &Value, told: &mut String) {
+    fn failed(&mut self, error: &Value, output: &mut String) {
         if !std::mem::replace(&mut self.is_over, true) {
-            write_event(told, "error", &error_of(error, None, None));
+            write_event(output, "error", &error_of(error, None, None));
         }
     }
 }

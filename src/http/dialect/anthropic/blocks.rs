@@ -11,7 +11,7 @@ use crate::error::Failure;
 /// Kinds of pictures that the API has.
 const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
-/// What a server's tools did in an earlier conversation: the model is told nothing of it.
+/// What a server's tools did in an earlier conversation: the model gets nothing of it.
 const OF_A_SERVER: [&str; 9] = [
     "server_tool_use",
     "web_search_tool_result",
@@ -71,9 +71,9 @@ pub(super) fn text_of(at: &str, value: Value, notes: &mut Notes) -> Result<Strin
 }
 
 /// OpenAI's messages for these.
-pub(super) fn messages(given: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value>, Failure> {
+pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value>, Failure> {
     let mut turns: Vec<Turn> = Vec::new();
-    for (nth, message) in given.into_iter().enumerate() {
+    for (nth, message) in items.into_iter().enumerate() {
         let at = format!("messages[{nth}]");
         let mut message = Taken::of(at, message)?;
         let role = message.need_text("role")?;
@@ -142,7 +142,7 @@ struct Turn {
     results: Vec<Value>,
     /// Pictures of these, as parts of this one.
     pictures: Vec<Value>,
-    /// What the model thought before it said this.
+    /// The model's reasoning before this text.
     thinking: Vec<String>,
 }
 
@@ -240,11 +240,11 @@ impl Turn {
         let mut message = Map::new();
         let role = if self.is_user { "user" } else { "assistant" };
         message.insert("role".to_owned(), json!(role));
-        let is_said = !content.is_null();
-        if is_said || !self.calls.is_empty() || all.is_empty() {
+        let has_content = !content.is_null();
+        if has_content || !self.calls.is_empty() || all.is_empty() {
             message.insert(
                 "content".to_owned(),
-                match is_said || !self.calls.is_empty() {
+                match has_content || !self.calls.is_empty() {
                     true => content,
                     false => json!(""),
                 },
@@ -305,7 +305,7 @@ fn picture(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
     Ok(json!({"type": "image_url", "image_url": {"url": url}}))
 }
 
-/// What the model thought before, if it was this pool that said so to this key. Of others nothing can be read, and the
+/// The model's reasoning, if this pool wrote it for this key. Of others nothing can be read, and the
 /// conversation goes on without it.
 fn thinking(kind: &str, mut block: Taken, notes: &mut Notes) -> Result<Option<String>, Failure> {
     notes.cache_control(&mut block)?;
@@ -361,7 +361,7 @@ fn call(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
         return Err(block.wrong("input", "an object"));
     }
     notes.cache_control(&mut block)?;
-    // As it was told: by the model itself.
+    // The model itself has made the call.
     block.refuse(
         "caller",
         &[json!({"type": "direct"})],

@@ -12,7 +12,7 @@ use crate::inference::upstream::overflow::{self, Overflow};
 
 /// Their clients go on without threads when they read this code.
 pub(super) const NO_THREADS: &str = "thread_unsupported_request";
-/// An error is short; what is longer is cut off at the end of what was said.
+/// An error is short; what is longer is cut off at its end.
 const ERROR_MAX: usize = 1 << 20;
 
 /// Whether a request's path belongs to the Messages API.
@@ -35,11 +35,11 @@ pub(crate) async fn retold(mut response: Response, id: &HeaderValue) -> Response
         Err(error) => error.to_string().into(),
     };
     let error = error_in(&String::from_utf8_lossy(&body));
-    let told = error_of(&error, Some(status), id.to_str().ok());
+    let translated = error_of(&error, Some(status), id.to_str().ok());
     head.headers.remove(header::CONTENT_LENGTH);
     let json = HeaderValue::from_static("application/json");
     head.headers.insert(header::CONTENT_TYPE, json);
-    Response::from_parts(head, Body::from(told.to_string()))
+    Response::from_parts(head, Body::from(translated.to_string()))
 }
 
 /// Anthropic's object for one of OpenAI's. Without a status, in a stream, the error itself says what it is.
@@ -69,11 +69,11 @@ pub(crate) fn error_of(error: &Value, status: Option<StatusCode>, id: Option<&st
         .flatten();
     let message = overflow.map(|it| it.message_of_anthropic());
     let message = message.unwrap_or_else(|| text("message").to_owned());
-    let mut said = json!({"type": kind, "message": message});
+    let mut inner = json!({"type": kind, "message": message});
     if text("code") == NO_THREADS {
-        said["details"] = json!({"error_code": NO_THREADS, "unsupported": ["thread"]});
+        inner["details"] = json!({"error_code": NO_THREADS, "unsupported": ["thread"]});
     }
-    json!({"type": "error", "error": said, "request_id": id})
+    json!({"type": "error", "error": inner, "request_id": id})
 }
 
 #[cfg(test)]
@@ -108,22 +108,22 @@ mod tests {
             (502, "api_error"),
             (503, "overloaded_error"),
         ] {
-            let told = error_of(&error, StatusCode::from_u16(status).ok(), Some("req-1"));
+            let translated = error_of(&error, StatusCode::from_u16(status).ok(), Some("req-1"));
             let expected = json!({"type": "error", "error": {"type": kind, "message": "m"}, "request_id": "req-1"});
-            assert_eq!(told, expected);
+            assert_eq!(translated, expected);
         }
         assert_eq!(
             error_of(&error, None, None)["error"]["type"],
             "overloaded_error"
         );
         let thread = json!({"message": "m", "type": "invalid_request_error", "code": NO_THREADS});
-        let told = error_of(&thread, Some(StatusCode::BAD_REQUEST), None);
-        assert_eq!(told["error"]["details"]["error_code"], NO_THREADS);
+        let translated = error_of(&thread, Some(StatusCode::BAD_REQUEST), None);
+        assert_eq!(translated["error"]["details"]["error_code"], NO_THREADS);
         let long = json!({"message": "the prompt has 600 tokens; this model's maximum context length is 512 tokens: shorten the prompt",
             "type": "invalid_request_error", "code": overflow::CODE});
-        let told = error_of(&long, Some(StatusCode::BAD_REQUEST), None);
+        let translated = error_of(&long, Some(StatusCode::BAD_REQUEST), None);
         let wanted = json!({"type": "invalid_request_error", "message": "prompt is too long: 600 tokens > 512 maximum"});
-        assert_eq!(told["error"], wanted);
+        assert_eq!(translated["error"], wanted);
         let crashed = json!({"message": "m", "type": "server_error", "code": "engine_crashed"});
         assert_eq!(error_of(&crashed, None, None)["error"]["type"], "api_error");
     }

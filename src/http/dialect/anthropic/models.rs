@@ -46,8 +46,8 @@ pub(crate) fn page(uri: &Uri, names: &[String], created: u64) -> Result<Value, F
         Failure::invalid(name.to_owned(), format!("`{name}` must be {wanted}"))
     };
     let limits = format!("a whole number from 1 to {LIMIT_MAX}");
-    let asked = Query::<Page>::try_from_uri(uri).map_err(|_| wrong("limit", &limits))?;
-    let limit = asked.limit.unwrap_or(LIMIT_DEFAULT);
+    let listing = Query::<Page>::try_from_uri(uri).map_err(|_| wrong("limit", &limits))?;
+    let limit = listing.limit.unwrap_or(LIMIT_DEFAULT);
     if !(1..=LIMIT_MAX).contains(&limit) {
         return Err(wrong("limit", &limits));
     }
@@ -58,8 +58,8 @@ pub(crate) fn page(uri: &Uri, names: &[String], created: u64) -> Result<Value, F
             None => Err(wrong(field, "the id of a model of this list")),
         },
     };
-    let after = place("after_id", &asked.after_id)?;
-    let before = place("before_id", &asked.before_id)?;
+    let after = place("after_id", &listing.after_id)?;
+    let before = place("before_id", &listing.before_id)?;
     let (start, end, has_more) = match (after, before) {
         (Some(_), Some(_)) => {
             return Err(wrong("before_id", "left out where `after_id` is given"));

@@ -133,9 +133,9 @@ fn conversation(
     let system = system
         .map(|system| text_of("system", system, notes))
         .transpose()?;
-    let given = request.list("messages")?;
-    let given = given.ok_or_else(|| required("messages"))?;
-    let mut all = messages(given, notes)?;
+    let messages_in = request.list("messages")?;
+    let messages_in = messages_in.ok_or_else(|| required("messages"))?;
+    let mut all = messages(messages_in, notes)?;
     if let Some(system) = system.filter(|text| !text.is_empty()) {
         all.insert(0, json!({"role": "system", "content": system}));
     }
@@ -225,8 +225,8 @@ fn tool(at: String, value: Value, notes: &mut Notes) -> Result<Option<Value>, Fa
     notes.cache_control(&mut tool)?;
     let mut function = Map::new();
     function.insert("name".to_owned(), json!(tool.need_text("name")?));
-    if let Some(words) = tool.text("description")? {
-        function.insert("description".to_owned(), json!(words));
+    if let Some(description) = tool.text("description")? {
+        function.insert("description".to_owned(), json!(description));
     }
     let schema = tool.need("input_schema")?;
     if !schema.is_object() {
@@ -236,9 +236,9 @@ fn tool(at: String, value: Value, notes: &mut Notes) -> Result<Option<Value>, Fa
     if let Some(strict) = tool.flag("strict")? {
         function.insert("strict".to_owned(), json!(strict));
     }
-    // The pieces of a call's input are passed on as they come, whatever is said of it.
+    // The pieces of a call's input are passed on as they come, whatever this field holds.
     tool.flag("eager_input_streaming")?;
-    // Found by a search alone: without one the model is told of it from the beginning.
+    // Found by a search alone: without one the model gets it from the beginning.
     if tool.flag("defer_loading")? == Some(true) {
         notes.ignored.add("tools.defer_loading");
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::chunk::{CallPiece, Chunk, Timings, Tokens};
 use super::super::translation::Tell;
-use super::errors::words_of;
+use super::errors::message_of;
 use super::marks::Marks;
 use crate::error::Failure;
 
@@ -26,7 +26,7 @@ pub(crate) enum Ask {
     Generate,
 }
 
-/// One answer as far as it has been told.
+/// One answer as far as it has been written.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     ask: Ask,
@@ -66,13 +66,13 @@ impl Answer {
 
     /// Nothing was to be answered: the model was loaded, or unloaded.
     pub fn without_text(&self, reason: &str) -> Value {
-        let mut told = self.object(String::new(), String::new(), Vec::new(), true);
-        told.insert("done_reason".to_owned(), json!(reason));
-        Value::Object(told)
+        let mut output = self.object(String::new(), String::new(), Vec::new(), true);
+        output.insert("done_reason".to_owned(), json!(reason));
+        Value::Object(output)
     }
 
     /// The whole answer as one object.
-    pub fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
+    pub fn answer(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let (text, thinking, logprobs) = (chunk.text, chunk.reasoning, chunk.logprobs);
         for piece in chunk.calls {
@@ -80,10 +80,10 @@ impl Answer {
         }
         let calls = self.calls();
         let calls = calls.map_err(|why| Failure::engine(&self.model, why))?;
-        let mut told = self.object(text, thinking, calls, true);
-        add_logprobs(&mut told, logprobs);
-        self.finish(&mut told);
-        Ok(Value::Object(told))
+        let mut output = self.object(text, thinking, calls, true);
+        add_logprobs(&mut output, logprobs);
+        self.finish(&mut output);
+        Ok(Value::Object(output))
     }
 
     fn note(&mut self, chunk: &Chunk) {
@@ -111,7 +111,7 @@ impl Answer {
             return Err("it called a tool with more than 8 MiB of arguments");
         }
         let is_cut = self.finish.as_deref() == Some("length");
-        let mut told = Vec::new();
+        let mut output = Vec::new();
         for (nth, call) in std::mem::take(&mut self.calls).into_values().enumerate() {
             let arguments = match call.arguments.trim() {
                 "" => Ok(Map::new()),
@@ -121,11 +121,11 @@ impl Answer {
                 Ok(arguments) => {
                     let name = call.name.unwrap_or_default();
                     let function = json!({"index": nth, "name": name, "arguments": arguments});
-                    let mut call_told = json!({"function": function});
+                    let mut call_object = json!({"function": function});
                     if let Some(id) = call.id {
-                        call_told["id"] = json!(id);
+                        call_object["id"] = json!(id);
                     }
-                    told.push(call_told);
+                    output.push(call_object);
                 }
                 // Cut in the middle; `done_reason` says so.
                 Err(_) if is_cut => {}
@@ -136,7 +136,7 @@ impl Answer {
                 }
             }
         }
-        Ok(told)
+        Ok(output)
     }
 
     /// What every object has.
@@ -147,9 +147,9 @@ impl Answer {
         calls: Vec<Value>,
         done: bool,
     ) -> Map<String, Value> {
-        let mut told = Map::new();
-        told.insert("model".to_owned(), json!(self.model));
-        told.insert("created_at".to_owned(), json!(self.marks.created_at()));
+        let mut output = Map::new();
+        output.insert("model".to_owned(), json!(self.model));
+        output.insert("created_at".to_owned(), json!(self.marks.created_at()));
         match self.ask {
             Ask::Chat => {
                 let mut message = json!({"role": "assistant", "content": text});
@@ -159,84 +159,84 @@ impl Answer {
                 if !calls.is_empty() {
                     message["tool_calls"] = json!(calls);
                 }
-                told.insert("message".to_owned(), message);
+                output.insert("message".to_owned(), message);
             }
             Ask::Generate => {
-                told.insert("response".to_owned(), json!(text));
+                output.insert("response".to_owned(), json!(text));
                 if !thinking.is_empty() {
-                    told.insert("thinking".to_owned(), json!(thinking));
+                    output.insert("thinking".to_owned(), json!(thinking));
                 }
             }
         }
-        told.insert("done".to_owned(), json!(done));
-        told
+        output.insert("done".to_owned(), json!(done));
+        output
     }
 
     /// Why it ended, and what it took.
-    fn finish(&self, told: &mut Map<String, Value>) {
+    fn finish(&self, output: &mut Map<String, Value>) {
         let reason = match self.finish.as_deref() {
             // Ollama has no reason of its own for a call.
             None | Some("tool_calls" | "function_call") => "stop",
             Some(reason) => reason,
         };
-        told.insert("done_reason".to_owned(), json!(reason));
-        self.marks.of_answer(told, self.usage, self.timings);
+        output.insert("done_reason".to_owned(), json!(reason));
+        self.marks.of_answer(output, self.usage, self.timings);
     }
 }
 
-fn add_logprobs(told: &mut Map<String, Value>, logprobs: Vec<Value>) {
+fn add_logprobs(output: &mut Map<String, Value>, logprobs: Vec<Value>) {
     if !logprobs.is_empty() {
-        told.insert("logprobs".to_owned(), Value::Array(logprobs));
+        output.insert("logprobs".to_owned(), Value::Array(logprobs));
     }
 }
 
-fn write_line(told: &mut String, line: Map<String, Value>) {
-    told.push_str(&Value::Object(line).to_string());
-    told.push('\n');
+fn write_line(output: &mut String, line: Map<String, Value>) {
+    output.push_str(&Value::Object(line).to_string());
+    output.push('\n');
 }
 
 impl Tell for Answer {
-    fn chunk(&mut self, chunk: Chunk, told: &mut String) {
+    fn chunk(&mut self, chunk: Chunk, output: &mut String) {
         if self.is_over {
             return;
         }
         self.note(&chunk);
-        let says = !chunk.text.is_empty() || !chunk.reasoning.is_empty();
-        if says || !chunk.calls.is_empty() {
+        let has_text = !chunk.text.is_empty() || !chunk.reasoning.is_empty();
+        if has_text || !chunk.calls.is_empty() {
             self.marks.begun();
         }
         for piece in chunk.calls {
             self.keep(piece);
         }
-        if says || !chunk.logprobs.is_empty() {
+        if has_text || !chunk.logprobs.is_empty() {
             let mut line = self.object(chunk.text, chunk.reasoning, Vec::new(), false);
             add_logprobs(&mut line, chunk.logprobs);
-            write_line(told, line);
+            write_line(output, line);
         }
     }
 
-    fn end(&mut self, told: &mut String) {
+    fn end(&mut self, output: &mut String) {
         if self.is_over {
             return;
         }
         match self.calls() {
-            Err(why) => return self.failed(&json!({"message": why}), told),
+            Err(why) => return self.failed(&json!({"message": why}), output),
             Ok(calls) if calls.is_empty() => {}
             Ok(calls) => {
                 let line = self.object(String::new(), String::new(), calls, false);
-                write_line(told, line);
+                write_line(output, line);
             }
         }
         self.is_over = true;
         let mut line = self.object(String::new(), String::new(), Vec::new(), true);
         self.finish(&mut line);
-        write_line(told, line);
+        write_line(output, line);
     }
 
-    fn failed(&mut self, error: &Value, told: &mut String) {
+    fn failed(&mut self, error: &Value, output: &mut String) {
         if !std::mem::replace(&mut self.is_over, true) {
-            let line = json!({"error": words_of(error)});
-            told.push_str(&format!("{line}\n"));
+            let line = json!({"error": message_of(error)});
+            output.push_str(&format!("{line}\n"));
         }
     }
 
@@ -262,9 +262,10 @@ mod tests {
         Chunk::of_event(&json!({"choices": [{"delta": delta, "finish_reason": finish}]}))
     }
 
-    fn lines(told: &str) -> Vec<Value> {
-        assert!(told.is_empty() || told.ends_with('\n'));
-        told.lines()
+    fn lines(output: &str) -> Vec<Value> {
+        assert!(output.is_empty() || output.ends_with('\n'));
+        output
+            .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect()
     }
@@ -273,20 +274,20 @@ mod tests {
     fn a_stream_is_a_line_for_each_piece_and_one_with_what_it_took() {
         let mut answer = answer(Ask::Chat);
         answer.seated();
-        let mut told = String::new();
+        let mut output = String::new();
         answer.chunk(
             chunk(json!({"role": "assistant", "content": ""}), None),
-            &mut told,
+            &mut output,
         );
-        assert_eq!(told, "", "a piece without a text is no line");
-        answer.chunk(chunk(json!({"reasoning_content": "hm"}), None), &mut told);
-        answer.chunk(chunk(json!({"content": "Hel"}), None), &mut told);
-        answer.chunk(chunk(json!({"content": "lo"}), Some("length")), &mut told);
+        assert_eq!(output, "", "a piece without a text is no line");
+        answer.chunk(chunk(json!({"reasoning_content": "hm"}), None), &mut output);
+        answer.chunk(chunk(json!({"content": "Hel"}), None), &mut output);
+        answer.chunk(chunk(json!({"content": "lo"}), Some("length")), &mut output);
         let usage = json!({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
-        answer.chunk(Chunk::of_event(&usage), &mut told);
-        answer.end(&mut told);
-        answer.end(&mut told);
-        let lines = lines(&told);
+        answer.chunk(Chunk::of_event(&usage), &mut output);
+        answer.end(&mut output);
+        answer.end(&mut output);
+        let lines = lines(&output);
         let messages: Vec<&Value> = lines.iter().map(|line| &line["message"]).collect();
         let text = |text: &str| json!({"role": "assistant", "content": text});
         let thought = json!({"role": "assistant", "content": "", "thinking": "hm"});
@@ -318,14 +319,14 @@ mod tests {
             |text: &str| json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]});
         let begin = json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]});
         let mut answer = answer(Ask::Chat);
-        let mut told = String::new();
+        let mut output = String::new();
         for delta in [begin, piece("{\"city\":"), piece(" \"Ulm\"}")] {
-            answer.chunk(chunk(delta, None), &mut told);
+            answer.chunk(chunk(delta, None), &mut output);
         }
-        assert_eq!(told, "");
-        answer.chunk(chunk(json!({}), Some("tool_calls")), &mut told);
-        answer.end(&mut told);
-        let lines = lines(&told);
+        assert_eq!(output, "");
+        answer.chunk(chunk(json!({}), Some("tool_calls")), &mut output);
+        answer.end(&mut output);
+        let lines = lines(&output);
         let call =
             json!({"id": "c", "function": {"index": 0, "name": "f", "arguments": {"city": "Ulm"}}});
         assert_eq!(lines[0]["message"]["tool_calls"], json!([call]));
@@ -338,16 +339,16 @@ mod tests {
             json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{\"a\""}}]});
         for (finish, is_error) in [("tool_calls", true), ("length", false)] {
             let mut streamed = answer(Ask::Chat);
-            let mut told = String::new();
-            streamed.chunk(chunk(call.clone(), Some(finish)), &mut told);
-            streamed.end(&mut told);
-            let lines = lines(&told);
+            let mut output = String::new();
+            streamed.chunk(chunk(call.clone(), Some(finish)), &mut output);
+            streamed.end(&mut output);
+            let lines = lines(&output);
             assert_eq!(
                 (lines.len(), lines[0].get("error").is_some()),
                 (1, is_error)
             );
             let body = json!({"choices": [{"message": call, "finish_reason": finish}]});
-            let whole = answer(Ask::Chat).whole(Chunk::of_answer(&body));
+            let whole = answer(Ask::Chat).answer(Chunk::of_answer(&body));
             assert_eq!(whole.is_err(), is_error);
         }
     }
@@ -356,24 +357,24 @@ mod tests {
     fn a_whole_answer_is_one_object_and_a_prompts_has_its_text_in_response() {
         let body = json!({"choices": [{"message": {"content": "Hi", "reasoning_content": "hm"}, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
-        let told = answer(Ask::Generate)
-            .whole(Chunk::of_answer(&body))
+        let output = answer(Ask::Generate)
+            .answer(Chunk::of_answer(&body))
             .unwrap();
         assert_eq!(
-            (&told["response"], &told["thinking"]),
+            (&output["response"], &output["thinking"]),
             (&json!("Hi"), &json!("hm"))
         );
         assert_eq!(
-            (&told["done"], &told["done_reason"]),
+            (&output["done"], &output["done_reason"]),
             (&json!(true), &json!("stop"))
         );
-        assert_eq!(told.get("message"), None);
+        assert_eq!(output.get("message"), None);
         let text = json!({"choices": [{"text": "raw"}]});
-        let told = answer(Ask::Generate)
-            .whole(Chunk::of_answer(&text))
+        let output = answer(Ask::Generate)
+            .answer(Chunk::of_answer(&text))
             .unwrap();
-        assert_eq!(told["response"], "raw");
-        assert_eq!(told.get("prompt_eval_count"), None, "what nobody counted");
+        assert_eq!(output["response"], "raw");
+        assert_eq!(output.get("prompt_eval_count"), None, "what nobody counted");
         let loaded = answer(Ask::Chat).without_text("load");
         assert_eq!(
             loaded["message"],
@@ -388,12 +389,12 @@ mod tests {
     #[test]
     fn an_error_is_the_last_line() {
         let mut answer = answer(Ask::Generate);
-        let mut told = String::new();
-        answer.chunk(chunk(json!({"content": "a"}), None), &mut told);
-        answer.failed(&json!({"message": "out of memory"}), &mut told);
-        answer.end(&mut told);
+        let mut output = String::new();
+        answer.chunk(chunk(json!({"content": "a"}), None), &mut output);
+        answer.failed(&json!({"message": "out of memory"}), &mut output);
+        answer.end(&mut output);
         assert_eq!(
-            lines(&told).last(),
+            lines(&output).last(),
             Some(&json!({"error": "out of memory"}))
         );
     }

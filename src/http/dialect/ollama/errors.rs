@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::translation::error_in;
 
-/// An error is short; what is longer is cut off at the end of what was said.
+/// An error is short; what is longer is cut off at its end.
 const ERROR_MAX: usize = 1 << 20;
 
 /// Fields that engines name in their errors, and what the client sent.
@@ -43,15 +43,15 @@ pub(crate) async fn retold(response: Response) -> Response {
         Err(error) => error.to_string().into(),
     };
     let error = error_in(&String::from_utf8_lossy(&body));
-    let told = json!({"error": words_of(&error)});
+    let translated = json!({"error": message_of(&error)});
     head.headers.remove(header::CONTENT_LENGTH);
     let json = HeaderValue::from_static("application/json");
     head.headers.insert(header::CONTENT_TYPE, json);
-    Response::from_parts(head, Body::from(told.to_string()))
+    Response::from_parts(head, Body::from(translated.to_string()))
 }
 
 /// One text for OpenAI's error object. Of an unknown model it begins as Ollama's does, by which its clients know it.
-pub(crate) fn words_of(error: &Value) -> String {
+pub(crate) fn message_of(error: &Value) -> String {
     let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
     let message = text("message");
     let unknown = message.strip_prefix("no model is called ");
@@ -77,19 +77,22 @@ mod tests {
 
     #[test]
     fn an_unknown_model_is_told_in_ollamas_words() {
-        let told = |closest: &[&str]| {
+        let translated = |closest: &[&str]| {
             let closest: Vec<String> = closest.iter().map(|it| (*it).to_owned()).collect();
-            words_of(&json!(Failure::unknown_model("a", &closest).body.error))
+            message_of(&json!(Failure::unknown_model("a", &closest).body.error))
         };
         assert_eq!(
-            told(&[]),
+            translated(&[]),
             "model 'a' not found; GET /api/tags lists those that exist"
         );
-        assert_eq!(told(&["b"]), "model 'a' not found; the closest are: b");
-        assert_eq!(words_of(&json!({"message": "no room"})), "no room");
-        assert!(!words_of(&json!({})).is_empty());
+        assert_eq!(
+            translated(&["b"]),
+            "model 'a' not found; the closest are: b"
+        );
+        assert_eq!(message_of(&json!({"message": "no room"})), "no room");
+        assert!(!message_of(&json!({})).is_empty());
         let of_engine = json!({"message": "`response_format` cannot be followed"});
-        assert_eq!(words_of(&of_engine), "`format` cannot be followed");
+        assert_eq!(message_of(&of_engine), "`format` cannot be followed");
     }
 
     #[test]

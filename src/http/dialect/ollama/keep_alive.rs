@@ -30,8 +30,8 @@ const UNITS: [(&str, f64); 8] = [
 /// A longer text is no length of time.
 const TEXT_MAX: usize = 64;
 
-pub(crate) fn read(asked: &mut Taken) -> Result<Option<KeepAlive>, Failure> {
-    let Some(value) = asked.take("keep_alive") else {
+pub(crate) fn read(request: &mut Taken) -> Result<Option<KeepAlive>, Failure> {
+    let Some(value) = request.take("keep_alive") else {
         return Ok(None);
     };
     let seconds = match &value {
@@ -49,7 +49,7 @@ pub(crate) fn read(asked: &mut Taken) -> Result<Option<KeepAlive>, Failure> {
     });
     match keep {
         Some(keep) => Ok(Some(keep)),
-        None => Err(asked.wrong("keep_alive", WANTED)),
+        None => Err(request.wrong("keep_alive", WANTED)),
     }
 }
 

@@ -54,28 +54,28 @@ impl Marks {
     }
 
     /// `total_duration`, and `load_duration` where there was a seat: the time until then.
-    pub fn until_now(&self, told: &mut Map<String, Value>) {
-        self.until(now(), told);
+    pub fn until_now(&self, fields: &mut Map<String, Value>) {
+        self.until(now(), fields);
     }
 
-    fn until(&self, end: Instant, told: &mut Map<String, Value>) {
+    fn until(&self, end: Instant, fields: &mut Map<String, Value>) {
         let total = nanoseconds(self.began, end);
-        told.insert("total_duration".to_owned(), json!(total));
+        fields.insert("total_duration".to_owned(), json!(total));
         if let Some(seated) = self.seated.get() {
             let load = nanoseconds(self.began, *seated);
-            told.insert("load_duration".to_owned(), json!(load));
+            fields.insert("load_duration".to_owned(), json!(load));
         }
     }
 
     /// All that is known of an answer at its end. What the engine measured goes before what was seen from here.
     pub fn of_answer(
         &self,
-        told: &mut Map<String, Value>,
+        fields: &mut Map<String, Value>,
         tokens: Option<Tokens>,
         measured: Option<Timings>,
     ) {
         let end = now();
-        self.until(end, told);
+        self.until(end, fields);
         let first = self.first.get();
         let from_here =
             |from: Option<&Instant>, to: Option<Instant>| Some(nanoseconds(*from?, to?));
@@ -95,7 +95,7 @@ impl Marks {
             ("eval_duration", answer),
         ] {
             if let Some(value) = value {
-                told.insert(name.to_owned(), json!(value));
+                fields.insert(name.to_owned(), json!(value));
             }
         }
     }
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn only_what_is_known_is_told_and_the_parts_are_within_the_whole() {
         let marks = Marks::begin(Clock::start());
-        let mut told = Map::new();
-        marks.of_answer(&mut told, None, None);
-        assert_eq!(told.keys().collect::<Vec<_>>(), ["total_duration"]);
+        let mut fields = Map::new();
+        marks.of_answer(&mut fields, None, None);
+        assert_eq!(fields.keys().collect::<Vec<_>>(), ["total_duration"]);
         marks.seated();
         marks.begun();
         let tokens = Tokens {
@@ -118,21 +118,21 @@ mod tests {
             completion: 3,
             ..Tokens::default()
         };
-        let mut told = Map::new();
-        marks.of_answer(&mut told, Some(tokens), None);
-        let number = |name: &str| told[name].as_u64().unwrap();
+        let mut fields = Map::new();
+        marks.of_answer(&mut fields, Some(tokens), None);
+        let number = |name: &str| fields[name].as_u64().unwrap();
         let parts = ["load_duration", "prompt_eval_duration", "eval_duration"];
         let sum: u64 = parts.map(number).iter().sum();
-        assert!(sum <= number("total_duration"), "{told:?}");
+        assert!(sum <= number("total_duration"), "{fields:?}");
         assert_eq!((number("prompt_eval_count"), number("eval_count")), (7, 3));
         let measured = Timings {
             prompt_ms: 1.5,
             predicted_ms: 2.0,
         };
-        let mut told = Map::new();
-        marks.of_answer(&mut told, None, Some(measured));
-        assert_eq!(told["prompt_eval_duration"], 1_500_000);
-        assert_eq!(told["eval_duration"], 2_000_000);
-        assert_eq!(told.get("eval_count"), None);
+        let mut fields = Map::new();
+        marks.of_answer(&mut fields, None, Some(measured));
+        assert_eq!(fields["prompt_eval_duration"], 1_500_000);
+        assert_eq!(fields["eval_duration"], 2_000_000);
+        assert_eq!(fields.get("eval_count"), None);
     }
 }

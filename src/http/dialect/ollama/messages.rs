@@ -1,5 +1,5 @@
 //! Ollama's messages as OpenAI's: pictures become data: URLs, calls of tools get ids, and results of tools the id of
-//! the call that they answer.
+//! the call that they answer. `request.rs` calls it for each chat.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,7 +20,7 @@ const PICTURES: [(&str, &str); 4] = [
 
 /// Calls that no message has answered yet.
 #[derive(Default)]
-struct Open {
+struct UnansweredCalls {
     /// Ids in the order of the calls.
     calls: BTreeMap<u64, String>,
     by_id: BTreeMap<String, u64>,
@@ -29,7 +29,7 @@ struct Open {
     count: u64,
 }
 
-impl Open {
+impl UnansweredCalls {
     fn next(&mut self) -> String {
         self.count += 1;
         format!("call_{}", self.count)
@@ -70,28 +70,32 @@ impl Open {
 
 /// All messages of a request. What has no place in OpenAI's is named.
 pub(super) fn messages(
-    given: Vec<Value>,
+    items: Vec<Value>,
     ignored: &mut Vec<String>,
 ) -> Result<Vec<Value>, Failure> {
-    let mut open = Open::default();
-    let given = given.into_iter().enumerate();
-    let read = given.map(|(nth, value)| {
+    let mut open = UnansweredCalls::default();
+    let items = items.into_iter().enumerate();
+    let read = items.map(|(nth, value)| {
         let message = Taken::of(format!("messages[{nth}]"), value)?;
-        one(message, &mut open, ignored)
+        translate(message, &mut open, ignored)
     });
     read.collect()
 }
 
-fn one(mut message: Taken, open: &mut Open, ignored: &mut Vec<String>) -> Result<Value, Failure> {
+fn translate(
+    mut message: Taken,
+    open: &mut UnansweredCalls,
+    ignored: &mut Vec<String>,
+) -> Result<Value, Failure> {
     let role = message.need_text("role")?.to_ascii_lowercase();
     if !ROLES.contains(&role.as_str()) {
         return Err(message.wrong("role", "system, user, assistant or tool"));
     }
     let text = message.text("content")?.unwrap_or_default();
     let pictures = pictures(&mut message)?;
-    let mut told = Map::new();
-    told.insert("role".to_owned(), json!(role));
-    told.insert("content".to_owned(), content(text, pictures));
+    let mut translated = Map::new();
+    translated.insert("role".to_owned(), json!(role));
+    translated.insert("content".to_owned(), content(text, pictures));
     let mut calls = Vec::new();
     for (nth, call) in message
         .list("tool_calls")?
@@ -103,22 +107,22 @@ fn one(mut message: Taken, open: &mut Open, ignored: &mut Vec<String>) -> Result
         calls.push(self::call(Taken::of(at, call)?, open)?);
     }
     if !calls.is_empty() {
-        told.insert("tool_calls".to_owned(), json!(calls));
+        translated.insert("tool_calls".to_owned(), json!(calls));
     }
     let name = message.text("tool_name")?.or(message.text("name")?);
     let id = message.text("tool_call_id")?;
     if role == "tool" {
         let id = open.answered(id, name.as_deref());
-        told.insert("tool_call_id".to_owned(), json!(id));
+        translated.insert("tool_call_id".to_owned(), json!(id));
     }
     // Templates of models that think leave out what is too old by themselves.
     if let Some(thoughts) = message.text("thinking")?.filter(|it| !it.is_empty()) {
-        told.insert("reasoning_content".to_owned(), json!(thoughts));
+        translated.insert("reasoning_content".to_owned(), json!(thoughts));
     }
     for name in message.left() {
         push_once(ignored, &name);
     }
-    Ok(Value::Object(told))
+    Ok(Value::Object(translated))
 }
 
 /// The same name is mostly among the first.
@@ -135,7 +139,7 @@ fn push_once(ignored: &mut Vec<String>, name: &str) {
 }
 
 /// OpenAI's call of a tool, whose arguments are a text.
-fn call(mut call: Taken, open: &mut Open) -> Result<Value, Failure> {
+fn call(mut call: Taken, open: &mut UnansweredCalls) -> Result<Value, Failure> {
     let id = call.text("id")?;
     let function = call.object("function")?;
     let mut function = function.ok_or_else(|| call.missing("function"))?;
@@ -152,19 +156,19 @@ fn call(mut call: Taken, open: &mut Open) -> Result<Value, Failure> {
 }
 
 /// The pictures of a message or a prompt as data: URLs.
-pub(super) fn pictures(asked: &mut Taken) -> Result<Vec<String>, Failure> {
-    let given = asked.list("images")?.unwrap_or_default();
-    let given = given.into_iter().enumerate();
-    let read = given.map(|(nth, value)| match value {
-        Value::String(text) => data_url(&text).ok_or_else(|| wrong_picture(asked, nth)),
-        _ => Err(wrong_picture(asked, nth)),
+pub(super) fn pictures(request: &mut Taken) -> Result<Vec<String>, Failure> {
+    let items = request.list("images")?.unwrap_or_default();
+    let items = items.into_iter().enumerate();
+    let read = items.map(|(nth, value)| match value {
+        Value::String(text) => data_url(&text).ok_or_else(|| wrong_picture(request, nth)),
+        _ => Err(wrong_picture(request, nth)),
     });
     read.collect()
 }
 
-fn wrong_picture(asked: &Taken, nth: usize) -> Failure {
+fn wrong_picture(request: &Taken, nth: usize) -> Failure {
     let place = format!("images[{nth}]");
-    asked.wrong(&place, "a PNG, JPEG, GIF or WebP picture in base64")
+    request.wrong(&place, "a PNG, JPEG, GIF or WebP picture in base64")
 }
 
 fn data_url(text: &str) -> Option<String> {
@@ -193,19 +197,19 @@ pub(super) fn content(text: String, pictures: Vec<String>) -> Value {
 mod tests {
     use super::*;
 
-    fn read(given: Value) -> Result<(Value, Vec<String>), Failure> {
+    fn read(items: Value) -> Result<(Value, Vec<String>), Failure> {
         let mut ignored = Vec::new();
-        let Value::Array(given) = given else {
+        let Value::Array(items) = items else {
             panic!("a list")
         };
-        let read = messages(given, &mut ignored)?;
+        let read = messages(items, &mut ignored)?;
         Ok((Value::Array(read), ignored))
     }
 
     #[test]
     fn calls_get_ids_and_results_the_id_of_their_call() {
         let call = |name: &str| json!({"function": {"name": name, "arguments": {"city": "Ulm"}}});
-        let (told, _) = read(json!([
+        let (translated, _) = read(json!([
             {"role": "assistant", "content": "", "tool_calls": [call("a"), call("b"), call("a")]},
             {"role": "tool", "content": "1", "tool_name": "b"},
             {"role": "tool", "content": "2", "name": "a"},
@@ -214,34 +218,40 @@ mod tests {
         ]))
         .unwrap();
         let ids: Vec<&str> = (1..5)
-            .map(|nth| told[nth]["tool_call_id"].as_str().unwrap())
+            .map(|nth| translated[nth]["tool_call_id"].as_str().unwrap())
             .collect();
         assert_eq!(ids, ["call_2", "call_1", "call_3", "call_4"]);
-        let first = &told[0]["tool_calls"][0];
+        let first = &translated[0]["tool_calls"][0];
         let wanted = json!({"id": "call_1", "type": "function", "function": {"name": "a", "arguments": "{\"city\":\"Ulm\"}"}});
         assert_eq!(*first, wanted);
-        let (told, _) = read(json!([
+        let (translated, _) = read(json!([
             {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "a"}}, {"id": "y", "function": {"name": "a"}}]},
             {"role": "tool", "content": "1", "tool_call_id": "y"},
             {"role": "tool", "content": "2", "tool_name": "a"},
         ]))
         .unwrap();
         assert_eq!(
-            (&told[1]["tool_call_id"], &told[2]["tool_call_id"]),
+            (
+                &translated[1]["tool_call_id"],
+                &translated[2]["tool_call_id"]
+            ),
             (&json!("y"), &json!("x"))
         );
-        assert_eq!(told[0]["tool_calls"][0]["function"]["arguments"], "{}");
+        assert_eq!(
+            translated[0]["tool_calls"][0]["function"]["arguments"],
+            "{}"
+        );
     }
 
     #[test]
     fn pictures_become_parts_of_their_type() {
-        let (told, _) =
+        let (translated, _) =
             read(json!([{"role": "User", "content": "What?", "images": ["iVBORw0KGgo="]}]))
                 .unwrap();
         let url = json!({"url": "data:image/png;base64,iVBORw0KGgo="});
         let parts =
             json!([{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": url}]);
-        assert_eq!(told[0], json!({"role": "user", "content": parts}));
+        assert_eq!(translated[0], json!({"role": "user", "content": parts}));
         for wrong in [
             json!(["hello"]),
             json!(["/etc/passwd"]),
@@ -258,12 +268,12 @@ mod tests {
 
     #[test]
     fn thoughts_go_along_what_has_no_place_is_named_and_what_is_wrong_is_refused() {
-        let (told, ignored) = read(json!([
+        let (translated, ignored) = read(json!([
             {"role": "assistant", "content": "a", "thinking": "hm", "shiny": 1},
         ]))
         .unwrap();
         let thought = json!({"role": "assistant", "content": "a", "reasoning_content": "hm"});
-        assert_eq!(told[0], thought);
+        assert_eq!(translated[0], thought);
         assert_eq!(ignored, ["messages[0].shiny"]);
         for (message, named) in [
             (json!({"content": "x"}), "messages[0].role"),

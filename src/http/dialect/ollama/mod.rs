@@ -10,9 +10,9 @@ mod options;
 mod request;
 
 pub(crate) use answer::{Answer, Ask, PAUSE, STREAM_TYPE};
-pub(crate) use errors::{is_route, retold, words_of};
+pub(crate) use errors::{is_route, message_of, retold};
 pub(crate) use keep_alive::{KeepAlive, read as keep_alive};
 pub(crate) use marks::Marks;
 pub(crate) use names::{bare_name, tagged};
 pub(crate) use options::for_embeddings;
-pub(crate) use request::{Asked, Work, name_of, read};
+pub(crate) use request::{OllamaRequest, Work, name_of, read};

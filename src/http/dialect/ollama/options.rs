@@ -19,8 +19,8 @@ const NUMBERS: [&str; 8] = [
     "top_k",
 ];
 /// Of those, whole ones.
-const WHOLE: [&str; 1] = ["top_k"];
-/// Switches of a load; a value of another type is a mistake that is told.
+const INTEGERS: [&str; 1] = ["top_k"];
+/// Switches of a load; a value of another type is refused.
 const SWITCHES: [&str; 8] = [
     "numa",
     "low_vram",
@@ -48,17 +48,17 @@ const OTHERS: [&str; 11] = [
 
 /// The options as fields of `chat`. `recipe`: how the model is run, if there is one of that name.
 pub(super) fn read(
-    asked: &mut Taken,
+    request: &mut Taken,
     recipe: Option<&Recipe>,
     chat: &mut Map<String, Value>,
     ignored: &mut Vec<String>,
 ) -> Result<(), Failure> {
-    let Some(mut options) = asked.object("options")? else {
+    let Some(mut options) = request.object("options")? else {
         return Ok(());
     };
     for name in NUMBERS {
-        let value = match WHOLE.contains(&name) {
-            true => whole(&mut options, name)?.map(|number| json!(number)),
+        let value = match INTEGERS.contains(&name) {
+            true => integer(&mut options, name)?.map(|number| json!(number)),
             false => options.number(name)?,
         };
         let Some(value) = value else { continue };
@@ -68,11 +68,11 @@ pub(super) fn read(
         }
     }
     // Negative: another one each time, which is what happens without it.
-    if let Some(seed) = whole(&mut options, "seed")?.filter(|seed| *seed >= 0) {
+    if let Some(seed) = integer(&mut options, "seed")?.filter(|seed| *seed >= 0) {
         chat.insert("seed".to_owned(), json!(seed));
     }
     // 0 and less: as many tokens as there is room for.
-    if let Some(most) = whole(&mut options, "num_predict")?.filter(|most| *most > 0) {
+    if let Some(most) = integer(&mut options, "num_predict")?.filter(|most| *most > 0) {
         chat.insert("max_tokens".to_owned(), json!(most));
     }
     let stops = stops(&mut options)?;
@@ -83,8 +83,11 @@ pub(super) fn read(
 }
 
 /// The options of a request for embeddings: none concerns the numbers.
-pub(crate) fn for_embeddings(asked: &mut Taken, ignored: &mut Vec<String>) -> Result<(), Failure> {
-    let Some(mut options) = asked.object("options")? else {
+pub(crate) fn for_embeddings(
+    request: &mut Taken,
+    ignored: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let Some(mut options) = request.object("options")? else {
         return Ok(());
     };
     for name in NUMBERS.into_iter().chain(["seed", "num_predict"]) {
@@ -115,7 +118,7 @@ fn without_effect(mut options: Taken, ignored: &mut Vec<String>) -> Result<(), F
 }
 
 /// A whole number, which may be written as `40.0`.
-fn whole(options: &mut Taken, name: &str) -> Result<Option<i64>, Failure> {
+fn integer(options: &mut Taken, name: &str) -> Result<Option<i64>, Failure> {
     let Some(value) = options.take(name) else {
         return Ok(None);
     };
@@ -160,9 +163,9 @@ mod tests {
 
     fn fields(engine: &str, options: Value) -> (Value, Vec<String>) {
         let (mut chat, mut ignored) = (Map::new(), Vec::new());
-        let mut asked = Taken::of("", json!({"options": options})).unwrap();
+        let mut request = Taken::of("", json!({"options": options})).unwrap();
         let recipe = recipe(engine);
-        read(&mut asked, Some(&recipe), &mut chat, &mut ignored).unwrap();
+        read(&mut request, Some(&recipe), &mut chat, &mut ignored).unwrap();
         (Value::Object(chat), ignored)
     }
 
@@ -216,8 +219,8 @@ mod tests {
             (json!({"use_mmap": 1}), "options.use_mmap"),
             (json!([1]), "options"),
         ] {
-            let mut asked = Taken::of("", json!({"options": options})).unwrap();
-            let failure = read(&mut asked, None, &mut Map::new(), &mut Vec::new()).unwrap_err();
+            let mut request = Taken::of("", json!({"options": options})).unwrap();
+            let failure = read(&mut request, None, &mut Map::new(), &mut Vec::new()).unwrap_err();
             assert_eq!(failure.body.error.param.as_deref(), Some(named));
         }
     }
@@ -225,9 +228,9 @@ mod tests {
     #[test]
     fn embeddings_have_no_options_and_say_so() {
         let options = json!({"temperature": 0, "num_ctx": 512, "stop": ["a"], "seed": 1});
-        let mut asked = Taken::of("", json!({"options": options})).unwrap();
+        let mut request = Taken::of("", json!({"options": options})).unwrap();
         let mut ignored = Vec::new();
-        for_embeddings(&mut asked, &mut ignored).unwrap();
+        for_embeddings(&mut request, &mut ignored).unwrap();
         let named = ["temperature", "seed", "stop", "num_ctx"];
         assert_eq!(ignored, named.map(|name| format!("options.{name}")));
     }

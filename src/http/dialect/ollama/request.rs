@@ -19,7 +19,7 @@ use catalog::{Entry, Recipe};
 
 /// A request, read.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct OllamaRequest {
     /// The name as the client wrote it, which its answer repeats.
     pub named: String,
     /// The name as it is looked for.
@@ -42,10 +42,10 @@ pub(crate) enum Work {
 }
 
 /// The model of a request, under either of its names.
-pub(crate) fn name_of(asked: &mut Taken) -> Result<String, Failure> {
-    let (model, name) = (asked.text("model")?, asked.text("name")?);
+pub(crate) fn name_of(fields: &mut Taken) -> Result<String, Failure> {
+    let (model, name) = (fields.text("model")?, fields.text("name")?);
     let named = model.or(name).filter(|it| !it.is_empty());
-    named.ok_or_else(|| asked.missing("model"))
+    named.ok_or_else(|| fields.missing("model"))
 }
 
 /// `entry_of`: the catalogue's entry of a name, if there is one.
@@ -53,9 +53,9 @@ pub(crate) fn read(
     body: &Bytes,
     ask: Ask,
     entry_of: &dyn Fn(&str) -> Option<Arc<Entry>>,
-) -> Result<Asked, Failure> {
-    let mut asked = Taken::body(body)?;
-    let named = name_of(&mut asked)?;
+) -> Result<OllamaRequest, Failure> {
+    let mut fields = Taken::body(body)?;
+    let named = name_of(&mut fields)?;
     let own = entry_of(&named).map(|entry| (named.as_str(), entry));
     let known = own.or_else(|| Some((bare_name(&named), entry_of(bare_name(&named))?)));
     let (model, entry) = match known {
@@ -64,7 +64,7 @@ pub(crate) fn read(
         None if bare_name(&named).contains('/') => (bare_name(&named).to_owned(), None),
         None => (named.clone(), None),
     };
-    let keep_alive = keep_alive::read(&mut asked)?;
+    let keep_alive = keep_alive::read(&mut fields)?;
     let mut request = Request {
         entry: entry.as_deref(),
         chat: Map::from_iter([("model".to_owned(), json!(model))]),
@@ -72,24 +72,24 @@ pub(crate) fn read(
         reasoning: ReasoningRequest::default(),
     };
     let path = match ask {
-        Ask::Chat => request.chat(&mut asked)?,
-        Ask::Generate => request.generate(&mut asked)?,
+        Ask::Chat => request.chat(&mut fields)?,
+        Ask::Generate => request.generate(&mut fields)?,
     };
     let has_options = options::read(
-        &mut asked,
+        &mut fields,
         request.recipe(),
         &mut request.chat,
         &mut request.ignored,
     );
     has_options?;
-    request.common(&mut asked, path)?;
+    request.common(&mut fields, path)?;
     let Request {
         chat,
         mut ignored,
         reasoning,
         ..
     } = request;
-    ignored.extend(asked.left());
+    ignored.extend(fields.left());
     let work = match path {
         None if keep_alive == Some(KeepAlive::For(std::time::Duration::ZERO)) => Work::Unload,
         None => Work::Load,
@@ -98,7 +98,7 @@ pub(crate) fn read(
             body: Value::Object(chat).to_string().into(),
         },
     };
-    Ok(Asked {
+    Ok(OllamaRequest {
         named,
         model,
         keep_alive,
@@ -126,16 +126,16 @@ impl<'a> Request<'a> {
     }
 
     /// The engine's route; none where there is nothing to answer.
-    fn chat(&mut self, asked: &mut Taken) -> Result<Option<&'static str>, Failure> {
-        let given = asked.list("messages")?.unwrap_or_default();
+    fn chat(&mut self, fields: &mut Taken) -> Result<Option<&'static str>, Failure> {
+        let items = fields.list("messages")?.unwrap_or_default();
         for name in ["prompt", "system", "suffix", "template"] {
             let why = "it belongs to /api/generate; /api/chat takes `messages`";
-            asked.refuse(name, &[json!("")], why)?;
+            fields.refuse(name, &[json!("")], why)?;
         }
-        let is_empty = given.is_empty();
-        let given = messages(given, &mut self.ignored)?;
-        self.set("messages", json!(given));
-        let tools = asked.list("tools")?.unwrap_or_default();
+        let is_empty = items.is_empty();
+        let items = messages(items, &mut self.ignored)?;
+        self.set("messages", json!(items));
+        let tools = fields.list("tools")?.unwrap_or_default();
         let tools = tools.into_iter().enumerate().map(|(nth, tool)| {
             let mut tool = Taken::of(format!("tools[{nth}]"), tool)?;
             let function = tool.need("function")?;
@@ -152,27 +152,27 @@ impl<'a> Request<'a> {
     }
 
     /// The same for a prompt: a chat of one turn, or the text as it is.
-    fn generate(&mut self, asked: &mut Taken) -> Result<Option<&'static str>, Failure> {
+    fn generate(&mut self, fields: &mut Taken) -> Result<Option<&'static str>, Failure> {
         let why = "it belongs to /api/chat; /api/generate takes `prompt`";
-        asked.refuse("messages", &[json!([])], why)?;
+        fields.refuse("messages", &[json!([])], why)?;
         let why = "templates come with the model alone; send the whole prompt with `raw`, or change the model's file";
-        asked.refuse("template", &[json!("")], why)?;
+        fields.refuse("template", &[json!("")], why)?;
         let why = "nothing is kept here; send the conversation as `messages` to /api/chat";
-        asked.refuse("context", &[json!([])], why)?;
-        let prompt = asked.text("prompt")?.unwrap_or_default();
-        let suffix = asked.text("suffix")?.filter(|it| !it.is_empty());
-        let system = asked.text("system")?.filter(|it| !it.is_empty());
-        let is_raw = asked.flag("raw")?.unwrap_or(false);
-        let pictures = pictures(asked)?;
+        fields.refuse("context", &[json!([])], why)?;
+        let prompt = fields.text("prompt")?.unwrap_or_default();
+        let suffix = fields.text("suffix")?.filter(|it| !it.is_empty());
+        let system = fields.text("system")?.filter(|it| !it.is_empty());
+        let is_raw = fields.flag("raw")?.unwrap_or(false);
+        let pictures = pictures(fields)?;
         let is_text = is_raw || suffix.is_some();
         if is_text {
             let beside = if is_raw { "`raw`" } else { "`suffix`" };
             let why = format!("{beside} sends the prompt as it is, without a place for it");
             if system.is_some() {
-                return Err(asked.not_here("system", &why));
+                return Err(fields.not_here("system", &why));
             }
             if !pictures.is_empty() {
-                return Err(asked.not_here("images", &why));
+                return Err(fields.not_here("images", &why));
             }
         }
         if prompt.is_empty() && suffix.is_none() {
@@ -196,13 +196,13 @@ impl<'a> Request<'a> {
         Ok(Some(CHAT))
     }
 
-    fn common(&mut self, asked: &mut Taken, path: Option<&'static str>) -> Result<(), Failure> {
+    fn common(&mut self, fields: &mut Taken, path: Option<&'static str>) -> Result<(), Failure> {
         let is_chat = path != Some(COMPLETIONS);
-        if asked.flag("stream")?.unwrap_or(true) {
+        if fields.flag("stream")?.unwrap_or(true) {
             self.set("stream", json!(true));
             self.set("stream_options", json!({"include_usage": true}));
         }
-        match asked.take("format") {
+        match fields.take("format") {
             None => {}
             Some(Value::String(text)) if text.is_empty() => {}
             Some(Value::String(text)) if text == "json" => {
@@ -213,14 +213,15 @@ impl<'a> Request<'a> {
                 let format = json!({"type": "json_schema", "json_schema": schema});
                 self.set("response_format", format);
             }
-            Some(_) => return Err(asked.wrong("format", "\"json\" or a JSON schema, an object")),
+            Some(_) => return Err(fields.wrong("format", "\"json\" or a JSON schema, an object")),
         }
-        self.think(asked, is_chat)?;
-        let top = asked.count_from_0("top_logprobs", 20)?;
-        if asked.flag("logprobs")?.unwrap_or(false) {
+        self.think(fields, is_chat)?;
+        let top = fields.count_from_0("top_logprobs", 20)?;
+        if fields.flag("logprobs")?.unwrap_or(false) {
             if !is_chat {
-                let why = "`raw` and `suffix` ask for a completed text, whose tokens are not told";
-                return Err(asked.not_here("logprobs", why));
+                let why =
+                    "`raw` and `suffix` ask for a completed text, whose tokens are not reported";
+                return Err(fields.not_here("logprobs", why));
             }
             self.set("logprobs", json!(true));
             if let Some(top) = top {
@@ -228,10 +229,10 @@ impl<'a> Request<'a> {
             }
         }
         let why = "the engine writes the prompt; POST /v1/tokenize counts its tokens";
-        asked.refuse("_debug_render_only", &[json!(false)], why)?;
+        fields.refuse("_debug_render_only", &[json!(false)], why)?;
         // They ask for another answer than an error where the prompt is too long.
         for name in ["truncate", "shift"] {
-            if asked.flag(name)? == Some(true) {
+            if fields.flag(name)? == Some(true) {
                 self.ignored.push(name.to_owned());
             }
         }
@@ -239,14 +240,14 @@ impl<'a> Request<'a> {
     }
 
     /// What it says of reasoning; the engine's own fields for it are found with the model.
-    fn think(&mut self, asked: &mut Taken, is_chat: bool) -> Result<(), Failure> {
-        let Some(value) = asked.take("think") else {
+    fn think(&mut self, fields: &mut Taken, is_chat: bool) -> Result<(), Failure> {
+        let Some(value) = fields.take("think") else {
             return Ok(());
         };
         match &value {
             Value::Bool(thinks) => self.reasoning.set_thinks("think", *thinks),
             Value::String(_) => self.reasoning.set_effort("think", &value)?,
-            _ => return Err(asked.wrong("think", "true, false, \"low\", \"medium\" or \"high\"")),
+            _ => return Err(fields.wrong("think", "true, false, \"low\", \"medium\" or \"high\"")),
         }
         // A text is completed as it is.
         if !is_chat {
@@ -271,18 +272,18 @@ mod tests {
         Arc::new(read.unwrap().0)
     }
 
-    fn asked(ask: Ask, body: Value) -> Result<Asked, Failure> {
+    fn fields(ask: Ask, body: Value) -> Result<OllamaRequest, Failure> {
         with_engine("VLLMEngine", ask, body)
     }
 
-    fn with_engine(engine: &str, ask: Ask, body: Value) -> Result<Asked, Failure> {
+    fn with_engine(engine: &str, ask: Ask, body: Value) -> Result<OllamaRequest, Failure> {
         let entry = entry(engine);
         let entry_of = |name: &str| (name == "m" || name == "m:7b").then(|| Arc::clone(&entry));
         read(&body.to_string().into(), ask, &entry_of)
     }
 
-    fn sent(asked: &Asked) -> (&'static str, Value) {
-        match &asked.work {
+    fn sent(fields: &OllamaRequest) -> (&'static str, Value) {
+        match &fields.work {
             Work::Answer { path, body } => (path, serde_json::from_slice(body).unwrap()),
             other => panic!("{other:?}"),
         }
@@ -293,7 +294,7 @@ mod tests {
         for (name, value) in more.as_object().unwrap() {
             body[name.as_str()] = value.clone();
         }
-        let failure = asked(ask, body).unwrap_err();
+        let failure = fields(ask, body).unwrap_err();
         failure.body.error.param.unwrap_or_default()
     }
 
@@ -302,27 +303,27 @@ mod tests {
         let tool = json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}});
         let body = json!({"model": "m:latest", "messages": [{"role": "user", "content": "Hi"}], "tools": [tool],
             "format": "json", "think": "low", "logprobs": true, "top_logprobs": 2, "options": {"num_predict": 3}});
-        let asked = asked(Ask::Chat, body).unwrap();
-        let (path, sent) = sent(&asked);
+        let fields = fields(Ask::Chat, body).unwrap();
+        let (path, sent) = sent(&fields);
         let wanted = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": [tool],
             "max_tokens": 3, "stream": true, "stream_options": {"include_usage": true},
             "response_format": {"type": "json_object"},
             "logprobs": true, "top_logprobs": 2});
         assert_eq!((path, sent), (CHAT, wanted));
         assert_eq!(
-            (asked.named.as_str(), asked.model.as_str()),
+            (fields.named.as_str(), fields.model.as_str()),
             ("m:latest", "m")
         );
-        assert_eq!(asked.ignored, Vec::<String>::new());
-        assert_eq!(asked.reasoning.wish.effort, Some(Effort::Low));
+        assert_eq!(fields.ignored, Vec::<String>::new());
+        assert_eq!(fields.reasoning.wish.effort, Some(Effort::Low));
     }
 
     #[test]
     fn a_prompt_is_a_chat_of_one_turn_and_a_raw_one_goes_as_it_is() {
         let body = json!({"model": "m:7b", "prompt": "Hi", "system": "Be brief.", "stream": false,
             "images": ["iVBORw0KGgo="], "template": "", "context": []});
-        let asked_chat = asked(Ask::Generate, body).unwrap();
-        let (path, chat) = sent(&asked_chat);
+        let chat_form = fields(Ask::Generate, body).unwrap();
+        let (path, chat) = sent(&chat_form);
         assert_eq!((path, chat["model"].as_str()), (CHAT, Some("m:7b")));
         assert_eq!(
             chat["messages"][0],
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(text["response_format"]["json_schema"]["schema"], schema);
         let body =
             json!({"model": "m", "prompt": "A", "suffix": "B", "options": {"num_predict": 5}});
-        let filled = asked(Ask::Generate, body).unwrap();
+        let filled = fields(Ask::Generate, body).unwrap();
         let (path, text) = sent(&filled);
         assert_eq!(
             (path, &text["suffix"], &text["max_tokens"]),
@@ -362,7 +363,7 @@ mod tests {
                 let mut body = more.clone();
                 body["model"] = json!("m");
                 body["keep_alive"] = keep_alive;
-                let work = asked(ask, body).unwrap().work;
+                let work = fields(ask, body).unwrap().work;
                 assert_eq!(matches!(work, Work::Unload), unloads, "{work:?}");
                 assert_eq!(matches!(work, Work::Load), !unloads, "{work:?}");
             }
@@ -378,9 +379,9 @@ mod tests {
             .ignored;
         assert_eq!(ignored, ["options.num_ctx", "truncate", "width"]);
         let body = json!({"model": "m", "prompt": "x", "raw": true, "think": true});
-        assert_eq!(asked(Ask::Generate, body).unwrap().ignored, ["think"]);
+        assert_eq!(fields(Ask::Generate, body).unwrap().ignored, ["think"]);
         let body = json!({"model": "m", "prompt": "x", "think": false});
-        let wish = asked(Ask::Generate, body).unwrap().reasoning.wish;
+        let wish = fields(Ask::Generate, body).unwrap().reasoning.wish;
         assert_eq!(wish.thinks, Some(false));
     }
 
@@ -445,7 +446,7 @@ mod tests {
 
     #[test]
     fn a_name_that_nothing_has_keeps_its_tag() {
-        let unknown = asked(Ask::Chat, json!({"name": "other:latest"})).unwrap();
+        let unknown = fields(Ask::Chat, json!({"name": "other:latest"})).unwrap();
         assert_eq!(unknown.model, "other:latest");
     }
 }

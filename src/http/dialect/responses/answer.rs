@@ -1,4 +1,4 @@
-//! The `response` object: what the request had, what was said, how it ended. Its events are in `events`.
+//! The `response` object: what the request had, the answer's items, how it ended. Its events are in `events`.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::stored::Ticket;
 pub(super) struct Shows {
     /// Sealed, to send it back with the next turn.
     pub encrypted: bool,
-    /// As the summary, which clients show to people. Nobody here shortens it: it is the reasoning itself.
+    /// As the summary, which clients show to people. It is not shortened: it is the reasoning itself.
     pub summary: bool,
 }
 
-/// One answer as far as it has been told.
+/// One answer as far as it has been written.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     pub(super) id: String,
@@ -48,7 +48,7 @@ pub(crate) struct Response {
 /// One item of the output, in its order.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
-    Said {
+    Text {
         id: String,
         text: String,
         is_done: bool,
@@ -116,7 +116,7 @@ impl Response {
         }
     }
 
-    pub(crate) fn whole(mut self, chunk: Chunk) -> Result<Value, Failure> {
+    pub(crate) fn answer(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let has_thought = !chunk.reasoning.is_empty();
         if has_thought {
@@ -126,7 +126,7 @@ impl Response {
         }
         if !chunk.text.is_empty() || (chunk.calls.is_empty() && !has_thought) {
             let text = chunk.text;
-            self.output.push(Item::said(text));
+            self.output.push(Item::text(text));
         }
         for mut piece in chunk.calls {
             let written = std::mem::take(&mut piece.arguments);
@@ -144,7 +144,7 @@ impl Response {
         }
         let status = self.status();
         self.keep(status);
-        Ok(self.told(status, None))
+        Ok(self.object(status, None))
     }
 
     /// A reasoning that begins.
@@ -207,7 +207,7 @@ impl Response {
     }
 
     /// The object as it stands. `error`: `code` and `message`, where it failed.
-    pub(super) fn told(&self, status: &str, error: Option<Value>) -> Value {
+    pub(super) fn object(&self, status: &str, error: Option<Value>) -> Value {
         let has_ended = status != IN_PROGRESS;
         let reason = match self.finish.as_deref() {
             Some("content_filter") => "content_filter",
@@ -215,7 +215,7 @@ impl Response {
         };
         let details = (status == INCOMPLETE).then(|| json!({"reason": reason}));
         let output = match has_ended {
-            true => self.output.iter().map(|item| item.told(status)).collect(),
+            true => self.output.iter().map(|item| item.object(status)).collect(),
             false => Vec::new(),
         };
         let mut all = json!({
@@ -243,8 +243,8 @@ impl Response {
 }
 
 impl Item {
-    pub fn said(text: String) -> Item {
-        Item::Said {
+    pub fn text(text: String) -> Item {
+        Item::Text {
             id: new_id("msg"),
             text,
             is_done: false,
@@ -253,18 +253,18 @@ impl Item {
 
     pub fn id(&self) -> &str {
         match self {
-            Item::Said { id, .. } | Item::Thought { id, .. } | Item::Call { id, .. } => id,
+            Item::Text { id, .. } | Item::Thought { id, .. } | Item::Call { id, .. } => id,
         }
     }
 
     /// The item in a response that stands so. What was done before the response broke off stays done.
-    pub fn told(&self, status: &str) -> Value {
+    pub fn object(&self, status: &str) -> Value {
         let status = match status {
             COMPLETED | IN_PROGRESS => status,
             _ => INCOMPLETE,
         };
         match self {
-            Item::Said { id, text, is_done } => {
+            Item::Text { id, text, is_done } => {
                 let status = if *is_done { COMPLETED } else { status };
                 let content = match status {
                     IN_PROGRESS => json!([]),
@@ -359,7 +359,7 @@ pub(super) mod tests {
         let echo = json!({"instructions": null, "tools": [], "metadata": {"a": "b"}});
         let echo = echo.as_object().unwrap().clone();
         let response = response(&echo, shows);
-        response.whole(Chunk::of_answer(answer)).unwrap()
+        response.answer(Chunk::of_answer(answer)).unwrap()
     }
 
     fn whole(answer: &Value) -> Value {
@@ -423,25 +423,25 @@ pub(super) mod tests {
 
     #[test]
     fn a_whole_answer_has_its_items_its_usage_and_what_was_asked() {
-        let told = whole(
+        let shown = whole(
             &json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
                 {"id": "c", "function": {"name": "f", "arguments": "{}"}}]}, "finish_reason": "tool_calls"}],
             "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}}),
         );
         assert_eq!(
-            (&told["object"], &told["status"]),
+            (&shown["object"], &shown["status"]),
             (&json!("response"), &json!("completed"))
         );
         assert_eq!(
-            (&told["created_at"], &told["metadata"]),
+            (&shown["created_at"], &shown["metadata"]),
             (&json!(7), &json!({"a": "b"}))
         );
-        assert_eq!(told["output"][0]["content"][0], part("Hi"));
-        assert_eq!(told["output"][0]["status"], "completed");
-        assert_eq!(told["output"][1]["call_id"], "c");
-        assert_eq!(told["usage"]["input_tokens_details"]["cached_tokens"], 4);
-        assert_eq!(told["usage"]["total_tokens"], 10);
-        assert_eq!(told["incomplete_details"], Value::Null);
+        assert_eq!(shown["output"][0]["content"][0], part("Hi"));
+        assert_eq!(shown["output"][0]["status"], "completed");
+        assert_eq!(shown["output"][1]["call_id"], "c");
+        assert_eq!(shown["usage"]["input_tokens_details"]["cached_tokens"], 4);
+        assert_eq!(shown["usage"]["total_tokens"], 10);
+        assert_eq!(shown["incomplete_details"], Value::Null);
     }
 
     #[test]
@@ -450,12 +450,12 @@ pub(super) mod tests {
             ("length", "max_output_tokens"),
             ("content_filter", "content_filter"),
         ] {
-            let told = whole(
+            let shown = whole(
                 &json!({"choices": [{"message": {"content": "Hi"}, "finish_reason": finish}]}),
             );
-            assert_eq!(told["status"], "incomplete");
-            assert_eq!(told["incomplete_details"]["reason"], reason);
-            assert_eq!(told["output"][0]["status"], "incomplete");
+            assert_eq!(shown["status"], "incomplete");
+            assert_eq!(shown["incomplete_details"]["reason"], reason);
+            assert_eq!(shown["output"][0]["status"], "incomplete");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::answer::{COMPLETED, CallKind, IN_PROGRESS, INCOMPLETE, Item, part, th
 use crate::stored::Unwritten;
 
 impl Response {
-    fn event(&mut self, kind: &str, fields: Value, told: &mut String) {
+    fn event(&mut self, kind: &str, fields: Value, sse: &mut String) {
         let mut data = Map::new();
         data.insert("type".to_owned(), json!(kind));
         data.insert("sequence_number".to_owned(), json!(self.sequence));
@@ -19,24 +19,24 @@ impl Response {
             data.extend(fields);
         }
         self.sequence += 1;
-        write_event(told, kind, &Value::Object(data));
+        write_event(sse, kind, &Value::Object(data));
     }
 
-    fn begin(&mut self, told: &mut String) {
+    fn begin(&mut self, sse: &mut String) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
         for kind in ["response.created", "response.in_progress"] {
-            let response = self.told(IN_PROGRESS, None);
-            self.event(kind, json!({"response": response}), told);
+            let response = self.object(IN_PROGRESS, None);
+            self.event(kind, json!({"response": response}), sse);
         }
     }
 
-    fn add(&mut self, item: Item, told: &mut String) -> usize {
+    fn add(&mut self, item: Item, sse: &mut String) -> usize {
         let (nth, id) = (self.output.len(), item.id().to_owned());
-        let added = item.told(IN_PROGRESS);
+        let added = item.object(IN_PROGRESS);
         let opened = match &item {
-            Item::Said { .. } => Some(("response.content_part", "content_index", part(""))),
+            Item::Text { .. } => Some(("response.content_part", "content_index", part(""))),
             Item::Thought { is_summary, .. } => {
                 let (kind, index) = thought_place(*is_summary);
                 Some((kind, index, thought_part("", *is_summary)))
@@ -47,38 +47,38 @@ impl Response {
         self.event(
             "response.output_item.added",
             json!({"output_index": nth, "item": added}),
-            told,
+            sse,
         );
         if let Some((kind, index, part)) = opened {
             let mut fields = json!({"item_id": id, "output_index": nth, "part": part});
             fields[index] = json!(0);
-            self.event(&format!("{kind}.added"), fields, told);
+            self.event(&format!("{kind}.added"), fields, sse);
         }
         nth
     }
 
-    fn say(&mut self, more: &str, told: &mut String) {
-        if !matches!(self.output.last(), Some(Item::Said { is_done: false, .. })) {
-            self.end_open(COMPLETED, told);
-            self.add(Item::said(String::new()), told);
+    fn add_text(&mut self, more: &str, sse: &mut String) {
+        if !matches!(self.output.last(), Some(Item::Text { is_done: false, .. })) {
+            self.end_open(COMPLETED, sse);
+            self.add(Item::text(String::new()), sse);
         }
         let nth = self.output.len() - 1;
-        let Some(Item::Said { id, text, .. }) = self.output.last_mut() else {
+        let Some(Item::Text { id, text, .. }) = self.output.last_mut() else {
             return;
         };
         text.push_str(more);
         let fields = json!({"item_id": id, "output_index": nth, "content_index": 0, "delta": more, "logprobs": []});
-        self.event("response.output_text.delta", fields, told);
+        self.event("response.output_text.delta", fields, sse);
     }
 
-    fn think(&mut self, more: &str, told: &mut String) {
+    fn think(&mut self, more: &str, sse: &mut String) {
         if !matches!(
             self.output.last(),
             Some(Item::Thought { is_done: false, .. })
         ) {
-            self.end_open(COMPLETED, told);
+            self.end_open(COMPLETED, sse);
             let thought = self.thought(String::new());
-            self.add(thought, told);
+            self.add(thought, sse);
         }
         let nth = self.output.len() - 1;
         let Some(Item::Thought {
@@ -94,10 +94,10 @@ impl Response {
         let mut fields = json!({"item_id": id, "output_index": nth, "delta": more});
         let (kind, index) = thought_text(*is_summary);
         fields[index] = json!(0);
-        self.event(&format!("{kind}.delta"), fields, told);
+        self.event(&format!("{kind}.delta"), fields, sse);
     }
 
-    fn call(&mut self, mut piece: CallPiece, told: &mut String) {
+    fn call(&mut self, mut piece: CallPiece, sse: &mut String) {
         let written = std::mem::take(&mut piece.arguments);
         let known = self
             .output
@@ -106,9 +106,9 @@ impl Response {
         let nth = match known {
             Some(nth) => nth,
             None => {
-                self.end_open(COMPLETED, told);
+                self.end_open(COMPLETED, sse);
                 let call = self.called(piece);
-                self.add(call, told)
+                self.add(call, sse)
             }
         };
         let Some(Item::Call {
@@ -130,17 +130,17 @@ impl Response {
         if !more.is_empty() {
             arguments.push_str(&more);
             let fields = json!({"item_id": id, "output_index": nth, "delta": more});
-            self.event(event, fields, told);
+            self.event(event, fields, sse);
         }
     }
 
     /// Ends the text or the reasoning that is open, if one is: no other item comes before its end.
-    fn end_open(&mut self, status: &str, told: &mut String) {
+    fn end_open(&mut self, status: &str, sse: &mut String) {
         let Some(nth) = self.output.len().checked_sub(1) else {
             return;
         };
         let (id, done, part_done, part) = match &mut self.output[nth] {
-            Item::Said { id, text, is_done } if !*is_done => {
+            Item::Text { id, text, is_done } if !*is_done => {
                 *is_done = status == COMPLETED;
                 let fields = json!({"content_index": 0, "text": text, "logprobs": []});
                 let done = ("response.output_text.done", fields);
@@ -175,34 +175,34 @@ impl Response {
         let place = json!({"item_id": id, "output_index": nth});
         let (kind, mut fields) = done;
         merge(&mut fields, &place);
-        self.event(kind, fields, told);
+        self.event(kind, fields, sse);
         let (kind, index) = part_done;
         let mut fields = json!({"part": part});
         fields[index] = json!(0);
         merge(&mut fields, &place);
-        self.event(&format!("{kind}.done"), fields, told);
-        let item = self.output[nth].told(status);
+        self.event(&format!("{kind}.done"), fields, sse);
+        let item = self.output[nth].object(status);
         self.event(
             "response.output_item.done",
             json!({"output_index": nth, "item": item}),
-            told,
+            sse,
         );
     }
 
     /// The last event. Where the response is to be on disk, it comes after that; or the event says that it is not.
-    pub(super) fn close(&mut self, stored: Result<(), Unwritten>, told: &mut String) {
+    pub(super) fn close(&mut self, stored: Result<(), Unwritten>, sse: &mut String) {
         let Some(kind) = self.held.take() else {
             return;
         };
-        let mut response = self.told(self.status(), None);
+        let mut response = self.object(self.status(), None);
         if let Err(why) = stored {
-            told.push_str(&format!(": store: {why}\n\n"));
+            sse.push_str(&format!(": store: {why}\n\n"));
             response["store"] = json!(false);
         }
-        self.event(kind, json!({"response": response}), told);
+        self.event(kind, json!({"response": response}), sse);
     }
 
-    fn end_calls(&mut self, status: &str, told: &mut String) {
+    fn end_calls(&mut self, status: &str, sse: &mut String) {
         for nth in 0..self.output.len() {
             let Item::Call {
                 id,
@@ -224,22 +224,22 @@ impl Response {
                 CallKind::Custom(input) => {
                     let rest = input.finish();
                     arguments.push_str(&rest);
-                    let whole = json!(arguments);
+                    let complete = json!(arguments);
                     if !rest.is_empty() {
                         let mut fields = place.clone();
                         fields["delta"] = json!(rest);
-                        self.event("response.custom_tool_call_input.delta", fields, told);
+                        self.event("response.custom_tool_call_input.delta", fields, sse);
                     }
-                    place["input"] = whole;
+                    place["input"] = complete;
                     "response.custom_tool_call_input.done"
                 }
             };
-            self.event(event, place, told);
-            let item = self.output[nth].told(status);
+            self.event(event, place, sse);
+            let item = self.output[nth].object(status);
             self.event(
                 "response.output_item.done",
                 json!({"output_index": nth, "item": item}),
-                told,
+                sse,
             );
         }
     }
@@ -270,34 +270,34 @@ fn merge(fields: &mut Value, more: &Value) {
 }
 
 impl Tell for Response {
-    fn chunk(&mut self, chunk: Chunk, told: &mut String) {
+    fn chunk(&mut self, chunk: Chunk, sse: &mut String) {
         if self.is_over {
             return;
         }
-        self.begin(told);
+        self.begin(sse);
         self.note(&chunk);
         if !chunk.reasoning.is_empty() {
-            self.think(&chunk.reasoning, told);
+            self.think(&chunk.reasoning, sse);
         }
         if !chunk.text.is_empty() {
-            self.say(&chunk.text, told);
+            self.add_text(&chunk.text, sse);
         }
         for piece in chunk.calls {
-            self.call(piece, told);
+            self.call(piece, sse);
         }
     }
 
-    fn end(&mut self, told: &mut String) {
+    fn end(&mut self, sse: &mut String) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        self.begin(told);
+        self.begin(sse);
         if self.output.is_empty() {
-            self.add(Item::said(String::new()), told);
+            self.add(Item::text(String::new()), sse);
         }
         let status = self.status();
-        self.end_open(status, told);
-        self.end_calls(status, told);
+        self.end_open(status, sse);
+        self.end_calls(status, sse);
         let kind = match status {
             INCOMPLETE => "response.incomplete",
             _ => "response.completed",
@@ -305,15 +305,15 @@ impl Tell for Response {
         self.keep(status);
         self.held = Some(kind);
         if !self.is_for_disk() {
-            self.close(Ok(()), told);
+            self.close(Ok(()), sse);
         }
     }
 
-    fn failed(&mut self, error: &Value, told: &mut String) {
+    fn failed(&mut self, error: &Value, sse: &mut String) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        self.begin(told);
+        self.begin(sse);
         let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
         // Of their codes those that say what can happen here; clients shorten a conversation by the first.
         let code = match (text("code"), text("type")) {
@@ -323,8 +323,8 @@ impl Tell for Response {
             _ => "server_error",
         };
         let error = json!({"code": code, "message": text("message")});
-        let response = self.told("failed", Some(error));
-        self.event("response.failed", json!({"response": response}), told);
+        let response = self.object("failed", Some(error));
+        self.event("response.failed", json!({"response": response}), sse);
     }
 }
 

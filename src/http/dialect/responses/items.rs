@@ -1,4 +1,4 @@
-//! The items of a request's `input` as a chat's messages: what was said and thought, which tools were called, and what they
+//! The items of a request's `input` as a chat's messages: texts and reasoning, which tools were called, and what they
 //! gave back.
 
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use super::tools::ToolNames;
 use crate::error::Failure;
 use crate::stored::{Earlier, no_item, not_stored};
 
-/// What a server's tools did in an earlier conversation: the model is told nothing of it.
+/// What a server's tools did in an earlier conversation: the model gets nothing of it.
 const OF_A_SERVER: [&str; 7] = [
     "code_interpreter_call",
     "file_search_call",
@@ -22,7 +22,7 @@ const OF_A_SERVER: [&str; 7] = [
     "web_search_call",
 ];
 
-/// The conversation: the instructions if there are any, what was said earlier, and the input.
+/// The conversation: the instructions if there are any, the earlier messages, and the input.
 pub(super) fn messages(
     instructions: Option<String>,
     earlier: Option<&Earlier>,
@@ -184,14 +184,14 @@ impl Chat<'_> {
         // Which part of an answer it was; a template has no place for it.
         item.text("phase")?;
         let at = item.path("content");
-        let given = item.need("content")?;
+        let content_in = item.need("content")?;
         match role.as_str() {
             "user" => {
-                let content = content(&at, given, Side::User)?;
+                let content = content(&at, content_in, Side::User)?;
                 self.user(content);
             }
             "assistant" => {
-                let content = content(&at, given, Side::Assistant)?;
+                let content = content(&at, content_in, Side::Assistant)?;
                 // Behind its calls it is another turn.
                 let has_calls = self
                     .messages
@@ -204,7 +204,7 @@ impl Chat<'_> {
                 join(&mut self.assistant()["content"], content);
             }
             "system" | "developer" => {
-                let text = only_text(&at, content(&at, given, Side::User)?)?;
+                let text = only_text(&at, content(&at, content_in, Side::User)?)?;
                 self.system(text);
             }
             _ => return Err(item.wrong("role", "user, assistant, system or developer")),
@@ -321,14 +321,14 @@ enum Side {
 }
 
 /// A text where there are only texts, or a chat's content parts.
-fn content(at: &str, given: Value, side: Side) -> Result<Value, Failure> {
-    let given = match given {
+fn content(at: &str, content_in: Value, side: Side) -> Result<Value, Failure> {
+    let content_in = match content_in {
         Value::String(text) => return Ok(json!(text)),
         Value::Array(parts) => parts,
         _ => return Err(wrong(at, "a string or a list of parts")),
     };
     let mut parts = Vec::new();
-    for (nth, part) in given.into_iter().enumerate() {
+    for (nth, part) in content_in.into_iter().enumerate() {
         parts.push(content_part(
             Taken::of(format!("{at}[{nth}]"), part)?,
             side,
@@ -343,7 +343,7 @@ fn content(at: &str, given: Value, side: Side) -> Result<Value, Failure> {
 
 fn content_part(mut part: Taken, side: Side) -> Result<Value, Failure> {
     let kind = part.need_text("type")?;
-    let told = match (kind.as_str(), side) {
+    let translated = match (kind.as_str(), side) {
         ("input_text", Side::User) => json!({"type": "text", "text": part.need_text("text")?}),
         ("output_text", Side::Assistant) => {
             // As the answer had them.
@@ -373,7 +373,7 @@ fn content_part(mut part: Taken, side: Side) -> Result<Value, Failure> {
         (_, Side::Assistant) => return Err(part.wrong("type", "output_text or refusal")),
     };
     part.finish()?;
-    Ok(told)
+    Ok(translated)
 }
 
 fn only_text(at: &str, content: Value) -> Result<String, Failure> {

@@ -82,18 +82,18 @@ impl Response {
         let Some(ticket) = &self.ticket else {
             return;
         };
-        let mut response = self.told(status, None);
+        let mut response = self.object(status, None);
         response["output"] = json!([]);
         let stored = |item: &Item| {
-            let mut told = item.told(status);
+            let mut written_out = item.object(status);
             if let Item::Thought { text, sealed, .. } = item
                 && sealed.is_none()
             {
-                told["encrypted_content"] = json!(self.sealer.seal(text));
+                written_out["encrypted_content"] = json!(self.sealer.seal(text));
             }
             StoredItem {
                 id: item.id().to_owned(),
-                item: told.to_string(),
+                item: written_out.to_string(),
             }
         };
         let output = self.output.iter().map(stored).collect();
@@ -121,9 +121,9 @@ impl Response {
     /// The stream's last event, once the response is on disk.
     pub(crate) async fn closed(&mut self) -> String {
         let stored = self.stored().await;
-        let mut told = String::new();
-        self.close(stored, &mut told);
-        told
+        let mut written_out = String::new();
+        self.close(stored, &mut written_out);
+        written_out
     }
 }
 

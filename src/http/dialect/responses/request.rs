@@ -94,13 +94,13 @@ pub(crate) fn read(
     }
     echo.insert("metadata".to_owned(), metadata(&mut request)?);
     stream(&mut request, &mut chat)?;
-    let is_asked = store == Some(true);
-    let ticket = kept.and_then(|(desk, items)| desk.ticket(items, is_asked));
+    let is_requested = store == Some(true);
+    let ticket = kept.and_then(|(desk, items)| desk.ticket(items, is_requested));
     let is_written = ticket.as_ref().is_some_and(Ticket::is_written);
-    if is_asked && !is_written {
+    if is_requested && !is_written {
         ignored.add("store");
     }
-    let is_kept = if is_asked {
+    let is_kept = if is_requested {
         is_written
     } else {
         ticket.is_some()
@@ -155,7 +155,7 @@ fn refused(request: &mut Taken) -> Result<(), Failure> {
     )
 }
 
-/// Hints that a server may disregard. Those that an engine of somebody else may know go on in the chat.
+/// Hints that a server may disregard. Those that a remote engine may know go on in the chat.
 fn hints(
     request: &mut Taken,
     chat: &mut Map<String, Value>,
@@ -295,19 +295,19 @@ fn format(
         if let Some(verbosity) = verbosity.filter(|it| *it != "medium") {
             chat.insert("verbosity".to_owned(), json!(verbosity));
         }
-        let given = text.take("format");
+        let format_in = text.take("format");
         text.finish()?;
-        if let Some(given) = given {
-            repeated["format"] = given.clone();
-            let mut format = Taken::of("text.format", given)?;
+        if let Some(format_in) = format_in {
+            repeated["format"] = format_in.clone();
+            let mut format = Taken::of("text.format", format_in)?;
             let response_format = match format.need_text("type")?.as_str() {
                 "text" => None,
                 "json_object" => Some(json!({"type": "json_object"})),
                 "json_schema" => {
                     let mut schema = Map::new();
                     schema.insert("name".to_owned(), json!(format.need_text("name")?));
-                    if let Some(words) = format.text("description")? {
-                        schema.insert("description".to_owned(), json!(words));
+                    if let Some(description) = format.text("description")? {
+                        schema.insert("description".to_owned(), json!(description));
                     }
                     schema.insert("schema".to_owned(), format.need("schema")?);
                     if let Some(strict) = format.flag("strict")? {

@@ -105,15 +105,15 @@ impl Tools {
         request: &mut Taken,
         chat: &mut Map<String, Value>,
     ) -> Result<Value, Failure> {
-        let given = request.take("tool_choice");
-        let choice = match &given {
+        let choice_in = request.take("tool_choice");
+        let choice = match &choice_in {
             None => None,
             Some(Value::String(word)) if ["auto", "none", "required"].contains(&word.as_str()) => {
                 Some(json!(word))
             }
-            Some(given) => self.chosen(Taken::of("tool_choice", given.clone())?)?,
+            Some(choice_in) => self.chosen(Taken::of("tool_choice", choice_in.clone())?)?,
         };
-        let repeated = given.unwrap_or_else(|| json!("auto"));
+        let repeated = choice_in.unwrap_or_else(|| json!("auto"));
         if self.functions.is_empty() {
             let is_idle = choice.is_none_or(|choice| choice == "auto" || choice == "none");
             return match is_idle {
@@ -181,7 +181,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Whether the model is told of it.
+    /// Whether the model gets it.
     fn tool(
         &mut self,
         mut tool: Taken,
@@ -227,7 +227,7 @@ impl Reader {
                     ));
                 };
                 ignored.add(format!("tools.{known}"));
-                // Its settings are for whoever runs it.
+                // Its settings are for the server that runs it.
                 return Ok(false);
             }
         }
@@ -286,7 +286,7 @@ impl Reader {
     }
 }
 
-/// A tool that is found by a search alone: without one the model is told of it from the beginning.
+/// A tool that is found by a search alone: without one the model gets it from the beginning.
 fn defer(tool: &mut Taken, ignored: &mut Ignored) -> Result<(), Failure> {
     if tool.flag("defer_loading")? == Some(true) {
         ignored.add("tools.defer_loading");

@@ -25,7 +25,7 @@ pub(crate) struct Aggregate {
     usage: Option<Value>,
     /// What the engine measured, which llama-server tells at the end.
     timings: Option<Value>,
-    /// Texts are told as a chat's answer.
+    /// Texts are written as a chat's answer.
     as_chat: Option<AsChat>,
     /// An error object that came in the stream.
     pub error: Option<Value>,
@@ -138,8 +138,8 @@ impl Aggregate {
     /// Adds the texts of repeated events to the choices that they belong to.
     fn add_taken(&mut self) {
         for (choice, more) in self.repeated.taken() {
-            let whole = self.choices.get_mut(choice);
-            if let Some(Value::String(text)) = whole.and_then(text_of) {
+            let merged = self.choices.get_mut(choice);
+            if let Some(Value::String(text)) = merged.and_then(text_of) {
                 text.push_str(&more);
             }
         }
@@ -168,15 +168,15 @@ impl Aggregate {
         let Some(nth) = self.choices.iter().position(|it| index(it) == choice.index) else {
             return false;
         };
-        let whole = &mut self.choices[nth];
-        let has_message = whole.contains_key("message");
+        let merged = &mut self.choices[nth];
+        let has_message = merged.contains_key("message");
         let (place, text) = match (&choice.delta, &choice.text) {
             (Some(delta), None) => {
-                let message = whole.get_mut("message").and_then(Value::as_object_mut);
+                let message = merged.get_mut("message").and_then(Value::as_object_mut);
                 let message = message.filter(|it| delta.role.is_none() || it.contains_key("role"));
                 (message.and_then(|it| it.get_mut("content")), &delta.content)
             }
-            (None, Some(text)) => (whole.get_mut("text"), text),
+            (None, Some(text)) => (merged.get_mut("text"), text),
             _ => return false,
         };
         match place {
@@ -235,23 +235,23 @@ impl Aggregate {
                 .push(Map::from_iter([("index".to_owned(), json!(index))]));
             self.choices.len() - 1
         });
-        let whole = &mut self.choices[nth];
+        let merged = &mut self.choices[nth];
         for (name, value) in choice {
             match (name.as_str(), value) {
                 ("index", _) => {}
                 ("delta", Value::Object(delta)) => {
-                    let message = whole.entry("message").or_insert_with(|| json!({}));
+                    let message = merged.entry("message").or_insert_with(|| json!({}));
                     if let Value::Object(message) = message {
                         merge_delta(message, delta);
                     }
                 }
-                ("text", Value::String(text)) => append(whole, "text", &text),
-                ("logprobs", Value::Object(logprobs)) => merge_logprobs(whole, logprobs),
+                ("text", Value::String(text)) => append(merged, "text", &text),
+                ("logprobs", Value::Object(logprobs)) => merge_logprobs(merged, logprobs),
                 (_, Value::Null) => {
-                    whole.entry(name).or_insert(Value::Null);
+                    merged.entry(name).or_insert(Value::Null);
                 }
                 (_, value) => {
-                    whole.insert(name, value);
+                    merged.insert(name, value);
                 }
             }
         }
@@ -306,7 +306,7 @@ fn text_of(choice: &mut Map<String, Value>) -> Option<&mut Value> {
 mod tests {
     use super::*;
 
-    fn whole(chunks: &[Value]) -> Value {
+    fn merged(chunks: &[Value]) -> Value {
         let mut aggregate = Aggregate::default();
         let text: String = chunks
             .iter()
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn chunks_of_a_chat_become_one_message_with_its_usage() {
-        let answer = whole(&[
+        let answer = merged(&[
             json!({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}),
             json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Hel"}}, {"index": 1, "delta": {"content": "B"}}]}),
             json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]}),
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn pieces_of_a_tool_call_are_joined() {
-        let answer = whole(&[
+        let answer = merged(&[
             json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": "{\"a\""}}]}}]}),
             json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}, "finish_reason": "tool_calls"}]}),
         ]);
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn a_token_that_says_more_than_its_text_loses_nothing() {
         let chunk = |choice: Value| json!({"id": "c", "object": "chat.completion.chunk", "choices": [choice], "usage": null});
-        let answer = whole(&[
+        let answer = merged(&[
             chunk(json!({"index": 0, "delta": {"role": "assistant", "content": ""}})),
             chunk(
                 json!({"index": 0, "delta": {"content": "a"}, "finish_reason": null, "logprobs": null}),
@@ -394,7 +394,7 @@ mod tests {
         }
         chunks.push(json!({"id": "c", "choices": [{"index": 0, "delta": {"content": "!", "reasoning_content": "why"}}]}));
         chunks.extend([chunk(0, "a"), chunk(0, "b"), chunk(1, "c")]);
-        let answer = whole(&chunks);
+        let answer = merged(&chunks);
         let content = |nth: usize| answer["choices"][nth]["message"]["content"].clone();
         assert_eq!(
             content(0),
@@ -411,7 +411,7 @@ mod tests {
             .map(|it| chunk(it, Value::Null))
             .into();
         chunks.push(chunk("d", json!("stop")));
-        let answer = whole(&chunks);
+        let answer = merged(&chunks);
         assert_eq!(answer["choices"][0]["text"], "ab\"cd");
         assert_eq!(answer["choices"][0]["finish_reason"], "stop");
     }
@@ -419,8 +419,8 @@ mod tests {
     #[test]
     fn an_error_in_the_stream_is_kept_apart() {
         let mut aggregate = Aggregate::default();
-        let told = b"data: {\"error\":{\"message\":\"out of memory\"}}\n\n";
-        aggregate.push(told).unwrap();
+        let shown = b"data: {\"error\":{\"message\":\"out of memory\"}}\n\n";
+        aggregate.push(shown).unwrap();
         assert_eq!(aggregate.error.unwrap()["message"], "out of memory");
     }
 }

@@ -59,7 +59,7 @@ impl AsChat {
 mod tests {
     use super::*;
 
-    fn told(events: &[Value]) -> Vec<Value> {
+    fn shown(events: &[Value]) -> Vec<Value> {
         let mut chat = AsChat::default();
         let tell = |event: &Value| {
             let event = chat.event(format!("data: {event}\n\n").into_bytes());
@@ -74,24 +74,24 @@ mod tests {
             json!({"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m",
                 "choices": [{"index": index, "text": text, "finish_reason": reason, "logprobs": null}]})
         };
-        let told = told(&[
+        let shown = shown(&[
             event(0, "Hel", Value::Null),
             event(1, "", Value::Null),
             event(0, "lo", json!("stop")),
         ]);
-        assert_eq!(told[0]["object"], "chat.completion.chunk");
-        assert_eq!(told[0]["id"], "chatcmpl-1");
+        assert_eq!(shown[0]["object"], "chat.completion.chunk");
+        assert_eq!(shown[0]["id"], "chatcmpl-1");
         assert_eq!(
-            told[0]["choices"][0]["delta"],
+            shown[0]["choices"][0]["delta"],
             json!({"role": "assistant", "content": "Hel"})
         );
         assert_eq!(
-            told[1]["choices"][0]["delta"],
+            shown[1]["choices"][0]["delta"],
             json!({"role": "assistant", "content": ""})
         );
-        assert_eq!(told[2]["choices"][0]["delta"], json!({"content": "lo"}));
-        assert_eq!(told[2]["choices"][0]["finish_reason"], "stop");
-        assert_eq!(told[2]["choices"][0].get("text"), None);
+        assert_eq!(shown[2]["choices"][0]["delta"], json!({"content": "lo"}));
+        assert_eq!(shown[2]["choices"][0]["finish_reason"], "stop");
+        assert_eq!(shown[2]["choices"][0].get("text"), None);
     }
 
     #[test]

@@ -29,8 +29,8 @@ pub(super) fn merge_delta(message: &mut Map<String, Value>, delta: Map<String, V
 
 /// Tool calls come in pieces: the id and name first, then the arguments bit by bit.
 fn merge_tool_calls(message: &mut Map<String, Value>, calls: Vec<Value>) {
-    let whole = message.entry("tool_calls").or_insert_with(|| json!([]));
-    let Value::Array(whole) = whole else { return };
+    let merged = message.entry("tool_calls").or_insert_with(|| json!([]));
+    let Value::Array(merged) = merged else { return };
     for call in calls {
         let Value::Object(mut call) = call else {
             continue;
@@ -38,14 +38,14 @@ fn merge_tool_calls(message: &mut Map<String, Value>, calls: Vec<Value>) {
         let index = call
             .remove("index")
             .and_then(|index| index.as_u64())
-            .unwrap_or(whole.len() as u64) as usize;
-        if index > whole.len() {
+            .unwrap_or(merged.len() as u64) as usize;
+        if index > merged.len() {
             continue;
         }
-        if index == whole.len() {
-            whole.push(json!({}));
+        if index == merged.len() {
+            merged.push(json!({}));
         }
-        let Value::Object(known) = &mut whole[index] else {
+        let Value::Object(known) = &mut merged[index] else {
             continue;
         };
         for (name, value) in call {
@@ -72,14 +72,14 @@ pub(super) fn merge_logprobs(choice: &mut Map<String, Value>, logprobs: Map<Stri
     if !matches!(choice.get("logprobs"), Some(Value::Object(_))) {
         choice.insert("logprobs".to_owned(), json!({}));
     }
-    let Some(Value::Object(whole)) = choice.get_mut("logprobs") else {
+    let Some(Value::Object(merged)) = choice.get_mut("logprobs") else {
         return;
     };
     for (name, value) in logprobs {
-        match (whole.get_mut(&name), value) {
+        match (merged.get_mut(&name), value) {
             (Some(Value::Array(known)), Value::Array(more)) => known.extend(more),
             (Some(_), Value::Null) => {}
-            (_, value) => drop(whole.insert(name, value)),
+            (_, value) => drop(merged.insert(name, value)),
         }
     }
 }

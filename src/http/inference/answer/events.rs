@@ -4,10 +4,15 @@ use thiserror::Error;
 
 /// The payload of an event's `data:` lines, if it has any; comments have none.
 pub(crate) fn data_of(event: &[u8]) -> Option<&[u8]> {
-    event
-        .split(|byte| *byte == b'\n')
-        .find_map(|line| line.strip_prefix(b"data:"))
-        .map(|data| data.trim_ascii())
+    let mut rest = event;
+    loop {
+        let end = memchr::memchr(b'\n', rest);
+        let line = &rest[..end.unwrap_or(rest.len())];
+        if let Some(data) = line.strip_prefix(b"data:") {
+            return Some(data.trim_ascii());
+        }
+        rest = &rest[end? + 1..];
+    }
 }
 
 /// The longest event that an engine may send: the piece of an answer, with the probabilities of its tokens.
@@ -86,7 +91,9 @@ mod tests {
     fn the_data_of_an_event_is_told_without_spaces_and_comments() {
         assert_eq!(data_of(b": x\ndata: {}\r\n\r\n"), Some(&b"{}"[..]));
         assert_eq!(data_of(b"data:[DONE]\n\n"), Some(&b"[DONE]"[..]));
+        assert_eq!(data_of(b"event: x\ndata: y"), Some(&b"y"[..]));
         assert_eq!(data_of(b": only a comment\n\n"), None);
+        assert_eq!(data_of(b""), None);
     }
 
     #[test]
@@ -117,7 +124,7 @@ mod tests {
             pushed += 1;
         }
         assert_eq!(pushed, EVENT_BYTES_MAX >> 20);
-        let told = TooLong.to_string();
-        assert_eq!(told, "the engine sent an event longer than 8 MiB");
+        let shown = TooLong.to_string();
+        assert_eq!(shown, "the engine sent an event longer than 8 MiB");
     }
 }

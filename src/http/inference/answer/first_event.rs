@@ -78,7 +78,7 @@ pub(crate) async fn wait(
                         First::Nothing => {}
                     }
                 }
-                // Whoever forwards the stream says what its end means.
+                // The code that forwards the stream decides what its end means.
                 None => return Ok(None),
                 Some(Err(_)) => {
                     served.lease.worked(false);

@@ -72,7 +72,7 @@ pub(crate) async fn forward(
             () = admission::over(clock, deadline) => End::Late,
         }
     });
-    // Other APIs repeat at the end what was said, so that it is kept until then.
+    // Other APIs repeat the text at the end, so that it is kept until then.
     let keeps = telling.changes();
     let changes = keeps || remote::of(&served.lease).is_some();
     let mut length = 0;
@@ -209,9 +209,9 @@ async fn close(
     tokio::join!(rest, closed);
 }
 
-/// A while in which nothing came; never where nobody is to hear of it.
-async fn silence(is_told: bool, length: Duration) {
-    match is_told {
+/// A time without events; never ends where no keep-alive comment is sent.
+async fn silence(is_announced: bool, length: Duration) {
+    match is_announced {
         true => tokio::time::sleep(length).await,
         false => std::future::pending().await,
     }
@@ -247,7 +247,7 @@ async fn pass_on(frames: &Frames, ready: Bytes, served: &InFlightRequest) -> boo
 
 /// Whether the client gets this event. The usage is always asked of the engine, and shown to those
 /// who asked for it.
-fn keep(event: &[u8], wants_usage: bool, served: &InFlightRequest, done: &mut bool) -> bool {
+fn keep(event: &[u8], shows_usage: bool, served: &InFlightRequest, done: &mut bool) -> bool {
     let Some(data) = data_of(event) else {
         return true;
     };
@@ -279,7 +279,7 @@ fn keep(event: &[u8], wants_usage: bool, served: &InFlightRequest, done: &mut bo
         return true;
     };
     served.tokens(usage);
-    wants_usage || !only_usage
+    shows_usage || !only_usage
 }
 
 /// Whether a chunk may say what the request took. Some engines write `"usage":null` into every other one.
@@ -328,7 +328,8 @@ pub(crate) fn event_stream(body: Body, kind: &'static str) -> Response {
     reason = "ends with the body it feeds; a shutdown drains leases first"
 )]
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(quiet(record::carried(task)));
+    // Boxed first, because each of the futures around it would move it, and keeps twice its size.
+    tokio::spawn(quiet(record::carried(Box::pin(task))));
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ impl Scanned {
 
     pub fn read(body: Bytes) -> Result<Scanned, Failure> {
         bounded(&body)?;
-        // A parser that skips a text does not look at its letters; whoever reads it later does.
+        // A parser that skips a text does not validate it; the code that reads it later does.
         if let Err(error) = std::str::from_utf8(&body) {
             let message = format!(
                 "the body is not the UTF-8 that JSON is written in: byte {} begins no letter",

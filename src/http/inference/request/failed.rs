@@ -8,7 +8,7 @@ use crate::state::App;
 /// The catalogue's name of the model, once it is known, goes with a failure into the metrics.
 pub(crate) type Failed = (Option<String>, Failure);
 
-pub(crate) fn told(app: &App, (model, failure): Failed) -> Response {
+pub(crate) fn into_response(app: &App, (model, failure): Failed) -> Response {
     if let Some(model) = model {
         app.metrics.request(&model, failure.status.as_u16());
     }

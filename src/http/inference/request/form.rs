@@ -115,7 +115,7 @@ impl Form {
     }
 
     /// Whether another one has the same fields and the same file, whatever the model is called.
-    pub fn says_the_same(&self, other: &Form) -> bool {
+    pub fn has_same_content(&self, other: &Form) -> bool {
         self.fields == other.fields && self.file.bytes == other.file.bytes
     }
 

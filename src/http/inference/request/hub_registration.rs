@@ -36,7 +36,7 @@ pub(crate) async fn of_administrator(app: &App, name: &str) -> Result<Arc<Route>
     }
 }
 
-/// Nobody registers models where files alone say which there are.
+/// With a catalogue of files alone, nothing is registered.
 pub(crate) fn may_register(app: &App) -> Result<(), Failure> {
     match app.config().catalog.on_unknown {
         OnUnknown::Admin | OnUnknown::Anyone => Ok(()),
@@ -47,7 +47,7 @@ pub(crate) fn may_register(app: &App) -> Result<(), Failure> {
     }
 }
 
-/// `closest`: names that whoever asks may know.
+/// `closest`: names that the caller may know.
 async fn bring_in(
     app: &App,
     name: &str,

@@ -23,12 +23,12 @@ const IDLE: [&str; 9] = [
 
 /// More letters than any of these has.
 const IDLE_LETTERS_MAX: usize = 16;
-/// So many names are told, where they can stand in a header; the others are counted.
+/// So many names go into the header; the others are counted.
 const NAMED_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 64;
 
 /// Whether the field asks for something.
-pub(crate) fn asks(name: &str, value: &RawValue) -> bool {
+pub(crate) fn has_effect(name: &str, value: &RawValue) -> bool {
     let letters = value.get().chars().filter(|letter| !letter.is_whitespace());
     let text: String = letters.take(IDLE_LETTERS_MAX).collect();
     match name {
@@ -64,13 +64,13 @@ const NEUTRAL: [(&str, f64); 18] = [
 
 /// Whether a field that the engine does not know asks for something. A number says nothing neutral of a name that is
 /// unknown: it may be a known one with a slip in it.
-pub(crate) fn asks_of_unknown(name: &str, value: &RawValue) -> bool {
+pub(crate) fn may_have_effect(name: &str, value: &RawValue) -> bool {
     if value.get().len() <= IDLE_LETTERS_MAX
         && let Ok(number) = value.get().trim().parse::<f64>()
     {
         return !NEUTRAL.contains(&(name, number));
     }
-    asks(name, value)
+    has_effect(name, value)
 }
 
 /// The answer, with the names of what had no effect.
@@ -78,19 +78,19 @@ pub(crate) fn note(mut response: Response, names: &[String]) -> Response {
     let is_plain = |name: &&String| {
         name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_graphic())
     };
-    let told: Vec<&str> = names
+    let named: Vec<&str> = names
         .iter()
         .filter(is_plain)
         .take(NAMED_MAX)
         .map(String::as_str)
         .collect();
-    let more = names.len() - told.len();
-    let mut words = told.join(", ");
+    let more = names.len() - named.len();
+    let mut list = named.join(", ");
     if more > 0 {
-        let comma = if words.is_empty() { "" } else { ", " };
-        words += &format!("{comma}{more} more");
+        let comma = if list.is_empty() { "" } else { ", " };
+        list += &format!("{comma}{more} more");
     }
-    if let Ok(value) = HeaderValue::from_str(&words)
+    if let Ok(value) = HeaderValue::from_str(&list)
         && !names.is_empty()
     {
         response.headers_mut().insert(IGNORED, value);
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn unknown_asks(name: &str, json: &str) -> bool {
-        asks_of_unknown(name, &RawValue::from_string(json.to_owned()).unwrap())
+        may_have_effect(name, &RawValue::from_string(json.to_owned()).unwrap())
     }
 
     #[test]

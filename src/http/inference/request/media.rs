@@ -28,7 +28,7 @@ pub(crate) fn check(name: &str, value: &RawValue) -> Result<(), Failure> {
     refused.into_inner().map_or(Ok(()), Err)
 }
 
-/// Where a value stands. The words for it are made only if they are told.
+/// Where a value stands. The text is made only for an error.
 enum Place<'a> {
     Field(&'a str),
     In(&'a Place<'a>, usize),

@@ -32,7 +32,7 @@ pub(crate) struct Outgoing {
     pub reasoning: ReasoningRequest,
 }
 
-/// What a request wants beside its answer, and how its engine is told.
+/// What a request wants beside its answer, and the engine's fields for it.
 pub(crate) struct Wishes<'a> {
     /// What another API's request says of reasoning.
     pub reasoning: ReasoningRequest,
@@ -62,7 +62,7 @@ const TEXT_ALONE: [&str; 3] = ["prompt", "suffix", "echo"];
 
 /// The body for the engine. Always as a stream with its usage, so that a client that leaves stops the work.
 ///
-/// `fate`: what becomes of a field. `wishes`: what the engine is told in fields of its own. `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
+/// `fate`: what becomes of a field. `wishes`: what goes to the engine in fields of its own. `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
 pub(crate) fn outgoing(
     fields: &Fields<'_>,
     path: &'static str,
@@ -86,7 +86,7 @@ pub(crate) fn outgoing(
     let mut written = Written::new(fields.body_bytes);
     let mut ignored = Vec::new();
     let mut reasoning = wishes.reasoning;
-    let is_given = |name: &str| fields.get(name).is_some_and(|value| value.get() != "null");
+    let is_present = |name: &str| fields.get(name).is_some_and(|value| value.get() != "null");
     let has_stops = !generation.stops.is_empty() || !generation.stop_tokens.is_empty();
     for (name, value) in fields.all() {
         let is_null = value.get() == "null";
@@ -96,7 +96,7 @@ pub(crate) fn outgoing(
         match fate(name, value)? {
             Fate::Goes => {}
             Fate::Ignored => {
-                if ignored::asks(name, value) {
+                if ignored::has_effect(name, value) {
                     ignored.push(name.to_owned());
                 }
                 continue;
@@ -123,7 +123,8 @@ pub(crate) fn outgoing(
                     written.raw("max_tokens", value);
                 }
             }
-            "max_tokens" if format.is_some() && (is_null || is_given("max_completion_tokens")) => {}
+            "max_tokens"
+                if format.is_some() && (is_null || is_present("max_completion_tokens")) => {}
             _ if format.is_some() && (CHAT_ALONE.contains(&name) || TEXT_ALONE.contains(&name)) => {
                 refuse_unless_idle(name, value)?
             }
@@ -134,29 +135,31 @@ pub(crate) fn outgoing(
     }
     if path == CHAT {
         // A text that the pool writes has no template with switches.
-        let told = match format {
+        let reasoning_fields = match format {
             None => (wishes.fields_of)(&reasoning.wish),
             Some(_) => unmet(&reasoning.wish),
         };
-        for (name, value) in &told.fields {
+        for (name, value) in &reasoning_fields.fields {
             written.value(name, value);
         }
-        let given = fields.get(KWARGS).filter(|value| value.get() != "null");
-        match (given, format) {
+        let kwargs = fields.get(KWARGS).filter(|value| value.get() != "null");
+        match (kwargs, format) {
             (Some(_), Some(_)) => ignored.push(KWARGS.to_owned()),
-            (Some(given), None) if told.switches.is_empty() => written.raw(KWARGS, given),
-            _ if told.switches.is_empty() => {}
+            (Some(kwargs), None) if reasoning_fields.switches.is_empty() => {
+                written.raw(KWARGS, kwargs)
+            }
+            _ if reasoning_fields.switches.is_empty() => {}
             // What the client says in the template's own words goes before what follows from another field.
-            (given, _) => {
-                let given = given.map(|given| serde_json::from_str(given.get()));
-                let mut all: Map<String, Value> = given.and_then(Result::ok).unwrap_or_default();
-                for (name, value) in told.switches {
+            (kwargs, _) => {
+                let kwargs = kwargs.map(|kwargs| serde_json::from_str(kwargs.get()));
+                let mut all: Map<String, Value> = kwargs.and_then(Result::ok).unwrap_or_default();
+                for (name, value) in reasoning_fields.switches {
                     all.entry(name).or_insert(value);
                 }
                 written.value(KWARGS, &Value::Object(all));
             }
         }
-        let names = told
+        let names = reasoning_fields
             .unmet
             .iter()
             .map(|part| reasoning.name(*part).to_owned());
@@ -171,7 +174,7 @@ pub(crate) fn outgoing(
         written.value("prompt", &Value::String(prompt));
     }
     let limits = ["max_tokens", "max_completion_tokens"];
-    let is_limited = limits.into_iter().any(is_given);
+    let is_limited = limits.into_iter().any(is_present);
     // Where the engine writes the prompt, it may take a default by another name.
     let in_chats = match path == CHAT && format.is_none() {
         true => Some(&generation.in_chats),
@@ -183,8 +186,8 @@ pub(crate) fn outgoing(
         .iter()
         .filter(|(name, _)| !instead(name));
     for (name, value) in usual.chain(in_chats.into_iter().flatten()) {
-        let is_said = is_given(name) || (name == "max_tokens" && is_limited);
-        if !is_said {
+        let is_present_or_limited = is_present(name) || (name == "max_tokens" && is_limited);
+        if !is_present_or_limited {
             written.value(name, value);
         }
     }
@@ -192,7 +195,7 @@ pub(crate) fn outgoing(
     if let Some(room) = room.filter(|_| format.is_some() && !has_limit) {
         written.value("max_tokens", &room);
     }
-    let own_stops = ["stop", "stop_token_ids"].into_iter().any(is_given);
+    let own_stops = ["stop", "stop_token_ids"].into_iter().any(is_present);
     if has_stops || own_stops {
         let joined = stops(generation, fields)?;
         if has_stops {
@@ -213,7 +216,7 @@ pub(crate) fn outgoing(
     })
 }
 
-/// A wish of which nothing can be told.
+/// A wish for which the engine has no field.
 fn unmet(wish: &ReasoningWish) -> ReasoningFields {
     let parts = [
         (wish.thinks.is_some(), WishPart::Thinks),

@@ -91,7 +91,7 @@ pub struct Workers {
 
 /// What workers do at this moment, and what they did.
 #[derive(Clone, Debug)]
-pub struct WorkersSeen {
+pub struct WorkersSnapshot {
     pub kind: &'static str,
     pub count: usize,
     pub busy: usize,
@@ -139,13 +139,13 @@ impl Workers {
             clippy::disallowed_methods,
             reason = "this is how long the work took, which nothing is decided by"
         )]
-        let asked = std::time::Instant::now();
+        let submitted = std::time::Instant::now();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(Arc::clone(&self.waiting));
         let wanted = u32::try_from(bytes.saturating_mul(TIMES) / PIECE).unwrap_or(u32::MAX);
         let memory = Arc::clone(&self.memory);
         let memory = memory.acquire_many_owned(wanted.clamp(1, self.pieces));
-        // Neither is ever closed. Whoever has memory waits for nothing but its turn, so that all have theirs.
+        // Neither is ever closed. A request that has its memory waits for its turn alone, so that all make progress.
         let memory = memory.await.ok();
         let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
         drop(waiting);
@@ -153,7 +153,7 @@ impl Workers {
         let work = move || {
             let worked = work();
             let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-            taken.observe(asked.elapsed().as_secs_f64());
+            taken.observe(submitted.elapsed().as_secs_f64());
             drop((turn, memory));
             worked
         };
@@ -165,9 +165,9 @@ impl Workers {
         })
     }
 
-    pub fn seen(&self) -> WorkersSeen {
+    pub fn snapshot(&self) -> WorkersSnapshot {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        WorkersSeen {
+        WorkersSnapshot {
             kind: self.kind,
             count: self.count,
             busy: self.count - self.turns.available_permits().min(self.count),

@@ -47,7 +47,8 @@ pub(crate) async fn model(app: &App, user: &User, name: &str) -> Result<Arc<Rout
     let early = |failure: Failure| (None, failure);
     let route = match app.handle.route(name) {
         Some(route) => route,
-        None => hub_registration::of_user(app, user, name)
+        // Boxed, because it is rare, and large within each request's future.
+        None => Box::pin(hub_registration::of_user(app, user, name))
             .await
             .map_err(early)?,
     };

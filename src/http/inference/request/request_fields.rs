@@ -18,7 +18,7 @@ use reading::nearest;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Goes,
-    /// Left out, and told where it asks for something.
+    /// Left out, and named in a header where it has an effect.
     Ignored,
     /// It says something of reasoning, which each engine has its own fields for.
     Reasoning,
@@ -55,7 +55,7 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
     }
     // An answer that was made in another way is none.
     if entry.unknown_fields != UnknownFields::Pass
-        && let Some(strategy) = Strategy::asked_by(name, value)
+        && let Some(strategy) = Strategy::of_field(name, value)
     {
         let message = format!(
             "`{name}`: the engine of {} ({}) has no such search: {}",
@@ -69,7 +69,7 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
         UnknownFields::Pass => Ok(Fate::Goes),
         UnknownFields::Drop => Ok(Fate::Ignored),
         // What asks for nothing is no reason to refuse.
-        UnknownFields::Refuse if !ignored::asks_of_unknown(name, value) => Ok(Fate::Ignored),
+        UnknownFields::Refuse if !ignored::may_have_effect(name, value) => Ok(Fate::Ignored),
         UnknownFields::Refuse => {
             let engine = entry.recipe.engine();
             let known = entry.recipe.known_fields(ask);
@@ -96,8 +96,8 @@ fn refused(name: &str, message: &str) -> Failure {
 fn switches(value: &RawValue) -> Result<(), Failure> {
     let name = "chat_template_kwargs";
     may_be_a_tree(value.get().as_bytes())?;
-    let given: Value = serde_json::from_str(value.get()).unwrap_or_default();
-    let entries = match &given {
+    let parsed: Value = serde_json::from_str(value.get()).unwrap_or_default();
+    let entries = match &parsed {
         Value::Null => return Ok(()),
         Value::Object(entries) => entries,
         _ => return Err(refused(name, "`chat_template_kwargs` must be an object")),
@@ -186,19 +186,19 @@ mod tests {
 
     #[test]
     fn of_a_templates_switches_plain_values_of_known_names_pass() {
-        let given = |value: Value| {
+        let parsed = |value: Value| {
             let text = serde_json::value::to_raw_value(&value).unwrap();
             switches(&text).map_err(|failure| failure.body.error.message)
         };
-        assert_eq!(given(json!({"enable_thinking": false})), Ok(()));
-        assert_eq!(given(json!(null)), Ok(()));
+        assert_eq!(parsed(json!({"enable_thinking": false})), Ok(()));
+        assert_eq!(parsed(json!(null)), Ok(()));
         for wrong in [
             json!({"chat_template": "{{ x }}"}),
             json!({"enable_thinking": {}}),
             json!({"tokenize": false}),
             json!(3),
         ] {
-            assert!(given(wrong.clone()).is_err(), "{wrong}");
+            assert!(parsed(wrong.clone()).is_err(), "{wrong}");
         }
     }
 }

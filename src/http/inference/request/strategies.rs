@@ -25,7 +25,7 @@ impl Strategy {
     }
 
     /// What a field of a request asks for.
-    pub fn asked_by(name: &str, value: &RawValue) -> Option<Strategy> {
+    pub fn of_field(name: &str, value: &RawValue) -> Option<Strategy> {
         /// More letters than any of these values has.
         const LETTERS_MAX: usize = 40;
         if value.get().len() > LETTERS_MAX {
@@ -59,22 +59,25 @@ mod tests {
 
     #[test]
     fn a_field_asks_for_a_strategy_by_its_value() {
-        let asked = |name: &str, value: Value| {
+        let strategy_of = |name: &str, value: Value| {
             let value = serde_json::value::to_raw_value(&value).unwrap();
-            Strategy::asked_by(name, &value)
+            Strategy::of_field(name, &value)
         };
         let contrastive = Some(Strategy::Contrastive);
         assert_eq!(
-            asked("decoding_strategy", json!("contrastive_search")),
+            strategy_of("decoding_strategy", json!("contrastive_search")),
             contrastive
         );
         assert_eq!(
-            asked("decoding_strategy", json!("beam_search")),
+            strategy_of("decoding_strategy", json!("beam_search")),
             Some(Strategy::Beams)
         );
-        assert_eq!(asked("penalty_alpha", json!(0.6)), contrastive);
-        assert_eq!(asked("num_beams", json!(4)), Some(Strategy::Beams));
-        assert_eq!(asked("use_beam_search", json!(true)), Some(Strategy::Beams));
+        assert_eq!(strategy_of("penalty_alpha", json!(0.6)), contrastive);
+        assert_eq!(strategy_of("num_beams", json!(4)), Some(Strategy::Beams));
+        assert_eq!(
+            strategy_of("use_beam_search", json!(true)),
+            Some(Strategy::Beams)
+        );
         for (name, value) in [
             ("decoding_strategy", json!("greedy")),
             ("decoding_strategy", json!(null)),
@@ -84,7 +87,7 @@ mod tests {
             ("use_beam_search", json!(false)),
             ("top_k", json!(4)),
         ] {
-            assert_eq!(asked(name, value.clone()), None, "{name}: {value}");
+            assert_eq!(strategy_of(name, value.clone()), None, "{name}: {value}");
         }
     }
 }

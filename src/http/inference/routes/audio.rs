@@ -1,6 +1,8 @@
 //! Transcriptions, translations and speech. A form is read and written anew with the fields that are known; the
 //! engine's answer goes back as it is.
 
+use std::pin::pin;
+
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderValue, Request, header};
@@ -57,10 +59,9 @@ pub(crate) async fn transcriptions(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    let visit = RequestContext::new(&app, user, request.headers());
-    visit
-        .end(&app, heard(&app, &visit, request, Extra::Transcriptions))
-        .await
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(heard(&app, &context, request, Extra::Transcriptions));
+    context.end(&app, work).await
 }
 
 /// Turn speech into English text
@@ -88,10 +89,9 @@ pub(crate) async fn translations(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    let visit = RequestContext::new(&app, user, request.headers());
-    visit
-        .end(&app, heard(&app, &visit, request, Extra::Translations))
-        .await
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(heard(&app, &context, request, Extra::Translations));
+    context.end(&app, work).await
 }
 
 /// Turn text into speech
@@ -112,13 +112,14 @@ pub(crate) async fn translations(
     )
 )]
 pub(crate) async fn speech(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    let visit = RequestContext::new(&app, user, request.headers());
-    visit.end(&app, spoken(&app, &visit, request)).await
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(spoken(&app, &context, request));
+    context.end(&app, work).await
 }
 
 async fn heard(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     request: Request<Body>,
     extra: Extra,
 ) -> Result<Response, Failed> {
@@ -133,11 +134,11 @@ async fn heard(
     let form = app.reading.apart(bytes, form).await;
     let mut form = form.map_err(|failure| (None, failure))?;
     form.keeps(|file| share.of(file));
-    let route = model(app, &visit.user, &form.model).await?;
+    let route = model(app, &context.user, &form.model).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, extra).map_err(fail)?;
-    let served = seated(app, visit, &route, 0).await.map_err(fail)?;
+    let served = seated(app, context, &route, 0).await.map_err(fail)?;
     let name = name_there(&served, &route, &form.model);
     let written = move || Ok(form.written(&name));
     let (kind, body) = app.reading.run(bytes, written).await.map_err(fail)?;
@@ -147,7 +148,7 @@ async fn heard(
         .map_err(fail)?
     {
         Answer::Refused(response) => Ok(response),
-        Answer::Whole(served, kind, bytes) => {
+        Answer::Complete(served, kind, bytes) => {
             let mut response = Response::new(Body::from(bytes));
             let kind = kind.unwrap_or(JSON);
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -159,18 +160,18 @@ async fn heard(
 
 async fn spoken(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     request: Request<Body>,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
-    let (scanned, route) = find(app, &visit.user, body).await?;
+    let (scanned, route) = find(app, &context.user, body).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, Extra::Speech).map_err(fail)?;
-    let (bytes, asked) = (scanned.body.len(), scanned.body.clone());
-    let checked = app.reading.run(bytes, move || check_text(&asked));
+    let (bytes, fields_in) = (scanned.body.len(), scanned.body.clone());
+    let checked = app.reading.run(bytes, move || check_text(&fields_in));
     checked.await.map_err(fail)?;
-    let served = seated(app, visit, &route, bytes).await.map_err(fail)?;
+    let served = seated(app, context, &route, bytes).await.map_err(fail)?;
     let there = name_there(&served, &route, &scanned.model);
     let body = named(app, scanned.body, there).await.map_err(fail)?;
     let path = Extra::Speech.path();
@@ -186,22 +187,22 @@ async fn spoken(
 
 /// Only what OpenAI's request has: engines know fields beside that name files and addresses.
 fn check_text(body: &Bytes) -> Result<(), Failure> {
-    let mut asked = Taken::body(body)?;
-    asked.need_text("model")?;
-    if asked.need_text("input")?.is_empty() {
-        return Err(asked.wrong("input", "a text that is not empty"));
+    let mut fields_in = Taken::body(body)?;
+    fields_in.need_text("model")?;
+    if fields_in.need_text("input")?.is_empty() {
+        return Err(fields_in.wrong("input", "a text that is not empty"));
     }
     for name in ["voice", "instructions", "response_format"] {
-        asked.text(name)?;
+        fields_in.text(name)?;
     }
-    asked.number("speed")?;
-    let whole = [serde_json::json!("audio")];
-    asked.refuse(
+    fields_in.number("speed")?;
+    let allowed = [serde_json::json!("audio")];
+    fields_in.refuse(
         "stream_format",
-        &whole,
+        &allowed,
         "the sound itself is streamed, as `audio`",
     )?;
-    asked.finish()
+    fields_in.finish()
 }
 
 /// The engine's bytes as they come. One that breaks off breaks the connection off: half a sound must not look
@@ -220,8 +221,8 @@ fn flowing(served: InFlightRequest, answer: hyper::Response<Incoming>) -> Respon
                 () = pieces.closed() => return,
                 () = &mut late => {
                     served.answered(504);
-                    let words = std::io::Error::other("the time of x-request-timeout is over");
-                    let _ = pieces.try_send(Err(words));
+                    let timeout_error = std::io::Error::other("the time of x-request-timeout is over");
+                    let _ = pieces.try_send(Err(timeout_error));
                     return;
                 }
                 frame = upstream.frame() => Some(frame),
@@ -253,8 +254,8 @@ fn flowing(served: InFlightRequest, answer: hyper::Response<Incoming>) -> Respon
                     }
                     let why = why(&served).await;
                     served.answered(why.status.as_u16());
-                    let words = std::io::Error::other(why.body.error.message.clone());
-                    let _ = pieces.try_send(Err(words));
+                    let timeout_error = std::io::Error::other(why.body.error.message.clone());
+                    let _ = pieces.try_send(Err(timeout_error));
                     return;
                 }
             }
@@ -276,8 +277,8 @@ mod tests {
     #[test]
     fn a_text_to_be_spoken_has_openais_fields_and_no_others() {
         let check = |body: serde_json::Value| check_text(&body.to_string().into());
-        let whole = json!({"model": "m", "input": "Hi", "voice": "v", "speed": 1.5, "response_format": "wav", "stream_format": "audio"});
-        assert!(check(whole).is_ok());
+        let allowed = json!({"model": "m", "input": "Hi", "voice": "v", "speed": 1.5, "response_format": "wav", "stream_format": "audio"});
+        assert!(check(allowed).is_ok());
         for (body, param) in [
             (json!({"model": "m"}), "input"),
             (json!({"model": "m", "input": ""}), "input"),

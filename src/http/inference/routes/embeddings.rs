@@ -1,6 +1,7 @@
 //! `POST /v1/embeddings`. The input is checked before anything is loaded for it; engines are asked for plain numbers,
 //! and base64 is made of them here, so that it is the same for all.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -60,39 +61,40 @@ pub(crate) async fn embeddings(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    let visit = RequestContext::new(&app, user, request.headers());
-    visit.end(&app, numbers(&app, &visit, request)).await
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(numbers(&app, &context, request));
+    context.end(&app, work).await
 }
 
 async fn numbers(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     request: Request<Body>,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
-    vectors(app, visit, body, |_| {}).await
+    vectors(app, context, body, |_| {}).await
 }
 
 /// Numbers for a request of OpenAI's form. `at_seat`: what is done with the seat before the engine is asked.
 pub(crate) async fn vectors(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     body: Bytes,
     at_seat: impl FnOnce(&mut InFlightRequest),
 ) -> Result<Response, Failed> {
-    let (scanned, route) = find(app, &visit.user, body).await?;
+    let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, Extra::Embeddings).map_err(fail)?;
     let (bytes, share) = (scanned.body.len(), record::share());
-    let (asked, of_model) = (scanned.body, Arc::clone(&route));
+    let (received, of_model) = (scanned.body, Arc::clone(&route));
     let written = move || {
-        let (body, is_base64) = checked(&asked, of_model.entry.recipe.has_dimensions())?;
+        let (body, is_base64) = checked(&received, of_model.entry.recipe.has_dimensions())?;
         Ok((taken(&of_model, Ask::Embeddings, &body)?, is_base64))
     };
     let (body, is_base64) = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.of(body);
-    let served = seated_as(app, visit, (&route, &scanned.model), bytes);
+    let served = seated_as(app, context, (&route, &scanned.model), bytes);
     let mut served = served.await.map_err(fail)?;
     at_seat(&mut served);
     let name = name_there(&served, &route, &scanned.model);
@@ -100,7 +102,7 @@ pub(crate) async fn vectors(
     let path = Extra::Embeddings.path();
     match ask(app, served, path, (&JSON, body)).await.map_err(fail)? {
         Answer::Refused(response) => Ok(response),
-        Answer::Whole(served, _, bytes) => {
+        Answer::Complete(served, _, bytes) => {
             let length = bytes.len();
             let bytes = match is_base64 {
                 true => app.reading.run(length, move || Ok(in_base64(bytes))).await,
@@ -117,24 +119,24 @@ pub(crate) async fn vectors(
 /// The body for the engine, and whether the client wants base64.
 fn checked(body: &Bytes, has_dimensions: bool) -> Result<(Bytes, bool), Failure> {
     let fields = Fields::read(body)?;
-    let mut asked = Taken::some(&fields, &["dimensions", "encoding_format"])?;
+    let mut received = Taken::some(&fields, &["dimensions", "encoding_format"])?;
     let input = fields.get("input").filter(|input| input.get() != "null");
-    let input = input.ok_or_else(|| asked.missing("input"))?;
+    let input = input.ok_or_else(|| received.missing("input"))?;
     if let Some(wrong) = wrong_with(input.get()) {
         return Err(Failure::invalid(
             "input".to_owned(),
             format!("`input` {wrong}"),
         ));
     }
-    if asked.count("dimensions")?.is_some() && !has_dimensions {
+    if received.count("dimensions")?.is_some() && !has_dimensions {
         let why = "the engine of this model has no choice of dimensions; leave it out";
-        return Err(asked.not_here("dimensions", why));
+        return Err(received.not_here("dimensions", why));
     }
-    let is_base64 = match asked.text("encoding_format")?.as_deref() {
+    let is_base64 = match received.text("encoding_format")?.as_deref() {
         None => return Ok((body.clone(), false)),
         Some("float") => false,
         Some("base64") => true,
-        Some(_) => return Err(asked.wrong("encoding_format", "float or base64")),
+        Some(_) => return Err(received.wrong("encoding_format", "float or base64")),
     };
     Ok((without_format(&fields, body.len()), is_base64))
 }
@@ -352,14 +354,14 @@ mod tests {
     #[test]
     fn a_vector_becomes_its_little_endian_floats() {
         let answer = json!({"data": [{"embedding": [1.0, -2.5]}, {"embedding": "AACAPw=="}]});
-        let told: Value = serde_json::from_slice(&in_base64(answer.to_string().into())).unwrap();
+        let shown: Value = serde_json::from_slice(&in_base64(answer.to_string().into())).unwrap();
         let bytes = STANDARD
-            .decode(told["data"][0]["embedding"].as_str().unwrap())
+            .decode(shown["data"][0]["embedding"].as_str().unwrap())
             .unwrap();
         assert_eq!(
             bytes,
             [1.0_f32.to_le_bytes(), (-2.5_f32).to_le_bytes()].concat()
         );
-        assert_eq!(told["data"][1]["embedding"], "AACAPw==");
+        assert_eq!(shown["data"][1]["embedding"], "AACAPw==");
     }
 }

@@ -122,7 +122,7 @@ fn adapter_object(app: &App, name: &str, base: &str) -> serde_json::Value {
 }
 
 /// Parts of OpenAI's API, by the first word behind `/v1/`; what begins with another exists nowhere.
-const KNOWN_ELSEWHERE: &[&str] = &[
+const OPENAI_ONLY: &[&str] = &[
     "assistants",
     "audio",
     "batches",
@@ -160,12 +160,12 @@ const SERVED: [&str; 13] = [
     "models",
 ];
 
-/// Said in words, not by a bare 404.
+/// A message in the body, not a bare 404.
 pub(crate) async fn not_served(State(app): State<App>, request: Request<Body>) -> Failure {
     let path = request.uri().path();
     let behind = path.split_once("/v1/").map_or("", |(_, rest)| rest);
     let first = behind.split('/').next().unwrap_or_default();
-    if !KNOWN_ELSEWHERE.contains(&first) {
+    if !OPENAI_ONLY.contains(&first) {
         let mut failure = Failure::no_route(path, app.base());
         if let Some(near) = nearest(behind, SERVED.into_iter()) {
             let message = &mut failure.body.error.message;

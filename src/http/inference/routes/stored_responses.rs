@@ -50,17 +50,17 @@ pub(crate) struct ItemsQuery {
 }
 
 /// What stands behind `?`. Clients write lists as `include=…` or `include[]=…`, once or several times.
-type Given = Query<Vec<(String, String)>>;
+type QueryPairs = Query<Vec<(String, String)>>;
 
-fn wants_sealed(given: &Given) -> bool {
+fn includes_sealed(query: &QueryPairs) -> bool {
     let included = |(name, value): &(String, String)| {
         ["include", "include[]"].contains(&name.as_str()) && value == SEALED
     };
-    given.0.iter().any(included)
+    query.0.iter().any(included)
 }
 
-fn value<'a>(given: &'a Given, name: &str) -> Option<&'a str> {
-    let found = given.0.iter().find(|(known, _)| known == name);
+fn value<'a>(query: &'a QueryPairs, name: &str) -> Option<&'a str> {
+    let found = query.0.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| value.as_str())
 }
 
@@ -84,10 +84,10 @@ pub(crate) async fn get(
     State(app): State<App>,
     user: User,
     Path(id): Path<String>,
-    given: Given,
+    query: QueryPairs,
 ) -> Result<Json<Value>, Failure> {
     let wrong = |message: &str| Err(Failure::invalid("stream".to_owned(), message));
-    match value(&given, "stream") {
+    match value(&query, "stream") {
         None | Some("false") => {}
         Some("true") => {
             return wrong(
@@ -97,15 +97,15 @@ pub(crate) async fn get(
         Some(_) => return wrong("`stream` must be true or false"),
     }
     let found = find(&app, &user, &id).await?;
-    let (bytes, is_sealed_shown) = (found.bytes(), wants_sealed(&given));
-    let told = move || {
-        let mut told: Value = serde_json::from_str(&found.response).unwrap_or_default();
+    let (bytes, is_sealed_shown) = (found.bytes(), includes_sealed(&query));
+    let shown_response = move || {
+        let mut shown_response: Value = serde_json::from_str(&found.response).unwrap_or_default();
         let output = found.output.iter();
         let output: Vec<Value> = output.map(|item| shown(item, is_sealed_shown)).collect();
-        told["output"] = json!(output);
-        Ok(Json(told))
+        shown_response["output"] = json!(output);
+        Ok(Json(shown_response))
     };
-    app.reading.run(bytes, told).await
+    app.reading.run(bytes, shown_response).await
 }
 
 /// List what went into a stored response (OpenAI's Responses)
@@ -125,9 +125,9 @@ pub(crate) async fn items(
     State(app): State<App>,
     user: User,
     Path(id): Path<String>,
-    given: Given,
+    query: QueryPairs,
 ) -> Result<Json<Value>, Failure> {
-    let limit = match value(&given, "limit") {
+    let limit = match value(&query, "limit") {
         None => LIMIT,
         Some(text) => {
             let limit = text.parse().ok();
@@ -136,7 +136,7 @@ pub(crate) async fn items(
             limit.ok_or_else(|| Failure::invalid("limit".to_owned(), allowed))?
         }
     };
-    let is_rising = match value(&given, "order") {
+    let is_rising = match value(&query, "order") {
         None | Some("desc") => false,
         Some("asc") => true,
         Some(_) => {
@@ -145,7 +145,7 @@ pub(crate) async fn items(
         }
     };
     let found = find(&app, &user, &id).await?;
-    let (after, is_sealed_shown) = (value(&given, "after"), wants_sealed(&given));
+    let (after, is_sealed_shown) = (value(&query, "after"), includes_sealed(&query));
     let page = Page {
         is_rising,
         after: after.map(str::to_owned),

@@ -3,6 +3,7 @@
 
 mod counting;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Json;
@@ -29,7 +30,7 @@ use crate::openapi::schemas::tokens::{
 };
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use catalog::{Extra, Prompt, TokenWords};
+use catalog::{Extra, Prompt, TokenApi};
 use counting::{Tokens, counted, elements};
 
 /// Turn a text or a conversation into tokens
@@ -59,9 +60,12 @@ pub(crate) async fn tokenize(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    let visit = RequestContext::new(&app, user, request.headers());
-    let told = tokens(&app, &visit, request, Asking::read);
-    visit.end(&app, answered(told)).await
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(async {
+        let answer = tokens(&app, &context, request, Asking::read).await?;
+        Ok(response(answer))
+    });
+    context.end(&app, work).await
 }
 
 /// Turn tokens into a text
@@ -84,43 +88,42 @@ pub(crate) async fn detokenize(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    let visit = RequestContext::new(&app, user, request.headers());
-    visit.end(&app, answered(text(&app, &visit, request))).await
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(async { Ok(response(text(&app, &context, request).await?)) });
+    context.end(&app, work).await
 }
 
 /// How many tokens a message would have, in Anthropic's words.
 pub(crate) async fn count(app: &App, user: User, request: Request<Body>) -> Response {
-    let visit = RequestContext::new(app, user, request.headers());
-    let told = async {
-        let reading = visit.reading(app);
+    let context = RequestContext::new(app, user, request.headers());
+    let work = pin!(async {
+        let reading = context.reading(app);
         let asking = move |body: &Bytes| Asking::of_message(body, &reading);
-        let told = tokens(app, &visit, request, asking).await?;
-        Ok(match told {
+        let answer = match tokens(app, &context, request, asking).await? {
             EngineAnswer::Tokens(tokens) => {
-                EngineAnswer::Whole(json!({"input_tokens": tokens.count}))
+                EngineAnswer::Passed(json!({"input_tokens": tokens.count}))
             }
             refused => refused,
-        })
-    };
-    visit.end(app, answered(told)).await
+        };
+        Ok(response(answer))
+    });
+    context.end(app, work).await
 }
 
 enum EngineAnswer {
     Tokens(Tokens),
-    Whole(Value),
+    Passed(Value),
     Refused(Response),
 }
 
-async fn answered(
-    told: impl Future<Output = Result<EngineAnswer, Failed>>,
-) -> Result<Response, Failed> {
-    Ok(match told.await? {
+fn response(answer: EngineAnswer) -> Response {
+    match answer {
         EngineAnswer::Tokens(tokens) => {
             ([(header::CONTENT_TYPE, JSON)], tokens.body).into_response()
         }
-        EngineAnswer::Whole(answer) => Json(answer).into_response(),
+        EngineAnswer::Passed(answer) => Json(answer).into_response(),
         EngineAnswer::Refused(response) => response,
-    })
+    }
 }
 
 /// What is to be tokenized.
@@ -136,17 +139,17 @@ struct Asking {
 
 impl Asking {
     fn read(body: &Bytes) -> Result<Asking, Failure> {
-        let mut asked = Taken::body(body)?;
-        asked.need_text("model")?;
+        let mut received = Taken::body(body)?;
+        received.need_text("model")?;
         let asking = Asking {
-            prompt: asked.text("prompt")?,
-            messages: asked.list("messages")?.unwrap_or_default(),
-            tools: asked.list("tools")?.unwrap_or_default(),
-            special: asked.flag("add_special_tokens")?,
-            generation: asked.flag("add_generation_prompt")?,
-            strings: asked.flag("return_token_strs")?.unwrap_or(false),
+            prompt: received.text("prompt")?,
+            messages: received.list("messages")?.unwrap_or_default(),
+            tools: received.list("tools")?.unwrap_or_default(),
+            special: received.flag("add_special_tokens")?,
+            generation: received.flag("add_generation_prompt")?,
+            strings: received.flag("return_token_strs")?.unwrap_or(false),
         };
-        asked.finish()?;
+        received.finish()?;
         if asking.prompt.is_some() != asking.messages.is_empty() {
             let message = "either `prompt` or `messages` is needed, and not both";
             return Err(Failure::invalid("prompt".to_owned(), message));
@@ -189,20 +192,20 @@ impl Asking {
         }
     }
 
-    /// What an engine cannot be asked, told before anything is loaded for it.
-    fn check(&self, model: &str, words: TokenWords) -> Result<(), Failure> {
+    /// Refuses what the engine does not support, before anything is loaded for it.
+    fn check(&self, model: &str, api: TokenApi) -> Result<(), Failure> {
         let cannot = |what: &str| cannot(model, what);
-        if self.strings && words != TokenWords::Vllm {
+        if self.strings && api != TokenApi::Vllm {
             return Err(cannot(
                 "does not tell tokens as texts; leave `return_token_strs` out",
             ));
         }
         let is_written_by_engine = self.prompt.is_none();
-        match words {
-            TokenWords::Sglang if is_written_by_engine => Err(cannot(
+        match api {
+            TokenApi::Sglang if is_written_by_engine => Err(cannot(
                 "tells the tokens of a `prompt`, and not those of a conversation",
             )),
-            TokenWords::LlamaCpp if is_written_by_engine && self.generation == Some(false) => Err(
+            TokenApi::LlamaCpp if is_written_by_engine && self.generation == Some(false) => Err(
                 cannot("always adds what begins an answer; leave `add_generation_prompt` out"),
             ),
             _ => Ok(()),
@@ -266,18 +269,18 @@ fn only_data(messages: &[Value]) -> Result<(), Failure> {
 
 async fn tokens(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     request: Request<Body>,
     asking: impl Fn(&Bytes) -> Result<Asking, Failure> + Send + 'static,
 ) -> Result<EngineAnswer, Failed> {
     let body = read(app, request.into_body()).await?;
-    let (scanned, route) = find(app, &visit.user, body).await?;
+    let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, Extra::Tokenize).map_err(fail)?;
-    let words = route.entry.recipe.token_words();
+    let api = route.entry.recipe.token_api();
     let (bytes, share) = (scanned.body.len(), record::share());
-    let (asked, of_model) = (scanned.body, Arc::clone(&route));
+    let (received, of_model) = (scanned.body, Arc::clone(&route));
     let own = route.entry.recipe.served_model_name().unwrap_or(&model);
     let own = route
         .entry
@@ -285,28 +288,28 @@ async fn tokens(
         .unwrap_or(own)
         .to_owned();
     let known = own.clone();
-    let asked_name = scanned.model.clone();
+    let requested_name = scanned.model.clone();
     let written = move || {
-        let generation = of_model.entry.generation_of(&asked_name);
-        let asking = asking(&asked)?.written(&generation.prompt)?;
-        asking.check(&of_model.entry.name, words)?;
-        Ok(Sent::of(&asking, words, &known))
+        let generation = of_model.entry.generation_of(&requested_name);
+        let asking = asking(&received)?.written(&generation.prompt)?;
+        asking.check(&of_model.entry.name, api)?;
+        Ok(Sent::of(&asking, api, &known))
     };
     let sent = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.of(sent.body);
-    let served = seated_as(app, visit, (&route, &scanned.model), bytes);
+    let served = seated_as(app, context, (&route, &scanned.model), bytes);
     let served = served.await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
-    let (served, body) = match words {
-        TokenWords::LlamaCpp if sent.is_text => (served, body),
-        TokenWords::LlamaCpp => match ask(app, served, "/apply-template", (&JSON, body))
+    let (served, body) = match api {
+        TokenApi::LlamaCpp if sent.is_text => (served, body),
+        TokenApi::LlamaCpp => match ask(app, served, "/apply-template", (&JSON, body))
             .await
             .map_err(fail)?
         {
             Answer::Refused(response) => {
                 return refused(&model, response, "/apply-template").map_err(fail);
             }
-            Answer::Whole(served, _, bytes) => {
+            Answer::Complete(served, _, bytes) => {
                 let prompt = text_of(&served.model, &bytes, "prompt").map_err(fail)?;
                 (served, content(&prompt, sent.special))
             }
@@ -319,7 +322,7 @@ async fn tokens(
         .map_err(fail)?
     {
         Answer::Refused(response) => refused(&model, response, "/tokenize").map_err(fail),
-        Answer::Whole(served, _, bytes) => {
+        Answer::Complete(served, _, bytes) => {
             let of_model = model.clone();
             let counted = app
                 .reading
@@ -339,10 +342,10 @@ struct Sent {
 }
 
 impl Sent {
-    fn of(asking: &Asking, words: TokenWords, name: &str) -> Sent {
-        let body = match (words, &asking.prompt) {
-            (TokenWords::LlamaCpp, Some(prompt)) => content(prompt, asking.special),
-            (TokenWords::LlamaCpp, None) => {
+    fn of(asking: &Asking, api: TokenApi, name: &str) -> Sent {
+        let body = match (api, &asking.prompt) {
+            (TokenApi::LlamaCpp, Some(prompt)) => content(prompt, asking.special),
+            (TokenApi::LlamaCpp, None) => {
                 let mut body = json!({"messages": asking.messages});
                 if !asking.tools.is_empty() {
                     body["tools"] = json!(asking.tools);
@@ -370,38 +373,38 @@ fn content(prompt: &str, special: Option<bool>) -> Bytes {
 
 async fn text(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     request: Request<Body>,
 ) -> Result<EngineAnswer, Failed> {
     let body = read(app, request.into_body()).await?;
-    let (scanned, route) = find(app, &visit.user, body).await?;
+    let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, Extra::Detokenize).map_err(fail)?;
     let (bytes, share) = (scanned.body.len(), record::share());
-    let asked = scanned.body;
-    let written = move || tokens_in(&asked).map(|tokens| detokenized("", tokens));
+    let received = scanned.body;
+    let written = move || tokens_in(&received).map(|tokens| detokenized("", tokens));
     let body = share.of(app.reading.run(bytes, written).await.map_err(fail)?);
-    let served = seated_as(app, visit, (&route, &scanned.model), bytes);
+    let served = seated_as(app, context, (&route, &scanned.model), bytes);
     let served = served.await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
     let body = named(app, body, name).await.map_err(fail)?;
-    let field = match route.entry.recipe.token_words() {
-        TokenWords::Vllm => "prompt",
-        TokenWords::Sglang => "text",
-        TokenWords::LlamaCpp => "content",
+    let field = match route.entry.recipe.token_api() {
+        TokenApi::Vllm => "prompt",
+        TokenApi::Sglang => "text",
+        TokenApi::LlamaCpp => "content",
     };
     match ask(app, served, "/detokenize", (&JSON, body))
         .await
         .map_err(fail)?
     {
         Answer::Refused(response) => refused(&model, response, "/detokenize").map_err(fail),
-        Answer::Whole(served, _, bytes) => {
+        Answer::Complete(served, _, bytes) => {
             let (of_model, length) = (model.clone(), bytes.len());
             let read = move || text_of(&of_model, &bytes, field);
             let text = app.reading.run(length, read).await.map_err(fail)?;
             served.answered(200);
-            Ok(EngineAnswer::Whole(json!({"prompt": text})))
+            Ok(EngineAnswer::Passed(json!({"prompt": text})))
         }
     }
 }
@@ -414,13 +417,13 @@ fn tokens_in(body: &Bytes) -> Result<&str, Failure> {
         .map(|(name, _)| name)
         .filter(|it| *it != "tokens");
     let others: Vec<&str> = others.collect();
-    let mut asked = Taken::some(&fields, &others)?;
-    asked.need_text("model")?;
+    let mut received = Taken::some(&fields, &others)?;
+    received.need_text("model")?;
     let tokens = fields.get("tokens").map(RawValue::get).unwrap_or_default();
     if elements::<u64>(tokens).is_none_or(|count| count == 0) {
-        return Err(asked.wrong("tokens", "a list of whole numbers, at least one"));
+        return Err(received.wrong("tokens", "a list of whole numbers, at least one"));
     }
-    asked.finish()?;
+    received.finish()?;
     Ok(tokens)
 }
 

@@ -2,6 +2,7 @@
 //! engine, and one answer comes back. The request waits for its model like any other; what the engine does not compute,
 //! the engine refuses.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -33,7 +34,7 @@ use crate::inference::upstream::remote;
 use crate::openapi::schemas::ranks::{RerankAnswer, RerankRequest, ScoreAnswer, ScoreRequest};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use catalog::{Ask, Extra, RerankWords};
+use catalog::{Ask, Extra, RerankApi};
 use controller::Route;
 
 /// Rank documents by how well they answer a query
@@ -87,38 +88,36 @@ pub(crate) async fn score(State(app): State<App>, user: User, request: Request<B
 }
 
 async fn pass(app: App, user: User, request: Request<Body>, extra: Extra) -> Response {
-    let visit = RequestContext::new(&app, user, request.headers());
-    visit
-        .end(&app, try_pass(&app, &visit, request, extra))
-        .await
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(try_pass(&app, &context, request, extra));
+    context.end(&app, work).await
 }
 
 async fn try_pass(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     request: Request<Body>,
     extra: Extra,
 ) -> Result<Response, Failed> {
     let body = read(app, request.into_body()).await?;
-    let (scanned, route) = find(app, &visit.user, body).await?;
+    let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
     check_has(&route, extra).map_err(fail)?;
-    let ranks_for_tei =
-        extra == Extra::Rerank && route.entry.recipe.rerank_words() == RerankWords::Tei;
+    let ranks_for_tei = extra == Extra::Rerank && route.entry.recipe.rerank_api() == RerankApi::Tei;
     let (bytes, share) = (scanned.body.len(), record::share());
-    let (asked, of_model) = (scanned.body, Arc::clone(&route));
-    // What is wrong with a request is said before anything is loaded for it.
+    let (received, of_model) = (scanned.body, Arc::clone(&route));
+    // An invalid request is refused before anything is loaded for it.
     let written = move || {
-        let checked = taken(&of_model, Ask::Ranks, &asked)?;
+        let checked = taken(&of_model, Ask::Ranks, &received)?;
         match ranks_for_tei {
-            true => Ok((to_tei(&asked)?, Some(top_n(&asked)?))),
+            true => Ok((to_tei(&received)?, Some(top_n(&received)?))),
             false => Ok((checked, None)),
         }
     };
     let (body, most) = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.of(body);
-    let served = seated_as(app, visit, (&route, &scanned.model), body.len());
+    let served = seated_as(app, context, (&route, &scanned.model), body.len());
     let served = served.await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
     let body = named(app, body, name).await.map_err(fail)?;
@@ -128,7 +127,7 @@ async fn try_pass(
     };
     match ask(app, served, there, (&JSON, body)).await.map_err(fail)? {
         Answer::Refused(response) => Ok(response),
-        Answer::Whole(served, _, bytes) => {
+        Answer::Complete(served, _, bytes) => {
             let response = finish(app, &served, bytes, most).await.map_err(fail)?;
             served.answered(200);
             Ok(response)
@@ -152,49 +151,49 @@ pub(crate) async fn named(app: &App, body: Bytes, name: String) -> Result<Bytes,
 /// A seat at the model's engine, for a request whose limits allow it.
 pub(crate) async fn seated(
     app: &App,
-    visit: &RequestContext,
+    context: &RequestContext,
     route: &Route,
     body_bytes: usize,
 ) -> Result<InFlightRequest, Failure> {
-    seated_as(app, visit, (route, &route.entry.name), body_bytes).await
+    seated_as(app, context, (route, &route.entry.name), body_bytes).await
 }
 
 /// The same for a request that names the model so: the engine has the adapter that this may be.
 pub(crate) async fn seated_as(
     app: &App,
-    visit: &RequestContext,
-    (route, asked_for): (&Route, &str),
+    context: &RequestContext,
+    (route, requested): (&Route, &str),
     body_bytes: usize,
 ) -> Result<InFlightRequest, Failure> {
     let model = &route.entry.name;
-    let found = adapters::find(app, &route.entry, asked_for).await?;
-    let admitted = admission::admit(app, visit, model, body_bytes).await?;
+    let found = adapters::find(app, &route.entry, requested).await?;
+    let admitted = admission::admit(app, context, model, body_bytes).await?;
     let adapter = found.as_ref().map(|it| it.name.as_str());
-    let mut lease = admission::seat(app, visit, route, adapter).await?;
+    let mut lease = admission::seat(app, context, route, adapter).await?;
     if let Some(found) = &found {
         adapters::enter(app, &route.entry, found, &mut lease).await?;
     }
-    let deadline = visit.patience().deadline;
+    let deadline = context.patience().deadline;
     Ok(InFlightRequest::new(
         app,
         model,
         lease,
-        visit.asked,
-        (admitted, visit.user.sight.clone()),
+        context.arrived_at,
+        (admitted, context.user.sight.clone()),
         deadline,
     ))
 }
 
 /// The name by which the engine of the seat knows what was asked for.
-pub(crate) fn name_there(served: &InFlightRequest, route: &Route, asked_for: &str) -> String {
+pub(crate) fn name_there(served: &InFlightRequest, route: &Route, requested: &str) -> String {
     let own = served.lease.served_name().unwrap_or(&served.model);
-    route.entry.adapter(asked_for).unwrap_or(own).to_owned()
+    route.entry.adapter(requested).unwrap_or(own).to_owned()
 }
 
 /// What came of a request.
 pub(crate) enum Answer {
     /// With its `content-type`.
-    Whole(InFlightRequest, Option<HeaderValue>, Bytes),
+    Complete(InFlightRequest, Option<HeaderValue>, Bytes),
     /// The engine's own error, as it goes to the client.
     Refused(Response),
 }
@@ -215,13 +214,13 @@ pub(crate) async fn ask(
     served.lease.token();
     let kind = answer.headers().get(header::CONTENT_TYPE).cloned();
     let cut = served.lease.cut();
-    let whole = Limited::new(answer.into_body(), ANSWER_MAX).collect();
+    let collected = Limited::new(answer.into_body(), ANSWER_MAX).collect();
     let bytes = tokio::select! {
         biased;
         () = cut.cancelled() => return Err(why(&served).await),
         () = served.ending.cancelled() => return Err(Failure::ending(&served.model)),
-        whole = whole => match whole {
-            Ok(whole) => whole.to_bytes(),
+        collected = collected => match collected {
+            Ok(collected) => collected.to_bytes(),
             Err(_) => {
                 served.lease.worked(false);
                 return Err(why(&served).await);
@@ -229,7 +228,7 @@ pub(crate) async fn ask(
         },
     };
     served.lease.token();
-    Ok(Answer::Whole(served, kind, bytes))
+    Ok(Answer::Complete(served, kind, bytes))
 }
 
 /// An engine's answer, as far as the pool reads it.
@@ -256,12 +255,12 @@ fn read_answer(
 ) -> Result<(Read, Option<Usage>), Failure> {
     let wrong = |_| Failure::engine(model, "an answer that is no JSON");
     let is_object = bytes.trim_ascii_start().starts_with(b"{");
-    let told: ErrorBody<'_> = match is_object {
+    let body_out: ErrorBody<'_> = match is_object {
         true => serde_json::from_slice(bytes).map_err(wrong)?,
         false => ErrorBody::default(),
     };
-    let usage = usage_of(&json!({"usage": told.usage}));
-    let is_named = told.model.is_some_and(|name| {
+    let usage = usage_of(&json!({"usage": body_out.usage}));
+    let is_named = body_out.model.is_some_and(|name| {
         serde_json::from_str::<String>(name.get()).map_or(true, |name| name != model)
     });
     if is_object && tei_most.is_none() && !is_named {
@@ -309,26 +308,26 @@ pub(crate) async fn finish(
 /// Text Embeddings Inference has its own words for a query and its documents.
 fn to_tei(body: &Bytes) -> Result<Bytes, Failure> {
     may_be_a_tree(body)?;
-    let asked: Map<String, Value> = serde_json::from_slice(body)
+    let received: Map<String, Value> = serde_json::from_slice(body)
         .map_err(|error| Failure::invalid(None, format!("the body is no JSON object: {error}")))?;
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         other => other.get("text")?.as_str().map(str::to_owned),
     };
-    let documents = asked.get("documents").and_then(Value::as_array);
+    let documents = received.get("documents").and_then(Value::as_array);
     let texts: Option<Vec<String>> = documents.and_then(|all| all.iter().map(text).collect());
     let Some(texts) = texts.filter(|texts| !texts.is_empty()) else {
         let message = "`documents` must be a list of at least one text";
         return Err(Failure::invalid("documents".to_owned(), message));
     };
-    let Some(query) = asked.get("query").and_then(Value::as_str) else {
+    let Some(query) = received.get("query").and_then(Value::as_str) else {
         return Err(Failure::invalid(
             "query".to_owned(),
             "`query` must be a string",
         ));
     };
     let body =
-        json!({"model": asked.get("model"), "query": query, "texts": texts, "truncate": true});
+        json!({"model": received.get("model"), "query": query, "texts": texts, "truncate": true});
     Ok(body.to_string().into())
 }
 
@@ -358,8 +357,8 @@ mod tests {
 
     #[test]
     fn a_rerank_in_everybodys_words_becomes_one_in_teis_and_back() {
-        let asked = json!({"model": "m", "query": "q", "documents": ["a", {"text": "b"}]});
-        let sent = to_tei(&asked.to_string().into()).unwrap();
+        let received = json!({"model": "m", "query": "q", "documents": ["a", {"text": "b"}]});
+        let sent = to_tei(&received.to_string().into()).unwrap();
         let sent: Value = serde_json::from_slice(&sent).unwrap();
         assert_eq!(
             (&sent["query"], &sent["texts"]),

@@ -22,7 +22,7 @@ use pool::ReplicaId;
 const IDLE_PER_ENGINE_MAX: usize = 256;
 /// Servers close idle connections by themselves; few wait longer than this.
 const IDLE_FOR: Duration = Duration::from_secs(60);
-/// How often connections are looked at that nobody uses: engines that are gone have closed theirs.
+/// How often idle connections are checked: engines that are gone have closed theirs.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 type Connection = http1::Connection<TokioIo<Stream>, Full<Bytes>>;
@@ -106,7 +106,7 @@ pub(crate) enum SendError {
     Http(#[source] hyper::Error),
 }
 
-/// The connections that nobody uses.
+/// The idle connections.
 #[derive(Default)]
 pub(crate) struct ConnectionPool {
     idle: Mutex<Idle>,
@@ -144,7 +144,8 @@ impl ConnectionPool {
                 return Ok(wire);
             }
         }
-        EngineConnection::open(endpoint).await
+        // Boxed, because it is rare, and large within each request's future.
+        Box::pin(EngineConnection::open(endpoint)).await
     }
 
     fn pop(&self, replica: ReplicaId) -> Option<EngineConnection> {

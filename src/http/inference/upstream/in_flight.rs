@@ -40,16 +40,16 @@ pub(crate) struct InFlightRequest {
     pub model: String,
     metrics: Metrics,
     pub clock: Clock,
-    asked: Time,
+    arrived_at: Time,
     /// Counted among the requests of its key and its model until it ends.
     admitted: Arc<Admitted>,
-    /// What its engine has told so far of the tokens.
-    told: Mutex<Usage>,
+    /// The token counts that the engine has reported so far.
+    reported: Mutex<Usage>,
     /// Pieces of the answer that came.
     heard: AtomicU64,
     /// An engine has it, and nothing says that it did no work for it.
     is_charged: AtomicBool,
-    /// What whoever asked may know.
+    /// What the caller may know.
     pub sight: Sight,
     /// When the client wants no more of it.
     pub deadline: Option<Time>,
@@ -62,14 +62,14 @@ impl InFlightRequest {
         app: &App,
         model: &str,
         lease: Lease,
-        asked: Time,
+        arrived_at: Time,
         (admitted, sight): (Arc<Admitted>, Sight),
         deadline: Option<Time>,
     ) -> InFlightRequest {
         InFlightRequest {
             admitted,
             sight,
-            told: Mutex::default(),
+            reported: Mutex::default(),
             heard: AtomicU64::new(0),
             is_charged: AtomicBool::new(false),
             deadline,
@@ -77,13 +77,13 @@ impl InFlightRequest {
             model: model.to_owned(),
             metrics: app.metrics.clone(),
             clock: app.handle.clock(),
-            asked,
+            arrived_at,
             ending: app.ending(),
         }
     }
 
     pub fn first_token(&self) {
-        let took = self.clock.now().since(self.asked);
+        let took = self.clock.now().since(self.arrived_at);
         self.metrics
             .first_token(&self.model, Duration::from_millis(took.0));
     }
@@ -96,13 +96,13 @@ impl InFlightRequest {
 
     /// What the engine says that the request took until now. Some say it once, some with every piece.
     pub fn tokens(&self, usage: Usage) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let prompt = usage.prompt_tokens.saturating_sub(told.prompt_tokens);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let prompt = usage.prompt_tokens.saturating_sub(reported.prompt_tokens);
         let completion = usage
             .completion_tokens
-            .saturating_sub(told.completion_tokens);
-        told.prompt_tokens += prompt;
-        told.completion_tokens += completion;
+            .saturating_sub(reported.completion_tokens);
+        reported.prompt_tokens += prompt;
+        reported.completion_tokens += completion;
         self.admitted.took(prompt.saturating_add(completion));
         self.metrics.tokens(&self.model, prompt, completion);
     }
@@ -121,9 +121,12 @@ impl InFlightRequest {
 impl Drop for InFlightRequest {
     /// Who leaves before the engine has counted has had a prompt read, and what came; a piece is about a token.
     fn drop(&mut self) {
-        let told = *self.told.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let reported = *self
+            .reported
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         let heard = *self.heard.get_mut();
-        if told == Usage::default() && (heard > 0 || *self.is_charged.get_mut()) {
+        if reported == Usage::default() && (heard > 0 || *self.is_charged.get_mut()) {
             self.admitted
                 .took(self.admitted.estimate().saturating_add(heard));
         }
@@ -197,7 +200,7 @@ pub(crate) fn engine_error_of(
 ) -> Response {
     served.give_back();
     let body = remote::masked(&served.lease, body);
-    let (status, body) = match told_as_overflow(head.status, &body) {
+    let (status, body) = match overflow_error(head.status, &body) {
         Some(error) => (StatusCode::BAD_REQUEST, error),
         None => (head.status, body),
     };
@@ -212,7 +215,7 @@ pub(crate) fn engine_error_of(
 }
 
 /// The body of an error that says a prompt is too long, in the words that clients know.
-pub(crate) fn told_as_overflow(status: StatusCode, body: &Bytes) -> Option<Bytes> {
+pub(crate) fn overflow_error(status: StatusCode, body: &Bytes) -> Option<Bytes> {
     // Some engines call it their own failure.
     let may_be = status.is_client_error() || status == StatusCode::INTERNAL_SERVER_ERROR;
     let error = may_be.then(|| error_in(&String::from_utf8_lossy(body)))?;
@@ -220,7 +223,7 @@ pub(crate) fn told_as_overflow(status: StatusCode, body: &Bytes) -> Option<Bytes
     Some(json!({ "error": error }).to_string().into())
 }
 
-/// The engine said that it ends: the controller knows more as soon as it has.
+/// The engine announced its end: the controller knows more as soon as it has ended.
 pub(crate) async fn ended(served: &InFlightRequest) -> Failure {
     served.lease.worked(false);
     served.give_back();
@@ -235,7 +238,7 @@ pub(crate) async fn ended(served: &InFlightRequest) -> Failure {
 pub(crate) async fn why(served: &InFlightRequest) -> Failure {
     let cut = served.lease.cut();
     let _ = tokio::time::timeout(WHY_WITHIN, cut.cancelled()).await;
-    // Whoever asked is not to blame.
+    // The client is not to blame.
     served.give_back();
     match served.lease.why() {
         Some(why) => Failure::cut(&served.model, &served.sight.cut(why.clone())),

@@ -30,9 +30,9 @@ impl Overflow {
                 answer: None,
             });
         }
-        let limit = LIMITS.iter().find_map(|words| after(&message, words))?;
-        let answer = ANSWERS.iter().find_map(|words| around(&message, words));
-        let prompt = PROMPTS.iter().find_map(|words| around(&message, words));
+        let limit = LIMITS.iter().find_map(|pattern| after(&message, pattern))?;
+        let answer = ANSWERS.iter().find_map(|pattern| around(&message, pattern));
+        let prompt = PROMPTS.iter().find_map(|pattern| around(&message, pattern));
         Some(Overflow {
             limit,
             prompt,
@@ -84,9 +84,9 @@ impl Overflow {
 
 /// The error as clients know it; `None` for every other one.
 pub(crate) fn retold(error: &Value) -> Option<Value> {
-    // The pool's own, and the embedded engine's, are said so already.
-    let is_said = error.get("code").is_some_and(|code| code == CODE);
-    let overflow = Overflow::of(error).filter(|_| !is_said)?;
+    // The pool's own errors, and the embedded engine's, have this form already.
+    let is_translated = error.get("code").is_some_and(|code| code == CODE);
+    let overflow = Overflow::of(error).filter(|_| !is_translated)?;
     Some(json!({
         "message": overflow.message(), "type": "invalid_request_error", "param": "messages", "code": CODE,
     }))
@@ -156,14 +156,14 @@ const ANSWERS: [&str; 4] = [
     "beside # for the answer",
 ];
 
-fn after(message: &str, words: &str) -> Option<u64> {
-    let place = message.find(words)? + words.len();
+fn after(message: &str, pattern: &str) -> Option<u64> {
+    let place = message.find(pattern)? + pattern.len();
     leading(&message[place..])
 }
 
 /// The number at the `#` of words that stand somewhere in a message.
-fn around(message: &str, words: &str) -> Option<u64> {
-    let (before, behind) = words.split_once('#')?;
+fn around(message: &str, pattern: &str) -> Option<u64> {
+    let (before, behind) = pattern.split_once('#')?;
     message.match_indices(before).find_map(|(place, _)| {
         let rest = &message[place + before.len()..];
         let digits = rest.len()
@@ -247,12 +247,12 @@ mod tests {
             overflow(512, Some(500), Some(100)).unwrap(),
             overflow(512, None, None).unwrap(),
         ] {
-            let told = retold(&json!({"message": known.message()})).unwrap();
-            assert_eq!(told["code"], CODE);
-            assert_eq!(Overflow::of(&told), Some(known), "{told}");
-            assert_eq!(retold(&told), None);
-            let words = format!("maximum context length is {} tokens", known.limit);
-            assert!(known.message().contains(&words));
+            let shown = retold(&json!({"message": known.message()})).unwrap();
+            assert_eq!(shown["code"], CODE);
+            assert_eq!(Overflow::of(&shown), Some(known), "{shown}");
+            assert_eq!(retold(&shown), None);
+            let pattern = format!("maximum context length is {} tokens", known.limit);
+            assert!(known.message().contains(&pattern));
         }
         let long = overflow(512, Some(600), None).unwrap();
         assert_eq!(

@@ -24,8 +24,8 @@ impl Upstream {
     ///
     /// An idle connection that ends without a word was closed by the engine while the request was on its
     /// way (llama-server does so after each streamed answer, whatever its headers say): the request goes
-    /// out again on another. One that ends on a new connection has reached the engine and is told as
-    /// failed; so is every one to an endpoint that somebody else runs, who may bill it.
+    /// out again on another. One that ends on a new connection has reached the engine and is reported as
+    /// failed; so is every one to a remote endpoint, which may bill it.
     pub async fn send(
         &self,
         lease: &Lease,
@@ -61,7 +61,7 @@ impl Upstream {
                 Ok(answer) => {
                     return Ok(answer.map(|body| Incoming::new(body, wire, replica, &self.wires)));
                 }
-                // Nobody has seen it.
+                // It has not reached the engine.
                 Err(SendError::Unsent) if tries < TRIES_MAX => {}
                 Err(error)
                     if tries < TRIES_MAX

@@ -13,7 +13,7 @@ use futures_util::task::AtomicWaker;
 /// So often in a row; then others have their turn.
 const ROUNDS_MAX: u32 = 64;
 
-/// Nobody polls: whoever wakes, wakes the task.
+/// No poll runs: a wake schedules the task.
 const IDLE: u8 = 0;
 const POLLING: u8 = 1;
 /// Woken while it was polled.

@@ -33,7 +33,7 @@ pub(crate) fn misplaced(lease: &Lease, model: &str, status: StatusCode) -> Optio
     Some(Failure::engine(model, why))
 }
 
-/// Nobody was reached; the lease's own engine is asked for the reason otherwise.
+/// No server was reached; otherwise the lease's own engine has the reason.
 pub(crate) fn unreached(
     lease: &Lease,
     model: &str,

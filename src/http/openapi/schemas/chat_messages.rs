@@ -30,7 +30,7 @@ pub enum ChatMessage {
         /// The name of the author.
         name: Option<String>,
     },
-    /// What the model said before. An answer of this API can be sent back unchanged.
+    /// An earlier message of the model. An answer of this API can be sent back unchanged.
     #[schema(title = "AssistantMessage")]
     Assistant {
         content: Option<ChatContent>,

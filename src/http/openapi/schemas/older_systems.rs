@@ -132,7 +132,7 @@ pub struct AviaryAnswer {
     pub error_type: Option<String>,
 }
 
-/// What Aviary told of a model.
+/// What Aviary showed of a model.
 #[derive(ToSchema)]
 pub struct AviaryMetadata {
     /// `model_config` with `model_id`, `model_url`, `model_description`, `max_total_tokens` and `generation`.

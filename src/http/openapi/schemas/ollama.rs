@@ -124,8 +124,8 @@ impl PartialSchema for OllamaDuration {
         let text = r"^[-+]?[0-9]+(\.[0-9]+)?((ns|us|µs|ms|s|m|h)([0-9]+(ns|us|µs|ms|s|m|h))*)?$";
         let text = text_of(text).max_length(Some(64));
         let either = AnyOf::builder().item(number).item(text);
-        let words = "Seconds, or a time such as `5m`; a negative one means always. 0 without a prompt unloads the model.";
-        RefOr::T(either.description(Some(words)).into())
+        let note = "Seconds, or a time such as `5m`; a negative one means always. 0 without a prompt unloads the model.";
+        RefOr::T(either.description(Some(note)).into())
     }
 }
 
@@ -139,8 +139,8 @@ impl PartialSchema for OllamaImage {
         let text = text_of(
             "^(data:image/(png|jpeg|gif|webp);base64,|(iVBOR|/9j/|R0lG|UklGR)[A-Za-z0-9+/=]*$)",
         );
-        let words = "A PNG, JPEG, GIF or WebP picture in base64, or as a `data:` URL.";
-        text.description(Some(words)).into()
+        let note = "A PNG, JPEG, GIF or WebP picture in base64, or as a `data:` URL.";
+        text.description(Some(note)).into()
     }
 }
 

@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use serde_json::{Value, json};
 
 use super::complete;
-use crate::dialect::taken::asked_during;
+use crate::dialect::taken::fields_read_during;
 use crate::dialect::{Reading, Seal, Sealer, anthropic, responses};
 use catalog::Ask;
 use pool::KeyId;
@@ -93,7 +93,7 @@ fn check(path: &str, read: impl Fn(&Bytes), bodies: &[Value]) {
     let document = complete(false);
     let mut count = 0;
     for body in bodies {
-        for field in asked_during(|| read(&body.to_string().into())) {
+        for field in fields_read_during(|| read(&body.to_string().into())) {
             let segments = segments(&field);
             if REFUSED.contains(&segments.join(".").as_str()) {
                 continue;

@@ -24,12 +24,16 @@ fn chunk(delta: Value, finish: Option<&str>) -> Chunk {
 }
 
 /// The events' names and data.
-fn events(told: &str) -> Vec<Value> {
-    let data = told.lines().filter_map(|line| line.strip_prefix("data: "));
+fn events(written_out: &str) -> Vec<Value> {
+    let data = written_out
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "));
     let events: Vec<Value> = data
         .map(|data| serde_json::from_str(data).unwrap())
         .collect();
-    let names = told.lines().filter_map(|line| line.strip_prefix("event: "));
+    let names = written_out
+        .lines()
+        .filter_map(|line| line.strip_prefix("event: "));
     assert!(names.eq(events.iter().map(|event| event["type"].as_str().unwrap())));
     events
 }
@@ -44,18 +48,21 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 #[test]
 fn a_text_is_one_block_between_the_start_and_the_stop() {
     let mut message = message();
-    let mut told = String::new();
+    let mut written_out = String::new();
     message.chunk(
         chunk(json!({"role": "assistant", "content": ""}), None),
-        &mut told,
+        &mut written_out,
     );
-    message.chunk(chunk(json!({"content": "Hel"}), None), &mut told);
-    message.chunk(chunk(json!({"content": "lo"}), Some("stop")), &mut told);
+    message.chunk(chunk(json!({"content": "Hel"}), None), &mut written_out);
+    message.chunk(
+        chunk(json!({"content": "lo"}), Some("stop")),
+        &mut written_out,
+    );
     let usage = json!({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
-    message.chunk(Chunk::of_event(&usage), &mut told);
-    message.end(&mut told);
-    message.end(&mut told);
-    let events = events(&told);
+    message.chunk(Chunk::of_event(&usage), &mut written_out);
+    message.end(&mut written_out);
+    message.end(&mut written_out);
+    let events = events(&written_out);
     let expected = [
         "message_start",
         "ping",
@@ -80,16 +87,16 @@ fn a_text_is_one_block_between_the_start_and_the_stop() {
 #[test]
 fn calls_of_tools_are_blocks_whose_pieces_may_come_in_any_order() {
     let mut message = message();
-    let mut told = String::new();
+    let mut written_out = String::new();
     let begin = |index: u64, name: &str| json!({"index": index, "id": format!("t{index}"), "function": {"name": name, "arguments": ""}});
     let piece = |index: u64, text: &str| json!({"index": index, "function": {"arguments": text}});
-    message.chunk(chunk(json!({"content": "I look."}), None), &mut told);
+    message.chunk(chunk(json!({"content": "I look."}), None), &mut written_out);
     let both = json!({"tool_calls": [begin(0, "f"), begin(1, "g")]});
-    message.chunk(chunk(both, None), &mut told);
+    message.chunk(chunk(both, None), &mut written_out);
     let pieces = json!({"tool_calls": [piece(1, "{\"b\""), piece(0, "{}"), piece(1, ":1}")]});
-    message.chunk(chunk(pieces, Some("stop")), &mut told);
-    message.end(&mut told);
-    let events = events(&told);
+    message.chunk(chunk(pieces, Some("stop")), &mut written_out);
+    message.end(&mut written_out);
+    let events = events(&written_out);
     assert_eq!(events[4], json!({"type": "content_block_stop", "index": 0}));
     let block = json!({"type": "tool_use", "id": "t1", "name": "g", "input": {}, "caller": {"type": "direct"}});
     assert_eq!(events[6]["content_block"], block);
@@ -109,12 +116,12 @@ fn calls_of_tools_are_blocks_whose_pieces_may_come_in_any_order() {
 #[test]
 fn an_error_ends_the_stream_and_nothing_follows_it() {
     let mut message = message();
-    let mut told = String::new();
-    message.chunk(chunk(json!({"content": "a"}), None), &mut told);
+    let mut written_out = String::new();
+    message.chunk(chunk(json!({"content": "a"}), None), &mut written_out);
     let error = json!({"message": "out of memory", "type": "server_error"});
-    message.failed(&error, &mut told);
-    message.end(&mut told);
-    let last = events(&told).pop().unwrap();
+    message.failed(&error, &mut written_out);
+    message.end(&mut written_out);
+    let last = events(&written_out).pop().unwrap();
     assert_eq!(
         last["error"],
         json!({"type": "api_error", "message": "out of memory"})
@@ -126,16 +133,16 @@ fn a_whole_answer_has_its_blocks_its_reason_and_its_usage() {
     let answer = json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
             {"id": "t", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}, "finish_reason": "tool_calls"}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}});
-    let told = message().whole(Chunk::of_answer(&answer)).unwrap();
+    let written_out = message().answer(Chunk::of_answer(&answer)).unwrap();
     let content = json!([{"type": "text", "text": "Hi", "citations": null},
         {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}, "caller": {"type": "direct"}}]);
-    assert_eq!(told["content"], content);
+    assert_eq!(written_out["content"], content);
     assert_eq!(
-        (&told["stop_reason"], &told["stop_sequence"]),
+        (&written_out["stop_reason"], &written_out["stop_sequence"]),
         (&json!("tool_use"), &Value::Null)
     );
-    assert_eq!(told["usage"]["input_tokens"], 3);
-    assert_eq!(told["usage"]["cache_read_input_tokens"], 4);
+    assert_eq!(written_out["usage"]["input_tokens"], 3);
+    assert_eq!(written_out["usage"]["cache_read_input_tokens"], 4);
 }
 
 #[test]
@@ -148,9 +155,12 @@ fn the_reason_of_the_end_is_told_in_their_words() {
         ("content_filter", json!(null), "refusal"),
     ] {
         let answer = json!({"choices": [{"message": {"content": "x"}, "finish_reason": finish, "stop_reason": stopped_by}]});
-        let told = message().whole(Chunk::of_answer(&answer)).unwrap();
-        assert_eq!(told["stop_reason"], reason);
-        assert_eq!(told["stop_sequence"] == "END", reason == "stop_sequence");
+        let written_out = message().answer(Chunk::of_answer(&answer)).unwrap();
+        assert_eq!(written_out["stop_reason"], reason);
+        assert_eq!(
+            written_out["stop_sequence"] == "END",
+            reason == "stop_sequence"
+        );
     }
 }
 
@@ -160,7 +170,7 @@ fn a_call_that_is_no_json_is_left_out_where_it_was_cut_and_an_error_otherwise() 
         let calls = json!([{"id": "t", "function": {"name": "f", "arguments": "{\"a\""}}]);
         let answer =
             json!({"choices": [{"message": {"tool_calls": calls}, "finish_reason": finish}]});
-        message().whole(Chunk::of_answer(&answer))
+        message().answer(Chunk::of_answer(&answer))
     };
     assert_eq!(answer("length").unwrap()["content"], json!([]));
     assert_eq!(answer("tool_calls").unwrap_err().status.as_u16(), 502);
@@ -169,16 +179,16 @@ fn a_call_that_is_no_json_is_left_out_where_it_was_cut_and_an_error_otherwise() 
 #[test]
 fn a_reasoning_is_a_signed_block_before_the_text() {
     let mut message = message();
-    let mut told = String::new();
+    let mut written_out = String::new();
     for delta in [
         json!({"reasoning_content": "Two "}),
         json!({"reasoning_content": "and two."}),
         json!({"content": "Four."}),
     ] {
-        message.chunk(chunk(delta, None), &mut told);
+        message.chunk(chunk(delta, None), &mut written_out);
     }
-    message.end(&mut told);
-    let events = events(&told);
+    message.end(&mut written_out);
+    let events = events(&written_out);
     let expected = [
         "content_block_start",
         "content_block_delta",
@@ -202,14 +212,14 @@ fn a_reasoning_is_a_signed_block_before_the_text() {
 #[test]
 fn a_reasoning_that_is_not_shown_comes_sealed_and_may_be_all_there_is() {
     let mut message = message_that(false);
-    let mut told = String::new();
+    let mut written_out = String::new();
     message.chunk(
         chunk(json!({"reasoning": "Hm."}), Some("length")),
-        &mut told,
+        &mut written_out,
     );
-    message.end(&mut told);
-    assert!(!told.contains("Hm."));
-    let events = events(&told);
+    message.end(&mut written_out);
+    assert!(!written_out.contains("Hm."));
+    let events = events(&written_out);
     let signature = events[3]["delta"]["signature"].as_str().unwrap();
     assert_eq!(sealer().open(signature).as_deref(), Some("Hm."));
     assert_eq!(
@@ -218,10 +228,12 @@ fn a_reasoning_that_is_not_shown_comes_sealed_and_may_be_all_there_is() {
     );
     let answer = json!({"choices": [{"message": {"reasoning_content": "Hm.", "content": "Hi"}}]});
     let whole = message_that(false)
-        .whole(Chunk::of_answer(&answer))
+        .answer(Chunk::of_answer(&answer))
         .unwrap();
     assert_eq!(whole["content"][0]["thinking"], "");
-    let shown = message_that(true).whole(Chunk::of_answer(&answer)).unwrap();
+    let shown = message_that(true)
+        .answer(Chunk::of_answer(&answer))
+        .unwrap();
     assert_eq!(shown["content"][0]["thinking"], "Hm.");
     assert_eq!(shown["content"][1], text_block("Hi"));
 }

@@ -18,13 +18,13 @@ fn read(given: Value) -> Result<(Value, Vec<String>), Failure> {
     Ok((json!(all), notes.ignored.names()))
 }
 
-fn told(given: Value) -> Result<Value, Failure> {
+fn translated(given: Value) -> Result<Value, Failure> {
     read(given).map(|it| it.0)
 }
 
 #[test]
 fn a_tool_that_was_used_and_its_result_are_a_call_and_a_message() {
-    let told = told(json!([
+    let translated = translated(json!([
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": [{"type": "text", "text": "I look."},
             {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Ulm"}}]},
@@ -40,24 +40,24 @@ fn a_tool_that_was_used_and_its_result_are_a_call_and_a_message() {
         {"role": "tool", "tool_call_id": "t1", "content": "Error: rain"},
         {"role": "user", "content": "And?"},
     ]);
-    assert_eq!(told, expected);
+    assert_eq!(translated, expected);
 }
 
 #[test]
 fn a_result_alone_is_no_empty_turn_and_turns_of_one_role_are_one() {
-    let told = told(json!([
+    let translated = translated(json!([
         {"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]},
     ]))
     .unwrap();
-    assert_eq!(told[0], json!({"role": "user", "content": "a\nb"}));
-    assert_eq!(told[1]["content"], Value::Null);
+    assert_eq!(translated[0], json!({"role": "user", "content": "a\nb"}));
+    assert_eq!(translated[1]["content"], Value::Null);
     assert_eq!(
-        told[2],
+        translated[2],
         json!({"role": "tool", "tool_call_id": "t", "content": ""})
     );
-    assert_eq!(told.as_array().unwrap().len(), 3);
+    assert_eq!(translated.as_array().unwrap().len(), 3);
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn a_picture_becomes_a_data_url_and_none_is_fetched() {
     let message =
         |source: Value| json!([{"role": "user", "content": [{"type": "image", "source": source}]}]);
     let source = json!({"type": "base64", "media_type": "image/png", "data": "AA=="});
-    let told_one = told(message(source)).unwrap();
+    let translated_one = translated(message(source)).unwrap();
     assert_eq!(
-        told_one[0]["content"][0]["image_url"]["url"],
+        translated_one[0]["content"][0]["image_url"]["url"],
         "data:image/png;base64,AA=="
     );
     for (source, named) in [
@@ -84,7 +84,7 @@ fn a_picture_becomes_a_data_url_and_none_is_fetched() {
             "messages[0].content[0].source.media_type",
         ),
     ] {
-        let failure = told(message(source)).unwrap_err();
+        let failure = translated(message(source)).unwrap_err();
         assert_eq!(failure.body.error.param.as_deref(), Some(named));
     }
 }
@@ -119,7 +119,7 @@ fn turns_that_no_model_can_take_are_named() {
             "messages[0].name",
         ),
     ] {
-        let failure = told(given.clone()).unwrap_err();
+        let failure = translated(given.clone()).unwrap_err();
         assert_eq!(failure.body.error.param.as_deref(), Some(named), "{given}");
     }
 }
@@ -195,6 +195,6 @@ fn a_result_may_have_pictures_and_words_before_it() {
 fn a_document_of_plain_text_is_its_text() {
     let source = json!({"type": "text", "media_type": "text/plain", "data": "Once."});
     let block = json!({"type": "document", "source": source, "title": "A tale", "citations": {"enabled": false}});
-    let all = told(json!([{"role": "user", "content": [block]}])).unwrap();
+    let all = translated(json!([{"role": "user", "content": [block]}])).unwrap();
     assert_eq!(all[0]["content"], "A tale\nOnce.");
 }

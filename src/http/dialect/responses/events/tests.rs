@@ -13,8 +13,8 @@ fn chunk(delta: Value, finish: Option<&str>) -> Chunk {
 }
 
 /// The events' data; their numbers have no gap.
-fn events(told: &str) -> Vec<Value> {
-    let data = told.lines().filter_map(|line| line.strip_prefix("data: "));
+fn events(shown: &str) -> Vec<Value> {
+    let data = shown.lines().filter_map(|line| line.strip_prefix("data: "));
     let events: Vec<Value> = data
         .map(|data| serde_json::from_str(data).unwrap())
         .collect();
@@ -34,17 +34,17 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 #[test]
 fn a_text_begins_grows_and_ends() {
     let mut response = response();
-    let mut told = String::new();
+    let mut shown = String::new();
     response.chunk(
         chunk(json!({"role": "assistant", "content": ""}), None),
-        &mut told,
+        &mut shown,
     );
-    response.chunk(chunk(json!({"content": "Hel"}), None), &mut told);
-    response.chunk(chunk(json!({"content": "lo"}), Some("stop")), &mut told);
+    response.chunk(chunk(json!({"content": "Hel"}), None), &mut shown);
+    response.chunk(chunk(json!({"content": "lo"}), Some("stop")), &mut shown);
     let usage = json!({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
-    response.chunk(Chunk::of_event(&usage), &mut told);
-    response.end(&mut told);
-    let events = events(&told);
+    response.chunk(Chunk::of_event(&usage), &mut shown);
+    response.end(&mut shown);
+    let events = events(&shown);
     let expected = [
         "created",
         "in_progress",
@@ -69,15 +69,15 @@ fn a_text_begins_grows_and_ends() {
 #[test]
 fn functions_are_called_after_the_text_and_their_arguments_grow() {
     let mut response = response();
-    let mut told = String::new();
-    response.chunk(chunk(json!({"content": "I look."}), None), &mut told);
+    let mut shown = String::new();
+    response.chunk(chunk(json!({"content": "I look."}), None), &mut shown);
     let begin = json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]});
-    response.chunk(chunk(begin, None), &mut told);
+    response.chunk(chunk(begin, None), &mut shown);
     let piece = |text: &str| json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]});
-    response.chunk(chunk(piece("{\"a\""), None), &mut told);
-    response.chunk(chunk(piece(":1}"), Some("tool_calls")), &mut told);
-    response.end(&mut told);
-    let events = events(&told);
+    response.chunk(chunk(piece("{\"a\""), None), &mut shown);
+    response.chunk(chunk(piece(":1}"), Some("tool_calls")), &mut shown);
+    response.end(&mut shown);
+    let events = events(&shown);
     let expected = [
         "output_text.done",
         "content_part.done",
@@ -102,10 +102,10 @@ fn functions_are_called_after_the_text_and_their_arguments_grow() {
 #[test]
 fn an_answer_that_was_cut_short_ends_incomplete_and_an_empty_one_has_an_empty_message() {
     let mut response = response();
-    let mut told = String::new();
-    response.chunk(chunk(json!({}), Some("length")), &mut told);
-    response.end(&mut told);
-    let last = events(&told).pop().unwrap();
+    let mut shown = String::new();
+    response.chunk(chunk(json!({}), Some("length")), &mut shown);
+    response.end(&mut shown);
+    let last = events(&shown).pop().unwrap();
     assert_eq!(last["type"], "response.incomplete");
     assert_eq!(
         last["response"]["incomplete_details"]["reason"],
@@ -117,11 +117,11 @@ fn an_answer_that_was_cut_short_ends_incomplete_and_an_empty_one_has_an_empty_me
 #[test]
 fn an_error_is_a_failed_response_also_before_anything_was_said() {
     let mut response = response();
-    let mut told = String::new();
+    let mut shown = String::new();
     let error = json!({"message": "the queue is full", "type": "rate_limit_error"});
-    response.failed(&error, &mut told);
-    response.end(&mut told);
-    let events = events(&told);
+    response.failed(&error, &mut shown);
+    response.end(&mut shown);
+    let events = events(&shown);
     assert_eq!(kinds(&events), ["created", "in_progress", "failed"]);
     let error = json!({"code": "rate_limit_exceeded", "message": "the queue is full"});
     assert_eq!(events[2]["response"]["error"], error);
@@ -156,16 +156,16 @@ fn a_reasoning_grows_and_ends_before_the_text() {
         ),
     ] {
         let mut response = with(&Map::new(), shows);
-        let mut told = String::new();
+        let mut shown = String::new();
         for delta in [
             json!({"reasoning_content": "Two "}),
             json!({"reasoning_content": "and two."}),
             json!({"content": "Four."}),
         ] {
-            response.chunk(chunk(delta, None), &mut told);
+            response.chunk(chunk(delta, None), &mut shown);
         }
-        response.end(&mut told);
-        let events = events(&told);
+        response.end(&mut shown);
+        let events = events(&shown);
         assert_eq!(kinds(&events)[3..8], expected);
         assert_eq!(
             kinds(&events)[8..10],
@@ -184,7 +184,7 @@ fn a_reasoning_grows_and_ends_before_the_text() {
 #[test]
 fn the_input_of_a_custom_tool_is_told_as_text_while_it_comes() {
     let mut response = response();
-    let mut told = String::new();
+    let mut shown = String::new();
     let piece = |name: Option<&str>, text: &str| json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": name, "arguments": text}}]});
     for (name, text) in [
         (Some("edit"), ""),
@@ -193,10 +193,10 @@ fn the_input_of_a_custom_tool_is_told_as_text_while_it_comes() {
         (None, "nb\""),
         (None, "}"),
     ] {
-        response.chunk(chunk(piece(name, text), None), &mut told);
+        response.chunk(chunk(piece(name, text), None), &mut shown);
     }
-    response.end(&mut told);
-    let events = events(&told);
+    response.end(&mut shown);
+    let events = events(&shown);
     let expected = [
         "output_item.added",
         "custom_tool_call_input.delta",
@@ -227,9 +227,9 @@ fn an_error_that_is_the_requests_own_is_told_by_its_code() {
             "server_error",
         ),
     ] {
-        let mut told = String::new();
-        response().failed(&error, &mut told);
-        let last = events(&told).pop().unwrap();
+        let mut shown = String::new();
+        response().failed(&error, &mut shown);
+        let last = events(&shown).pop().unwrap();
         assert_eq!(last["response"]["error"]["code"], code);
     }
 }

@@ -37,7 +37,7 @@ fn what_a_response_gave_goes_back_as_a_conversation() {
         {"type": "function_call_output", "call_id": "c1", "output": "rain"},
         {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "sun"}]},
     ]);
-    let told = json!(messages(Some("Be kind.".to_owned()), input).unwrap());
+    let shown = json!(messages(Some("Be kind.".to_owned()), input).unwrap());
     let call = |id: &str, name: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}});
     let expected = json!([
         {"role": "system", "content": "Be kind.\n\nShort."},
@@ -46,20 +46,20 @@ fn what_a_response_gave_goes_back_as_a_conversation() {
         {"role": "tool", "tool_call_id": "c1", "content": "rain"},
         {"role": "tool", "tool_call_id": "c2", "content": "sun"},
     ]);
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
 }
 
 #[test]
 fn pictures_pass_as_data_urls_and_everything_from_elsewhere_is_refused() {
     let user = |part: Value| json!([{"role": "user", "content": [{"type": "input_text", "text": "What?"}, part]}]);
     let url = "data:image/png;base64,AA==";
-    let told = messages(
+    let shown = messages(
         None,
         user(json!({"type": "input_image", "image_url": url, "detail": "low"})),
     )
     .unwrap();
     assert_eq!(
-        told[0]["content"][1]["image_url"],
+        shown[0]["content"][1]["image_url"],
         json!({"url": url, "detail": "low"})
     );
     for (input, named) in [

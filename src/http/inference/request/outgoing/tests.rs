@@ -24,15 +24,17 @@ fn wishes() -> Wishes<'static> {
     Wishes {
         reasoning: ReasoningRequest::default(),
         fields_of: &|wish| {
-            let mut told = unmet(wish);
-            told.unmet.retain(|part| *part == WishPart::Budget);
+            let mut shown = unmet(wish);
+            shown.unmet.retain(|part| *part == WishPart::Budget);
             if let Some(effort) = wish.effort {
-                told.fields.push(("reasoning_effort", json!(effort.word())));
+                shown
+                    .fields
+                    .push(("reasoning_effort", json!(effort.word())));
             }
             if let Some(thinks) = wish.thinks {
-                told.switches.push(("enable_thinking", json!(thinks)));
+                shown.switches.push(("enable_thinking", json!(thinks)));
             }
-            told
+            shown
         },
         continuous_usage: true,
     }

@@ -21,10 +21,10 @@ fn of(workers: u32) -> Reading {
 
 /// Work that goes on until its sender is dropped.
 fn held() -> (Sender<()>, impl FnOnce() -> Result<(), Failure> + Send) {
-    let (hold, told) = channel::<()>();
+    let (hold, shown) = channel::<()>();
     (hold, move || {
-        // It ends with an error when nobody holds it any more.
-        let _ = told.recv();
+        // It ends with an error when the last holder has dropped it.
+        let _ = shown.recv();
         Ok(())
     })
 }
@@ -53,7 +53,7 @@ async fn a_body_larger_than_all_the_memory_has_its_turn_and_memory_comes_back() 
     }
     let bodies = &reading.bodies;
     assert_eq!(bodies.memory.available_permits(), bodies.pieces as usize);
-    assert_eq!(bodies.seen().busy, 0);
+    assert_eq!(bodies.snapshot().busy, 0);
 }
 
 /// Each of as many pieces of work as there are workers waits for all the others: they end only if all run at once.
@@ -70,7 +70,7 @@ async fn so_many_work_at_once_as_there_are_workers() {
             })
         });
         assert!(join_all(work).await.iter().all(Result::is_ok));
-        assert_eq!(reading.validation.seen().count, count as usize);
+        assert_eq!(reading.validation.snapshot().count, count as usize);
     }
 }
 
@@ -87,20 +87,23 @@ async fn who_finds_all_workers_busy_waits_and_is_counted() {
         )
     };
     let watch = async {
-        while reading.tokens.seen().busy < 2 || reading.tokens.seen().waiting < 1 {
+        while reading.tokens.snapshot().busy < 2 || reading.tokens.snapshot().waiting < 1 {
             tokio::task::yield_now().await;
         }
         // The third has waited for one of the two; the other kinds are free all the time.
         let other = reading.validation.run(1, || Ok(7)).await.unwrap();
         thread_of(&reading, AT_ONCE_BYTES + 1).await;
-        let seen = (reading.tokens.seen().waiting, reading.tokens.seen().busy);
+        let seen = (
+            reading.tokens.snapshot().waiting,
+            reading.tokens.snapshot().busy,
+        );
         drop((first, second));
         (other, seen)
     };
     let (ended, (other, seen)) = tokio::join!(busy, watch);
     assert!(ended.0.is_ok() && ended.1.is_ok() && ended.2.is_ok());
     assert_eq!((other, seen), (7, (1, 2)));
-    let after = reading.tokens.seen();
+    let after = reading.tokens.snapshot();
     assert_eq!((after.busy, after.waiting), (0, 0));
 }
 
@@ -110,7 +113,7 @@ async fn who_leaves_while_it_waits_is_counted_no_more() {
     let (hold, work) = held();
     let busy = reading.validation.run(1, work);
     let leaves = async {
-        while reading.validation.seen().busy < 1 {
+        while reading.validation.snapshot().busy < 1 {
             tokio::task::yield_now().await;
         }
         let mut late = Box::pin(reading.validation.run(1, || Ok(())));
@@ -119,9 +122,9 @@ async fn who_leaves_while_it_waits_is_counted_no_more() {
             _ = &mut late => panic!("the worker is busy"),
             () = std::future::ready(()) => {}
         }
-        assert_eq!(reading.validation.seen().waiting, 1);
+        assert_eq!(reading.validation.snapshot().waiting, 1);
         drop(late);
-        assert_eq!(reading.validation.seen().waiting, 0);
+        assert_eq!(reading.validation.snapshot().waiting, 0);
         drop(hold);
     };
     let (ended, ()) = tokio::join!(busy, leaves);

@@ -37,7 +37,7 @@ pub(crate) async fn checked(
     scanned: Scanned,
     path: &'static str,
     entry: &Arc<Entry>,
-    visit: &RequestContext,
+    context: &RequestContext,
 ) -> Result<Scanned, Failure> {
     let Some(rule) = &entry.validation else {
         return Ok(scanned);
@@ -58,7 +58,7 @@ pub(crate) async fn checked(
         false => &app.reading.validation,
     };
     let (body, done) = workers.run(bytes, check).await?;
-    visit.tell(|head| note(head, &done));
+    context.tell(|head| note(head, &done));
     Ok(Scanned { body, ..scanned })
 }
 

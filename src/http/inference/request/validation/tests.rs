@@ -17,7 +17,7 @@ fn entry(validation: Value) -> Entry {
     read.unwrap().0
 }
 
-fn asked(rule: Value, path: &'static str, body: &str) -> Result<(Value, Vec<String>), Failure> {
+fn wanted(rule: Value, path: &'static str, body: &str) -> Result<(Value, Vec<String>), Failure> {
     let entry = entry(rule);
     let file = entry.tokenizer_file();
     let body = Bytes::copy_from_slice(body.as_bytes());
@@ -31,7 +31,7 @@ fn asked(rule: Value, path: &'static str, body: &str) -> Result<(Value, Vec<Stri
 }
 
 fn refusal(rule: Value, path: &'static str, body: &Value) -> (String, Option<String>) {
-    let failure = asked(rule, path, &body.to_string()).unwrap_err();
+    let failure = wanted(rule, path, &body.to_string()).unwrap_err();
     assert_eq!(failure.status.as_u16(), 400);
     assert_eq!(failure.body.error.code, Some("text_not_allowed"));
     (failure.body.error.message, failure.body.error.param)
@@ -41,7 +41,7 @@ fn old() -> Value {
     json!({"min_characters": 1, "max_characters": 20, "pattern": "[a-zA-Z0-9 ?',.-]"})
 }
 
-fn said(text: &str) -> Value {
+fn found(text: &str) -> Value {
     json!({"model": "m", "messages": [
         {"role": "system", "content": "$$$ not a user's, and far longer than twenty"},
         {"role": "user", "content": text},
@@ -50,15 +50,15 @@ fn said(text: &str) -> Value {
 
 #[test]
 fn a_refusal_names_the_message_the_count_and_the_first_wrong_character() {
-    let (message, param) = refusal(old(), CHAT, &said("What is 5 $ in euros, and *why*?"));
+    let (message, param) = refusal(old(), CHAT, &found("What is 5 $ in euros, and *why*?"));
     assert_eq!(
         message,
         "messages[1]: has 32 characters; allowed: 1 to 20; character 11 is `$` (U+0024), which is not allowed; allowed: [a-zA-Z0-9 ?',.-]"
     );
     assert_eq!(param.as_deref(), Some("messages"));
-    let (message, _) = refusal(old(), CHAT, &said("hi\n"));
+    let (message, _) = refusal(old(), CHAT, &found("hi\n"));
     assert!(message.contains("character 3 is U+000A"), "{message}");
-    let (message, _) = refusal(old(), CHAT, &said(""));
+    let (message, _) = refusal(old(), CHAT, &found(""));
     assert!(
         message.contains("has 0 characters; allowed: 1 to 20"),
         "{message}"
@@ -71,10 +71,10 @@ fn a_refusal_names_the_message_the_count_and_the_first_wrong_character() {
     );
     assert_eq!(param.as_deref(), Some("prompt"));
     assert!(
-        asked(
+        wanted(
             old(),
             CHAT,
-            &said("It is fine, isn't it?")
+            &found("It is fine, isn't it?")
                 .to_string()
                 .replace("isn't it", "is")
         )
@@ -86,18 +86,18 @@ fn a_refusal_names_the_message_the_count_and_the_first_wrong_character() {
 fn cleaning_leaves_out_what_is_not_allowed_and_then_cuts() {
     let mut rule = old();
     rule["on_violation"] = json!("clean");
-    let (body, done) = asked(
+    let (body, done) = wanted(
         rule.clone(),
         CHAT,
-        &said("What is 5 $ in *euros*, and why?").to_string(),
+        &found("What is 5 $ in *euros*, and why?").to_string(),
     )
     .unwrap();
     assert_eq!(body["messages"][1]["content"], "What is 5  in euros,");
     assert_eq!(done, ["messages[1]: 3 characters left out, 9 cut off"]);
-    let whole = said("all is well").to_string();
-    let (body, done) = asked(rule.clone(), CHAT, &whole).unwrap();
+    let whole = found("all is well").to_string();
+    let (body, done) = wanted(rule.clone(), CHAT, &whole).unwrap();
     assert_eq!((body.to_string(), done.len()), (whole, 0));
-    let (message, _) = refusal(rule, CHAT, &said("$$$"));
+    let (message, _) = refusal(rule, CHAT, &found("$$$"));
     assert!(
         message
             .contains("has 0 characters; allowed: 1 to 20 (once cleaned: 3 characters left out)"),
@@ -112,7 +112,7 @@ fn the_parts_of_a_message_are_one_text() {
         {"type": "text", "text": "Hello "}, {"type": "image_url", "image_url": {"url": "data:,"}},
         {"type": "text", "text": "world"}, {"type": "text", "text": "!"},
     ]}]});
-    let (body, done) = asked(rule, CHAT, &parts.to_string()).unwrap();
+    let (body, done) = wanted(rule, CHAT, &parts.to_string()).unwrap();
     let part = |nth: usize| body["messages"][0]["content"][nth]["text"].clone();
     assert_eq!(
         (part(0), part(2), part(3)),
@@ -123,16 +123,16 @@ fn the_parts_of_a_message_are_one_text() {
 
 #[test]
 fn tokens_are_the_models_own() {
-    let long = said(&"What is a priority? ".repeat(20));
+    let long = found(&"What is a priority? ".repeat(20));
     let (message, _) = refusal(json!({"max_tokens": 12}), CHAT, &long);
     assert!(message.contains("tokens; allowed: at most 12"), "{message}");
-    let (message, _) = refusal(json!({"min_tokens": 5}), CHAT, &said("a"));
+    let (message, _) = refusal(json!({"min_tokens": 5}), CHAT, &found("a"));
     assert!(
         message.contains("has 1 token; allowed: 5 and more"),
         "{message}"
     );
     let rule = json!({"max_tokens": 12, "on_violation": "clean"});
-    let (body, done) = asked(rule, CHAT, &long.to_string()).unwrap();
+    let (body, done) = wanted(rule, CHAT, &long.to_string()).unwrap();
     let left = body["messages"][1]["content"].as_str().unwrap();
     assert!(
         !left.is_empty() && left.len() < 100 && long.to_string().contains(left),
@@ -140,7 +140,7 @@ fn tokens_are_the_models_own() {
     );
     assert!(done[0].ends_with("cut off"), "{done:?}");
     let ids = json!({"prompt": [[1, 2, 3], [4]]});
-    assert!(asked(json!({"max_tokens": 3}), COMPLETIONS, &ids.to_string()).is_ok());
+    assert!(wanted(json!({"max_tokens": 3}), COMPLETIONS, &ids.to_string()).is_ok());
     let (message, _) = refusal(json!({"max_tokens": 2}), COMPLETIONS, &ids);
     assert!(message.starts_with("prompt[0]: has 3 tokens"), "{message}");
     let (message, _) = refusal(old(), COMPLETIONS, &ids);
@@ -164,10 +164,10 @@ fn what_is_no_list_of_messages_is_refused_and_what_is_missing_is_the_engines_to_
         json!({"messages": "x"}),
         json!({"messages": [{"role": "user", "content": 3}]}),
     ] {
-        assert!(asked(old(), CHAT, &body.to_string()).is_err(), "{body}");
+        assert!(wanted(old(), CHAT, &body.to_string()).is_err(), "{body}");
     }
-    assert!(asked(old(), COMPLETIONS, r#"{"prompt":{"x":1}}"#).is_err());
-    assert!(asked(old(), CHAT, "{}").is_ok());
+    assert!(wanted(old(), COMPLETIONS, r#"{"prompt":{"x":1}}"#).is_err());
+    assert!(wanted(old(), CHAT, "{}").is_ok());
 }
 
 #[test]

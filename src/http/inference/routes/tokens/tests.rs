@@ -62,29 +62,29 @@ fn what_no_engine_is_asked_is_named() {
 fn an_engine_that_cannot_says_so_before_it_is_loaded() {
     let chat =
         || read_of(json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})).unwrap();
-    assert!(chat().check("m", TokenWords::Vllm).is_ok());
-    assert!(chat().check("m", TokenWords::LlamaCpp).is_ok());
-    let failure = chat().check("m", TokenWords::Sglang).unwrap_err();
+    assert!(chat().check("m", TokenApi::Vllm).is_ok());
+    assert!(chat().check("m", TokenApi::LlamaCpp).is_ok());
+    let failure = chat().check("m", TokenApi::Sglang).unwrap_err();
     assert_eq!(failure.status.as_u16(), 501);
 }
 
 #[test]
 fn every_answer_is_told_in_vllms_words() {
-    let told = |answer: Value| counted("m", &answer.to_string().into());
+    let shown = |answer: Value| counted("m", &answer.to_string().into());
     let body = |tokens: Tokens| -> Value { serde_json::from_slice(&tokens.body).unwrap() };
-    assert_eq!(told(json!({"tokens": [1, 2]})).unwrap().count, 2);
+    assert_eq!(shown(json!({"tokens": [1, 2]})).unwrap().count, 2);
     assert_eq!(
-        body(told(json!({"tokens": [1, 2]})).unwrap()),
+        body(shown(json!({"tokens": [1, 2]})).unwrap()),
         json!({"tokens": [1, 2], "count": 2, "max_model_len": null})
     );
     let whole = json!({"tokens": [1], "count": 1, "max_model_len": 9, "token_strs": ["a"]});
-    assert_eq!(body(told(whole.clone()).unwrap()), whole);
+    assert_eq!(body(shown(whole.clone()).unwrap()), whole);
     for none in [
         json!({}),
         json!({"tokens": null}),
         json!({"tokens": "a"}),
         json!([]),
     ] {
-        assert_eq!(told(none).unwrap_err().status.as_u16(), 502);
+        assert_eq!(shown(none).unwrap_err().status.as_u16(), 502);
     }
 }

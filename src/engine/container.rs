@@ -1,6 +1,6 @@
-//! The container of an engine. Its processes are not our descendants, and they outlive the program that started
-//! them. This file finds them and has them removed, both within a time limit; the commands come from the
-//! recipe.
+//! The container of an engine, by the commands of its recipe: `run.rs` finds its main process here and removes it when
+//! the engine has ended, `adoption.rs` after a restart. Its processes are not our descendants, and they outlive the program
+//! that started them.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use tokio::time::timeout;
 
 use super::log::{LogStream, ReplicaLog};
 
-const CLEAN_UP_MAX: Duration = Duration::from_secs(10);
+const COMMAND_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the command to its end, at most 10 s; an empty command does nothing. Problems go to the log.
-pub(super) async fn run(command: &[String], log: &ReplicaLog) {
-    if let Some(problem) = run_silently(command).await {
+pub(super) async fn remove(command: &[String], log: &ReplicaLog) {
+    if let Some(problem) = remove_silently(command).await {
         log.push(LogStream::Stderr, &problem);
     }
 }
 
 /// The same for an engine without a log; returns the problem.
-pub(super) async fn run_silently(command: &[String]) -> Option<String> {
+pub(super) async fn remove_silently(command: &[String]) -> Option<String> {
     let [program, arguments @ ..] = command else {
         return None;
     };
@@ -31,11 +31,11 @@ pub(super) async fn run_silently(command: &[String]) -> Option<String> {
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .status();
-    let problem = match timeout(CLEAN_UP_MAX, ended).await {
+    let problem = match timeout(COMMAND_MAX, ended).await {
         // `rm -f` of a container that is already gone succeeds.
         Ok(Ok(_)) => return None,
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("it took more than {} s", CLEAN_UP_MAX.as_secs()),
+        Err(_) => format!("it took more than {} s", COMMAND_MAX.as_secs()),
     };
     let line = format!("the engine's container may still be there: {command:?}: {problem}");
     tracing::error!("{line}");
@@ -43,7 +43,7 @@ pub(super) async fn run_silently(command: &[String]) -> Option<String> {
 }
 
 /// Pause between attempts while the container does not exist yet.
-const ASK_EVERY: Duration = Duration::from_millis(500);
+const INSPECT_EVERY: Duration = Duration::from_millis(500);
 
 /// The host process number of the main process of the container that `clean_up` removes. Returns once it runs;
 /// never where there is no container.
@@ -59,12 +59,12 @@ pub(super) async fn main_process(clean_up: &[String]) -> u32 {
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .output();
-        if let Ok(Ok(answer)) = timeout(CLEAN_UP_MAX, inspection).await
+        if let Ok(Ok(answer)) = timeout(COMMAND_MAX, inspection).await
             && let Ok(pid) = String::from_utf8_lossy(&answer.stdout).trim().parse()
             && pid != 0
         {
             return pid;
         }
-        tokio::time::sleep(ASK_EVERY).await;
+        tokio::time::sleep(INSPECT_EVERY).await;
     }
 }

@@ -1,6 +1,6 @@
 //! Finds a model's tokenizer and chat templates: in files of a folder, or in a GGUF.
 
-use super::gguf::Words;
+use super::gguf::GgufVocabulary;
 use super::{ModelFiles, read_json};
 use crate::error::EngineError;
 use serde_json::Value;
@@ -33,8 +33,8 @@ impl ModelFiles {
     /// # Errors
     /// A file that is missing or wrong.
     pub fn tokenizer(&self) -> Result<TokenizerFile, EngineError> {
-        if let Some(words) = &self.words {
-            return self.tokenizer_of(words);
+        if let Some(vocabulary) = &self.vocabulary {
+            return self.tokenizer_of(vocabulary);
         }
         let file = self.folder().join("tokenizer.json");
         if !file.exists() {
@@ -60,16 +60,16 @@ impl ModelFiles {
         })
     }
 
-    fn tokenizer_of(&self, words: &Words) -> Result<TokenizerFile, EngineError> {
+    fn tokenizer_of(&self, vocabulary: &GgufVocabulary) -> Result<TokenizerFile, EngineError> {
         let file = self.description();
-        let tokenizer = words.tokenizer().map_err(|problem| {
+        let tokenizer = vocabulary.tokenizer().map_err(|problem| {
             EngineError::model(
                 file,
                 problem,
                 "serve another file of the model, or its folder in Hugging Face's form",
             )
         })?;
-        let [begin, end] = words.ends().map(|token| token.map(str::to_owned));
+        let [begin, end] = vocabulary.ends().map(|token| token.map(str::to_owned));
         Ok(TokenizerFile {
             tokenizer,
             file: file.to_owned(),
@@ -84,11 +84,11 @@ impl ModelFiles {
     /// # Errors
     /// A file that cannot be read.
     pub fn templates(&self) -> Result<Option<Templates>, EngineError> {
-        if let Some(words) = &self.words {
-            return Ok(words.template.clone().map(|main| Templates {
+        if let Some(vocabulary) = &self.vocabulary {
+            return Ok(vocabulary.template.clone().map(|main| Templates {
                 file: self.description().to_owned(),
                 main,
-                with_tools: words.tools_template.clone(),
+                with_tools: vocabulary.tools_template.clone(),
             }));
         }
         of_folder(self.folder())

@@ -10,7 +10,7 @@ const FAILED: i32 = 70;
 pub(crate) fn or_end(thread: &str, work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         eprintln!(
-            "the engine's thread `{thread}` failed as told above: the engine ends, and its requests with it; please report this"
+            "the engine's thread `{thread}` failed as shown above: the engine ends, and its requests with it; please report this"
         );
         std::process::exit(FAILED);
     }
@@ -34,7 +34,7 @@ mod tests {
             }
         }
         let me = std::env::current_exe().expect("a test has a program");
-        let name = "last_words::tests::a_thread_that_fails_ends_the_process_with_its_words";
+        let name = "exit_on_panic::tests::a_thread_that_fails_ends_the_process_with_its_words";
         let ended = Command::new(me)
             .args(["--exact", name, "--nocapture"])
             .env(ON_PURPOSE, "1")

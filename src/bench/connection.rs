@@ -18,7 +18,7 @@ enum Sender {
     Two(http2::SendRequest<Full<Bytes>>),
 }
 
-pub struct Wire {
+pub struct Connection {
     sender: Sender,
     driver: Driver,
 }
@@ -44,14 +44,14 @@ impl Driver {
     }
 }
 
-impl Wire {
-    pub async fn open(target: &Target) -> Result<Wire, String> {
+impl Connection {
+    pub async fn open(target: &Target) -> Result<Connection, String> {
         let stream = target.connect().await.map_err(|error| match error.kind() {
             std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
             _ => format!("cannot connect: {error}"),
         })?;
         let io = TokioIo::new(stream);
-        let failed = |error: hyper::Error| format!("cannot connect: {}", in_words(&error));
+        let failed = |error: hyper::Error| format!("cannot connect: {}", describe(&error));
         let (sender, driver): (_, Moving) = match target.http2 {
             false => {
                 let (sender, driver) = http1::handshake(io).await.map_err(failed)?;
@@ -63,7 +63,7 @@ impl Wire {
                 (Sender::Two(sender), Box::pin(async { drop(driver.await) }))
             }
         };
-        Ok(Wire {
+        Ok(Connection {
             sender,
             driver: Driver(Some(driver)),
         })
@@ -88,7 +88,7 @@ impl Wire {
         &mut self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, String> {
-        let Wire { sender, driver } = self;
+        let Connection { sender, driver } = self;
         let sent = async {
             match sender {
                 Sender::One(sender) => {
@@ -101,11 +101,11 @@ impl Wire {
                 }
             }
         };
-        driver.during(sent).await.map_err(|error| in_words(&error))
+        driver.during(sent).await.map_err(|error| describe(&error))
     }
 }
 
-pub fn in_words(error: &hyper::Error) -> String {
+pub fn describe(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

@@ -1,8 +1,8 @@
 //! The names of parsers in `--tool-call-parser` and `--reasoning-parser`, engine by engine.
 
-use super::parsers::{ParserWords, ThinkForm, ToolForm};
+use super::parsers::{ParserNames, ThinkForm, ToolForm};
 
-pub(super) const VLLM: ParserWords = ParserWords {
+pub(super) const VLLM: ParserNames = ParserNames {
     tools_switch: Some("enable_auto_tool_choice"),
     tools: |form| match form {
         ToolForm::Hermes => "hermes",
@@ -25,7 +25,7 @@ pub(super) const VLLM: ParserWords = ParserWords {
     },
 };
 
-pub(super) const SGLANG: ParserWords = ParserWords {
+pub(super) const SGLANG: ParserNames = ParserNames {
     tools_switch: None,
     tools: |form| match form {
         ToolForm::Hermes => "qwen25",

@@ -29,7 +29,7 @@ const TURN_ENDS: [&str; 12] = [
 
 /// A vocabulary and what belongs to it.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct GgufVocabulary {
     /// `llama` (sentencepiece) or `gpt2` (bytes as letters).
     pub(super) model: String,
     /// How text is split before pairs are merged.
@@ -54,7 +54,7 @@ pub(crate) struct Words {
     sampling: SamplingSettings,
 }
 
-impl Words {
+impl GgufVocabulary {
     /// Reads the metadata of the vocabulary.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ pub(crate) struct Choice {
     pub text: String,
     /// What the model thought before it answered.
     pub reasoning: String,
-    /// `null` where nobody asked for them.
+    /// `null` unless the request wants them.
     pub logprobs: Value,
     pub calls: Vec<Value>,
     pub reason: &'static str,
@@ -184,7 +184,7 @@ pub(crate) fn tool_call(call: &ToolCall, index: Option<usize>) -> Value {
     json
 }
 
-/// What ended an answer is told where there is something to tell: the published form of a choice has no such field.
+/// What ended an answer is named where there is something to name: the published form of a choice has no such field.
 fn with_stop(mut choice: Value, stop: Value) -> Value {
     if !stop.is_null() {
         choice["stop_reason"] = stop;
