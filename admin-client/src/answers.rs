@@ -324,7 +324,7 @@ pub struct EventList {
     pub next_after: Option<Value>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct EventView {
     pub id: Option<Value>,
@@ -338,7 +338,7 @@ pub struct EventView {
     pub took_ms: Option<u64>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct MemoryChange {
     pub device: String,

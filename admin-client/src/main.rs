@@ -12,8 +12,10 @@ mod screen;
 mod settings;
 mod sse;
 mod style;
+mod top;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use crate::cli::{Cli, Command, help};
 use crate::client::Client;
@@ -25,7 +27,13 @@ use crate::settings::Settings;
 fn main() -> ExitCode {
     let cli = help::parse();
     let errors = Screen::of_stderr().wide(cli.wide);
-    let (outcome, hint) = run(cli);
+    let (outcome, hint) = match cli.command {
+        Command::Chat(ref args) => match Settings::find(&cli) {
+            Ok(settings) => return commands::chat(args, settings),
+            Err(failure) => (Err(failure), None),
+        },
+        _ => run(cli),
+    };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -57,7 +65,7 @@ fn connect_and_run(cli: Cli, settings: Settings) -> Result<(), Failure> {
         .build()
         .map_err(Failure::Runtime)?;
     let session = Session {
-        client: Client::new(settings)?,
+        client: Arc::new(Client::new(settings)?),
         screen: Screen::of_stdout().wide(cli.wide),
         json: cli.json,
     };

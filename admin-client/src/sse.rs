@@ -5,6 +5,8 @@
 pub struct Event {
     /// The last `id:` of the stream so far. A new connection continues after it.
     pub id: Option<String>,
+    /// Its `event:`; empty without one.
+    pub name: String,
     pub data: String,
 }
 
@@ -16,6 +18,7 @@ const LINE_MAX_BYTES: usize = 16 << 20;
 pub struct Parser {
     line: Vec<u8>,
     data: Option<String>,
+    name: String,
     id: Option<String>,
 }
 
@@ -41,8 +44,10 @@ impl Parser {
 
     fn take(&mut self, line: &str) -> Option<Event> {
         if line.is_empty() {
+            let name = std::mem::take(&mut self.name);
             return self.data.take().map(|data| Event {
                 id: self.id.clone(),
+                name,
                 data,
             });
         }
@@ -57,6 +62,7 @@ impl Parser {
                 None => self.data = Some(value.to_owned()),
             },
             "id" => self.id = Some(value.to_owned()),
+            "event" => self.name = value.to_owned(),
             _ => {}
         }
         None
@@ -77,10 +83,14 @@ mod tests {
                 .chunks(size)
                 .flat_map(|bytes| parser.push(bytes))
                 .collect();
-            let expected = [("7", "{\"a\":\n\"ü\"}"), ("8", "x")].map(|(id, data)| Event {
-                id: Some(id.to_owned()),
-                data: data.to_owned(),
-            });
+            let expected =
+                [("7", "loaded", "{\"a\":\n\"ü\"}"), ("8", "", "x")].map(|(id, name, data)| {
+                    Event {
+                        id: Some(id.to_owned()),
+                        name: name.to_owned(),
+                        data: data.to_owned(),
+                    }
+                });
             assert_eq!(events, expected, "cut every {size} bytes");
         }
     }

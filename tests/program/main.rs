@@ -3,6 +3,7 @@
 mod adapters;
 mod admin_client;
 mod admin_key;
+mod admin_top;
 mod adoption;
 mod agents;
 mod alerts;

@@ -66,13 +66,25 @@ pub struct Terminal {
     child: Child,
     shown: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
+    size: (u16, u16),
 }
 
 impl Terminal {
     /// At a terminal with this many columns, which is the one that Ctrl-C comes from.
     pub fn start(folder: &Path, words: &[&str], env: &[(&str, &str)], columns: u16) -> Terminal {
+        Terminal::of(&crate::program(), folder, words, env, (columns, 24))
+    }
+
+    /// Another program, at a terminal with these columns and rows.
+    pub fn of(
+        program: &Path,
+        folder: &Path,
+        words: &[&str],
+        env: &[(&str, &str)],
+        (columns, rows): (u16, u16),
+    ) -> Terminal {
         let size = Winsize {
-            ws_row: 24,
+            ws_row: rows,
             ws_col: columns,
             ws_xpixel: 0,
             ws_ypixel: 0,
@@ -83,7 +95,7 @@ impl Terminal {
         }
         // It makes the terminal the session's own, and then becomes the program.
         let mut command = Command::new("setsid");
-        command.arg("--ctty").arg(crate::program()).args(words);
+        command.arg("--ctty").arg(program).args(words);
         prepare(&mut command, folder, &[("TERM", "xterm")]);
         command.envs(env.iter().copied());
         let of_slave = || Stdio::from(copy(&pair.slave));
@@ -106,7 +118,46 @@ impl Terminal {
             child,
             shown,
             reader: Some(reader),
+            size: (columns, rows),
         }
+    }
+
+    /// The process that runs at the terminal.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The settings of the terminal, such as echo, which a program changes while it runs.
+    pub fn settings(&self) -> String {
+        let it = nix::sys::termios::tcgetattr(&self.keys).unwrap();
+        format!(
+            "{:?} {:?} {:?}",
+            it.input_flags, it.output_flags, it.local_flags
+        )
+    }
+
+    /// What stands on the screen now, line by line.
+    pub fn screen(&self) -> String {
+        let (columns, rows) = self.size;
+        let mut screen = vt100::Parser::new(rows, columns, 0);
+        screen.process(&self.shown.lock().unwrap());
+        screen.screen().contents()
+    }
+
+    /// Waits until the screen is as it should be, and returns it.
+    pub fn wait_for_screen(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let mut last = String::new();
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_for(&format!("the screen to show {what}"), || {
+                last = self.screen();
+                is_so(&last)
+            });
+        }));
+        if let Err(panic) = result {
+            eprintln!("--- the screen ---\n{last}");
+            std::panic::resume_unwind(panic);
+        }
+        last
     }
 
     /// Types these keys. `\r` is the return key, `\x03` Ctrl-C, `\x04` Ctrl-D.

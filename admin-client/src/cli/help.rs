@@ -25,6 +25,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "leaderboard",
             "logs",
             "top",
+            "chat",
         ],
     ),
     (
@@ -41,7 +42,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// What other programs call these commands.
-const SYNONYMS: [(&str, &[&str]); 15] = [
+const SYNONYMS: [(&str, &[&str]); 16] = [
     ("models", &["ls", "list", "ps", "status"]),
     ("load", &["start", "run", "pull", "up"]),
     ("unload", &["stop", "kill", "evict", "down"]),
@@ -51,6 +52,7 @@ const SYNONYMS: [(&str, &[&str]); 15] = [
     ("events", &["history", "watch"]),
     ("why", &["explain", "reason"]),
     ("report", &["summary", "stats"]),
+    ("chat", &["ask", "talk"]),
     ("leaderboard", &["votes", "ranking", "elo"]),
     ("show", &["get", "describe", "inspect", "info"]),
     ("set", &["edit", "update", "priority", "lease"]),
@@ -213,7 +215,7 @@ mod tests {
         }
     }
 
-    fn said(line: &str) -> String {
+    fn expected(line: &str) -> String {
         let error = command()
             .try_get_matches_from(line.split_whitespace())
             .expect_err(line);
@@ -229,13 +231,13 @@ mod tests {
             ("admin-client stop m", "'unload'"),
             ("admin-client gpus", "'devices'"),
         ] {
-            let text = said(line);
+            let text = expected(line);
             assert!(
                 text.contains("similar") && text.contains(name),
                 "{line}: {text}"
             );
         }
-        assert!(!said("admin-client xyzzy").contains("similar"));
+        assert!(!expected("admin-client xyzzy").contains("similar"));
     }
 
     #[test]
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_message_is_folded_between_words_if_it_is_wider_than_the_terminal() {
-        let text = said("admin-client load m --priority -1");
+        let text = expected("admin-client load m --priority -1");
         let narrow = folded(&text, Style::terminal(40)).expect("folded");
         assert!(narrow.lines().all(|line| width(line) <= 40), "{narrow}");
         assert_eq!(folded(&text, Style::terminal(200)), None);
@@ -262,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_negative_priority_is_answered_with_what_priorities_are() {
-        let text = said("admin-client load m --priority -1");
+        let text = expected("admin-client load m --priority -1");
         assert!(
             text.contains("a priority is 0 or more; 0 is the default"),
             "{text}"

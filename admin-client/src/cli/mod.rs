@@ -185,13 +185,19 @@ pub enum Command {
         #[arg(long, value_name = "REPLICA")]
         replica: Option<String>,
     },
-    /// Watch devices, models and queue; q or Ctrl-C exits
+    /// Watch and steer the pool on one screen; ? lists the keys, q exits
     #[command(after_help = "Example: admin-client top")]
     Top {
-        /// Exit after this many screens; the default is 1 if the output is not a terminal, otherwise no limit
+        /// Exit after this many seconds; in a pipe, print this many screens instead of one
         #[arg(long, value_name = "N", value_parser = screens, allow_negative_numbers = true)]
         times: Option<u32>,
+        /// Print one picture of the screen, also into a pipe
+        #[arg(long, conflicts_with = "times")]
+        once: bool,
     },
+    /// Talk with a model in the terminal
+    #[command(after_help = "Example: admin-client chat org/m --system 'Answer in one sentence.'")]
+    Chat(Box<ChatArgs>),
     /// Run the evening cleanup now: drain and unload every replica
     #[command(after_help = "Example: admin-client cleanup --preview")]
     Cleanup {
@@ -242,6 +248,17 @@ pub enum Command {
         after_help = "Example: admin-client completions bash > /etc/bash_completion.d/admin-client"
     )]
     Completions { shell: Shell },
+}
+
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    /// The model's name or an alias
+    pub model: String,
+    #[command(flatten)]
+    pub ask: terminal::AskArgs,
+    /// Do not read or write the file of earlier prompts
+    #[arg(long)]
+    pub no_history: bool,
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 //! otherwise as text from `render`.
 
 mod audit;
+mod chat;
 mod cordon;
 mod keys;
 mod leaderboard;
@@ -11,7 +12,6 @@ mod report;
 mod session;
 mod state;
 mod stream;
-mod terminal;
 mod top;
 mod upkeep;
 mod why;
@@ -22,6 +22,7 @@ use crate::screen::Screen;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
+pub use chat::chat;
 pub use session::Session;
 
 /// Runs one command.
@@ -76,7 +77,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
             tail,
             replica,
         } => stream::logs(session, &model, replica.as_deref(), tail, follow).await,
-        Command::Top { times } => top::top(session, times).await,
+        Command::Top { times, once } => top::top(session, times, once).await,
         Command::Cleanup { preview, mode, yes } => {
             upkeep::cleanup(session, preview, mode, yes).await
         }
@@ -88,6 +89,8 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
         }
         Command::Keys(command) => keys::run(session, command).await,
         Command::Completions { shell } => completions(shell),
+        // It has a runtime of its own.
+        Command::Chat(_) => Ok(()),
     };
     match outcome {
         Err(Failure::Refused(refusal)) if session.json => {

@@ -1,5 +1,7 @@
 //! The context of a command: connection, screen and output format.
 
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
 
 use crate::client::{Answer, Client};
@@ -9,7 +11,8 @@ use crate::screen::Screen;
 /// The context of a command.
 #[derive(Debug)]
 pub struct Session {
-    pub client: Client,
+    /// Shared with the tasks of `top`.
+    pub client: Arc<Client>,
     pub screen: Screen,
     pub json: bool,
 }

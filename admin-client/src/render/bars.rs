@@ -45,7 +45,7 @@ pub fn devices(list: &DeviceList, clock: Clock, style: Style) -> String {
         return list
             .devices
             .iter()
-            .map(|device| bar_with_legend(device, clock, style))
+            .map(|it| device(it, clock, style))
             .collect();
     }
     numbers(list, clock, style)
@@ -94,7 +94,8 @@ fn row(device: &DeviceView, clock: Clock) -> Vec<Cell> {
 /// Where the text of a bar's legend begins.
 const LEGEND_START: usize = 18;
 
-fn bar_with_legend(device: &DeviceView, clock: Clock, style: Style) -> String {
+/// One device: its bar, and who holds what.
+pub fn device(device: &DeviceView, clock: Clock, style: Style) -> String {
     let segments = segments(device, style.colour);
     let width = style.columns.saturating_sub(4).clamp(10, 72);
     let mut out = heading(device, style);
@@ -126,6 +127,31 @@ fn bar_with_legend(device: &DeviceView, clock: Clock, style: Style) -> String {
         ));
     }
     out
+}
+
+/// A part of a bar: what one owner, or nobody, holds.
+#[derive(Debug)]
+pub struct Run {
+    pub glyph: char,
+    pub cells: usize,
+    pub tint: Tint,
+    /// The model; empty for memory without an owner.
+    pub model: String,
+}
+
+/// The bar alone, `columns` wide.
+pub fn runs(device: &DeviceView, columns: usize, colour: bool) -> Vec<Run> {
+    let segments = segments(device, colour);
+    let counts = cells(&segments, columns);
+    let model = |nth: usize| device.owners.get(nth).map(|it| clean_line(&it.model));
+    let runs = segments.iter().zip(counts).enumerate();
+    runs.map(|(nth, (segment, cells))| Run {
+        glyph: segment.glyph,
+        cells,
+        tint: segment.tint,
+        model: model(nth).unwrap_or_default(),
+    })
+    .collect()
 }
 
 fn heading(device: &DeviceView, style: Style) -> String {

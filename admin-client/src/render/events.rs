@@ -95,7 +95,7 @@ fn joined(parts: &[&str]) -> String {
     parts.join("  ").trim_end().to_owned()
 }
 
-fn kind_tint(kind: &str) -> Tint {
+pub fn kind_tint(kind: &str) -> Tint {
     let has = |word: &str| kind.contains(word);
     if has("fail") || has("refus") || has("crash") || has("quarantin") {
         Tint::Bad

@@ -80,7 +80,7 @@ fn row(view: &ModelView, clock: Clock) -> Vec<Cell> {
     ]
 }
 
-fn state_tint(state: &str) -> Option<Tint> {
+pub fn state_tint(state: &str) -> Option<Tint> {
     match state {
         "ready" => Some(Tint::Good),
         "waiting" | "loading" | "draining" => Some(Tint::Warning),
@@ -90,7 +90,7 @@ fn state_tint(state: &str) -> Option<Tint> {
     }
 }
 
-fn priority(view: &ModelView) -> String {
+pub fn priority(view: &ModelView) -> String {
     if view.always_hot {
         format!("{} always-hot", view.priority)
     } else {
@@ -99,7 +99,7 @@ fn priority(view: &ModelView) -> String {
 }
 
 /// Ready replicas, and how many exist or are wanted if that is more: `1`, `1/2`.
-fn replicas(view: &ModelView) -> String {
+pub fn replicas(view: &ModelView) -> String {
     let ready = view
         .replicas
         .iter()
@@ -114,7 +114,7 @@ fn replicas(view: &ModelView) -> String {
 }
 
 /// The memory it holds, or `remote`. In brackets: the memory it would need, if it holds none.
-fn memory(view: &ModelView) -> String {
+pub fn memory(view: &ModelView) -> String {
     if view.engine.as_deref() == Some("remote") {
         return "remote".to_owned();
     }
@@ -137,7 +137,7 @@ fn memory(view: &ModelView) -> String {
     }
 }
 
-fn keep_hot_left(view: &ModelView, clock: Clock) -> String {
+pub fn keep_hot_left(view: &ModelView, clock: Clock) -> String {
     if view.replicas.is_empty() {
         return "-".to_owned();
     }

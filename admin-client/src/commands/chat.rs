@@ -1,0 +1,30 @@
+//! `chat`: a conversation with a model, by the program's terminal client, with the server and the key of every other command.
+
+use std::process::ExitCode;
+
+use crate::cli::ChatArgs;
+use crate::settings::Settings;
+
+pub fn chat(args: &ChatArgs, settings: Settings) -> ExitCode {
+    let server = terminal::ServerArgs {
+        server: Some(settings.base),
+        key: settings.key.map(|key| terminal::Key(key.0)),
+        key_file: None,
+        config: None,
+        key_story: Some(sentence(&settings.key_story)),
+    };
+    let args = terminal::ChatArgs {
+        model: args.model.clone(),
+        ask: args.ask.clone(),
+        no_history: args.no_history,
+        server,
+    };
+    terminal::chat(&args, &terminal::Defaults::default())
+}
+
+/// With a large letter and a full stop, as the other messages are.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|it| it.to_uppercase().to_string());
+    format!("{}{}.", first.unwrap_or_default(), letters.as_str())
+}

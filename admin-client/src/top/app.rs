@@ -1,0 +1,494 @@
+//! The state of `top`: what is known of the pool, what is marked, filtered and sorted, and the dialog. News, keys and the
+//! mouse change it; what they ask of the server is returned, for `jobs` to carry out. Pure.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use crossterm::event::{
+    Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
+use ratatui::layout::{Position, Rect};
+
+use super::colours::Colours;
+use super::dialog::{Dialog, Kind};
+use super::feed::News;
+use super::grid::{Row, places};
+use super::jobs::{Job, Outcome};
+use super::rows::{PANES, Pane, Sort, rows};
+use super::view::{View, event_id};
+use crate::render::quantity::Clock;
+use crate::style::clean_line;
+
+/// How long a message stands where the keys are explained.
+const NOTICE_SECONDS: i64 = 10;
+const FILTER_MAX_CHARS: usize = 100;
+
+/// What the screen's owner does next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Request {
+    Quit,
+    /// The answer belongs to the dialog of this number.
+    Start(Job, u64),
+}
+
+#[derive(Debug)]
+pub enum Link {
+    Live,
+    Lost { since: DateTime<Utc>, why: String },
+}
+
+/// The marked row of a pane, by its id, so that it stays marked while the list changes.
+#[derive(Debug, Default)]
+struct Cursor {
+    id: Option<String>,
+    row: usize,
+}
+
+#[derive(Debug)]
+pub struct App {
+    pub view: View,
+    pub link: Link,
+    pub server: String,
+    pub colours: Colours,
+    pub pane: Pane,
+    /// Only the pane is shown.
+    pub is_alone: bool,
+    pub filter: String,
+    pub is_typing_filter: bool,
+    pub sort: Sort,
+    pub dialog: Option<Dialog>,
+    notice: Option<(String, bool, DateTime<Utc>)>,
+    cursors: [Cursor; 4],
+    dialogs: u64,
+    /// Where the last picture has the panes' rows, with the number of the first one.
+    pub areas: Vec<(Pane, Rect, usize)>,
+    /// The first row that each pane shows.
+    pub firsts: [usize; 4],
+    /// Rows of a page, and how far the dialog can be scrolled, in the last picture.
+    pub page: usize,
+    pub scroll_max: usize,
+}
+
+impl App {
+    pub fn new(view: View, server: &str, colours: Colours) -> App {
+        let mut app = App {
+            view: View::default(),
+            link: Link::Live,
+            server: server.to_owned(),
+            colours,
+            pane: Pane::Models,
+            is_alone: false,
+            filter: String::new(),
+            is_typing_filter: false,
+            sort: Sort::by(0),
+            dialog: None,
+            notice: None,
+            cursors: Default::default(),
+            dialogs: 0,
+            areas: Vec::new(),
+            firsts: [0; 4],
+            page: 10,
+            scroll_max: 0,
+        };
+        app.view.replace(view);
+        app
+    }
+
+    /// News of the pool.
+    pub fn take(&mut self, news: News, now: DateTime<Utc>) {
+        match news {
+            News::View(view) => {
+                if let Link::Lost { .. } = self.link {
+                    self.say("The connection is back.", false, now);
+                }
+                self.link = Link::Live;
+                self.view.replace(*view);
+            }
+            News::Change(change) => {
+                self.link = Link::Live;
+                self.view.apply(*change);
+            }
+            News::Events(events) => self.view.add_events(events),
+            News::Lost(why) => {
+                let since = match self.link {
+                    Link::Lost { since, .. } => since,
+                    Link::Live => now,
+                };
+                self.link = Link::Lost { since, why };
+            }
+        }
+    }
+
+    /// What came of a job. The result of an order is shown whatever is open; other answers only where they are wanted.
+    pub fn finish(&mut self, number: u64, outcome: Outcome, now: DateTime<Utc>) {
+        let mut dialog = self.dialog.take();
+        let own = dialog.as_mut().filter(|it| it.number == number);
+        match (outcome, own) {
+            (Outcome::Done(text), own) => {
+                self.say(&text, false, now);
+                if own.is_some() {
+                    dialog = None;
+                }
+            }
+            (Outcome::Failed(text), Some(own)) => own.kind = Kind::Failed(clean_line(&text)),
+            (Outcome::Failed(text), None) => self.say(&text, true, now),
+            (Outcome::Plan(newer), Some(own)) => {
+                if let Kind::Plan { plan, .. } | Kind::Load { plan, .. } = &mut own.kind {
+                    *plan = Some(newer);
+                }
+            }
+            (Outcome::Outdated(newer), Some(own)) => {
+                if let Kind::Load {
+                    plan,
+                    is_outdated,
+                    is_ordered,
+                    ..
+                } = &mut own.kind
+                {
+                    (*plan, *is_outdated, *is_ordered) = (Some(newer), true, false);
+                }
+            }
+            (Outcome::Outdated(_), None) => {
+                let text = "Nothing was loaded: the plan had changed before the order was given.";
+                self.say(text, true, now);
+            }
+            (Outcome::Why(why), Some(own)) => own.kind = Kind::Why(Some(why)),
+            (Outcome::Log(line), Some(own)) => own.add_line(line),
+            (Outcome::LogEnded, Some(own)) => {
+                if let Kind::Log { is_over, .. } = &mut own.kind {
+                    *is_over = true;
+                }
+            }
+            (_, None) => {}
+        }
+        self.dialog = dialog;
+    }
+
+    pub fn rows(&self, pane: Pane, clock: Clock) -> Vec<Row> {
+        rows(pane, &self.view, &self.filter, self.sort, clock)
+    }
+
+    /// The number of the marked row, and the row. If it is gone, the one in its place is marked.
+    pub fn marked(&mut self, pane: Pane, rows: &[Row]) -> usize {
+        let cursor = &mut self.cursors[pane as usize];
+        let found = rows
+            .iter()
+            .position(|row| Some(&row.id) == cursor.id.as_ref());
+        cursor.row = found.unwrap_or(cursor.row.min(rows.len().saturating_sub(1)));
+        // The newest event stays marked until another one is chosen.
+        let follows = pane == Pane::Events && cursor.row == 0 && found.is_none();
+        cursor.id = match follows {
+            true => None,
+            false => rows.get(cursor.row).map(|row| row.id.clone()),
+        };
+        cursor.row
+    }
+
+    /// A message of the last seconds, and whether it is bad news.
+    pub fn notice(&self, now: DateTime<Utc>) -> Option<(&str, bool)> {
+        let (text, is_bad, at) = self.notice.as_ref()?;
+        (now - *at < TimeDelta::seconds(NOTICE_SECONDS)).then_some((text, *is_bad))
+    }
+
+    fn say(&mut self, text: &str, is_bad: bool, now: DateTime<Utc>) {
+        self.notice = Some((clean_line(text), is_bad, now));
+    }
+
+    /// A key or the mouse.
+    pub fn input(&mut self, event: &Event, clock: Clock) -> Option<Request> {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.key(*key, clock),
+            Event::Mouse(mouse) => {
+                self.mouse(*mouse, clock);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn key(&mut self, key: KeyEvent, clock: Clock) -> Option<Request> {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return matches!(key.code, KeyCode::Char('c')).then_some(Request::Quit);
+        }
+        if self.dialog.is_some() {
+            return self.dialog_key(key.code, clock);
+        }
+        if self.is_typing_filter {
+            self.filter_key(key.code);
+            return None;
+        }
+        self.notice = None;
+        match key.code {
+            KeyCode::Char('q') => return Some(Request::Quit),
+            KeyCode::Tab => self.next_pane(1),
+            KeyCode::BackTab => self.next_pane(PANES.len() - 1),
+            KeyCode::Char(digit @ '1'..='4') => {
+                let nth = digit as usize - '1' as usize;
+                self.pane = PANES[nth];
+            }
+            KeyCode::Char('z') => self.is_alone = !self.is_alone,
+            KeyCode::Char('/') => self.is_typing_filter = true,
+            KeyCode::Esc if !self.filter.is_empty() => self.filter.clear(),
+            KeyCode::Esc => self.is_alone = false,
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('S') => self.sort.is_down = !self.sort.is_down,
+            KeyCode::Char('?') | KeyCode::F(1) => self.open(Kind::Help),
+            KeyCode::Enter => self.open_row(clock),
+            KeyCode::Char(letter @ ('l' | 'u' | 'p' | 'w' | 'L')) => {
+                return self.act(letter, clock);
+            }
+            code => self.move_by(code, clock),
+        }
+        None
+    }
+
+    fn next_pane(&mut self, by: usize) {
+        self.pane = PANES[(self.pane as usize + by) % PANES.len()];
+    }
+
+    fn filter_key(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter | KeyCode::Down | KeyCode::Tab => self.is_typing_filter = false,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.is_typing_filter = false;
+            }
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Char(letter) if self.filter.chars().count() < FILTER_MAX_CHARS => {
+                self.filter.push(letter);
+            }
+            _ => {}
+        }
+    }
+
+    fn move_by(&mut self, code: KeyCode, clock: Clock) {
+        let rows = self.rows(self.pane, clock);
+        let last = rows.len().saturating_sub(1);
+        let now = self.marked(self.pane, &rows);
+        let next = match code {
+            KeyCode::Up | KeyCode::Char('k') => now.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => now + 1,
+            KeyCode::PageUp => now.saturating_sub(self.page),
+            KeyCode::PageDown => now + self.page,
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => last,
+            _ => return,
+        };
+        self.mark(self.pane, next.min(last), &rows);
+    }
+
+    fn mark(&mut self, pane: Pane, row: usize, rows: &[Row]) {
+        let id = rows.get(row).map(|it| it.id.clone());
+        self.cursors[pane as usize] = Cursor { id, row };
+    }
+
+    fn marked_row(&mut self, clock: Clock) -> Option<Row> {
+        let mut rows = self.rows(self.pane, clock);
+        let nth = self.marked(self.pane, &rows);
+        (nth < rows.len()).then(|| rows.swap_remove(nth))
+    }
+
+    fn open(&mut self, kind: Kind) {
+        self.dialogs += 1;
+        self.dialog = Some(Dialog {
+            number: self.dialogs,
+            kind,
+            scroll: 0,
+        });
+    }
+
+    /// Opens a dialog that waits for the job's answer.
+    fn start(&mut self, kind: Kind, job: Job) -> Option<Request> {
+        self.open(kind);
+        Some(Request::Start(job, self.dialogs))
+    }
+
+    /// Everything about the marked row.
+    fn open_row(&mut self, clock: Clock) {
+        let Some(row) = self.marked_row(clock) else {
+            return;
+        };
+        let event = self
+            .view
+            .events
+            .iter()
+            .position(|it| event_id(it) == row.id);
+        let kind = match (self.pane, row.model) {
+            (Pane::Devices, _) => Kind::Device(row.id),
+            (Pane::Events, _) => match event.and_then(|nth| self.view.events.get(nth)) {
+                Some(event) => Kind::Event(Box::new(event.clone())),
+                None => return,
+            },
+            (_, Some(model)) => Kind::Model(model),
+            (_, None) => return,
+        };
+        self.open(kind);
+    }
+
+    /// What a letter does with the marked row's model.
+    fn act(&mut self, letter: char, clock: Clock) -> Option<Request> {
+        let row = self.marked_row(clock);
+        if let ('w', Pane::Events, Some(row)) = (letter, self.pane, &row) {
+            let id = row.id.clone();
+            return self.start(Kind::Why(None), Job::WhyEvent { id });
+        }
+        let Some(model) = row.and_then(|it| it.model) else {
+            let text = "Mark a row with a model first: press 2 for the models.";
+            self.say(text, true, clock.now);
+            return None;
+        };
+        let (kind, job) = match letter {
+            'l' => (
+                Kind::Load {
+                    model: model.clone(),
+                    plan: None,
+                    is_outdated: false,
+                    is_ordered: false,
+                },
+                Job::Plan { model },
+            ),
+            'p' => (
+                Kind::Plan {
+                    model: model.clone(),
+                    plan: None,
+                },
+                Job::Plan { model },
+            ),
+            'w' => (Kind::Why(None), Job::WhyModel { model }),
+            'L' => (
+                Kind::Log {
+                    model: model.clone(),
+                    lines: Default::default(),
+                    is_over: false,
+                },
+                Job::Logs { model },
+            ),
+            _ => {
+                self.open(Kind::Unload(model));
+                return None;
+            }
+        };
+        self.start(kind, job)
+    }
+
+    fn dialog_key(&mut self, code: KeyCode, clock: Clock) -> Option<Request> {
+        let page = self.page.max(1);
+        match code {
+            KeyCode::Esc | KeyCode::Char('q') => self.dialog = None,
+            KeyCode::Enter => return self.confirm(),
+            KeyCode::Char('w') => {
+                let id = match self.dialog.as_ref().map(|it| &it.kind) {
+                    Some(Kind::Event(event)) => event_id(event),
+                    _ => return None,
+                };
+                return self.start(Kind::Why(None), Job::WhyEvent { id });
+            }
+            KeyCode::Char(letter @ ('l' | 'u' | 'p' | 'L')) => {
+                // From the facts of a model straight to what can be done with it.
+                if let Some(Kind::Model(_)) = self.dialog.as_ref().map(|it| &it.kind) {
+                    return self.act(letter, clock);
+                }
+            }
+            KeyCode::Up | KeyCode::Char('k') => self.scroll(1, true),
+            KeyCode::Down | KeyCode::Char('j') => self.scroll(1, false),
+            KeyCode::PageUp => self.scroll(page, true),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.scroll(page, false),
+            KeyCode::Home | KeyCode::Char('g') => self.scroll(usize::MAX, true),
+            KeyCode::End | KeyCode::Char('G') => self.scroll(usize::MAX, false),
+            _ => {}
+        }
+        None
+    }
+
+    fn scroll(&mut self, by: usize, is_up: bool) {
+        let max = self.scroll_max;
+        if let Some(dialog) = &mut self.dialog {
+            // A log is counted from its end.
+            let now = match is_up == dialog.is_log() {
+                true => dialog.scroll.saturating_add(by),
+                false => dialog.scroll.saturating_sub(by),
+            };
+            dialog.scroll = now.min(max);
+        }
+    }
+
+    /// The return key in a dialog: gives the order that is shown, or closes it.
+    fn confirm(&mut self) -> Option<Request> {
+        let view = &self.view;
+        let dialog = self.dialog.as_mut()?;
+        let number = dialog.number;
+        if let Some((model, shown)) = dialog.load_effect(view) {
+            if let Kind::Load { is_ordered, .. } = &mut dialog.kind {
+                *is_ordered = true;
+            }
+            return Some(Request::Start(Job::Load { model, shown }, number));
+        }
+        match &dialog.kind {
+            // The answer of an order is awaited.
+            Kind::Load {
+                is_ordered: true, ..
+            }
+            | Kind::Load { plan: None, .. } => None,
+            Kind::Unload(model) if view.model(model).is_some() => {
+                let job = Job::Unload {
+                    model: model.clone(),
+                };
+                self.dialog = None;
+                Some(Request::Start(job, number))
+            }
+            _ => {
+                self.dialog = None;
+                None
+            }
+        }
+    }
+
+    fn mouse(&mut self, mouse: MouseEvent, clock: Clock) {
+        const WHEEL_ROWS: usize = 3;
+        let at = Position::new(mouse.column, mouse.row);
+        match mouse.kind {
+            MouseEventKind::ScrollUp if self.dialog.is_some() => self.scroll(WHEEL_ROWS, true),
+            MouseEventKind::ScrollDown if self.dialog.is_some() => self.scroll(WHEEL_ROWS, false),
+            _ if self.dialog.is_some() => {}
+            MouseEventKind::ScrollUp => self.wheel(at, KeyCode::Up, clock),
+            MouseEventKind::ScrollDown => self.wheel(at, KeyCode::Down, clock),
+            MouseEventKind::Down(MouseButton::Left) => self.click(at, clock),
+            _ => {}
+        }
+    }
+
+    fn wheel(&mut self, at: Position, code: KeyCode, clock: Clock) {
+        if let Some((pane, _, _)) = self.areas.iter().find(|(_, area, _)| area.contains(at)) {
+            self.pane = *pane;
+            self.move_by(code, clock);
+        }
+    }
+
+    /// Marks the row below the pointer; a title of the models sorts by its column.
+    fn click(&mut self, at: Position, clock: Clock) {
+        let found = self.areas.iter().find(|(_, area, _)| area.contains(at));
+        let Some((pane, area, first)) = found.copied() else {
+            return;
+        };
+        self.pane = pane;
+        if at.y > area.y {
+            let rows = self.rows(pane, clock);
+            let row = first + usize::from(at.y - area.y) - 1;
+            if row < rows.len() {
+                self.mark(pane, row, &rows);
+            }
+            return;
+        }
+        let columns = places(pane.columns(), area.width);
+        let x = at.x - area.x;
+        let column = columns
+            .iter()
+            .find(|(_, left, width)| x >= *left && x <= left + width);
+        if let (Pane::Models, Some((nth, _, _))) = (pane, column) {
+            match self.sort.column == *nth {
+                true => self.sort.is_down = !self.sort.is_down,
+                false => self.sort = Sort::by(*nth),
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A table on the screen: fixed columns and one that takes the rest, a marked row, and as many rows as fit. Draws into a
+//! buffer, and does nothing else.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Span;
+
+use super::colours::Colours;
+use crate::render::fold::fitted;
+use crate::style::{Tint, clean_line};
+
+/// A column. The one of width 0 takes the rest.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    pub title: &'static str,
+    pub width: u16,
+    pub right: bool,
+    /// In a narrow window the columns with the highest number are left out first; 0 stays.
+    pub leaves: u8,
+}
+
+pub const fn column(title: &'static str, width: u16) -> Column {
+    Column {
+        title,
+        width,
+        right: false,
+        leaves: 0,
+    }
+}
+
+impl Column {
+    pub const fn right(mut self) -> Column {
+        self.right = true;
+        self
+    }
+
+    pub const fn leaves(mut self, order: u8) -> Column {
+        self.leaves = order;
+        self
+    }
+}
+
+/// A row; `id` says which one it is while the list changes.
+#[derive(Debug, Default)]
+pub struct Row {
+    pub id: String,
+    /// The model it is about.
+    pub model: Option<String>,
+    pub cells: Vec<(String, Option<Tint>)>,
+}
+
+/// The column that takes the rest has at least this.
+const FLEXIBLE_MIN: u16 = 22;
+
+/// The columns that fit, by number, each with its left edge and width.
+pub fn places(columns: &[Column], width: u16) -> Vec<(usize, u16, u16)> {
+    let mut shown: Vec<usize> = (0..columns.len()).collect();
+    let fixed = |shown: &[usize]| -> u16 {
+        let gaps = u16::try_from(shown.len().saturating_sub(1)).unwrap_or(u16::MAX);
+        let widths = shown.iter().map(|&nth| columns[nth].width);
+        widths.fold(gaps, u16::saturating_add)
+    };
+    while fixed(&shown).saturating_add(FLEXIBLE_MIN) > width {
+        let first = shown.iter().copied().max_by_key(|&nth| columns[nth].leaves);
+        match first.filter(|&nth| columns[nth].leaves > 0) {
+            Some(first) => shown.retain(|&nth| nth != first),
+            None => break,
+        }
+    }
+    let rest = width.saturating_sub(fixed(&shown));
+    let mut x = 0;
+    let mut places = Vec::new();
+    for nth in shown {
+        let wanted = match columns[nth].width {
+            0 => rest,
+            fixed => fixed,
+        };
+        let has = wanted.min(width.saturating_sub(x));
+        places.push((nth, x, has));
+        x = x.saturating_add(wanted + 1);
+    }
+    places
+}
+
+/// Draws the header. `sorted`: the column by which the rows are sorted, and whether downwards.
+pub fn header(
+    columns: &[Column],
+    sorted: Option<(usize, bool)>,
+    area: Rect,
+    buffer: &mut Buffer,
+    colours: Colours,
+) {
+    for (nth, x, width) in places(columns, area.width) {
+        let mark = match sorted {
+            Some((by, true)) if by == nth => "▼",
+            Some((by, false)) if by == nth => "▲",
+            _ => "",
+        };
+        let title = format!("{}{mark}", columns[nth].title);
+        put(
+            buffer,
+            (area.x + x, area.y),
+            width,
+            &title,
+            columns[nth].right,
+            colours.faint(),
+        );
+    }
+}
+
+/// Draws one row.
+pub fn row(
+    columns: &[Column],
+    row: &Row,
+    is_marked: bool,
+    area: Rect,
+    buffer: &mut Buffer,
+    colours: Colours,
+) {
+    for (nth, x, width) in places(columns, area.width) {
+        let Some((text, tint)) = row.cells.get(nth) else {
+            continue;
+        };
+        let style = tint.map_or_else(Style::new, |tint| colours.of(tint));
+        put(
+            buffer,
+            (area.x + x, area.y),
+            width,
+            text,
+            columns[nth].right,
+            style,
+        );
+    }
+    if is_marked {
+        buffer.set_style(area, Style::new().add_modifier(Modifier::REVERSED));
+    }
+}
+
+/// A text in its column, made harmless, and shortened in its middle if it is too long.
+fn put(buffer: &mut Buffer, (x, y): (u16, u16), width: u16, text: &str, right: bool, style: Style) {
+    let clean = clean_line(text);
+    let shown = fitted(&clean, usize::from(width));
+    let span = Span::raw(shown.as_ref());
+    let used = u16::try_from(span.width()).unwrap_or(width).min(width);
+    let x = match right {
+        true => x + (width - used),
+        false => x,
+    };
+    buffer.set_stringn(x, y, shown.as_ref(), usize::from(width), style);
+}
+
+/// The first row to show, so that the marked one is among `height` rows and as little moves as possible.
+pub fn scrolled(first: usize, marked: usize, rows: usize, height: usize) -> usize {
+    let last_first = rows.saturating_sub(height);
+    let first = first.min(last_first);
+    if marked < first {
+        marked
+    } else if marked >= first + height.max(1) {
+        (marked + 1).saturating_sub(height.max(1))
+    } else {
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 4] = [
+        column("NAME", 0),
+        column("STATE", 10),
+        column("MEMORY", 10).right().leaves(1),
+        column("LAST", 12).leaves(2),
+    ];
+
+    #[test]
+    fn a_narrow_window_leaves_out_what_matters_least_and_never_the_name() {
+        let shown =
+            |width| -> Vec<usize> { places(&COLUMNS, width).iter().map(|it| it.0).collect() };
+        assert_eq!(shown(80), [0, 1, 2, 3]);
+        assert_eq!(shown(50), [0, 1, 2]);
+        assert_eq!(shown(34), [0, 1]);
+        assert_eq!(shown(3), [0, 1]);
+        assert_eq!(places(&COLUMNS, 80)[0].2, 80 - 32 - 3);
+        for width in 0..100 {
+            for (_, x, wide) in places(&COLUMNS, width) {
+                assert!(wide == 0 || x + wide <= width, "{width}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_marked_row_is_always_among_the_rows_shown() {
+        assert_eq!(scrolled(0, 3, 10, 5), 0);
+        assert_eq!(scrolled(0, 7, 10, 5), 3);
+        assert_eq!(scrolled(6, 2, 10, 5), 2);
+        assert_eq!(scrolled(8, 1, 3, 5), 0);
+        for marked in 0..10 {
+            let first = scrolled(9, marked, 10, 0);
+            assert!(first <= marked);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What a key of `top` asks of the server, and what came of it.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::sync::mpsc::Sender;
+
+use super::feed::reason;
+use crate::answers::{LoadAnswer, LogLine, Plan, UnloadAnswer};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::past::Why;
+use crate::render::outcome;
+use crate::style::Style;
+
+/// Lines of the past that a log begins with.
+const LOG_TAIL: &str = "500";
+
+/// A request. The number of the dialog that wants the answer comes back with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Job {
+    Plan {
+        model: String,
+    },
+    /// Only if the plan is still the one that was shown.
+    Load {
+        model: String,
+        shown: Effect,
+    },
+    Unload {
+        model: String,
+    },
+    WhyEvent {
+        id: String,
+    },
+    WhyModel {
+        model: String,
+    },
+    Logs {
+        model: String,
+    },
+}
+
+/// What a plan would do. Its expected times may change without that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    feasible: bool,
+    already_loaded: bool,
+    placement: Vec<(String, u64)>,
+    victims: Vec<String>,
+}
+
+impl Effect {
+    pub fn of(plan: &Plan) -> Effect {
+        let share = |it: &crate::answers::Share| (it.device.clone(), it.bytes);
+        Effect {
+            feasible: plan.feasible,
+            already_loaded: plan.already_loaded,
+            placement: plan.placement.iter().map(share).collect(),
+            victims: plan.victims.iter().map(|it| it.replica.clone()).collect(),
+        }
+    }
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub enum Outcome {
+    Plan(Box<Plan>),
+    /// The plan has changed since it was shown; nothing was ordered.
+    Outdated(Box<Plan>),
+    Why(Box<Why>),
+    Log(LogLine),
+    LogEnded,
+    /// An order was taken; this is its result.
+    Done(String),
+    Failed(String),
+}
+
+/// Carries out the job.
+pub async fn run(client: Arc<Client>, job: Job, dialog: u64, outcomes: Sender<(u64, Outcome)>) {
+    let outcome = match &job {
+        Job::Plan { model } => plan(&client, model).await.map(Outcome::Plan),
+        Job::Load { model, shown } => load(&client, model, shown).await,
+        Job::Unload { model } => unload(&client, model).await,
+        Job::WhyEvent { id } => why(&client, ("event", id)).await,
+        Job::WhyModel { model } => why(&client, ("model", model)).await,
+        Job::Logs { model } => follow(&client, model, dialog, &outcomes).await,
+    };
+    let outcome = outcome.unwrap_or_else(|failure| Outcome::Failed(reason(&failure)));
+    // Nobody listens any more when the screen is closed.
+    let _closed = outcomes.send((dialog, outcome)).await;
+}
+
+async fn plan(client: &Client, model: &str) -> Result<Box<Plan>, Failure> {
+    let answer = client
+        .post("admin/plan", &json!({ "model": model }))
+        .await?;
+    answer.read().map(Box::new)
+}
+
+async fn load(client: &Client, model: &str, shown: &Effect) -> Result<Outcome, Failure> {
+    let now = plan(client, model).await?;
+    if Effect::of(&now) != *shown {
+        return Ok(Outcome::Outdated(now));
+    }
+    let body = json!({"model": model, "wait": false});
+    let answer: LoadAnswer = client.post("admin/load", &body).await?.read()?;
+    Ok(Outcome::Done(first_line(&outcome::load(&answer, PLAIN))))
+}
+
+async fn unload(client: &Client, model: &str) -> Result<Outcome, Failure> {
+    let answer = client
+        .post("admin/unload", &json!({ "model": model }))
+        .await?;
+    let answer: UnloadAnswer = answer.read()?;
+    Ok(Outcome::Done(first_line(&outcome::unload(&answer))))
+}
+
+async fn why(client: &Client, query: (&str, &str)) -> Result<Outcome, Failure> {
+    let answer = client.get("admin/why", &[query]).await?;
+    answer.read().map(|it| Outcome::Why(Box::new(it)))
+}
+
+async fn follow(
+    client: &Client,
+    model: &str,
+    dialog: u64,
+    outcomes: &Sender<(u64, Outcome)>,
+) -> Result<Outcome, Failure> {
+    let query = [("model", model), ("tail", LOG_TAIL), ("follow", "true")];
+    let mut stream = client.stream("admin/logs", &query, None).await?;
+    while let Some(event) = stream.next().await? {
+        let Ok(line) = serde_json::from_str(&event.data) else {
+            continue;
+        };
+        if outcomes.send((dialog, Outcome::Log(line))).await.is_err() {
+            break;
+        }
+    }
+    Ok(Outcome::LogEnded)
+}
+
+/// For one line of the screen, which shortens it itself.
+const PLAIN: Style = Style {
+    colour: false,
+    terminal: false,
+    columns: 100,
+    wide: true,
+};
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,479 @@
+//! Frames of `top` as a terminal would get them, and what its keys do.
+
+use crossterm::event::{
+    Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::style::{Color, Modifier};
+use serde_json::{Value, json};
+
+use super::app::{App, Link, Request};
+use super::colours::Colours;
+use super::dialog::Kind;
+use super::draw::draw;
+use super::feed::News;
+use super::jobs::{Job, Outcome};
+use super::rows::Pane;
+use super::view::View;
+use crate::render::quantity::tests::noon;
+
+const GIB: u64 = 1 << 30;
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an answer")
+}
+
+fn replica(name: &str, state: &str, gib: u64, in_flight: u64) -> Value {
+    json!({"replica": name, "state": state, "in_flight": in_flight, "percent": 40,
+        "devices": [{"device": "gpu0", "bytes": gib * GIB}], "expires_at": "2026-11-21T12:08:20Z"})
+}
+
+fn pool() -> Value {
+    json!({
+        "models": [
+            {"model": "org/large", "state": "ready", "priority": 2, "always_hot": true, "replicas": [replica("r1", "ready", 40, 3)]},
+            {"model": "org/small", "state": "loading", "priority": 0, "waiting": 4, "replicas": [replica("r2", "launching", 20, 0)]},
+            {"model": "tiny", "state": "cold", "priority": 1, "last_used_at": "2026-11-21T11:00:00Z"}],
+        "devices": [{"device": "gpu0", "node": "n0", "total_bytes": 100 * GIB, "reserved_bytes": 60 * GIB, "free_bytes": 40 * GIB,
+            "utilisation_percent": 37, "temperature_celsius": 61,
+            "owners": [{"replica": "r1", "model": "org/large", "bytes": 40 * GIB, "state": "ready"},
+                {"replica": "r2", "model": "org/small", "bytes": 20 * GIB, "state": "launching"}]}],
+        "queue": {"waiting": [{"ticket": "t1", "model": "org/small", "key": "ann", "position": 1, "waited_ms": 1500,
+            "expected_ms": 9000, "stage": "loading"}], "orders": [{"order": "o5", "what": "load", "model": "tiny", "since_ms": 2000}]},
+        "evening": {"is_evening": false, "next_cleanup_at": "2026-11-21T21:00:00Z"}})
+}
+
+fn app_of(view: Value, colours: bool) -> App {
+    let mut app = App::new(read(view), "http://127.0.0.1:8080/llm", Colours(colours));
+    let events = json!([
+        {"id": 1, "at": "2026-11-21T11:58:00Z", "kind": "load", "model": "org/large", "reason": "always-hot (P4)"},
+        {"id": 2, "at": "2026-11-21T11:59:00Z", "kind": "evict", "model": "tiny", "reason": "preempted by org/small"}]);
+    app.view.add_events(read(events));
+    app
+}
+
+fn app() -> App {
+    app_of(pool(), false)
+}
+
+fn terminal_of(app: &mut App, columns: u16, rows: u16) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
+    let drawn = terminal.draw(|frame| {
+        let area = frame.area();
+        draw(app, noon(), area, frame.buffer_mut());
+    });
+    drawn.expect("a frame");
+    terminal
+}
+
+fn frame(app: &mut App, columns: u16, rows: u16) -> String {
+    super::text(terminal_of(app, columns, rows).backend().buffer())
+}
+
+fn press(app: &mut App, code: KeyCode) -> Option<Request> {
+    let key = KeyEvent::new(code, KeyModifiers::NONE);
+    app.input(&Event::Key(key), noon())
+}
+
+fn letters(app: &mut App, text: &str) -> Option<Request> {
+    let mut last = None;
+    for letter in text.chars() {
+        last = press(app, KeyCode::Char(letter));
+    }
+    last
+}
+
+fn mouse(app: &mut App, kind: MouseEventKind, column: u16, row: u16) {
+    let event = MouseEvent {
+        kind,
+        column,
+        row,
+        modifiers: KeyModifiers::NONE,
+    };
+    app.input(&Event::Mouse(event), noon());
+}
+
+/// Where a text stands in the frame.
+fn place(frame: &str, text: &str) -> (u16, u16) {
+    let found = frame.lines().enumerate().find_map(|(y, line)| {
+        let x = line.find(text)?;
+        Some((line[..x].chars().count(), y))
+    });
+    let (x, y) = found.unwrap_or_else(|| panic!("no {text:?} in\n{frame}"));
+    (
+        u16::try_from(x).expect("small"),
+        u16::try_from(y).expect("small"),
+    )
+}
+
+fn has(frame: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(frame.contains(part), "no {part:?} in\n{frame}");
+    }
+}
+
+#[test]
+fn a_window_of_80_by_24_shows_devices_models_queue_and_events() {
+    let frame = frame(&mut app(), 80, 24);
+    assert_eq!(frame.lines().count(), 24);
+    has(
+        &frame,
+        &[
+            "● live  12:00:00  1 of 3 ready  1 waiting  cleanup 21:00",
+            "1 Devices 1",
+            "60.0 GiB / 100.0 GiB",
+            "org/large",
+            "loading 40 %",
+            "2 Models 3 by model",
+            "3 Queue 2",
+            "order o5",
+            "4 Events 2",
+            "preempted by org/small",
+            " l load",
+            "q quit",
+        ],
+    );
+}
+
+#[test]
+fn a_wide_window_has_the_events_beside_the_models_and_every_column() {
+    let frame = frame(&mut app(), 200, 50);
+    has(
+        &frame,
+        &[
+            "LAST USED",
+            "REPL",
+            "1 h ago",
+            "LEAVES IN",
+            "8 min 20 s",
+            "37 %",
+            "61°C",
+        ],
+    );
+    assert_eq!(place(&frame, "1 Devices").1, place(&frame, "3 Queue").1);
+}
+
+#[test]
+fn no_window_is_too_small_to_draw_in() {
+    for columns in (0..30).chain([40, 79, 149, 150, 300]) {
+        for rows in (0..12).chain([24, 60]) {
+            let mut app = app();
+            frame(&mut app, columns, rows);
+            press(&mut app, KeyCode::Char('?'));
+            frame(&mut app, columns, rows);
+        }
+    }
+}
+
+#[test]
+fn only_the_sixteen_colours_are_used_and_without_colours_none() {
+    for colours in [true, false] {
+        let mut app = app_of(pool(), colours);
+        let terminal = terminal_of(&mut app, 120, 30);
+        let cells = terminal.backend().buffer().content();
+        let is_named = |colour: Color| !matches!(colour, Color::Rgb(..) | Color::Indexed(_));
+        assert!(cells.iter().all(|it| is_named(it.fg) && is_named(it.bg)));
+        let is_coloured = cells
+            .iter()
+            .any(|it| it.fg != Color::Reset || it.bg != Color::Reset);
+        assert_eq!(is_coloured, colours);
+    }
+}
+
+#[test]
+fn a_load_is_ordered_only_with_the_plan_that_was_shown() {
+    let mut app = app();
+    letters(&mut app, "jj");
+    let asked = letters(&mut app, "l");
+    let model = "tiny".to_owned();
+    assert_eq!(asked, Some(Request::Start(Job::Plan { model }, 1)));
+    assert_eq!(
+        press(&mut app, KeyCode::Enter),
+        None,
+        "there is no plan yet"
+    );
+    let plan = |victim: &str| -> Value {
+        json!({"model": "tiny", "feasible": true, "placement": [{"device": "gpu0", "bytes": GIB}],
+            "victims": [{"replica": victim, "model": "org/small", "bytes": GIB, "reason": "P2"}]})
+    };
+    app.finish(1, Outcome::Plan(Box::new(read(plan("r2")))), noon().now);
+    has(
+        &frame(&mut app, 80, 24),
+        &[
+            "Load tiny?",
+            "evict",
+            "org/small",
+            "Press Enter to load it.",
+        ],
+    );
+    let Some(Request::Start(Job::Load { model, shown }, 1)) = press(&mut app, KeyCode::Enter)
+    else {
+        panic!("no order");
+    };
+    assert_eq!(
+        (model.as_str(), press(&mut app, KeyCode::Enter)),
+        ("tiny", None),
+        "ordered once"
+    );
+    // It would evict another replica by now: nothing was ordered.
+    app.finish(1, Outcome::Outdated(Box::new(read(plan("r9")))), noon().now);
+    has(&frame(&mut app, 80, 24), &["The pool has changed", "r9"]);
+    let again = press(&mut app, KeyCode::Enter);
+    let Some(Request::Start(Job::Load { shown: newer, .. }, 1)) = again else {
+        panic!("no order: {again:?}");
+    };
+    assert_ne!(newer, shown);
+    app.finish(
+        1,
+        Outcome::Done("tiny is being loaded".to_owned()),
+        noon().now,
+    );
+    assert!(app.dialog.is_none());
+    has(&frame(&mut app, 80, 24), &["tiny is being loaded"]);
+}
+
+#[test]
+fn a_plan_that_is_refused_cannot_be_confirmed() {
+    let mut app = app();
+    letters(&mut app, "l");
+    let plan = json!({"model": "org/large", "feasible": false, "reason": "no room"});
+    app.finish(1, Outcome::Plan(Box::new(read(plan))), noon().now);
+    has(
+        &frame(&mut app, 80, 24),
+        &["cannot be loaded now", "no room"],
+    );
+    assert_eq!(press(&mut app, KeyCode::Enter), None);
+    assert!(app.dialog.is_none());
+}
+
+#[test]
+fn an_unload_says_what_it_cuts_and_a_model_that_vanishes_is_not_unloaded() {
+    let mut app = app();
+    letters(&mut app, "u");
+    has(
+        &frame(&mut app, 80, 24),
+        &["Unload org/large?", "3 requests in flight may finish first"],
+    );
+    let model = "org/large".to_owned();
+    assert_eq!(
+        press(&mut app, KeyCode::Enter),
+        Some(Request::Start(Job::Unload { model }, 1))
+    );
+    letters(&mut app, "u");
+    app.take(
+        News::Change(Box::new(read(json!({"models": {"gone": ["org/large"]}})))),
+        noon().now,
+    );
+    has(&frame(&mut app, 80, 24), &["not in the catalogue any more"]);
+    assert_eq!(press(&mut app, KeyCode::Enter), None);
+}
+
+#[test]
+fn the_decision_behind_an_event_and_behind_a_models_last_one_is_a_key_away() {
+    let mut app = app();
+    let of_model = letters(&mut app, "w");
+    let model = "org/large".to_owned();
+    assert_eq!(of_model, Some(Request::Start(Job::WhyModel { model }, 1)));
+    press(&mut app, KeyCode::Esc);
+    let of_event = letters(&mut app, "4w");
+    let id = "2".to_owned();
+    assert_eq!(of_event, Some(Request::Start(Job::WhyEvent { id }, 2)));
+    let why =
+        json!({"event": 2, "what": "evict", "model": "tiny", "words": ["org/small needs 20 GiB"]});
+    // An answer to a dialog that is closed is left out.
+    app.finish(
+        1,
+        Outcome::Why(Box::new(read(json!({"what": "stale"})))),
+        noon().now,
+    );
+    app.finish(2, Outcome::Why(Box::new(read(why))), noon().now);
+    let frame = frame(&mut app, 80, 24);
+    has(&frame, &["evict tiny (event 2)", "org/small needs 20 GiB"]);
+    assert!(!frame.contains("stale"));
+}
+
+#[test]
+fn the_filter_shows_only_rows_with_its_text_and_escape_ends_it() {
+    let mut app = app();
+    letters(&mut app, "/SMALL");
+    has(
+        &frame(&mut app, 80, 24),
+        &["1 of 3 with \"SMALL\"", " /SMALL"],
+    );
+    press(&mut app, KeyCode::Enter);
+    // Letters are keys again, for the row that is left.
+    let asked = letters(&mut app, "p");
+    let model = "org/small".to_owned();
+    assert_eq!(asked, Some(Request::Start(Job::Plan { model }, 1)));
+    press(&mut app, KeyCode::Esc);
+    press(&mut app, KeyCode::Esc);
+    has(&frame(&mut app, 80, 24), &["2 Models 3 by"]);
+}
+
+#[test]
+fn the_mark_stays_on_its_model_while_the_list_changes() {
+    let mut app = app();
+    letters(&mut app, "j");
+    frame(&mut app, 80, 24);
+    let change = json!({"models": {"changed": [{"model": "a-new-one"}], "gone": ["org/large"]}});
+    app.take(News::Change(Box::new(read(change))), noon().now);
+    let model = "org/small".to_owned();
+    assert_eq!(
+        letters(&mut app, "p"),
+        Some(Request::Start(Job::Plan { model }, 1))
+    );
+}
+
+#[test]
+fn a_click_marks_a_row_and_a_click_on_a_title_sorts() {
+    let mut app = app();
+    let shown = frame(&mut app, 80, 24);
+    let left = MouseEventKind::Down(MouseButton::Left);
+    let (x, y) = place(&shown, "PRI");
+    mouse(&mut app, left, x, y);
+    has(&frame(&mut app, 80, 24), &["by pri", "PRI▼"]);
+    mouse(&mut app, left, x, y);
+    let shown = frame(&mut app, 80, 24);
+    has(&shown, &["PRI▲"]);
+    let (x, y) = place(&shown, "cold");
+    mouse(&mut app, left, x, y);
+    let model = "tiny".to_owned();
+    assert_eq!(
+        letters(&mut app, "p"),
+        Some(Request::Start(Job::Plan { model }, 1))
+    );
+    press(&mut app, KeyCode::Esc);
+    let (x, y) = place(&shown, "4 Events");
+    mouse(&mut app, MouseEventKind::ScrollDown, x, y + 2);
+    assert_eq!(app.pane, Pane::Events);
+}
+
+#[test]
+fn a_lost_connection_is_said_with_its_time_and_its_end_too() {
+    let mut app = app();
+    let before = noon().now - chrono::TimeDelta::seconds(12);
+    app.take(News::Lost("connection refused".to_owned()), before);
+    app.take(
+        News::Lost("connection refused (111)".to_owned()),
+        noon().now,
+    );
+    has(
+        &frame(&mut app, 80, 24),
+        &[
+            "no connection for 12.0 s, trying again: connection refused (111)",
+            "org/large",
+        ],
+    );
+    app.take(News::View(Box::new(read::<View>(pool()))), noon().now);
+    assert!(matches!(app.link, Link::Live));
+    has(
+        &frame(&mut app, 80, 24),
+        &[
+            "● live",
+            "The connection is back.",
+            "preempted by org/small",
+        ],
+    );
+}
+
+#[test]
+fn a_log_follows_its_end_until_it_is_scrolled_and_says_when_it_is_over() {
+    let mut app = app();
+    letters(&mut app, "L");
+    let line = |n: usize| read(json!({"replica": "r1", "line": format!("line {n}")}));
+    (0..100).for_each(|n| app.finish(1, Outcome::Log(line(n)), noon().now));
+    has(&frame(&mut app, 80, 24), &["r1 | line 99"]);
+    press(&mut app, KeyCode::PageUp);
+    let shown = frame(&mut app, 80, 24);
+    assert!(!shown.contains("line 99"), "{shown}");
+    app.finish(1, Outcome::Log(line(100)), noon().now);
+    assert_eq!(
+        shown,
+        frame(&mut app, 80, 24),
+        "what is read stays in its place"
+    );
+    app.finish(1, Outcome::LogEnded, noon().now);
+    press(&mut app, KeyCode::End);
+    has(&frame(&mut app, 80, 24), &["line 100", "this log is over"]);
+}
+
+#[test]
+fn nothing_in_a_name_or_a_log_controls_the_terminal() {
+    for text in [
+        "a\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\r\n\tb\u{202e}c\u{2028}END".to_owned(),
+        "x".repeat(5_000),
+        "模型".repeat(2_000),
+        format!("e{}", "\u{301}".repeat(5_000)),
+    ] {
+        let view = json!({
+            "models": [{"model": text, "state": text, "replicas": [replica("r1", &text, 1, 0)], "last_used_at": text}],
+            "devices": [{"device": text, "total_bytes": GIB, "stale": text, "owners": [{"model": text, "bytes": GIB}]}],
+            "queue": {"waiting": [{"ticket": "t1", "model": text, "key": text, "stage": text}], "orders": [{"order": text, "what": text}]},
+            "store": {"trouble": text}});
+        let mut app = app_of(view, true);
+        app.view.add_events(read(
+            json!([{"id": 9, "kind": text, "model": text, "reason": text}]),
+        ));
+        letters(&mut app, "L");
+        app.finish(
+            1,
+            Outcome::Log(read(json!({"replica": text, "line": text}))),
+            noon().now,
+        );
+        let mut shown = vec![frame(&mut app, 80, 24)];
+        for keys in ["2p", "2u", "4w", "1", "4"] {
+            press(&mut app, KeyCode::Esc);
+            letters(&mut app, keys);
+            press(&mut app, KeyCode::Enter);
+            shown.push(frame(&mut app, 80, 24));
+        }
+        app.finish(9, Outcome::Failed(text.clone()), noon().now);
+        app.take(News::Lost(text.clone()), noon().now);
+        shown.push(frame(&mut app, 200, 50));
+        for frame in shown {
+            let harmful =
+                |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{2028}'..='\u{202e}');
+            assert!(!frame.contains(harmful), "{frame:?}");
+        }
+    }
+}
+
+#[test]
+fn a_row_that_cannot_be_acted_on_says_what_to_do() {
+    let mut app = app();
+    assert_eq!(letters(&mut app, "1l"), None);
+    has(&frame(&mut app, 80, 24), &["press 2 for the models"]);
+    press(&mut app, KeyCode::Enter);
+    has(
+        &frame(&mut app, 100, 30),
+        &["Device gpu0", "r1 org/large", "free"],
+    );
+    assert!(matches!(
+        app.dialog.as_ref().map(|it| &it.kind),
+        Some(Kind::Device(_))
+    ));
+}
+
+#[test]
+fn control_c_and_q_end_it_also_while_something_is_open() {
+    let mut app = app();
+    assert_eq!(letters(&mut app, "q"), Some(Request::Quit));
+    letters(&mut app, "?");
+    assert_eq!(letters(&mut app, "q"), None, "q closes the help first");
+    letters(&mut app, "/");
+    let key = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(app.input(&Event::Key(key), noon()), Some(Request::Quit));
+}
+
+#[test]
+fn the_marked_row_is_shown_reversed_in_the_pane_with_the_keys() {
+    let mut app = app();
+    letters(&mut app, "j");
+    let terminal = terminal_of(&mut app, 80, 24);
+    let buffer = terminal.backend().buffer();
+    let shown = super::text(buffer);
+    let (x, y) = place(&shown, "loading 40 %");
+    assert!(buffer[(x, y)].modifier.contains(Modifier::REVERSED));
+    assert!(!buffer[(x, y + 1)].modifier.contains(Modifier::REVERSED));
+}

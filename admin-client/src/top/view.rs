@@ -1,0 +1,162 @@
+//! The pool as `top` shows it: the picture that a stream begins with, and the changes after it. Pure.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::answers::{DeviceView, EventView, ModelView, QueueView};
+use crate::render::quantity::label;
+
+/// Events that stay on the screen.
+const EVENTS_MAX: usize = 500;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct View {
+    pub models: Vec<ModelView>,
+    pub devices: Vec<DeviceView>,
+    pub queue: QueueView,
+    pub evening: Evening,
+    pub store: Store,
+    /// The newest first; comes with another stream.
+    #[serde(skip)]
+    pub events: VecDeque<EventView>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Evening {
+    pub is_evening: bool,
+    pub next_cleanup_at: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Store {
+    pub trouble: Option<String>,
+}
+
+/// What is not the same any more; what is absent is.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Change {
+    models: Changed<ModelView>,
+    devices: Changed<DeviceView>,
+    queue: Option<QueueView>,
+    evening: Option<Evening>,
+    store: Option<Store>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Changed<T> {
+    #[serde(default = "Vec::new")]
+    changed: Vec<T>,
+    #[serde(default)]
+    gone: BTreeSet<String>,
+}
+
+impl<T> Default for Changed<T> {
+    fn default() -> Changed<T> {
+        Changed {
+            changed: Vec::new(),
+            gone: BTreeSet::new(),
+        }
+    }
+}
+
+impl<T> Changed<T> {
+    fn apply(self, list: &mut Vec<T>, name: impl Fn(&T) -> &str) {
+        list.retain(|it| !self.gone.contains(name(it)));
+        for newer in self.changed {
+            match list.iter_mut().find(|it| name(it) == name(&newer)) {
+                Some(place) => *place = newer,
+                None => list.push(newer),
+            }
+        }
+    }
+}
+
+impl View {
+    /// A new picture; the events stay.
+    pub fn replace(&mut self, newer: View) {
+        let events = std::mem::take(&mut self.events);
+        *self = View { events, ..newer };
+        self.sort();
+    }
+
+    pub fn apply(&mut self, change: Change) {
+        change.models.apply(&mut self.models, |it| &it.model);
+        change.devices.apply(&mut self.devices, |it| &it.device);
+        self.queue = change.queue.unwrap_or(std::mem::take(&mut self.queue));
+        self.evening = change.evening.unwrap_or(std::mem::take(&mut self.evening));
+        self.store = change.store.unwrap_or(std::mem::take(&mut self.store));
+        self.sort();
+    }
+
+    /// Events in the order in which they happened. One that is there already is left out: a stream that
+    /// begins again may repeat it.
+    pub fn add_events(&mut self, events: Vec<EventView>) {
+        for event in events {
+            let is_known = |it: &EventView| it.id.is_some() && it.id == event.id;
+            if !self.events.iter().any(is_known) {
+                self.events.push_front(event);
+            }
+        }
+        self.events.truncate(EVENTS_MAX);
+    }
+
+    pub fn model(&self, name: &str) -> Option<&ModelView> {
+        self.models.iter().find(|it| it.model == name)
+    }
+
+    fn sort(&mut self) {
+        self.models.sort_by(|a, b| a.model.cmp(&b.model));
+        // gpu2 before gpu10.
+        self.devices.sort_by(|a, b| {
+            let key = |it: &DeviceView| (it.node.clone(), it.device.len(), it.device.clone());
+            key(a).cmp(&key(b))
+        });
+    }
+}
+
+/// What identifies an event.
+pub fn event_id(event: &EventView) -> String {
+    label(event.id.as_ref().unwrap_or(&Value::Null))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_change_replaces_adds_and_removes_by_name_and_leaves_the_rest() {
+        let mut view = View::default();
+        let first = json!({"models": [{"model": "b", "state": "cold"}, {"model": "a", "state": "cold"}, {"model": "c"}],
+            "queue": {"waiting": [{"ticket": "t1", "model": "a"}]}, "evening": {"is_evening": true}});
+        view.replace(serde_json::from_value(first).expect("a view"));
+        let change = json!({"at": "now", "models": {"changed": [{"model": "a", "state": "ready"}, {"model": "d"}], "gone": ["c"]}});
+        view.apply(serde_json::from_value(change).expect("a change"));
+        let names: Vec<&str> = view.models.iter().map(|it| it.model.as_str()).collect();
+        assert_eq!(names, ["a", "b", "d"]);
+        assert_eq!(view.models[0].state, "ready");
+        assert_eq!(view.queue.waiting.len(), 1);
+        assert!(view.evening.is_evening);
+        view.apply(serde_json::from_value(json!({"queue": {"waiting": []}})).expect("a change"));
+        assert!(view.queue.waiting.is_empty());
+    }
+
+    #[test]
+    fn repeated_events_are_shown_once_and_the_newest_is_first() {
+        let mut view = View::default();
+        let event =
+            |id: u32| serde_json::from_value(json!({"id": id, "kind": "load"})).expect("an event");
+        view.add_events(vec![event(1), event(2)]);
+        view.add_events(vec![event(2), event(3)]);
+        let ids: Vec<String> = view.events.iter().map(event_id).collect();
+        assert_eq!(ids, ["3", "2", "1"]);
+        view.add_events((4..1000).map(event).collect());
+        assert_eq!(view.events.len(), EVENTS_MAX);
+    }
+}
