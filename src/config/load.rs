@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::environment;
 use super::error::ConfigError;
+use super::origins::KeyOrigins;
 use super::positions::Positions;
 use super::problem::Origins;
 use super::validate;
@@ -45,6 +46,10 @@ impl Config {
         let config = Config {
             file: origins.file.clone(),
             local_zone: LocalZone::of(environment),
+            ..config
+        };
+        let config = Config {
+            origins: KeyOrigins::of(&config.effective_json(), &origins),
             ..config
         };
         let problems = validate::problems(&config);

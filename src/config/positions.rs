@@ -42,6 +42,11 @@ impl Positions {
         keys.all(|(path, _)| is_below(path)).then_some(first)
     }
 
+    /// The line of this key, if it is written itself.
+    pub fn own_line(&self, path: &str) -> Option<u64> {
+        self.lines.get(path).copied()
+    }
+
     /// The line of this key, or of its nearest existing parent.
     pub fn line(&self, path: &str) -> Option<u64> {
         let mut path = path;

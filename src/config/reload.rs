@@ -50,6 +50,7 @@ impl Config {
             read.map_err(|error| misfit(Problem::new("the configuration", error.to_string())))?;
         let config = Config {
             file: newer.file.clone(),
+            origins: self.origins.reloaded(&newer.origins),
             local_zone: newer.local_zone.clone(),
             ..config
         };

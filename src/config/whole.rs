@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::compat::CompatSection;
 use super::limits::LimitsSection;
+use super::origins::KeyOrigins;
 use super::sections::{
     AuthSection, AutoscalerSection, CatalogSection, EveningSection, InventorySection, LogSection,
     ParkingSection, PoolPolicy, PoolSection, SourcesSection, StateSection,
@@ -40,6 +41,9 @@ pub struct Config {
     /// The file that was read, if any.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// Where its values come from.
+    #[serde(skip)]
+    pub origins: KeyOrigins,
     /// What `local` stands for.
     #[serde(skip)]
     pub local_zone: LocalZone,

@@ -433,6 +433,19 @@ def a_viewer_sees_everything_and_changes_nothing(browser):
 
 
 @check
+def every_value_of_the_configuration_says_where_it_comes_from(browser):
+    it = tab(browser)
+    page = it.go("config")
+    row = lambda key: page.locator(".config-rows > div").filter(has=page.get_by_role("button", name=key, exact=True))
+    expect(row("provider")).to_contain_text(re.compile(r"fixed\s*line \d+"))
+    expect(row("keep_hot")).to_contain_text("default")
+    page.get_by_label("Without defaults").check()
+    expect(row("keep_hot")).to_have_count(0)
+    expect(row("provider")).to_be_visible()
+    it.close()
+
+
+@check
 def a_user_has_a_page_of_their_own(browser):
     it = tab(browser, USER)
     page = it.page

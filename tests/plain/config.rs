@@ -6,6 +6,7 @@ mod documents;
 mod embedded;
 mod mistakes;
 mod need;
+mod origins;
 mod reloading;
 mod remote;
 mod templates;

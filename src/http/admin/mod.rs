@@ -49,6 +49,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(upkeep::cleanup))
         .routes(routes!(upkeep::reset))
         .routes(routes!(upkeep::config))
+        .routes(routes!(upkeep::config_origins))
         .routes(routes!(upkeep::reload))
         .routes(routes!(
             keys::list,

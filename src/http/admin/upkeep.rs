@@ -8,7 +8,8 @@ use super::fields::{Body, Fields, Nothing, Params, Strict};
 use super::load::gone;
 use crate::auth::{Admin, Reader};
 use crate::dto::{
-    CleanupAnswer, CleanupMode, CleanupRequest, EmptyRequest, ReloadAnswer, ResetAnswer,
+    CleanupAnswer, CleanupMode, CleanupRequest, ConfigOrigins, EmptyRequest, ReloadAnswer,
+    ResetAnswer,
 };
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
@@ -116,6 +117,30 @@ pub async fn reset(
 )]
 pub async fn config(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<Value> {
     Json(app.config().effective_json())
+}
+
+/// Show where the configuration comes from
+///
+/// For each value in force that is not a default: the line of the configuration file, or the environment variable, that has
+/// set it.
+///
+/// Administrators and viewers only.
+#[utoipa::path(
+    get, path = "/admin/config/origins", tag = "admin: upkeep", operation_id = "show_config_origins", security(("admin_key" = [])),
+    responses(
+        (status = 200, description = "The origins", body = ConfigOrigins, example = json!({
+            "file": "config/model-pool.yaml",
+            "origins": {"pool.keep_hot": {"line": 12}, "server.listen": {"variable": "MODEL_POOL__SERVER__LISTEN"}}
+        })),
+        AdminErrors,
+    )
+)]
+pub async fn config_origins(
+    State(app): State<App>,
+    _: Reader,
+    _: Params<Nothing>,
+) -> Json<ConfigOrigins> {
+    Json(ConfigOrigins::of(&app.config()))
 }
 
 /// Read the configuration again

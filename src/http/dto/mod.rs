@@ -31,8 +31,9 @@ pub use plan::PlanView;
 pub use report::ReportView;
 pub use session::{LoginRequest, SessionView};
 pub use upkeep::{
-    ChangeKeyRequest, CleanupAnswer, CleanupMode, CleanupRequest, EmptyRequest, KeyList, KeyRole,
-    KeyView, LimitChange, NewKey, NewKeyRequest, ReloadAnswer, ResetAnswer, RevokeAnswer,
+    ChangeKeyRequest, CleanupAnswer, CleanupMode, CleanupRequest, ConfigOrigins, EmptyRequest,
+    KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, ReloadAnswer, ResetAnswer,
+    RevokeAnswer,
 };
 pub use values::at;
 pub use votes::{Leaderboard, VoteAnswer, VoteRequest, VotedModel};

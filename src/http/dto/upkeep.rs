@@ -10,7 +10,7 @@ use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaType, Ty
 use super::values::{at, total};
 use crate::reload::Reloaded;
 use catalog::{BrokenModel, Changes};
-use config::{KeyChange, Limit};
+use config::{Config, KeyChange, Limit, Origin};
 use controller::Snapshot;
 use pool::{CleanupScope, ReplicaId, Span};
 use store::KeyRecord;
@@ -33,6 +33,44 @@ pub enum CleanupMode {
     All,
     /// Only replicas that serve nothing.
     Idle,
+}
+
+/// Where the values of the configuration come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ConfigOrigins {
+    /// The configuration file; null if there is none.
+    #[schema(example = "config/model-pool.yaml")]
+    pub file: Option<String>,
+    /// By key, such as `pool.keep_hot`. A key that is not there has its default, or follows from others.
+    pub origins: BTreeMap<String, OriginView>,
+}
+
+/// What has set a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum OriginView {
+    /// A line of the file.
+    File { line: u64 },
+    /// An environment variable.
+    Environment { variable: String },
+}
+
+impl ConfigOrigins {
+    pub fn of(config: &Config) -> ConfigOrigins {
+        let view = |origin: &Origin| match origin {
+            Origin::File { line } => OriginView::File { line: *line },
+            Origin::Environment { variable } => OriginView::Environment {
+                variable: variable.clone(),
+            },
+        };
+        let origins = config.origins.iter();
+        ConfigOrigins {
+            file: config.file.as_ref().map(|it| it.display().to_string()),
+            origins: origins
+                .map(|(key, origin)| (key.to_owned(), view(origin)))
+                .collect(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

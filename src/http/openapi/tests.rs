@@ -17,7 +17,7 @@ fn complete(strangers: bool) -> Value {
     serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ROUTES: [(&str, &str); 51] = [
+const ROUTES: [(&str, &str); 52] = [
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
     ("post", "/v1/messages"),
@@ -63,6 +63,7 @@ const ROUTES: [(&str, &str); 51] = [
     ("post", "/admin/cleanup"),
     ("post", "/admin/reset"),
     ("get", "/admin/config"),
+    ("get", "/admin/config/origins"),
     ("post", "/admin/reload"),
     ("get", "/admin/keys"),
     ("post", "/admin/keys"),

@@ -1,4 +1,4 @@
-// The configuration in force, searchable by key and value, and reading it again.
+// The configuration in force and where each value comes from, searchable, and reading it again.
 import { html, useCallback, useEffect, useMemo, useState } from '../lib/view.js';
 import { get, post, READ_ONLY, useMayChange } from '../lib/api.js';
 import { clean, count, short } from '../lib/text.js';
@@ -10,19 +10,37 @@ function flat(value, path = []) {
   if (value !== null && typeof value === 'object' && !Array.isArray(value) && Object.keys(value).length) return Object.entries(value).flatMap(([name, it]) => flat(it, [...path, name]));
   return [{ key: path.join('.'), section: path[0], value }];
 }
+const variable = key => `MODEL_POOL__${key.toUpperCase().replaceAll('.', '__')}`;
+const copyVariable = async key => { if (await copyText(variable(key))) tell('The variable’s name is copied'); };
+
+/** Where a value comes from, in words. */
+function originOf(origins, key) {
+  const origin = origins.origins[key];
+  if (!origin) return { isSet: false, words: 'default' };
+  return origin.variable ? { isSet: true, words: 'environment', title: origin.variable } : { isSet: true, words: `line ${origin.line}`, title: `${clean(origins.file ?? '')}, line ${origin.line}` };
+}
+
 const shown = value => value === null ? 'null' : typeof value === 'string' ? value : JSON.stringify(value);
 
 export function Configuration() {
-  const may = useMayChange(), [config, setConfig] = useState(null), [failure, setFailure] = useState(null), [find, setFind] = useState('');
-  const read = useCallback(() => get('/admin/config').then(it => { setConfig(it); setFailure(null); }, setFailure), []);
+  const may = useMayChange(), [config, setConfig] = useState(null), [origins, setOrigins] = useState(null), [failure, setFailure] = useState(null), [find, setFind] = useState(''), [onlySet, setOnlySet] = useState(false);
+  const read = useCallback(() => Promise.all([get('/admin/config'), get('/admin/config/origins')]).then(([values, from]) => { setConfig(values); setOrigins(from); setFailure(null); }, setFailure), []);
   useEffect(() => { read(); }, []);
-  const rows = useMemo(() => config ? flat(config) : [], [config]), words = find.toLowerCase();
+  const rows = useMemo(() => config ? flat(config).map(row => ({ ...row, origin: originOf(origins, row.key) })) : [], [config, origins]), words = find.toLowerCase();
   const sections = new Map();
-  for (const row of rows) if (`${row.key} ${shown(row.value)}`.toLowerCase().includes(words)) sections.set(row.section, [...sections.get(row.section) ?? [], row]);
-  return html`<${Head} title="Configuration" about="As it is in force, with its defaults and without secrets. Each key can be set by an environment variable of its name."><${Search} label="Find a key or a value" value=${find} onInput=${setFind} />
+  for (const row of rows) if ((!onlySet || row.origin.isSet) && `${row.key} ${shown(row.value)} ${row.origin.words} ${row.origin.title ?? ''}`.toLowerCase().includes(words)) sections.set(row.section, [...sections.get(row.section) ?? [], row]);
+  const about = origins?.file ? `As it is in force, without secrets. The file is ${short(origins.file, 120)}.` : 'As it is in force, without secrets. There is no configuration file.';
+  return html`<${Head} title="Configuration" about=${about}><${Search} label="Find a key, a value or a line" value=${find} onInput=${setFind} />
+      <label class="check"><input type="checkbox" checked=${onlySet} onChange=${event => setOnlySet(event.currentTarget.checked)} /><span>Without defaults</span></label>
       <${Button} disabled=${!may} title=${may ? undefined : READ_ONLY} onClick=${() => openDialog(Reload, { done: read })}>Read it again…<//><//>
-    ${failure ? html`<${Problem} failure=${failure} again=${read} />` : !config ? html`<${Loading} />` : sections.size === 0 ? html`<${Empty} icon="config" title="No key or value is like this" />`
-      : html`<div class="config-grid">${[...sections].map(([section, list]) => html`<section class="lines-card" key=${section}><h2 class="figure">${section}</h2><dl class="config-rows">${list.map(row => html`<div key=${row.key}><dt><button type="button" class="text-button figure" title=${`MODEL_POOL__${row.key.toUpperCase().replaceAll('.', '__')}: copy`} onClick=${async () => { if (await copyText(`MODEL_POOL__${row.key.toUpperCase().replaceAll('.', '__')}`)) tell('The variable’s name is copied'); }}>${row.key.slice(section.length + 1) || row.key}</button></dt><dd class="figure wrap">${row.value === null ? html`<span class="faint">null</span>` : short(shown(row.value), 400)}</dd></div>`)}</dl></section>`)}</div>`}`;
+    ${failure ? html`<${Problem} failure=${failure} again=${read} />` : !config ? html`<${Loading} />` : sections.size === 0 ? html`<${Empty} icon="config" title=${onlySet && !find ? 'Every value is its default' : 'No key or value is like this'} />`
+      : html`<div class="config-grid">${[...sections].map(([section, list]) => html`<section class="lines-card" key=${section}><h2 class="figure">${section}</h2><dl class="config-rows">${list.map(row => html`<${Row} row=${row} key=${row.key} />`)}</dl></section>`)}</div>`}`;
+}
+
+function Row({ row }) {
+  const { origin } = row;
+  return html`<div><dt><button type="button" class="text-button figure" title=${`${variable(row.key)}: copy`} onClick=${() => copyVariable(row.key)}>${row.key.slice(row.section.length + 1) || row.key}</button></dt>
+    <dd class="figure wrap">${row.value === null ? html`<span class="faint">null</span>` : short(shown(row.value), 400)}<span class=${`config-origin ${origin.isSet ? 'is-set' : 'faint'}`} title=${origin.title}>${origin.words}</span></dd></div>`;
 }
 
 function Reload({ done, close }) {

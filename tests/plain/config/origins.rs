@@ -1,0 +1,56 @@
+//! Where each value of the configuration comes from: a line of the file, a variable, or nowhere.
+
+use std::collections::BTreeMap;
+
+use model_pool::config::{Config, Origin};
+
+use super::environment;
+
+fn load(text: &str, variables: &[(&str, &str)]) -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pool.yaml");
+    std::fs::write(&file, text).unwrap();
+    Config::load(Some(&file), &environment(variables)).unwrap()
+}
+
+fn origins(config: &Config) -> BTreeMap<&str, Origin> {
+    let origins = config.origins.iter();
+    origins.map(|(key, it)| (key, it.clone())).collect()
+}
+
+#[test]
+fn a_value_comes_from_its_line_from_a_variable_or_from_nowhere() {
+    let text =
+        "# ours\nserver:\n  listen: 127.0.0.1:9000\npool: {keep_hot: 5m,\n  queue_limit: 7}\n";
+    let variable = "MODEL_POOL__POOL__QUEUE_LIMIT".to_owned();
+    let config = load(text, &[(variable.as_str(), "9")]);
+    let expected = [
+        ("pool.keep_hot", Origin::File { line: 4 }),
+        ("pool.queue_limit", Origin::Environment { variable }),
+        ("server.listen", Origin::File { line: 3 }),
+    ];
+    assert_eq!(origins(&config), BTreeMap::from(expected));
+    assert!(origins(&load("# nothing\n", &[])).is_empty());
+}
+
+#[test]
+fn a_reload_keeps_the_origin_of_what_only_a_restart_changes() {
+    let old = load("server: {listen: 127.0.0.1:9000}\n", &[]);
+    let text = "\n\nserver: {listen: 127.0.0.1:9001}\npool: {keep_hot: 5m}\n";
+    let (config, _) = old.reloaded(&load(text, &[])).unwrap();
+    let expected = [
+        ("pool.keep_hot", Origin::File { line: 4 }),
+        ("server.listen", Origin::File { line: 1 }),
+    ];
+    assert_eq!(origins(&config), BTreeMap::from(expected));
+}
+
+#[test]
+fn where_values_come_from_makes_no_difference_between_configurations() {
+    let (one, other) = (
+        load("pool: {keep_hot: 10m}\n", &[]),
+        load("\npool: {keep_hot: 10m}\n", &[]),
+    );
+    assert_ne!(origins(&one), origins(&other));
+    assert_eq!(one.origins, other.origins);
+}
