@@ -1,5 +1,5 @@
-//! Measurements that need an idle machine: time and memory of requests from strangers, what a token costs, growth, a long history, a full disk, and a
-//! storm of kills. One test at a time.
+//! Measurements that need an idle machine: time and memory of requests from strangers, what a token costs, growth, a
+//! long history, open pages, a full disk, and a storm of kills. One test at a time.
 
 mod dialects;
 mod full_disk;
@@ -7,6 +7,7 @@ mod growth;
 mod hostile_bodies;
 mod kill_storm;
 mod long_history;
+mod open_pages;
 
 use tokio::sync::Mutex;
 
