@@ -395,7 +395,7 @@ fn a_gpu_that_is_lost_is_unknown_and_the_others_are_still_read() {
         matches!(
             refused,
             InventoryFault::NoGpu {
-                last_words: Some(_)
+                last_error: Some(_)
             }
         ),
         "{refused}"
@@ -419,7 +419,7 @@ fn a_driver_without_gpus_is_the_host_for_auto_and_a_fault_for_nvml() {
     );
     let refused = Inventory::open(&fake.settings(Provider::Nvml)).unwrap_err();
     assert!(
-        matches!(refused, InventoryFault::NoGpu { last_words: None }),
+        matches!(refused, InventoryFault::NoGpu { last_error: None }),
         "{refused}"
     );
 }
