@@ -192,8 +192,8 @@ mod tests {
             let (_, is_hidden) = client("127.0.0.1", &line, &["127.0.0.1"]);
             assert!(is_hidden, "{header}");
         }
-        let told = [("via", "1.1 vegur"), ("x-forwarded-for", "127.0.0.1")];
-        let of_trusted = client("127.0.0.1", &told, &["127.0.0.1"]);
+        let named = [("via", "1.1 vegur"), ("x-forwarded-for", "127.0.0.1")];
+        let of_trusted = client("127.0.0.1", &named, &["127.0.0.1"]);
         assert_eq!(of_trusted, ("127.0.0.1".to_owned(), false));
         let plain = [
             ("user-agent", "curl"),
