@@ -38,12 +38,16 @@ impl Pool {
                 let gap = model.last_used.map(|last| waited.since.since(last));
                 let first = model.last_used.is_none_or(|last| last < waited.since);
                 if first {
-                    model.demand.wanted(waited.since, gap);
+                    let reload = model.reload();
+                    model.demand.wanted(waited.since, gap, reload);
                 }
                 model.seated += 1;
                 model.waits += 1;
                 model.waits_took = model.waits_took + now.since(waited.since);
                 model.last_used = Some(now);
+                if first {
+                    self.shadows_serve(waited.model);
+                }
                 if let Some(gap) = gap.filter(|_| first) {
                     self.gap_ended(waited.model, gap);
                 }

@@ -4,4 +4,5 @@ pub(crate) mod agenda;
 pub(crate) mod demand_index;
 pub(crate) mod device;
 pub(crate) mod host;
+pub(crate) mod shadows;
 pub(crate) mod state;

@@ -8,6 +8,7 @@ use crate::facts::agenda::Agenda;
 use crate::facts::demand_index::Wants;
 use crate::facts::device::Device;
 use crate::facts::host::Host;
+use crate::facts::shadows::Shadows;
 use crate::types::autoscaling::Scaler;
 use crate::types::demand::Demand;
 use crate::types::fetch::Fetch;
@@ -115,6 +116,8 @@ pub struct Pool {
     pub(crate) promises_changed: bool,
     /// The price of keeping idle models, for adaptive keep-hot times.
     pub(crate) market: Market,
+    /// What two rules for eviction would have loaded.
+    pub(crate) shadows: Shadows,
     /// Loads that have a disk or link of a node reserved.
     pub(crate) reading: BTreeSet<(NodeId, LoaderId, ReplicaId)>,
     pub(crate) leases: BTreeSet<(Time, ModelId)>,
@@ -157,6 +160,7 @@ impl Pool {
             wants: Wants::default(),
             promises_changed: false,
             market: Market::default(),
+            shadows: Shadows::default(),
             reading: BTreeSet::new(),
             night,
             closing: None,

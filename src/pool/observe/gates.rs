@@ -51,7 +51,8 @@ impl Pool {
                 // The gate knows the moment; this reading may come much later.
                 let unused = model.last_used.map(|last| now.since(last));
                 gap_ended = idle_before.into_iter().chain(unused).min();
-                model.demand.wanted(now, gap_ended);
+                let reload = model.reload();
+                model.demand.wanted(now, gap_ended, reload);
             } else if let Some(gap) = idle_before {
                 model.demand.came_after(gap);
             }
@@ -62,6 +63,9 @@ impl Pool {
         model.last_used = model.last_used.max(last_end);
         if let Some(gap) = gap_ended {
             self.gap_ended(id_of_model, gap);
+        }
+        if new > 0 && was_idle {
+            self.shadows_serve(id_of_model);
         }
         self.touch(id);
         // Its use keeps the model's other replicas, too.

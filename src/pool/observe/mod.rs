@@ -11,5 +11,6 @@ pub(crate) mod order_start;
 pub(crate) mod refusals;
 pub(crate) mod remembered;
 pub(crate) mod scaling;
+pub(crate) mod shadowing;
 pub(crate) mod wanting;
 pub(crate) mod wishes;

@@ -32,8 +32,8 @@ impl Pool {
                 .collect();
             let mut ranks = Vec::with_capacity(new.len());
             for (rank, mut want) in new {
-                if rank.in_time && rank.class == Class::Request {
-                    self.look_again(rank.since + self.patience(id), id);
+                if rank.class == Class::Request {
+                    self.look_again_at_changes(id, &rank);
                 }
                 // The same demand, at most a little later: it stays blocked.
                 let same = |(class, it): &(Class, PendingReplica)| {
@@ -67,22 +67,62 @@ impl Pool {
         self.wants.to_fetch.extend(why.map(|why| (id, why)));
     }
 
-    /// Whether the model's requests have waited less than the bound, and if so how many requests its load serves
-    /// for its time. Loading first what serves most requests per second, with a bound on how long a model may be
-    /// passed over, shortens the mean wait and the longest ones.
-    fn pull(&self, id: ModelId, since: Time) -> (bool, u64) {
-        let model = &self.models[&id];
-        if since + self.patience(id) <= self.now {
-            return (false, 0);
-        }
+    /// Whether the model's requests have waited less than the bound, if so how many requests its load serves for its
+    /// time, and since when the first of them has waited. Loading first what serves most requests per second, with a
+    /// bound on how long a model may be passed over, shortens the mean wait and the longest ones. A request that will
+    /// have given up by the time of the load is not served by it and does not count.
+    fn pull(&self, id: ModelId, oldest: Time) -> (bool, u64, Time) {
         if self.limits.policy == Policy::Lru {
-            return (false, 0);
+            return (false, 0, oldest);
         }
-        let waiting = model.queue.len() as u64;
-        (true, waiting * 1_000_000 / self.comes_back_in(id).0.max(1))
+        let model = &self.models[&id];
+        let load = self.comes_back_in(id);
+        let (since, in_vain) = match self.first_in_time(id) {
+            Some(first) => first,
+            None if load < model.spec.queue_timeout => return (true, 0, oldest),
+            // Nobody waits for so long; those who come meanwhile may find it ready.
+            None => (oldest, 0),
+        };
+        if since + self.passed_over_for(id) <= self.now {
+            return (false, 0, since);
+        }
+        let served = model.queue.len() as u64 - in_vain;
+        (true, served * 1_000_000 / load.0.max(1), since)
     }
 
-    /// How long others with more waiting requests may pass over a model.
+    /// Since when the first request has waited that a load could serve before it gives up, and how many before it wait in
+    /// vain.
+    fn first_in_time(&self, id: ModelId) -> Option<(Time, u64)> {
+        let ready = self.now + self.comes_back_in(id);
+        let waiting = self.models[&id].queue.by_arrival();
+        let mut waiting = waiting.map(|ticket| &self.tickets[&ticket]).zip(0..);
+        let (first, before) = waiting.find(|(it, _)| it.deadline > ready)?;
+        Some((first.since, before))
+    }
+
+    /// The rank of a model that waits changes when it has been passed over for long enough, and when its first request
+    /// can no longer be served in time.
+    fn look_again_at_changes(&mut self, id: ModelId, rank: &DemandRank) {
+        let timeout = self.models[&id].spec.queue_timeout;
+        let left = timeout.0.saturating_sub(self.comes_back_in(id).0);
+        for at in [self.passed_over_for(id), Span(left)].map(|span| rank.since + span) {
+            if at > self.now {
+                self.look_again(at, id);
+            }
+        }
+    }
+
+    /// How long others with more waiting requests may be loaded before a model: its load must still be in time.
+    fn passed_over_for(&self, id: ModelId) -> Span {
+        let timeout = self.models[&id].spec.queue_timeout;
+        let load = self.comes_back_in(id);
+        match load < timeout {
+            true => self.patience(id).min(Span(timeout.0 - load.0)),
+            false => self.patience(id),
+        }
+    }
+
+    /// How long a model may wait for the turns of others.
     pub(crate) fn patience(&self, id: ModelId) -> Span {
         let half = Span(self.models[&id].spec.queue_timeout.0 / 2);
         half.min(PATIENCE_MAX)
@@ -125,9 +165,9 @@ fn still_blocked(old: &Ask, new: &Ask) -> bool {
 fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
     let mut wants = Vec::new();
     let mut push = |class: Class, ask: Ask, order: Option<OrderId>| {
-        let (in_time, pull) = match class {
+        let (in_time, pull, since) = match class {
             Class::Request => pool.pull(id, ask.since),
-            Class::Order | Class::Standing | Class::Growth => (false, 0),
+            Class::Order | Class::Standing | Class::Growth => (false, 0, ask.since),
         };
         let rank = DemandRank {
             unforced: ask.forced_by.is_none(),
@@ -135,7 +175,7 @@ fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
             class,
             in_time,
             pull: Reverse(pull),
-            since: ask.since,
+            since,
             model: id,
         };
         let blocked = None;

@@ -48,6 +48,7 @@ pub(crate) fn of_plan(pool: &Pool, ask: &Ask, plan: &Plan) -> Option<Explanation
         priority: plan.priority,
         devices: plan.devices,
         needs: plan.bytes,
+        by_recency_for: pool.by_recency_for(),
         considered: listed
             .filter_map(|(verdict, _, _, holder)| considered(pool, *holder, *verdict))
             .collect(),
@@ -82,6 +83,7 @@ pub(crate) fn of_refusal(
         priority,
         devices,
         needs,
+        by_recency_for: None,
         considered: Vec::new(),
         more: 0,
         others: Vec::new(),

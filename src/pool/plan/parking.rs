@@ -126,15 +126,25 @@ fn loss_of_sleeper(pool: &Pool, model: &Model) -> u64 {
 pub(crate) fn droppable(pool: &Pool, id: ReplicaId) -> Evictable {
     let replica = &pool.replicas[&id];
     let model = &pool.models[&replica.model];
-    let loss = loss_of_sleeper(pool, model);
     let bytes = replica.bytes();
+    let (loss, value) = match pool.by_recency() {
+        true => {
+            let idle = model.last_used.map(|last| pool.now.since(last));
+            let loss = demand::recency(idle.unwrap_or(Span::ZERO));
+            (loss, loss)
+        }
+        false => {
+            let loss = loss_of_sleeper(pool, model);
+            (loss, demand::loss_per_gib(loss, bytes))
+        }
+    };
     Evictable {
         replica: id,
         model: replica.model,
         priority: model.priority(),
         rank: crate::types::rank::VictimRank {
             busy: false,
-            value: demand::loss_per_gib(loss, bytes),
+            value,
             bytes: core::cmp::Reverse(bytes),
             replica: id,
         },

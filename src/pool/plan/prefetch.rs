@@ -112,10 +112,10 @@ mod tests {
     fn a_model_that_comes_every_hour_is_likely_shortly_before_and_not_long_before() {
         let mut demand = Demand::default();
         let mut now = Time(0);
-        demand.wanted(now, None);
+        demand.wanted(now, None, Span(MINUTE));
         for _ in 0..40 {
             now = now + Span(60 * MINUTE);
-            demand.wanted(now, Some(Span(60 * MINUTE)));
+            demand.wanted(now, Some(Span(60 * MINUTE)), Span(MINUTE));
         }
         let ten = Span(10 * MINUTE);
         let soon = demand.chance(Span(58 * MINUTE), ten).expect("known");
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn of_a_model_that_was_hardly_ever_wanted_nothing_is_said() {
         let mut demand = Demand::default();
-        demand.wanted(Time(0), None);
-        demand.wanted(Time(MINUTE), Some(Span(MINUTE)));
+        demand.wanted(Time(0), None, Span(MINUTE));
+        demand.wanted(Time(MINUTE), Some(Span(MINUTE)), Span(MINUTE));
         assert_eq!(demand.chance(Span(MINUTE), Span(MINUTE)), None);
     }
 }

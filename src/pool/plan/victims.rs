@@ -22,9 +22,6 @@ const REQUESTS_PER_TURN: u64 = 8;
 /// No turn is longer than this for the sake of requests that take long.
 const REQUESTS_MAX: Span = Span(60_000);
 
-/// With `pool.policy: lru`, the loss of a replica in use; one that has been idle for longer is worth less.
-const RECENT: u64 = 1 << 50;
-
 /// With `auto`, a replica of higher priority yields after this many times its own reload time, and not before
 /// `YIELD_LEAST` (P6).
 const RELOADS_UNTIL_YIELD: u64 = 3;
@@ -68,9 +65,9 @@ pub(crate) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
     let bytes = replica.bytes();
     let rank = VictimRank {
         busy: replica.in_flight > 0,
-        value: match pool.limits.policy {
-            Policy::Adaptive => demand::loss_per_gib(loss, bytes),
-            Policy::Lru => loss,
+        value: match pool.by_recency() {
+            true => loss,
+            false => demand::loss_per_gib(loss, bytes),
         },
         bytes: Reverse(bytes),
         replica: id,
@@ -101,8 +98,8 @@ fn expected_loss(pool: &Pool, replica: &Replica) -> u64 {
     let idle = replica
         .idle_since()
         .map_or(Span::ZERO, |since| pool.now.since(since));
-    if pool.limits.policy == Policy::Lru {
-        return RECENT / (idle.0 + 1);
+    if pool.by_recency() {
+        return demand::recency(idle);
     }
     let back = pool.back_after_eviction(replica);
     let all = model.demand.loss(pool.now, idle, back);
@@ -111,6 +108,18 @@ fn expected_loss(pool: &Pool, replica: &Replica) -> u64 {
 }
 
 impl Pool {
+    /// Whether victims are compared by when they were used last: as configured, or because that would have loaded less
+    /// here than the pool's own estimate (P5).
+    pub(crate) fn by_recency(&self) -> bool {
+        self.limits.policy == Policy::Lru || self.shadows.lead.simple_since().is_some()
+    }
+
+    /// For how long the latter has been so.
+    pub(crate) fn by_recency_for(&self) -> Option<Span> {
+        let since = self.shadows.lead.simple_since()?;
+        Some(self.now.since(since))
+    }
+
     /// The estimate by which victims are compared (P5), in 10⁻¹² s per second.
     pub fn expected_loss(&self, id: ReplicaId) -> Option<u64> {
         let replica = self.replicas.get(&id)?;

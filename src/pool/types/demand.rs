@@ -22,8 +22,9 @@ use crate::types::ids::{Bytes, Span, Time};
 const WINDOWS_MS: [u64; 3] = [3_600_000, 86_400_000, 604_800_000];
 /// One busy period in a count.
 const UNIT: u64 = 1 << 20;
-/// A request that follows the last one within this time belongs to the same busy period.
-const SAME_BURST: Span = Span::from_secs(30);
+/// A request that follows the last one within the time of a load belongs to the same busy period, because nobody else could
+/// have used the pause; after this time it begins another one in any case.
+const SAME_BURST_MAX: Span = Span::from_secs(30);
 
 /// Gaps are kept in octaves: `[0, 2)` s, `[2, 4)` s, … , and everything above 2²³ s.
 pub(crate) const OCTAVES: usize = 24;
@@ -42,6 +43,9 @@ const GAPS_LEAST: u64 = 3;
 const LAST_GAPS: usize = 8;
 /// As many of them must agree on a request that is expected soon.
 const LAST_GAPS_LEAST: usize = 2;
+
+/// By least recent use, the loss of a model in use.
+const RECENT: u64 = 1 << 50;
 
 /// Rates are in units of 2⁻⁶⁰ per millisecond.
 const RATE_BITS: u32 = 60;
@@ -86,14 +90,14 @@ impl Demand {
     }
 
     /// Requests begin at `now`, after the model was not used for `gap`; `None`: for the first time.
-    pub(crate) fn wanted(&mut self, now: Time, gap: Option<Span>) {
+    pub(crate) fn wanted(&mut self, now: Time, gap: Option<Span>, reload: Span) {
         if let Some(gap) = gap {
             self.came_after(gap);
             for seen in &mut self.gaps {
                 *seen -= *seen >> GAP_FADES_SHIFT;
             }
             self.gaps[octave(gap)] += GAP_UNIT;
-            if gap < SAME_BURST {
+            if gap < reload.min(SAME_BURST_MAX) {
                 return;
             }
         }
@@ -231,6 +235,11 @@ pub(crate) fn octave_ms(nth: usize) -> (u64, u64) {
     (from, 1000 << (nth + 1))
 }
 
+/// The loss by least recent use: the longer a model has been idle, the less.
+pub(crate) fn recency(idle: Span) -> u64 {
+    RECENT / idle.0.saturating_add(1)
+}
+
 /// Loss per GiB: what greedy eviction sorts by.
 pub(crate) fn loss_per_gib(loss: u64, bytes: Bytes) -> u64 {
     let scaled = u128::from(loss) * u128::from(Bytes::GIB) / u128::from(bytes.0.max(1));
@@ -250,10 +259,10 @@ mod tests {
     fn periodic(count: u64, gap: Span) -> (Demand, Time) {
         let mut demand = Demand::default();
         let mut now = Time(HOUR);
-        demand.wanted(now, None);
+        demand.wanted(now, None, RELOAD);
         for _ in 1..count {
             now = now + gap;
-            demand.wanted(now, Some(gap));
+            demand.wanted(now, Some(gap), RELOAD);
         }
         (demand, now)
     }
@@ -276,10 +285,14 @@ mod tests {
     fn requests_in_a_row_count_as_one_busy_period() {
         let (once, now) = periodic(1, Span(HOUR));
         let mut often = once.clone();
-        often.wanted(now + Span(2 * SECOND), Some(Span(SECOND)));
+        often.wanted(now + Span(2 * SECOND), Some(Span(SECOND)), RELOAD);
         assert_eq!(often.counts, once.counts);
-        often.wanted(now + Span(60 * SECOND), Some(Span(58 * SECOND)));
-        assert_ne!(often.counts, once.counts);
+        often.wanted(now + Span(15 * SECOND), Some(Span(12 * SECOND)), RELOAD);
+        assert_ne!(often.counts, once.counts, "others could load meanwhile");
+        let mut slow = once.clone();
+        let hour = Span(HOUR);
+        slow.wanted(now + Span(60 * SECOND), Some(Span(58 * SECOND)), hour);
+        assert_ne!(slow.counts, once.counts, "however long a load takes");
     }
 
     #[test]
@@ -301,7 +314,7 @@ mod tests {
     fn a_model_that_comes_every_hour_is_worth_more_shortly_before_than_one_that_came_once() {
         let (hourly, last) = periodic(50, Span(HOUR));
         let mut once = Demand::default();
-        once.wanted(last, None);
+        once.wanted(last, None, RELOAD);
         let idle = Span(50 * 60 * SECOND);
         let now = last + idle;
         assert!(hourly.loss(now, idle, RELOAD) > 2 * once.loss(now, idle, RELOAD));
@@ -350,7 +363,7 @@ mod tests {
         let older = Demand::from_numbers(&numbers[..28]).expect("an older version's numbers");
         assert_eq!((older.gaps, older.counts), (demand.gaps, demand.counts));
         let mut most = Demand::from_numbers(&[u64::MAX; 28]).expect("as many numbers");
-        most.wanted(Time(u64::MAX), Some(Span(u64::MAX)));
+        most.wanted(Time(u64::MAX), Some(Span(u64::MAX)), RELOAD);
         let loss = most.loss(Time(1), Span::ZERO, Span(u64::MAX >> 1));
         assert!(loss > 0);
     }

@@ -22,6 +22,9 @@ pub struct Explanation {
     pub devices: u32,
     /// On each device.
     pub needs: Bytes,
+    /// For how long the pool has compared by least recent use, because that would have loaded less here than its own
+    /// estimate (P5).
+    pub by_recency_for: Option<Span>,
     /// Those that leave first, then those that could have left, then those that a rule protects.
     pub considered: Vec<Considered>,
     /// How many more there were.
@@ -91,6 +94,13 @@ impl fmt::Display for Explanation {
             self.needs,
             self.devices,
             if self.devices == 1 { "" } else { "s" }
-        )
+        )?;
+        match self.by_recency_for {
+            None => Ok(()),
+            Some(span) => write!(
+                f,
+                "; the least recently used leaves first: for {span} that rule would have loaded less here than the pool's own estimate"
+            ),
+        }
     }
 }

@@ -122,7 +122,7 @@ mod tests {
     fn wanted_every(gap: Span, times: u64) -> Demand {
         let mut demand = Demand::default();
         for nth in 0..times {
-            demand.wanted(Time(1 + nth * gap.0), Some(gap));
+            demand.wanted(Time(1 + nth * gap.0), Some(gap), RELOAD);
         }
         demand
     }

@@ -13,6 +13,7 @@ pub(crate) mod explanation;
 pub(crate) mod fetch;
 pub(crate) mod ids;
 pub(crate) mod kept;
+pub(crate) mod lead;
 pub(crate) mod link;
 pub(crate) mod load_times;
 pub(crate) mod market;

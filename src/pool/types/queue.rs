@@ -31,6 +31,11 @@ impl Queue {
         self.by_arrival.values().next().copied()
     }
 
+    /// In the order in which they came.
+    pub(crate) fn by_arrival(&self) -> impl Iterator<Item = Ticket> + '_ {
+        self.by_arrival.values().copied()
+    }
+
     pub fn first(&self) -> Option<Ticket> {
         self.by_turn.first().map(|(_, ticket)| *ticket)
     }

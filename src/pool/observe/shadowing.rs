@@ -1,0 +1,163 @@
+//! Lets the shadows serve what the pool serves. Each use of a model after a pause is served by both; one that does not
+//! hold the model loads it, evicts by its rule what is in the way, and pays the time of the load.
+
+use alloc::vec::Vec;
+
+use crate::facts::shadows::Shadow;
+use crate::facts::state::Pool;
+use crate::types::ask::Ask;
+use crate::types::demand;
+use crate::types::ids::{Bytes, DeviceId, ModelId, Span};
+
+/// Which models leave first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    Own,
+    LeastRecent,
+}
+
+/// On one device, what would leave, with what counts against it.
+struct Room {
+    cost: u64,
+    left_over: Bytes,
+    device: DeviceId,
+    victims: Vec<ModelId>,
+}
+
+impl Pool {
+    /// The model is used again after a pause.
+    pub(crate) fn shadows_serve(&mut self, id: ModelId) {
+        let (own, simple) = (&self.shadows.own, &self.shadows.simple);
+        if own.holds(id) && simple.holds(id) {
+            return;
+        }
+        let ask = Ask::of(self, id, self.now);
+        let reload = self.models[&id].reload();
+        let mut paid = [Span::ZERO; 2];
+        for (nth, rule) in [Rule::Own, Rule::LeastRecent].into_iter().enumerate() {
+            let shadow = match rule {
+                Rule::Own => &self.shadows.own,
+                Rule::LeastRecent => &self.shadows.simple,
+            };
+            if shadow.holds(id) {
+                continue;
+            }
+            paid[nth] = reload;
+            let Some((devices, victims)) = self.shadow_room(shadow, &ask, rule) else {
+                continue;
+            };
+            let shadow = match rule {
+                Rule::Own => &mut self.shadows.own,
+                Rule::LeastRecent => &mut self.shadows.simple,
+            };
+            for victim in victims {
+                shadow.evict(victim);
+            }
+            shadow.load(id, devices, ask.bytes, reload);
+        }
+        let swap = self.shadows.own.reload.max(self.shadows.simple.reload);
+        let now = self.now;
+        self.shadows.lead.paid(paid[0], paid[1], swap, now);
+    }
+
+    /// Where the shadow would load it: on the devices where that costs least by its rule.
+    fn shadow_room(
+        &self,
+        shadow: &Shadow,
+        ask: &Ask,
+        rule: Rule,
+    ) -> Option<(Vec<DeviceId>, Vec<ModelId>)> {
+        let rooms = self.devices.keys().filter_map(|&device| {
+            let needs = ask.needs_on(self, device).ok()?;
+            self.shadow_room_on(shadow, device, needs, ask, rule)
+        });
+        let mut rooms: Vec<Room> = rooms.collect();
+        let count = ask.devices as usize;
+        if rooms.len() < count {
+            return None;
+        }
+        rooms.sort_by_key(|it| (it.cost, it.left_over, it.device));
+        rooms.truncate(count);
+        let mut victims: Vec<ModelId> = Vec::new();
+        let mut devices = Vec::new();
+        for it in rooms {
+            devices.push(it.device);
+            victims.extend(it.victims);
+        }
+        Some((devices, victims))
+    }
+
+    fn shadow_room_on(
+        &self,
+        shadow: &Shadow,
+        device: DeviceId,
+        needs: Bytes,
+        ask: &Ask,
+        rule: Rule,
+    ) -> Option<Room> {
+        let capacity = self.devices[&device].capacity();
+        let on = shadow.on(device);
+        let mut free = capacity.saturating_sub(on.map_or(Bytes::ZERO, |it| it.used));
+        let mut victims: Vec<(u64, u64, ModelId)> = Vec::new();
+        if free < needs {
+            let models = on.into_iter().flat_map(|it| it.models.iter().copied());
+            let stays = |id: &ModelId| self.is_protected(*id) || self.priority(*id) > ask.priority;
+            let leaves = models.filter(|id| !stays(id));
+            let mut order: Vec<(u64, u64, ModelId)> = leaves
+                .map(|id| {
+                    let (value, loss) = self.shadow_value(shadow, id, rule);
+                    (value, loss, id)
+                })
+                .collect();
+            order.sort();
+            for it in order {
+                if free >= needs {
+                    break;
+                }
+                free = free + shadow.bytes_of(it.2);
+                victims.push(it);
+            }
+            if free < needs {
+                return None;
+            }
+            // The most valuable first: who is not needed after all stays.
+            for nth in (0..victims.len()).rev() {
+                let bytes = shadow.bytes_of(victims[nth].2);
+                if free.saturating_sub(bytes) >= needs {
+                    free = free.saturating_sub(bytes);
+                    victims.remove(nth);
+                }
+            }
+        }
+        Some(Room {
+            cost: victims.iter().fold(0, |sum, it| sum.saturating_add(it.1)),
+            left_over: free.saturating_sub(needs),
+            device,
+            victims: victims.into_iter().map(|it| it.2).collect(),
+        })
+    }
+
+    /// By what the rule sorts those that could leave, and what losing this one costs by it.
+    fn shadow_value(&self, shadow: &Shadow, id: ModelId, rule: Rule) -> (u64, u64) {
+        let Some(model) = self.models.get(&id) else {
+            return (0, 0);
+        };
+        let mut replicas = model.replicas.iter();
+        let busy = replicas.any(|it| self.replicas[it].in_flight > 0) || !model.queue.is_empty();
+        let idle = match (busy, model.last_used) {
+            (true, _) => Span::ZERO,
+            (false, Some(last)) => self.now.since(last),
+            (false, None) => self.now.since(model.since),
+        };
+        match rule {
+            Rule::LeastRecent => {
+                let loss = demand::recency(idle);
+                (loss, loss)
+            }
+            Rule::Own => {
+                let loss = model.demand.loss(self.now, idle, model.reload());
+                (demand::loss_per_gib(loss, shadow.bytes_of(id)), loss)
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Which of two rules is followed, by what each would have cost: the pool's own until the simple one has done better by
+//! twice the cost of going over to it, and back in the same way. Arithmetic only.
+//!
+//! ```text
+//! lag   ← lag + (cost of the own rule) − (cost of the simple one), kept within ± swap
+//! own   → simple   when the lag reaches + swap
+//! simple → own     when it reaches − swap
+//! ```
+//!
+//! `swap` is what it costs at most to replace all that is loaded by what the other rule would have. One who follows this
+//! pays over any time at most twice the swap more than the better rule for each time that the better one changed, and
+//! at most three times as much as the better one whatever happens: each change of the lead costs at most one swap, and
+//! is paid for by the two swaps that the rule which lost the lead cost more than the other.
+
+use crate::types::ids::{Span, Time};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lead {
+    /// What the own rule cost more than the simple one, in milliseconds, within one swap either way.
+    lag: i64,
+    /// Since when the simple rule is followed.
+    simple_since: Option<Time>,
+}
+
+impl Lead {
+    /// Both rules served the same use: what each paid for it, and what a change costs at most.
+    pub fn paid(&mut self, own: Span, simple: Span, swap: Span, now: Time) -> bool {
+        let signed = |span: Span| i64::try_from(span.0).unwrap_or(i64::MAX);
+        let most = signed(swap);
+        let more = signed(own).saturating_sub(signed(simple));
+        self.lag = self.lag.saturating_add(more).clamp(-most, most);
+        match self.simple_since {
+            None if self.lag >= most && more > 0 => self.simple_since = Some(now),
+            Some(_) if self.lag <= -most && more < 0 => self.simple_since = None,
+            _ => return false,
+        }
+        true
+    }
+
+    pub fn simple_since(&self) -> Option<Time> {
+        self.simple_since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SWAP: Span = Span(100);
+
+    /// What each rule pays for all uses, and what one pays who follows the lead: the followed rule's costs, and a swap for
+    /// each change of the lead.
+    fn follow(costs: impl Fn(u64, bool) -> (u64, u64)) -> (u64, u64, u64, u64) {
+        let mut lead = Lead::default();
+        let (mut own, mut simple, mut paid, mut changes) = (0, 0, 0, 0);
+        for nth in 0..5_000 {
+            let follows_simple = lead.simple_since().is_some();
+            let (of_own, of_simple) = costs(nth, follows_simple);
+            own += of_own;
+            simple += of_simple;
+            paid += if follows_simple { of_simple } else { of_own };
+            if lead.paid(Span(of_own), Span(of_simple), SWAP, Time(nth)) {
+                paid += SWAP.0;
+                changes += 1;
+            }
+        }
+        (own, simple, paid, changes)
+    }
+
+    #[test]
+    fn whatever_each_rule_pays_the_lead_costs_at_most_three_times_the_better_one() {
+        let scattered = |nth: u64| nth.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        let always_the_followed = follow(|nth, simple| {
+            let costs = 1 + scattered(nth) % 90;
+            if simple { (0, costs) } else { (costs, 0) }
+        });
+        let at_random = follow(|nth, _| (scattered(nth) % 80, scattered(nth + 7_000) % 80));
+        let in_turns = follow(|nth, _| {
+            if nth / 300 % 2 == 0 {
+                (50, 20)
+            } else {
+                (20, 50)
+            }
+        });
+        for (own, simple, paid, changes) in [always_the_followed, at_random, in_turns] {
+            let better = own.min(simple);
+            assert!(paid <= 3 * better + 4 * SWAP.0, "{paid} for {better}");
+            let regret = (2 * changes + 2) * SWAP.0 + 90 * changes;
+            assert!(paid <= better + regret, "{paid} {better} {changes}");
+        }
+        assert!(always_the_followed.3 > 100, "an adversary makes it change");
+    }
+
+    #[test]
+    fn a_rule_that_is_always_better_leads_after_twice_the_cost_of_a_swap() {
+        let (own, simple, paid, changes) = follow(|_, _| (30, 10));
+        assert_eq!(changes, 1);
+        assert!(
+            own > simple && paid <= simple + 3 * SWAP.0,
+            "{paid} {simple}"
+        );
+        let (own, _, paid, changes) = follow(|_, _| (10, 30));
+        assert_eq!(
+            (paid, changes),
+            (own, 0),
+            "the own rule leads from the start"
+        );
+    }
+
+    #[test]
+    fn rules_that_pay_the_same_leave_the_lead_where_it_is() {
+        assert_eq!(follow(|_, _| (40, 40)).3, 0);
+        let mut lead = Lead::default();
+        assert!(
+            !lead.paid(Span::ZERO, Span::ZERO, Span::ZERO, Time(1)),
+            "nothing is loaded yet"
+        );
+        assert_eq!(lead.simple_since(), None);
+    }
+}
