@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct SimulateArgs {
     /// A story in the form of tests/stories; prints it with every decision.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "workload"])]
     pub story: Option<PathBuf>,
     /// Requests to replay: a CSV or JSON lines file, a folder or .tar.xz in ServeGen's format (`FILE#part` takes a
     /// part of it), the store of a pool (data/model-pool.db), or generated ones such as
-    /// `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`.
+    /// `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`, `shifting:…`.
     #[arg(long, value_name = "FILE")]
     pub workload: Option<String>,
     /// The pool's configuration: its devices (provider `fixed`), models and times.
@@ -49,6 +49,10 @@ pub struct SimulateArgs {
     /// A key of the configuration with another value: `pool.keep_hot=30m`. May be given several times.
     #[arg(long, value_name = "KEY=VALUE", requires = "pool")]
     pub set: Vec<String>,
+    /// Show the pool as it is configured beside the one with --gpus, --keep-hot, --priority and --set: on this workload, and on
+    /// this many others that are drawn from its days.
+    #[arg(long, value_name = "N", requires = "workload", conflicts_with = "json", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pub resample: Option<u64>,
     /// What to do with models that the pool does not have: draw their sizes from the seed, or leave them out.
     #[arg(long, value_enum, requires = "workload")]
     pub unknown: Option<UnknownModels>,
@@ -78,6 +82,19 @@ pub struct SimulateArgs {
     /// The number of storms, or of seeds for `--bench` and `--labs`.
     #[arg(long)]
     pub count: Option<u64>,
+}
+
+impl SimulateArgs {
+    /// The same without what would be changed about the pool.
+    pub(crate) fn as_configured(&self) -> SimulateArgs {
+        SimulateArgs {
+            gpus: None,
+            keep_hot: None,
+            priority: Vec::new(),
+            set: Vec::new(),
+            ..self.clone()
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

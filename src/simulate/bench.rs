@@ -9,7 +9,7 @@ use super::setup::Setup;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload};
 use super::{clear_progress, compare, progress};
 use pool::{ModelId, Span};
-use sim::replay::Report;
+use sim::replay::{Report, bound};
 
 /// Shares of all models' memory that the devices hold, in thousandths.
 const CAPACITIES: [u64; 4] = [100, 200, 350, 500];
@@ -26,6 +26,9 @@ const POLICIES: [&str; 10] = [
     "modelmesh",
     "ncsa",
 ];
+
+/// No policy, but the least that loads must cost: it has no waits.
+const BOUND: &str = "bound";
 
 /// A trace of the folder, and how it is read.
 struct Trace {
@@ -91,18 +94,20 @@ pub fn run(folder: &Path, seed: u64, seeds: u64) -> Result<(), String> {
                     cell(folder, trace, seed, capacity, count, &mut ratios)?;
                 }
             }
-            for policy in POLICIES {
+            for policy in POLICIES.into_iter().chain([BOUND]) {
                 let own = &ratios[policy];
                 row(trace.name, policy, own);
                 let all = overall.entry(policy).or_default();
                 all.reload.push(mean(&own.reload));
-                all.wait.push(mean(&own.wait));
+                if policy != BOUND {
+                    all.wait.push(mean(&own.wait));
+                }
                 all.inversions += own.inversions;
                 all.cut += own.cut;
                 all.unserved += own.unserved;
             }
         }
-        for policy in POLICIES {
+        for policy in POLICIES.into_iter().chain([BOUND]) {
             row("**all**", policy, &overall[policy]);
         }
     }
@@ -144,6 +149,8 @@ fn cell(
         notices: Vec::new(),
     };
     let mut lru: Option<Report> = None;
+    let arrivals = setup.arrivals().map_err(|fault| fault.to_string())?;
+    let least = bound(&setup.scene, arrivals).reload;
     for policy in POLICIES {
         let name = format!("{} {capacity}‰ x{devices} {policy}", trace.name);
         let report = compare::one(&setup, policy, false, &mut |done, day| {
@@ -163,11 +170,21 @@ fn cell(
         own.cut += report.cut;
         own.unserved += report.all.requests - report.all.served;
     }
+    let base = lru.map_or(0, |lru| lru.all.reload.0).max(1);
+    let own = ratios.entry(BOUND).or_default();
+    own.reload.push(least.0 as f64 / base as f64);
     Ok(())
 }
 
 fn row(trace: &str, policy: &str, ratios: &Ratios) {
     let worst = ratios.reload.iter().copied().fold(0.0, f64::max);
+    if ratios.wait.is_empty() {
+        println!(
+            "| {trace} | {policy} | {:.3} | {worst:.3} | | | | |",
+            mean(&ratios.reload)
+        );
+        return;
+    }
     println!(
         "| {trace} | {policy} | {:.3} | {worst:.3} | {:.3} | {} | {} | {} |",
         mean(&ratios.reload),

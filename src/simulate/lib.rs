@@ -11,6 +11,7 @@ pub mod models;
 pub mod page;
 mod setup;
 pub mod table;
+mod what_if;
 pub mod workload;
 
 use std::io::{IsTerminal, Write};
@@ -91,6 +92,9 @@ fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
             print!("{}", table::text(&setup, &reports));
         }
         None => print!("{}", table::text(&setup, &reports)),
+    }
+    if args.resample.is_some() {
+        print!("{}", what_if::compare(spec, args, &setup)?);
     }
     if let Some(least) = least.filter(|_| args.json.is_none()) {
         println!(

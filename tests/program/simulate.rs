@@ -237,6 +237,41 @@ fn what_if_flags_change_what_they_say() {
 }
 
 #[test]
+fn a_change_is_shown_beside_the_pool_as_it_is_with_how_much_other_days_would_differ() {
+    let rig = Rig::new();
+    let pool = rig.file(
+        "pool.yaml",
+        "catalog: {models_dir: models, model_reference: reference.json}\ninventory: {provider: fixed, devices: [{name: gpu0, memory: 80GiB}]}\n",
+    );
+    rig.file("reference.json", "{}");
+    std::fs::create_dir(rig.folder.path().join("models")).expect("created");
+    let load = "diurnal:requests=4000,days=5,models=12";
+    let what_if = |more: &[&str]| {
+        let pool = ["--pool", text(&pool), "--resample", "6"];
+        let output = rig.simulate(load, &[&pool, more].concat());
+        assert!(output.status.success(), "{}", errors(&output));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let row = |table: &str, name: &str| {
+        let found = table.lines().find(|line| line.starts_with(name));
+        found.expect("a row for each figure").to_owned()
+    };
+    let same = what_if(&[]);
+    assert!(same.contains("6 workloads drawn from its 5 days"), "{same}");
+    let loads = row(&same, "loads ");
+    assert!(loads.ends_with("difference 0 (0 to 0)"), "{loads}");
+    let more = what_if(&["--gpus", "+2"]);
+    let loads = row(&more, "loads ");
+    let (_, range) = loads.rsplit_once('(').expect("a range");
+    assert!(
+        range.starts_with('-') && range.contains("to -"),
+        "fewer loads on every draw: {loads}"
+    );
+    let short = rig.complaint("zipf:requests=100,days=0.1", &["--resample", "3"]);
+    assert!(short.contains("4 are needed"), "{short}");
+}
+
+#[test]
 fn the_page_has_its_charts_and_needs_no_network() {
     let rig = Rig::new();
     let more = [

@@ -1,4 +1,4 @@
-//! Generated workloads: `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`.
+//! Generated workloads: `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`, `shifting:…`.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,9 @@ use rand_pcg::Pcg64Mcg;
 use super::fault::WorkloadFault;
 
 const DAY_MS: f64 = 86_400_000.0;
+/// How long a group of models is in use, and how many groups there are.
+const SHIFT_MS: f64 = 1_800_000.0;
+const SHIFT_GROUPS: u32 = 6;
 
 /// How requests spread over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +22,8 @@ enum Rhythm {
     Diurnal,
     /// Groups of models that are busy for an hour and silent for hours.
     Bursty,
+    /// One group of models at a time, for half an hour: what people work with changes, and nothing says to what.
+    Shifting,
 }
 
 #[derive(Clone, Debug)]
@@ -40,6 +45,7 @@ impl Generated {
             "zipf" => Rhythm::Even,
             "diurnal" => Rhythm::Diurnal,
             "bursty" => Rhythm::Bursty,
+            "shifting" => Rhythm::Shifting,
             _ => return None,
         };
         Some(
@@ -128,6 +134,13 @@ impl Generated {
                 let hour = (at_ms / DAY_MS + group).fract();
                 if hour < 1.0 / 12.0 { 1.0 } else { 0.02 }
             }
+            Rhythm::Shifting => {
+                let turn = (at_ms / SHIFT_MS) as u64;
+                let drawn = turn.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+                f64::from(u8::from(
+                    u64::from(model % SHIFT_GROUPS) == drawn % u64::from(SHIFT_GROUPS),
+                ))
+            }
         }
     }
 
@@ -137,6 +150,7 @@ impl Generated {
             Rhythm::Even => 1.0,
             Rhythm::Diurnal => 0.5,
             Rhythm::Bursty => 1.0 / 12.0 + 0.02 * 11.0 / 12.0,
+            Rhythm::Shifting => 1.0 / f64::from(SHIFT_GROUPS),
         }
     }
 }
@@ -147,7 +161,7 @@ mod tests {
 
     #[test]
     fn every_kind_gives_as_many_as_asked_for_in_order_and_the_same_for_a_seed() {
-        for kind in ["zipf", "diurnal", "bursty"] {
+        for kind in ["zipf", "diurnal", "bursty", "shifting"] {
             let spec = format!("{kind}:requests=5000,days=2,models=20");
             let generated = Generated::read(&spec).expect("known").expect("right");
             let all: Vec<_> = generated.requests(3).collect();
