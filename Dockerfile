@@ -4,10 +4,12 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
+# For `model-pool version`: the clone's history is not part of the context.
+ARG MODEL_POOL_COMMIT=
 # Downloads and compiled dependencies stay between builds.
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
-    cargo build --release --locked -p model-pool -p admin-client && \
+    cargo build --release --locked -p model-pool -p admin-client --features model-pool/full && \
     install -D -t /out target/release/model-pool target/release/admin-client
 
 FROM debian:bookworm-slim

@@ -53,7 +53,7 @@ pub enum Command {
     /// Translate the configuration of another program into model files.
     #[command(subcommand)]
     Import(ImportCommand),
-    /// Print the version.
+    /// Print the version, and the commit that a release is built from.
     Version,
     /// Serve one model with the embedded engine (started by `serve`, one process per replica).
     #[command(hide = true)]

@@ -38,7 +38,9 @@ fn main() -> ExitCode {
         Some(Command::AdminKey(command)) => admin_key::run(&command),
         Some(Command::Import(command)) => import_command::run(&command),
         Some(Command::Version) => {
-            println!("model-pool {}", env!("CARGO_PKG_VERSION"));
+            let commit = option_env!("MODEL_POOL_BUILT_FROM");
+            let commit = commit.map(|it| format!(" ({it})")).unwrap_or_default();
+            println!("model-pool {}{commit}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
         Some(Command::Engine(args)) => engine(args),

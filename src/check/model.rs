@@ -52,6 +52,11 @@ pub(super) fn check(entry: &Entry, devices: Option<&Devices>, config: &Config) -
             .push(format!("adapters {}", entry.adapters.join(", ")));
     }
     checked.lines.extend(weights(entry));
+    let unfetched = entry.fetch.as_ref().filter(|fetch| !fetch.is_here());
+    if let Some(fault) = unfetched.and_then(source::not_built) {
+        let key = "engine_config.type";
+        checked.problems.push(at(entry, key, fault.to_string()));
+    }
     checked.lines.extend(parsers(entry));
     for unknown in devices.iter().flat_map(|devices| devices.unknown(entry)) {
         checked

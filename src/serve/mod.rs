@@ -423,6 +423,11 @@ fn describe(catalog: &Catalog, inventory: &Inventory) {
     let names: Vec<&str> = catalog.entries().keys().map(String::as_str).collect();
     let models = if names.len() == 1 { "model" } else { "models" };
     tracing::info!("{} {models}: {}", names.len(), names.join(", "));
+    for (name, entry) in catalog.entries() {
+        if let Some(fault) = entry.fetch.as_ref().and_then(source::not_built) {
+            tracing::warn!(model = %name, "{fault}");
+        }
+    }
 }
 
 #[expect(

@@ -29,6 +29,10 @@ pub(super) async fn hub_token(wanted: &Fetch) -> Option<String> {
 
 /// Requests variables such as `AWS_ACCESS_KEY_ID` from the address: a POST without a body, answered by a flat
 /// JSON object.
+#[cfg_attr(
+    not(feature = "s3"),
+    expect(dead_code, reason = "only buckets have credentials by an address")
+)]
 pub(super) async fn by_url(
     source_url: &CredentialsUrl,
     wanted: &Fetch,

@@ -51,6 +51,10 @@ pub enum SourceFault {
         advice: &'static str,
         lasting: bool,
     },
+    #[error(
+        "{uri} cannot be read by this program, which is built without buckets: add `--features s3` to cargo build, run or install; packages and images have it"
+    )]
+    NotBuilt { uri: String },
     #[error("there is nothing under {uri}; see bucket_uri, which names a folder, not an object")]
     Empty { uri: String },
     #[error("{url} gave no credentials for the bucket: {why}; see s3_aws_credentials")]
@@ -166,6 +170,7 @@ impl SourceFault {
             SourceFault::Refused { status, .. } if *status >= 500 || *status == 429 => Remedy::Time,
             SourceFault::Refused { .. }
             | SourceFault::Offline { .. }
+            | SourceFault::NotBuilt { .. }
             | SourceFault::Gated { .. }
             | SourceFault::NoRepository { .. }
             | SourceFault::NoRevision { .. }

@@ -9,6 +9,7 @@
 //!           │bucket            └ refused with numbers└ <blob>.incomplete survives whatever happens
 //! ```
 
+#[cfg_attr(not(feature = "s3"), path = "no_bucket.rs")]
 mod bucket;
 mod cache;
 mod credentials;
@@ -41,6 +42,16 @@ use cache::Layout;
 use disk::Rooms;
 use listing::{Listing, Origins};
 use part::{CONNECT_MAX, Part, STALL_MAX};
+
+/// Why this program can never fetch these weights: it is built without what they need.
+pub fn not_built(wanted: &Fetch) -> Option<SourceFault> {
+    let uri = match &wanted.origin {
+        Origin::Bucket(bucket) => Some(&bucket.uri),
+        Origin::Hub { .. } => wanted.extra_files.first().map(|extra| &extra.uri),
+    };
+    let uri = uri.filter(|_| !cfg!(feature = "s3"))?.to_string();
+    Some(SourceFault::NotBuilt { uri })
+}
 
 /// What is asked of a model before it is fetched takes no longer.
 const DESCRIBE_MAX: Duration = Duration::from_secs(20);

@@ -23,6 +23,7 @@ pub(super) enum Origins {
         id: String,
         commit: String,
     },
+    #[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "no bucket opens"))]
     Bucket(bucket::Store),
 }
 

@@ -5,6 +5,7 @@
 mod day;
 mod level;
 mod memory;
+#[cfg_attr(not(feature = "redis"), path = "not_shared.rs")]
 mod shared;
 
 use std::fmt;

@@ -1,0 +1,35 @@
+//! In the place of `bucket` in a program that is built without the feature `s3`: every bucket is refused.
+
+use std::convert::Infallible;
+
+use super::fault::SourceFault;
+use super::listing::Listing;
+use super::part::{Opened, Part, Trouble};
+use catalog::{Bucket, BucketUri, Fetch};
+
+/// There is none.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    pub uri: BucketUri,
+    none: Infallible,
+}
+
+pub(super) async fn open(
+    bucket: &Bucket,
+    _: &Fetch,
+    _: &reqwest::Client,
+) -> Result<Store, SourceFault> {
+    Err(SourceFault::NotBuilt {
+        uri: bucket.uri.to_string(),
+    })
+}
+
+pub(super) async fn list(store: &Store, _: &BucketUri) -> Result<Listing, SourceFault> {
+    match store.none {}
+}
+
+impl Store {
+    pub async fn open(&self, _: &Part, _: u64) -> Result<Opened, Trouble> {
+        match self.none {}
+    }
+}
