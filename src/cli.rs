@@ -10,7 +10,7 @@ use config::Config;
 use simulate::SimulateArgs;
 use terminal::{CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, RUN_EXAMPLES, RunArgs};
 
-use crate::pull::EXAMPLES as PULL_EXAMPLES;
+use crate::pull::examples::EXAMPLES as PULL_EXAMPLES;
 
 /// One OpenAI-compatible endpoint for all the models of a lab, on GPU memory that is always too small.
 #[derive(Debug, Parser)]
@@ -90,8 +90,17 @@ pub struct CheckArgs {
 #[derive(Args, Clone, Debug)]
 pub struct PullArgs {
     /// ORG/NAME of the hub, with :QUANTIZATION for a GGUF file, or the name of a model in the configuration.
-    #[arg(value_name = "ORG/NAME[:QUANTIZATION]")]
-    pub model: String,
+    #[arg(
+        value_name = "ORG/NAME[:QUANTIZATION]",
+        required_unless_present = "search"
+    )]
+    pub model: Option<String>,
+    /// Fetch nothing, and list the hub's models whose names have all these words, the most downloaded first.
+    #[arg(long, value_name = "WORD", num_args = 1.., conflicts_with = "model")]
+    pub search: Vec<String>,
+    /// How many models a search lists.
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "search", value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub limit: u16,
     #[command(flatten)]
     pub config: ConfigArgs,
 }

@@ -2,7 +2,9 @@
 //! the configuration reads. It needs no server. A running one may fetch the same files: each file is locked while it
 //! is downloaded, so that one program downloads it and the other waits.
 
+pub(crate) mod examples;
 mod progress;
+mod search;
 mod wanted;
 
 use std::collections::BTreeMap;
@@ -18,22 +20,14 @@ use crate::cli::PullArgs;
 use crate::serve::source_settings;
 use progress::Display;
 
-/// Shown below the options of `pull --help`.
-pub const EXAMPLES: &str = "\
-Examples:
-  model-pool pull Qwen/Qwen3-0.6B
-  model-pool pull org/small-GGUF:Q4_K_M     # the GGUF file of this quantization
-  model-pool pull my-model                  # a model of config/models
-
-A pull that was stopped continues where it was. Exit status: 0 done, 1 refused or failed, 2 wrong usage,
-3 cannot reach the hub, 130 stopped by Ctrl-C.";
-
 /// How often the display changes.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Why nothing was fetched.
 enum End {
     Failed(String),
+    /// The hub has no such model.
+    NoSuchModel(String),
     Usage(String),
     Unreachable(String),
     Interrupted,
@@ -42,7 +36,7 @@ enum End {
 pub fn run(args: &PullArgs) -> ExitCode {
     let (message, status) = match pull(args) {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(End::Failed(message)) => (message, 1),
+        Err(End::Failed(message) | End::NoSuchModel(message)) => (message, 1),
         Err(End::Usage(message)) => (message, 2),
         Err(End::Unreachable(message)) => (message, 3),
         Err(End::Interrupted) => (
@@ -59,14 +53,20 @@ fn pull(args: &PullArgs) -> Result<(), End> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let config = Config::load(args.config.config.as_deref(), &environment)
         .map_err(|error| End::Usage(error.to_string()))?;
-    let name = terminal::hub_name(&args.model);
-    let fetch = wanted::find(&name, &config).map_err(End::Failed)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|error| End::Failed(format!("cannot start: {error}")))?;
     let sources = Sources::new(source_settings(&config));
+    let Some(model) = &args.model else {
+        let like = wanted::any_of_the_hub(&config).map_err(End::Failed)?;
+        let words = args.search.join(" ");
+        let found = sources.search(words.trim(), args.limit.into(), &like);
+        return search::print(words.trim(), runtime.block_on(found).map_err(ended)?);
+    };
+    let name = terminal::hub_name(model);
+    let fetch = wanted::find(&name, &config).map_err(End::Failed)?;
     let progress = Arc::new(Progress::default());
     let mut display = Display::new(&name, Arc::clone(&progress));
     let fetched = runtime.block_on(watched(&sources, &fetch, &progress, &mut display));
@@ -79,6 +79,10 @@ fn pull(args: &PullArgs) -> Result<(), End> {
                 "{name} is on this machine already. Whether the hub has a newer one is not known."
             );
         }
+        Err(End::NoSuchModel(why)) => {
+            let similar = search::similar(&sources, &fetch);
+            return Err(End::Failed(why + &runtime.block_on(similar)));
+        }
         Err(end) => return Err(end),
     }
     println!(
@@ -87,6 +91,16 @@ fn pull(args: &PullArgs) -> Result<(), End> {
     );
     println!("Next: model-pool run {name} \"Hello\"");
     Ok(())
+}
+
+fn ended(fault: SourceFault) -> End {
+    match fault {
+        SourceFault::Unreachable { .. } | SourceFault::NoClient { .. } => {
+            End::Unreachable(fault.to_string())
+        }
+        SourceFault::NoRepository { .. } => End::NoSuchModel(fault.to_string()),
+        fault => End::Failed(fault.to_string()),
+    }
 }
 
 async fn watched(
@@ -100,12 +114,7 @@ async fn watched(
     loop {
         tokio::select! {
             biased;
-            fetched = &mut fetching => return fetched.map_err(|fault| match fault {
-                SourceFault::Unreachable { .. } | SourceFault::NoClient { .. } => {
-                    End::Unreachable(fault.to_string())
-                }
-                fault => End::Failed(fault.to_string()),
-            }),
+            fetched = &mut fetching => return fetched.map_err(ended),
             () = &mut stopped => return Err(End::Interrupted),
             () = tokio::time::sleep(TICK) => display.tick(),
         }

@@ -38,8 +38,9 @@ pub(super) fn find(name: &str, config: &Config) -> Result<Fetch, String> {
             true => String::new(),
             false => format!("; the closest are: {}", closest.join(", ")),
         };
+        let word = name.rsplit('/').next().unwrap_or(name);
         return Err(format!(
-            "no model is called {name}{closest}; a model of the hub is written ORG/NAME, or ORG/NAME:Q4_K_M for one quantization"
+            "no model is called {name}{closest}; a model of the hub is written ORG/NAME, or ORG/NAME:Q4_K_M for one quantization, and `model-pool pull --search {word}` looks for it there"
         ));
     }
     of_hub(name, config, catalog.as_ref())
@@ -75,6 +76,11 @@ fn of_entry(
             "the {engine} engine of {name} fetches its weights by itself when it starts; `model-pool run {name}` starts it"
         )
     })
+}
+
+/// How models of the hub are fetched, whichever it is.
+pub(super) fn any_of_the_hub(config: &Config) -> Result<Fetch, String> {
+    of_hub("any/model", config, None)
 }
 
 /// As the pool registers a model of the hub.

@@ -16,6 +16,10 @@ pub enum SourceFault {
     },
     #[error("{id} is not complete in {}, and network access is off (sources.offline, HF_HUB_OFFLINE); copy it there, or allow the network", cache.display())]
     Offline { id: String, cache: PathBuf },
+    #[error(
+        "the hub is not searched, because network access is off (sources.offline, HF_HUB_OFFLINE)"
+    )]
+    OfflineSearch,
     #[error("{id} is gated: accept its licence at {endpoint}/{id} with the account of the token, and give the token as HF_TOKEN in the pool's environment or in runtime_env.env_vars (the hub says GatedRepo{})", token_note(*has_token))]
     Gated {
         id: String,
@@ -170,6 +174,7 @@ impl SourceFault {
             SourceFault::Refused { status, .. } if *status >= 500 || *status == 429 => Remedy::Time,
             SourceFault::Refused { .. }
             | SourceFault::Offline { .. }
+            | SourceFault::OfflineSearch
             | SourceFault::NotBuilt { .. }
             | SourceFault::Gated { .. }
             | SourceFault::NoRepository { .. }

@@ -73,7 +73,7 @@ impl Hub {
         }
     }
 
-    fn get(&self, url: &str) -> RequestBuilder {
+    pub fn get(&self, url: &str) -> RequestBuilder {
         let request = self.http.get(url).header(ACCEPT_ENCODING, "identity");
         match &self.token {
             Some(token) => request.bearer_auth(token),
@@ -261,7 +261,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Percent-encodes everything except unreserved characters and those of `kept`.
-fn quoted(text: &str, kept: &str) -> String {
+pub(super) fn quoted(text: &str, kept: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for byte in text.bytes() {
         let is_plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);

@@ -23,6 +23,7 @@ mod lock;
 mod part;
 mod progress;
 mod quantization;
+mod search;
 mod select;
 mod transfer;
 mod write;
@@ -37,6 +38,7 @@ use catalog::{Bucket, ExtraFiles, Fetch, Origin};
 
 pub use fault::SourceFault;
 pub use progress::Progress;
+pub use search::Found;
 
 use cache::Layout;
 use disk::Rooms;
@@ -212,6 +214,23 @@ impl Sources {
         let written = written.map_err(std::io::Error::other).flatten();
         written.map_err(SourceFault::disk(&place))?;
         Ok(all)
+    }
+
+    /// At most `limit` models of the hub whose names have all the words, the most downloaded first. The hub and the
+    /// token are those with which `like` would be fetched.
+    ///
+    /// # Errors
+    /// Where the hub cannot be reached, does not search, or refuses.
+    pub async fn search(
+        &self,
+        words: &str,
+        limit: usize,
+        like: &Fetch,
+    ) -> Result<Vec<Found>, SourceFault> {
+        if self.settings.offline {
+            return Err(SourceFault::OfflineSearch);
+        }
+        self.hub(like).await?.search(words, limit).await
     }
 
     async fn list(&self, wanted: &Fetch) -> Result<Listing, SourceFault> {

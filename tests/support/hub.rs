@@ -78,6 +78,7 @@ impl Hub {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 sender.send(listener.local_addr().unwrap()).unwrap();
                 let routes = Router::new()
+                    .route("/api/models", get(search))
                     .route("/api/models/{org}/{name}/revision/{revision}", get(list))
                     .route("/{org}/{name}/resolve/{commit}/{*path}", get(file))
                     .with_state(state);
@@ -186,6 +187,50 @@ async fn list(
         })
         .collect();
     axum::Json(json!({"sha": COMMIT, "siblings": siblings})).into_response()
+}
+
+/// Repositories whose names have the text, as the hub answers with `expand`; the longer the name, the more downloads.
+async fn search(
+    state: Shared,
+    Query(query): Query<Vec<(String, String)>>,
+    headers: HeaderMap,
+) -> Response {
+    let mut inner = state.lock().unwrap();
+    if let Some(refused) = refused(&mut inner, &headers) {
+        return refused;
+    }
+    let named = |name: &str| {
+        let mut values = query.iter().filter(|(key, _)| key == name);
+        values.next().map(|(_, value)| value.to_lowercase())
+    };
+    let wanted = named("search").unwrap_or_default();
+    let limit: usize = named("limit")
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(1000);
+    let has_all = |id: &String| {
+        let id = id.to_lowercase();
+        wanted.split_whitespace().all(|word| id.contains(word))
+    };
+    let mut ids: Vec<&String> = inner.repositories.keys().filter(|id| has_all(id)).collect();
+    if named("sort").as_deref() == Some("downloads") {
+        ids.sort_by_key(|id| std::cmp::Reverse(id.len()));
+    }
+    let models = ids.into_iter().take(limit).map(|id| {
+        let files = &inner.repositories[id];
+        let is_gguf = files.keys().any(|file| file.ends_with(".gguf"));
+        let mut about = json!({"_id": "0", "id": id});
+        for (_, field) in query.iter().filter(|(key, _)| key == "expand") {
+            about[field] = match field.as_str() {
+                "downloads" => json!(id.len() * 1000),
+                "tags" => json!([if is_gguf { "gguf" } else { "safetensors" }, "region:us"]),
+                "pipeline_tag" => json!("text-generation"),
+                "gated" => json!(false),
+                _ => return Value::Null,
+            };
+        }
+        about
+    });
+    axum::Json(models.collect::<Vec<Value>>()).into_response()
 }
 
 async fn file(

@@ -306,3 +306,62 @@ fn a_suffix_chooses_the_quantization_with_all_its_parts() {
         "engines find them in one folder: {files:?}"
     );
 }
+
+#[test]
+fn the_hub_is_searched_by_words_and_offers_what_it_has_where_a_name_is_wrong() {
+    let lab = Lab::new();
+    let gguf = [("m-Q4_K_M.gguf", vec![1_u8; 10])];
+    lab.hub.add("lab/Small-Chat-GGUF", &gguf);
+    lab.hub.add("other/small-chat", &[]);
+    lab.hub.add("other/large", &[]);
+    let output = lab.pull(&["--search", "chat", "SMALL"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let text = out(&output);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "lab/Small-Chat-GGUF   19.0k  gguf         text-generation",
+            "other/small-chat      16.0k  safetensors  text-generation",
+            "Next: model-pool pull lab/Small-Chat-GGUF",
+        ]
+    );
+    assert_eq!(lab.hub.asked().len(), 0, "nothing is fetched");
+    let one = lab.pull(&["--search", "small", "--limit", "1"]);
+    assert_eq!(out(&one).lines().count(), 2, "{}", out(&one));
+    let says = |words: &[&str], status: i32, expected: &str| {
+        let output = lab.pull(words);
+        assert_eq!(output.status.code(), Some(status), "{words:?}");
+        assert!(err(&output).contains(expected), "{}", err(&output));
+    };
+    says(&["--search", "gpt9"], 1, "no model whose name has \"gpt9\"");
+    says(
+        &["lab/small-chat"],
+        1,
+        "The hub has: lab/Small-Chat-GGUF, other/small-chat;",
+    );
+    says(
+        &["lab/large-instruct"],
+        1,
+        "The hub has: other/large; `model-pool pull --search large`",
+    );
+    says(
+        &["small"],
+        1,
+        "`model-pool pull --search small` looks for it there",
+    );
+    says(&["lab/far", "--search", "far"], 2, "cannot be used with");
+    says(&["--limit", "3"], 2, "required");
+    let dead = dead_url();
+    let env = [("HF_ENDPOINT", dead.as_str())];
+    let output = piped(lab.folder.path(), &["pull", "--search", "x"], &env, b"");
+    assert_eq!(output.status.code(), Some(3), "{}", err(&output));
+    let env = [("HF_HUB_OFFLINE", "1")];
+    let output = piped(lab.folder.path(), &["pull", "--search", "x"], &env, b"");
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    assert!(
+        err(&output).contains("network access is off"),
+        "{}",
+        err(&output)
+    );
+}

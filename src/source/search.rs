@@ -1,0 +1,150 @@
+//! Searches the hub for models by words, as its own page does: the most downloaded first.
+
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use serde::Deserialize;
+
+use super::fault::{SourceFault, root_of};
+use super::hub::{Hub, quoted};
+
+const SEARCH_TIME_MAX: Duration = Duration::from_secs(30);
+/// An answer about a hundred models is some tens of kilobytes.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Longer names are not models of a hub.
+const NAME_MAX: usize = 200;
+
+/// A model that the hub has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub id: String,
+    /// In the last month.
+    pub downloads: u64,
+    /// What it is for, in the hub's words: `text-generation`.
+    pub task: Option<String>,
+    /// The form of its weights, where the hub knows it: `gguf`, `safetensors`.
+    pub form: Option<&'static str>,
+    /// A licence has to be accepted first.
+    pub is_gated: bool,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    id: String,
+    #[serde(default)]
+    downloads: u64,
+    pipeline_tag: Option<String>,
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default)]
+    gated: serde_json::Value,
+}
+
+impl Hub {
+    /// At most `limit` models whose names have all the words.
+    pub async fn search(&self, words: &str, limit: usize) -> Result<Vec<Found>, SourceFault> {
+        let fields = ["downloads", "pipeline_tag", "tags", "gated"];
+        let fields: String = fields.iter().map(|it| format!("&expand={it}")).collect();
+        let url = format!(
+            "{}/api/models?search={}&limit={limit}&sort=downloads&direction=-1{fields}",
+            self.endpoint,
+            quoted(words, "")
+        );
+        let unreachable = |error: reqwest::Error| SourceFault::Unreachable {
+            endpoint: self.shown(),
+            why: root_of(&error.without_url()),
+            cache: self.cache.clone(),
+        };
+        let answer = self.get(&url).timeout(SEARCH_TIME_MAX).send().await;
+        let mut answer = answer.map_err(unreachable)?;
+        match answer.status() {
+            status if status.is_success() => {}
+            StatusCode::UNAUTHORIZED => {
+                return Err(SourceFault::BadToken {
+                    endpoint: self.shown(),
+                });
+            }
+            status => {
+                return Err(SourceFault::Refused {
+                    what: format!("{}/api/models", self.shown()),
+                    status: status.as_u16(),
+                    message: String::new(),
+                });
+            }
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+            body.extend_from_slice(&chunk);
+            if body.len() > ANSWER_BYTES_MAX {
+                return Err(self.no_search(format!("it is longer than {ANSWER_BYTES_MAX} bytes")));
+            }
+        }
+        found(&body, limit).map_err(|why| self.no_search(why))
+    }
+
+    fn no_search(&self, why: String) -> SourceFault {
+        SourceFault::NoHub {
+            what: format!("{}/api/models", self.shown()),
+            why,
+        }
+    }
+}
+
+fn found(body: &[u8], limit: usize) -> Result<Vec<Found>, String> {
+    let answers: Vec<Answer> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let models = answers.into_iter().filter(|it| is_name(&it.id));
+    Ok(models.take(limit).map(Found::from).collect())
+}
+
+/// `ORG/NAME`, without anything that a terminal would carry out.
+fn is_name(id: &str) -> bool {
+    let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-._/".contains(&it);
+    id.len() <= NAME_MAX && id.bytes().all(is_plain) && Path::new(id).components().count() == 2
+}
+
+impl From<Answer> for Found {
+    fn from(answer: Answer) -> Found {
+        let has = |form: &&'static str| answer.tags.iter().any(|tag| tag == form);
+        let is_word = |task: &String| {
+            task.bytes()
+                .all(|it| it.is_ascii_alphanumeric() || it == b'-')
+        };
+        Found {
+            form: ["gguf", "safetensors"].into_iter().find(has),
+            downloads: answer.downloads,
+            task: answer.pipeline_tag.filter(is_word),
+            // `false`, or how the licence is accepted.
+            is_gated: !matches!(
+                answer.gated,
+                serde_json::Value::Null | serde_json::Value::Bool(false)
+            ),
+            id: answer.id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_models_name_is_left_out() {
+        let body = br#"[{"id": "org/one", "downloads": 7, "pipeline_tag": "text-generation", "tags": ["gguf", "x"], "gated": "auto"},
+            {"id": "old-style"}, {"id": "a/../../etc"}, {"id": "org/\u001b[31mred"}, {"id": "org/two", "gated": false}]"#;
+        let models = found(body, 10).expect("a list");
+        let names: Vec<&str> = models.iter().map(|it| &*it.id).collect();
+        assert_eq!(names, ["org/one", "org/two"]);
+        let one = Found {
+            id: "org/one".to_owned(),
+            downloads: 7,
+            task: Some("text-generation".to_owned()),
+            form: Some("gguf"),
+            is_gated: true,
+        };
+        assert_eq!(models[0], one);
+        assert!(!models[1].is_gated);
+        assert_eq!(found(body, 1).expect("a list").len(), 1);
+        assert!(found(b"<html>", 1).is_err());
+    }
+}
