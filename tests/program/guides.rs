@@ -13,9 +13,11 @@ use support::whole::Pool;
 
 use super::commands::{Ended, model_pool};
 
-const GUIDES: [&str; 5] = [
+const GUIDES: [&str; 7] = [
     "moving-from-llama-swap.md",
     "moving-from-litellm.md",
+    "moving-from-llm-serving.md",
+    "moving-from-rayllm.md",
     "moving-from-vllm.md",
     "gpu-server.md",
     "for-users.md",
@@ -250,6 +252,94 @@ fn the_file_of_the_guide_for_vllm_is_its_command() {
         .filter(|word| word.starts_with("--"));
     for flag in flags.map(|flag| flag.trim_end_matches('`')) {
         assert!(said.contains(flag), "{flag}: {said}");
+    }
+}
+
+/// What each `curl` of a guide answers, in their order.
+fn answers(text: &str, env: &[(&str, &str)]) -> Vec<String> {
+    let lines = blocks(text, "sh").join("\n");
+    let calls = lines.lines().filter(|line| line.starts_with("curl "));
+    let answers = calls.map(|call| {
+        let output = Command::new("sh")
+            .args(["-c", call])
+            .envs(env.iter().copied())
+            .env("NO_PROXY", "127.0.0.1")
+            .output();
+        Ended::of(output.expect("sh runs")).done().stdout
+    });
+    answers.collect()
+}
+
+fn has_curl() -> bool {
+    let has = Command::new("curl").arg("--version").output().is_ok();
+    if !has {
+        skipped("curl", "there is no curl");
+    }
+    has
+}
+
+#[test]
+fn what_the_guide_for_llm_serving_writes_and_sends_is_understood() {
+    let text = guide("moving-from-llm-serving.md");
+    let yaml = blocks(&text, "yaml");
+    let [config, model] = &yaml[..] else {
+        panic!("a configuration and a model, not {}", yaml.len());
+    };
+    let said = checked(&[model], config);
+    let expected = "model NousResearch/Nous-Hermes-2-Mixtral-8x7B-DPO: vllm engine, 2 devices";
+    assert!(said.stdout.contains(expected), "{said:?}");
+    assert!(said.stdout.contains("priority 2"), "{said:?}");
+    if !has_curl() {
+        return;
+    }
+    let pool = Pool::demo_with("evening: {cleanup: null, reopen: null}\ncompat: {ncsa: true}\n");
+    let address = format!("http://{}/llm", pool.address());
+    let key = pool.admin_key();
+    let answers = answers(&text, &[("LLM", &address), ("KEY", &key)]);
+    let expected = [
+        "\"Model tiny-chat endpoint: /llm\"",
+        "\"num_served_models\":",
+        "\"Model tiny-chat active replicas set to 0.\"",
+        "\"hot_models\":",
+    ];
+    assert_eq!(answers.len(), expected.len(), "{answers:?}");
+    for (answer, expected) in answers.iter().zip(expected) {
+        assert!(answer.contains(expected), "{expected}: {answer}");
+    }
+}
+
+#[test]
+fn the_guide_for_rayllm_shows_what_its_file_becomes_and_asks_what_is_answered() {
+    let text = guide("moving-from-rayllm.md");
+    let [file] = &blocks(&text, "yaml")[..] else {
+        panic!("one file");
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let models = folder.path().join("config/models");
+    fs::create_dir_all(&models).expect("made");
+    fs::write(models.join("meta-llama--Llama-2-7b-chat-hf.yaml"), file).expect("written");
+    let cache = folder.path().join("cache").display().to_string();
+    let mut env = GPUS.to_vec();
+    env.push(("MODEL_POOL__SOURCES__CACHE_DIR", &cache));
+    let said = model_pool(folder.path(), &["check", "config/models"], &env).done();
+    for line in blocks(&text, "text").join("").lines() {
+        let is_said = said.stdout.contains(line) || said.stderr.contains(line);
+        assert!(is_said, "{line}: {said:?}");
+    }
+    if !has_curl() {
+        return;
+    }
+    let pool = Pool::demo_with("evening: {cleanup: null, reopen: null}\n");
+    let address = format!("http://{}", pool.address());
+    let answers = answers(&text, &[("LLM", &address)]);
+    let expected = [
+        "\"tiny-guide\"",
+        "\"chat.completion\"",
+        "\"text_completion\"",
+    ];
+    assert_eq!(answers.len(), expected.len(), "{answers:?}");
+    for (answer, expected) in answers.iter().zip(expected) {
+        assert!(answer.contains(expected), "{expected}: {answer}");
     }
 }
 
