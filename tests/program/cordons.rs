@@ -242,7 +242,6 @@ fn the_client_says_that_it_waits_when_it_waits_and_not_before_a_refusal() {
         &["cordon", "DEVICE"][..],
         &["unload", "talker"],
         &["cleanup", "--yes"],
-        &["reset", "--yes"],
     ] {
         let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
         wait_for("the first chunk", || stream.text().contains("data: "));

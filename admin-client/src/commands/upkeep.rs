@@ -57,9 +57,7 @@ pub async fn reset(session: &Session, yes: bool) -> Result<(), Failure> {
     if !yes {
         confirm("Unload every model, including always-hot ones, and clear all failures?")?;
     }
-    let request = json!({});
-    let post = session.client.post("admin/reset", &request);
-    let answer = announced(post, (!session.json).then_some(DRAINING)).await?;
+    let answer = session.client.post("admin/reset", &json!({})).await?;
     session.show(&answer, |answer: &UnloadAnswer| {
         format!(
             "{}; failures are cleared\n",
