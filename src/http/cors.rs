@@ -6,7 +6,7 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use config::ServerSection;
 
-/// Browsers may call from the configured origins. They send no cookies, and whoever may call needs a
+/// Browsers may call from the configured origins. They send no cookies, and every caller needs a
 /// key as anybody does.
 pub(super) fn layer(server: &ServerSection) -> Option<CorsLayer> {
     let section = server.cors.as_ref()?;
