@@ -64,7 +64,11 @@ fn layout(app: &App, area: Rect) -> Vec<(Pane, Rect)> {
             .zip([first, second, third, fourth])
             .collect();
     }
-    let queue = rows(queued, area.height / 6);
+    // Without requests it is one line that says so.
+    let queue = match queued {
+        0 => FRAME_ROWS,
+        queued => rows(queued, area.height / 6),
+    };
     let [first, second, third, fourth] = Layout::vertical([
         Constraint::Length(devices),
         Constraint::Fill(3),
@@ -229,11 +233,12 @@ fn draw_pane(app: &mut App, pane: Pane, clock: Clock, area: Rect, buffer: &mut B
     let columns = pane.columns();
     let sorted = (pane == Pane::Models).then_some((app.sort.column, app.sort.is_down));
     let [titles, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inner);
-    header(columns, sorted, titles, buffer, colours);
-    if rows.is_empty() && body.height > 0 {
+    if rows.is_empty() {
         let text = Span::styled(empty(app, pane), colours.faint());
-        buffer.set_span(body.x, body.y, &text, body.width);
+        buffer.set_span(titles.x, titles.y, &text, titles.width);
+        return;
     }
+    header(columns, sorted, titles, buffer, colours);
     for (nth, it) in rows.iter().enumerate().skip(first).take(height) {
         let y = body.y + u16::try_from(nth - first).unwrap_or(0);
         let line = Rect {

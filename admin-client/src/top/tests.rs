@@ -137,6 +137,16 @@ fn a_window_of_80_by_24_shows_devices_models_queue_and_events() {
 }
 
 #[test]
+fn an_empty_queue_is_one_line_and_leaves_its_room_to_the_others() {
+    let mut empty = pool();
+    empty["queue"] = json!({"waiting": [], "orders": []});
+    let shown = frame(&mut app_of(empty, false), 80, 24);
+    let (_, queue) = place(&shown, "3 Queue 0");
+    assert_eq!(place(&shown, "No requests are waiting.").1, queue + 1);
+    assert_eq!(place(&shown, "4 Events").1, queue + 3);
+}
+
+#[test]
 fn a_wide_window_has_the_events_beside_the_models_and_every_column() {
     let frame = frame(&mut app(), 200, 50);
     has(
