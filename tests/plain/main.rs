@@ -1,6 +1,7 @@
 //! Tests that need no built program: files that are read, decisions from them, the store, the simulator, and the house
 //! rules.
 
+mod book;
 mod config;
 mod engine_claims;
 mod engine_keys;
