@@ -3,6 +3,8 @@
 
 mod books;
 mod bound;
+#[cfg(test)]
+mod bound_tests;
 mod clients;
 mod engines;
 mod report;

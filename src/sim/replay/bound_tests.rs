@@ -1,0 +1,108 @@
+//! The bound and the policy that knows the future, against the true optimum of cases that are small enough to try every
+//! choice: one device, a few models, and requests so far apart that none waits for another.
+
+use alloc::vec::Vec;
+
+use super::*;
+use crate::Random;
+use pool::{Bytes, DeviceId, DeviceReading, KeyId, Limits, ModelId, ModelSpec, Span, Time};
+
+const MEMORY_GIB: u64 = 10;
+
+fn case(seed: u64) -> (Scene, Vec<Arrival>) {
+    let mut random = Random::new(seed);
+    let spec = |nth: usize, random: &mut Random| ModelSpec {
+        name: format!("model-{nth}"),
+        bytes_per_device: Bytes(random.between(2, 8) * Bytes::GIB),
+        reload: Span::from_secs(random.between(1, 30)),
+        keep_hot: Span::from_secs(86_400 * 365),
+        ..ModelSpec::default()
+    };
+    let models: Vec<ModelSpec> = (0..4).map(|nth| spec(nth, &mut random)).collect();
+    let device = DeviceReading {
+        name: "gpu0".into(),
+        total: Bytes(MEMORY_GIB * Bytes::GIB),
+        ..DeviceReading::default()
+    };
+    let mut at = 0;
+    let requests = 6 + random.below(12);
+    let arrivals = (0..requests).map(|_| {
+        at += random.between(100, 2_000) * 1_000;
+        Arrival {
+            at: Time(at),
+            model: ModelId(random.below(4) as u32),
+            key: KeyId(0),
+            service: Span::from_secs(1),
+        }
+    });
+    let arrivals = arrivals.collect();
+    let scene = Scene {
+        hosts: Vec::new(),
+        devices: vec![(DeviceId(0), device)],
+        models,
+        limits: Limits::default(),
+        stop_takes: Span::ZERO,
+        evenings: Vec::new(),
+        mornings: Vec::new(),
+        sets: Vec::new(),
+    };
+    (scene, arrivals)
+}
+
+/// The least time of loading that these requests need: for every set of models that may have been kept, the least that it
+/// took to get there.
+fn least(scene: &Scene, arrivals: &[Arrival]) -> Span {
+    let sets = 1_usize << scene.models.len();
+    let models = |set: usize| {
+        let all = scene.models.iter().enumerate();
+        all.filter(move |(nth, _)| set >> nth & 1 == 1)
+    };
+    let fits = |set: usize| {
+        let bytes: Bytes = models(set).map(|(_, it)| it.bytes_per_device).sum();
+        bytes.0 <= MEMORY_GIB * Bytes::GIB
+    };
+    let mut cost: Vec<Option<u64>> = vec![None; sets];
+    cost[0] = Some(0);
+    for arrival in arrivals {
+        let own = 1 << arrival.model.0;
+        let reload = scene.models[arrival.model.0 as usize].reload.0;
+        let mut next: Vec<Option<u64>> = vec![None; sets];
+        for (before, paid) in cost.iter().enumerate() {
+            let Some(paid) = paid else { continue };
+            let paid = paid + if before & own == 0 { reload } else { 0 };
+            // Anything may have left by now, but not the one that serves.
+            let kept = (0..sets).filter(|set| set & own != 0 && set & !(before | own) == 0);
+            for set in kept.filter(|set| fits(*set)) {
+                next[set] = Some(next[set].map_or(paid, |known| known.min(paid)));
+            }
+        }
+        cost = next;
+    }
+    Span(cost.into_iter().flatten().min().unwrap_or(0))
+}
+
+#[test]
+fn no_case_costs_less_than_the_bound_and_none_can_be_loaded_with_less_than_the_least() {
+    let (mut all_bounds, mut all_least) = (0, 0);
+    for seed in 0..150 {
+        let (scene, arrivals) = case(seed);
+        let least = least(&scene, &arrivals);
+        let bound = bound(&scene, arrivals.iter().copied());
+        assert!(bound.reload <= least, "seed {seed}: {bound:?} {least}");
+        let options = Options::default();
+        let uses = arrivals.iter().map(|it| (it.at, it.model));
+        let rule = Offline::new(scene.models.len(), uses);
+        let known = arrivals.iter().copied();
+        let offline = run_rival(&scene, rule, known.clone(), &options, &mut |_, _| {});
+        let ours = run(&scene, known, &options, &mut |_, _| {});
+        for report in [&offline, &ours] {
+            assert_eq!(report.all.served, report.all.requests, "seed {seed}");
+            let took = report.all.reload;
+            assert!(took >= least, "seed {seed}: {} {took}", report.policy);
+        }
+        all_bounds += bound.reload.0;
+        all_least += least.0;
+    }
+    // A bound far below the truth would say nothing. It lets memory be free while a model serves, so it is below.
+    assert!(all_bounds * 10 >= all_least * 6, "{all_bounds} {all_least}");
+}
