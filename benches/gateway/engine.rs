@@ -1,8 +1,8 @@
 //! An engine that computes nothing: the answer is known, so that what is measured is what stands in front
 //! of it. It speaks just enough HTTP for that, on one thread, and costs a few microseconds a request.
 //!
-//! An answer has `max_tokens` tokens. `seed`, a field that gateways pass on, is the pause before each token
-//! but the first one, in milliseconds; with 0 tokens leave one by one, without it all of a stream in one piece.
+//! An answer has `max_tokens` tokens. Each token of a stream is written alone, as engines do. `seed`, a field that gateways
+//! pass on, is the pause before each token but the first one, in milliseconds.
 
 use std::time::Duration;
 
@@ -110,12 +110,12 @@ async fn answer(socket: &mut TcpStream, request: &[u8]) -> std::io::Result<()> {
         );
         return socket.write_all(format!("{head}{body}").as_bytes()).await;
     }
-    let pause = number(request, "seed").map(Duration::from_millis);
+    let pause = Duration::from_millis(number(request, "seed").unwrap_or(0));
     let mut out = Vec::with_capacity(1024 + tokens as usize * 220);
     out.extend_from_slice(STREAM_HEAD.as_bytes());
     event(&mut out, ROLE);
     for nth in 0..tokens {
-        if let Some(pause) = pause.filter(|_| nth > 0) {
+        if nth > 0 {
             socket.write_all(&out).await?;
             out.clear();
             if pause.is_zero() {

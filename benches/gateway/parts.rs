@@ -175,34 +175,61 @@ fn prompts(line: &str) -> (tempfile::TempDir, String) {
     (folder, file)
 }
 
-/// Answers of 8 tokens, whole.
+/// The columns of answers that are no streams.
+const COMPLETE: [(&str, &str, bool); 6] = [
+    ("requests/s", "/requests_per_second", false),
+    ("p50", "/latency_us/p50", false),
+    ("p99", "/latency_us/p99", false),
+    ("added p50", "/latency_us/p50", true),
+    ("added p99", "/latency_us/p99", true),
+    ("cpu/request", "/cpu_us_per_request", false),
+];
+
+/// Complete answers: short and long ones in a closed loop, and short ones that are due at times of their own.
 pub fn plain(places: &[Place], scale: &Scale) -> Value {
     let mut all = Map::new();
-    let time = format!("{}s", scale.seconds.max(0.5));
-    let time = if scale.seconds < 1.0 {
-        "800ms".to_owned()
-    } else {
-        time
-    };
-    for connections in ["1", "16", "64", "256"] {
-        println!("plain answers of 8 tokens, {connections} connections (times in us):");
-        let words = [
-            "--connections",
-            connections,
-            "--duration",
-            &time,
-            "--max-tokens",
-            "8",
-        ];
-        let rounds = Rounds::of(places, scale.rounds, &words);
-        let told = rounds.told(
+    let time = format!("{}ms", (scale.seconds * 1000.0) as u64);
+    for tokens in PLAIN_TOKENS {
+        for connections in PLAIN_CONNECTIONS {
+            println!("plain answers of {tokens} tokens, {connections} connections (times in us):");
+            let words = ["--connections", connections, "--duration", &time];
+            let words = [&words[..], &["--max-tokens", tokens]].concat();
+            let rounds = Rounds::of(places, scale.rounds, &words);
+            let name = format!("{tokens}x{connections}");
+            all.insert(name, rounds.told(places, &COMPLETE));
+        }
+    }
+    println!("plain answers of 16 tokens, {OPEN_RATE} a second in an open loop (times in us):");
+    let words = ["--rate", OPEN_RATE, "--duration", &time];
+    let words = [&words[..], &["--max-tokens", "16"]].concat();
+    let rounds = Rounds::of(places, scale.rounds, &words);
+    all.insert("open".to_owned(), rounds.told(places, &COMPLETE));
+    Value::Object(all)
+}
+
+const PLAIN_TOKENS: [&str; 2] = ["16", "500"];
+const PLAIN_CONNECTIONS: [&str; 3] = ["1", "16", "256"];
+/// Requests a second that every place answers in time.
+const OPEN_RATE: &str = "1000";
+
+/// Streams of 16 tokens on one kept connection and on 64: what the first token waits.
+pub fn streams(places: &[Place], scale: &Scale) -> Value {
+    let time = format!("{}ms", (scale.seconds * 2000.0) as u64);
+    let mut all = Map::new();
+    for connections in STREAM_CONNECTIONS {
+        println!("streams of 16 tokens, {connections} connections (times in us):");
+        let words = ["--connections", connections, "--duration", &time];
+        let words = [&words[..], &["--stream", "--max-tokens", "16"]].concat();
+        let told = Rounds::of(places, scale.rounds, &words).told(
             places,
             &[
                 ("requests/s", "/requests_per_second", false),
-                ("p50", "/latency_us/p50", false),
+                ("first token p50", "/first_token_us/p50", false),
+                ("added first token p50", "/first_token_us/p50", true),
+                ("added first token p99", "/first_token_us/p99", true),
                 ("p99", "/latency_us/p99", false),
-                ("added p50", "/latency_us/p50", true),
-                ("added p99", "/latency_us/p99", true),
+                ("p99.9", "/latency_us/p99.9", false),
+                ("longest", "/latency_us/max", false),
                 ("cpu/request", "/cpu_us_per_request", false),
             ],
         );
@@ -211,59 +238,29 @@ pub fn plain(places: &[Place], scale: &Scale) -> Value {
     Value::Object(all)
 }
 
-/// Streams of 8 tokens on one kept connection: each token leaves the engine by itself.
-pub fn streams(places: &[Place], scale: &Scale) -> Value {
-    println!("streams of 8 tokens, one kept connection (times in us):");
-    let time = format!("{}ms", (scale.seconds * 2000.0) as u64);
-    let (_folder, file) = prompts("{\"prompt\":\"hello\",\"seed\":0,\"max_tokens\":8}\n");
-    let words = [
-        "--connections",
-        "1",
-        "--duration",
-        &time,
-        "--stream",
-        "--prompts",
-        &file,
-    ];
-    Rounds::of(places, scale.rounds, &words).told(
-        places,
-        &[
-            ("requests/s", "/requests_per_second", false),
-            ("first token p50", "/first_token_us/p50", false),
-            ("added first token p50", "/first_token_us/p50", true),
-            ("added first token p99", "/first_token_us/p99", true),
-            ("p99", "/latency_us/p99", false),
-            ("p99.9", "/latency_us/p99.9", false),
-            ("longest", "/latency_us/max", false),
-            ("cpu/request", "/cpu_us_per_request", false),
-        ],
-    )
-}
+const STREAM_CONNECTIONS: [&str; 2] = ["1", "64"];
 
-/// 64 streams whose tokens come every 5 ms.
+/// 64 streams whose tokens come every 5 ms, and 16 whose tokens come as fast as they are taken.
 pub fn tokens(places: &[Place], scale: &Scale) -> Value {
+    let columns = [
+        ("tokens/s", "/tokens_per_second", false),
+        ("between tokens p50", "/between_tokens_us/p50", false),
+        ("p99", "/between_tokens_us/p99", false),
+        ("p99.9", "/between_tokens_us/p99.9", false),
+        ("cpu/token", "/cpu_us_per_token", false),
+    ];
     println!("64 streams, a token every 5 ms (times in us):");
     let (_folder, file) = prompts("{\"prompt\":\"hello\",\"seed\":5,\"max_tokens\":100}\n");
     let requests = ((scale.seconds * 128.0) as u64).max(64).to_string();
-    let words = [
-        "--connections",
-        "64",
-        "--requests",
-        &requests,
-        "--stream",
-        "--prompts",
-        &file,
-    ];
-    Rounds::of(places, scale.rounds.min(3), &words).told(
-        places,
-        &[
-            ("tokens/s", "/tokens_per_second", false),
-            ("between tokens p50", "/between_tokens_us/p50", false),
-            ("p99", "/between_tokens_us/p99", false),
-            ("p99.9", "/between_tokens_us/p99.9", false),
-            ("cpu/token", "/cpu_us_per_token", false),
-        ],
-    )
+    let words = ["--connections", "64", "--requests", &requests];
+    let words = [&words[..], &["--stream", "--prompts", &file]].concat();
+    let paced = Rounds::of(places, scale.rounds.min(3), &words).told(places, &columns);
+    println!("16 streams of 500 tokens, as fast as they are taken (times in us):");
+    let time = format!("{}ms", (scale.seconds * 1000.0) as u64);
+    let words = ["--connections", "16", "--duration", &time];
+    let words = [&words[..], &["--stream", "--max-tokens", "500"]].concat();
+    let flood = Rounds::of(places, scale.rounds, &words).told(places, &columns);
+    json!({"paced": paced, "flood": flood})
 }
 
 /// What a token costs in each API: of a text, of a reasoning, of a tool's call.
@@ -358,42 +355,52 @@ pub fn aims(told: &Value) -> Value {
         println!("aim {met}: {what}: {found:.2}, at most {most}");
         all.push(json!({"aim": what, "found": found, "most": most, "met": found <= most}));
     };
-    for connections in ["1", "16", "64", "256"] {
-        let of =
-            |place: &str, name: &str| number(told, &format!("/plain/{connections}/{place}/{name}"));
-        let cpu = of("gateway", "cpu_per_request");
-        aim(
-            format!("{connections} connections: processor time of a request over nginx's"),
-            cpu / of("nginx", "cpu_per_request"),
-            2.0,
-        );
-        aim(
-            format!("{connections} connections: processor time of a request, us"),
-            cpu,
-            50.0,
-        );
-        aim(
-            format!("{connections} connections: added p50 over nginx's"),
-            of("gateway", "added_p50") / of("nginx", "added_p50"),
-            1.3,
-        );
+    // Beside nginx, in the same run.
+    let over = |path: &str, name: &str| {
+        let of = |place: &str| number(told, &format!("/{path}/{place}/{name}"));
+        of("gateway") / of("nginx")
+    };
+    for (tokens, most) in PLAIN_TOKENS.into_iter().zip([2.0, 1.5]) {
+        for connections in PLAIN_CONNECTIONS {
+            aim(
+                format!(
+                    "plain, {tokens} tokens, {connections} connections: processor time of a request over nginx's"
+                ),
+                over(&format!("plain/{tokens}x{connections}"), "cpu_per_request"),
+                most,
+            );
+        }
     }
-    let stream = |name: &str| number(told, &format!("/streams/gateway/{name}"));
-    let plain = number(told, "/plain/1/gateway/added_p99");
     aim(
-        "added time to first token p99 over added plain p99".to_owned(),
-        stream("added_first_token_p99") / plain,
+        "plain, 16 tokens, 1 connection: added p50 over nginx's".to_owned(),
+        over("plain/16x1", "added_p50"),
         2.0,
     );
+    for connections in STREAM_CONNECTIONS {
+        aim(
+            format!(
+                "streams, {connections} connections: added time to first token p99 over nginx's"
+            ),
+            over(&format!("streams/{connections}"), "added_first_token_p99"),
+            1.5,
+        );
+    }
+    for (kind, most) in [("paced", 1.2), ("flood", 1.3)] {
+        aim(
+            format!("{kind} streams: processor time of a token over nginx's"),
+            over(&format!("tokens/{kind}"), "cpu_per_token"),
+            most,
+        );
+    }
     aim(
         "one connection that streams: p99.9, ms".to_owned(),
-        stream("p99_9") / 1000.0,
+        number(told, "/streams/1/gateway/p99_9") / 1000.0,
         40.0,
     );
     aim(
         "memory with idle streams, MiB".to_owned(),
         number(told, "/idle/gateway/resident_mib"),
-        400.0,
+        250.0,
     );
     Value::Array(all)
 }

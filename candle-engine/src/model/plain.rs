@@ -16,6 +16,7 @@ use crate::step::{PAGE_TOKENS, Page};
 use crate::stored::{Encoding, Stored};
 use candle_core::quantized::{QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
+use candle_transformers::utils::build_additive_causal_mask;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -147,18 +148,11 @@ impl Plain {
             let first = window.map_or(0, |window| (span.past + 1).saturating_sub(window));
             let slots: Vec<u32> = (first..end).map(|token| slot(&span.pages, token)).collect();
             let mask = (span.count > 1).then(|| {
-                let mut mask = Vec::with_capacity(span.count * (end - first));
-                for row in span.past..end {
-                    let oldest = window.map_or(0, |window| (row + 1).saturating_sub(window));
-                    mask.extend((first..end).map(|token| {
-                        if (oldest..=row).contains(&token) {
-                            0.0
-                        } else {
-                            f32::NEG_INFINITY
-                        }
-                    }));
-                }
-                Tensor::from_vec(mask, (span.count, end - first), &self.device)
+                // Of the tokens before its own.
+                let window = window.map(|window| window.saturating_sub(1));
+                let (rows, before) = (span.count, span.past - first);
+                build_additive_causal_mask(rows, before, window, &self.device, DType::F32)?
+                    .reshape((rows, end - first))
             });
             Ok(VisibleTokens {
                 slots: Tensor::new(slots, &self.device)?,

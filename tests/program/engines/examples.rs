@@ -149,7 +149,7 @@ fn check_shows_what_would_be_run_with_secrets_masked() {
             "would run: ",
             "vllm serve",
             "HF_TOKEN=…",
-            "cannot be started: TRTLLMEngine is told",
+            "cannot be started: TRTLLMEngine gets an option",
             "cannot be started: there is no /srv/models/Llama-3.3-70B-Instruct; bring the model there",
         ],
     );
