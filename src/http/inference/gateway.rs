@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     /// It is moved some times before it is polled first, and lies in the task of a connection.
-    const FUTURE_BYTES_MAX: usize = 6 << 10;
+    const FUTURE_BYTES_MAX: usize = 8 << 10;
 
     fn size_of_its_future<F: Future>(_unused: impl FnOnce() -> F) -> usize {
         size_of::<F>()
