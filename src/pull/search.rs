@@ -10,8 +10,8 @@ use super::End;
 /// Similar names are only a help: the wait for them is short.
 const SIMILAR_TIME_MAX: Duration = Duration::from_secs(5);
 const SIMILAR_MAX: usize = 5;
-/// Longer names push the columns to their right aside.
-const NAME_WIDTH_MAX: usize = 44;
+/// With the longest form and task a line has 80 columns then. Longer names push the columns to their right aside.
+const NAME_WIDTH_MAX: usize = 32;
 
 pub(super) fn print(words: &str, found: Vec<Found>) -> Result<(), End> {
     let Some(first) = found.first() else {
@@ -93,14 +93,14 @@ mod tests {
         let model = |id: &str, is_gated| Found {
             id: id.to_owned(),
             downloads: 1,
-            task: Some("text-generation".to_owned()),
-            form: Some("gguf"),
+            task: Some("sentence-similarity".to_owned()),
+            form: Some("safetensors"),
             is_gated,
         };
         let long = "org/".to_owned() + &"x".repeat(60);
         let table = table(&[model("org/short", true), model(&long, false)]);
         let first = table.lines().next().expect("a line");
         assert!(first.len() <= 80, "{first:?}");
-        assert!(first.ends_with("gguf  text-generation gated"), "{first:?}");
+        assert!(first.ends_with("safetensors  sentence-similarity gated"), "{first:?}");
     }
 }
