@@ -101,6 +101,9 @@ mod tests {
         let table = table(&[model("org/short", true), model(&long, false)]);
         let first = table.lines().next().expect("a line");
         assert!(first.len() <= 80, "{first:?}");
-        assert!(first.ends_with("safetensors  sentence-similarity gated"), "{first:?}");
+        assert!(
+            first.ends_with("safetensors  sentence-similarity gated"),
+            "{first:?}"
+        );
     }
 }
