@@ -199,6 +199,8 @@ fn plan(criterion: &mut Criterion) {
             },
         );
         let order = load();
+        // The shell asks for a plan at the moment of the last step.
+        pool.step(Time(60_000), Event::Woke);
         let found = pool
             .preview(Time(60_000), &order)
             .expect("the model exists");

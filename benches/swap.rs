@@ -148,7 +148,7 @@ fn exchange(
     let length = body.len();
     write!(
         socket,
-        "{method} {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     )
     .ok()?;
     let mut text = Vec::new();

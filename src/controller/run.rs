@@ -174,7 +174,8 @@ impl Control {
             }
             Message::Plan { load, reply } => {
                 self.turn(Event::Woke);
-                let plan = self.pool.preview(self.clock.now(), &load);
+                // The moment of that turn: for any later one the whole pool would be copied first.
+                let plan = self.pool.preview(self.turned, &load);
                 let answer = plan.map(|plan| {
                     let candidates = self.pool.candidates(&plan);
                     (plan, candidates)
