@@ -69,6 +69,8 @@ impl Control {
                     let _ = stop.send(Duration::from_millis(grace.0));
                 }
             }
+            // No node but the controller's own machine, which cannot come back with engines of another time.
+            Action::Disown { .. } => {}
             Action::Save { order, wish } => {
                 let wish = self.named(wish);
                 let _ = self.jobs.send(Job::Wish {
@@ -127,9 +129,17 @@ impl Control {
                 device: self.devices.key(device),
                 cordon,
             },
+            // Beside those of devices, whose keys never begin so.
+            Wish::DrainNode { name, drain } => NamedWish::Cordon {
+                device: format!("{NODE_KEY}{name}"),
+                cordon: drain,
+            },
         }
     }
 }
+
+/// In the store the drain of a node has this before the node's name, where a cordon has the key of a device.
+pub(super) const NODE_KEY: &str = "node:";
 
 /// One log line equals one real decision.
 fn log(record: &Record) {

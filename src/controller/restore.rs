@@ -1,6 +1,7 @@
 //! Gives the pool what outlives a restart before its first decision, and stores it again while the pool runs.
 
 use super::control::Control;
+use super::execute::NODE_KEY;
 use super::keeper::Job;
 use super::parts::Start;
 use super::registry;
@@ -52,6 +53,12 @@ impl Control {
     fn cordons_of(&self, cordons: Vec<(String, Cordon)>) -> Vec<Event> {
         let mut events = Vec::new();
         for (key, cordon) in cordons {
+            if let Some(name) = key.strip_prefix(NODE_KEY) {
+                tracing::info!("node {name} drains: {} (N5)", cordon.reason);
+                let (name, drain) = (name.to_owned(), cordon);
+                events.push(Event::NodeDrainRestored { name, drain });
+                continue;
+            }
             let known = |id: &DeviceId| self.devices.key(*id) == key;
             match self.devices.known.keys().copied().find(known) {
                 Some(device) => {

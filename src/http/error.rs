@@ -239,6 +239,8 @@ impl Failure {
             Refusal::ShuttingDown => (unavailable, "shutting_down", Some(SHUTDOWN_RETRY)),
             Refusal::NoSuchReplica { .. } => (StatusCode::NOT_FOUND, "replica_not_found", None),
             Refusal::NoSuchDevice { .. } => (StatusCode::NOT_FOUND, "device_not_found", None),
+            Refusal::NoSuchNode { .. } => (StatusCode::NOT_FOUND, "node_not_found", None),
+            Refusal::NodeServes { .. } => (StatusCode::CONFLICT, "node_not_draining", None),
             Refusal::NotCordoned { .. } => (StatusCode::CONFLICT, "not_cordoned", None),
             Refusal::NotLoaded => (StatusCode::CONFLICT, "not_loaded", None),
             Refusal::TooManyDevices { .. } | Refusal::EngineTakesFewer { .. } => {

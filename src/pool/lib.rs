@@ -45,7 +45,7 @@ pub use types::event::{
 };
 pub use types::explanation::{CONSIDERED_MAX, Considered, Explanation, Standing};
 pub use types::ids::{
-    Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
+    Bytes, DemandId, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,
 };
 pub use types::kept::KeepAlive;
@@ -54,7 +54,7 @@ pub use types::model::{
     Cordon, IdleYields, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override,
     OverrideChange, Parking, Policy, Tier,
 };
-pub use types::obstacle::{Blocker, Obstacle, Protection, Unfit};
+pub use types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
 pub use types::rank::Cost;
 pub use types::reason::{LoadReason, Refusal, StopReason};
 pub use types::replica_state::ReplicaState;
@@ -62,6 +62,7 @@ pub use types::residents::{FilesMark, Residents, Turn};
 pub use types::share::Share;
 pub use types::standstill::Standstill;
 pub use view::check::{Violation, check};
+pub use view::nodes::{NodeState, NodeView};
 pub use view::pool::{
     DeviceView, HostView, ModelState, ModelView, OrderView, PoolView, ReplicaView, WaitingView,
 };

@@ -9,6 +9,7 @@ extern crate alloc;
 
 mod keeping;
 mod narration;
+mod node_lines;
 mod random;
 mod referee;
 pub mod replay;

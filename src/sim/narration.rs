@@ -53,6 +53,7 @@ impl Teller {
                 let model = record.model.as_deref().unwrap_or("pool");
                 format!("record {} {model}: {}", record.kind.name(), record.reason)
             }
+            Action::Disown { node, replica } => format!("disown {replica} on {node}"),
             Action::Finished => "finished".to_owned(),
             Action::Save { order, wish } if self.tells_store => {
                 format!("save {order}: {}", self.wish_line(wish))
@@ -123,6 +124,10 @@ impl Teller {
                 None => format!("{device} serves"),
                 Some(cordon) => format!("{device} is cordoned: {}", cordon.reason),
             },
+            Wish::DrainNode { name, drain } => match drain {
+                None => format!("node {name} serves"),
+                Some(drain) => format!("node {name} drains: {}", drain.reason),
+            },
         }
     }
 }
@@ -155,6 +160,11 @@ fn outcome_line(outcome: &Outcome) -> String {
             count => format!("cordoned, {count} replicas left"),
         },
         Outcome::Uncordoned => "uncordoned".to_owned(),
+        Outcome::NodeDrained { replicas } => match replicas.len() {
+            1 => "drained, 1 replica left".to_owned(),
+            count => format!("drained, {count} replicas left"),
+        },
+        Outcome::NodeUndrained => "undrained".to_owned(),
         Outcome::Refused { refusal, .. } => format!("refused, {refusal}"),
     }
 }

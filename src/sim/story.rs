@@ -21,6 +21,8 @@
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
 //! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
+//! 9s   joins 1 NAME [running 1,2] [demand 1] / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
+//! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
 //! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [policy lru]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
@@ -289,6 +291,7 @@ impl Teller {
             }
             "reading" => self.reading(at, rest)?,
             "fails" => self.trouble(rest)?,
+            "joins" | "silent" | "gone" | "weights" => self.node_event(what, rest)?,
             "measured" => self.measured(rest)?,
             "limits" => {
                 let options = Options::of(rest)?;
@@ -404,6 +407,7 @@ impl Teller {
             "uncordon" => Command::Uncordon {
                 device: self.device_named(rest.first())?,
             },
+            "drain" | "undrain" => self.node_command(what, rest)?,
             "reopen" => Command::Reopen,
             "reset" => Command::Reset,
             "shutdown" => Command::Shutdown { drain },

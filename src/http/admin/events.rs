@@ -31,7 +31,7 @@ const LIMIT: u32 = 100;
 /// Records that a follower reads from the store at once.
 const PAGE: u32 = 200;
 
-const KINDS: [RecordKind; 17] = [
+const KINDS: [RecordKind; 22] = [
     RecordKind::Load,
     RecordKind::Ready,
     RecordKind::LoadFailed,
@@ -49,6 +49,11 @@ const KINDS: [RecordKind; 17] = [
     RecordKind::Uncordon,
     RecordKind::DeviceFailed,
     RecordKind::Adopt,
+    RecordKind::NodeJoined,
+    RecordKind::NodeSilent,
+    RecordKind::NodeGone,
+    RecordKind::NodeDrain,
+    RecordKind::NodeUndrain,
 ];
 
 #[derive(Debug, IntoParams)]

@@ -90,7 +90,10 @@ impl Sight {
                     Blocker::Replica { model, .. } | Blocker::Planned { model, .. } => {
                         self.hide(model);
                     }
-                    Blocker::Foreign | Blocker::Settling | Blocker::Cordoned { .. } => {}
+                    Blocker::Foreign
+                    | Blocker::Settling
+                    | Blocker::Cordoned { .. }
+                    | Blocker::NodeAway(_) => {}
                 }
             }
         }

@@ -220,6 +220,7 @@ impl Pool {
         replica.phase = Phase::Ready { since: ready_since };
         let model = replica.model;
         let queued = self.waited_for.contains(&replica.model);
+        // A replica on a silent node does not reopen.
         let gate = if queued {
             GateMode::Queued
         } else {
@@ -299,6 +300,7 @@ impl StopReason {
             | StopReason::Cleanup { order }
             | StopReason::Reset { order }
             | StopReason::Cordoned { order, .. }
+            | StopReason::NodeDrained { order, .. }
             | StopReason::Forced { order, .. } => Some(*order),
             _ => None,
         }

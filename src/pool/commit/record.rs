@@ -75,10 +75,10 @@ impl Pool {
             } else {
                 ""
             };
-            let names: Vec<&str> = candidate
+            let names: Vec<String> = candidate
                 .devices
                 .iter()
-                .map(|device| self.devices[device].name.as_str())
+                .map(|device| self.device_name(*device))
                 .collect();
             let device = match candidate.wakes {
                 Some(sleeper) => format!("{} (wakes {sleeper})", names.join(" + ")),

@@ -8,6 +8,7 @@ use crate::types::event::DeviceReading;
 use crate::types::ids::{Bytes, DeviceId, KindId, NodeId, ReplicaId, Span, Time};
 use crate::types::link::Link;
 use crate::types::model::Cordon;
+use crate::types::node::Away;
 
 /// A process that ended on a measured device.
 #[derive(Clone, Debug)]
@@ -52,6 +53,9 @@ pub struct Device {
     /// Readings show what is free; otherwise the memory of an ended process is free at once.
     pub(crate) measured: bool,
     pub(crate) cordon: Option<Cordon>,
+    /// Its node drains (N5).
+    pub(crate) drain: Option<Cordon>,
+    pub(crate) away: Option<Away>,
     /// The processes on it are dead (M7).
     pub(crate) lost: bool,
     /// The links to other devices of its node; `Link::Node` to those not listed (M5).
@@ -77,6 +81,8 @@ impl Device {
             ended: VecDeque::new(),
             measured: reading.taken.is_some(),
             cordon: None,
+            drain: None,
+            away: None,
             lost: false,
             links: BTreeMap::new(),
         }
@@ -87,11 +93,32 @@ impl Device {
         self.total.saturating_sub(self.headroom)
     }
 
-    /// What a launch may take now; zero on a cordoned device (M7).
+    /// Why it takes nothing new: its own cordon (M7), or the drain of its node (N5).
+    pub(crate) fn closed(&self) -> Option<&Cordon> {
+        self.cordon.as_ref().or(self.drain.as_ref())
+    }
+
+    pub(crate) fn takes_nothing(&self) -> bool {
+        self.away.is_some() || self.closed().is_some()
+    }
+
+    /// What a launch may take now; zero on a cordoned device (M7), and where nothing is placed for now (N2, N4).
     pub fn free_now(&self) -> Bytes {
-        if self.cordon.is_some() {
-            return Bytes::ZERO;
+        match self.takes_nothing() {
+            true => Bytes::ZERO,
+            false => self.unreserved(),
         }
+    }
+
+    /// What an engine that is found there may hold, wherever new ones may go.
+    pub(crate) fn free_for_found(&self) -> Bytes {
+        match self.closed() {
+            Some(_) => Bytes::ZERO,
+            None => self.unreserved(),
+        }
+    }
+
+    fn unreserved(&self) -> Bytes {
         self.not_ours()
             .saturating_sub(self.settling)
             .saturating_sub(self.reserved)
@@ -113,9 +140,9 @@ impl Device {
         let has = self.capacity() + returning;
         let taken = self.foreign + self.excess + ours;
         let free = has.saturating_sub(taken);
-        match self.cordon {
-            Some(_) => (Bytes::ZERO, Bytes::ZERO),
-            None => (free, taken.saturating_sub(has)),
+        match self.takes_nothing() {
+            true => (Bytes::ZERO, Bytes::ZERO),
+            false => (free, taken.saturating_sub(has)),
         }
     }
 
@@ -146,7 +173,7 @@ impl Device {
 
     pub(crate) fn reserve(&mut self, replica: ReplicaId, bytes: Bytes) {
         assert!(
-            self.free_now() >= bytes,
+            self.unreserved() >= bytes,
             "M3: {replica} would over-commit a device"
         );
         self.reserved = self.reserved + bytes;

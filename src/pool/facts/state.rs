@@ -18,7 +18,8 @@ use crate::types::ids::{
 };
 use crate::types::load_times::LoadTimes;
 use crate::types::market::Market;
-use crate::types::model::{Limits, LoadWish, ModelSpec, Override};
+use crate::types::model::{Cordon, Limits, LoadWish, ModelSpec, Override};
+use crate::types::node::Node;
 use crate::types::occupancy::RequestTimes;
 use crate::types::order::Order;
 use crate::types::queue::Queue;
@@ -85,7 +86,20 @@ pub struct Pool {
     pub(crate) limits: Limits,
     pub(crate) now: Time,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
+    /// The devices of each node that is not gone.
     pub(crate) nodes: BTreeMap<NodeId, BTreeSet<DeviceId>>,
+    /// Nodes that have joined, also those that are gone again.
+    pub(crate) known_nodes: BTreeMap<NodeId, Node>,
+    /// Nodes of which nothing is heard, and since when (N2).
+    pub(crate) silent: BTreeMap<NodeId, Time>,
+    /// Engines on nodes that are no replicas (any more), until they have ended or are adopted (N4).
+    pub(crate) given_up: BTreeMap<ReplicaId, NodeId>,
+    /// Drains by the node's name, whether it is there or not (N5).
+    pub(crate) drains: BTreeMap<String, Cordon>,
+    /// The models whose weights a node has, as far as it says (N6).
+    pub(crate) weights_on: BTreeMap<NodeId, BTreeSet<ModelId>>,
+    /// Devices that have left with their nodes.
+    pub(crate) departed: BTreeMap<DeviceId, Departed>,
     pub(crate) models: BTreeMap<ModelId, Model>,
     pub(crate) replicas: BTreeMap<ReplicaId, Replica>,
     pub(crate) planned: BTreeMap<ReplicaId, Planned>,
@@ -127,6 +141,15 @@ pub struct Pool {
     pub(crate) closing: Option<Time>,
     pub(crate) finished: bool,
     pub(crate) replica_next: u64,
+    /// Replicas with lower numbers are of earlier controllers.
+    pub(crate) replica_first: u64,
+}
+
+/// What is kept of a device whose node is gone: it may come back.
+#[derive(Clone, Debug)]
+pub(crate) struct Departed {
+    pub name: String,
+    pub cordon: Option<Cordon>,
 }
 
 impl Pool {
@@ -138,6 +161,12 @@ impl Pool {
             now: Time(0),
             devices: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            known_nodes: BTreeMap::new(),
+            silent: BTreeMap::new(),
+            given_up: BTreeMap::new(),
+            drains: BTreeMap::new(),
+            weights_on: BTreeMap::new(),
+            departed: BTreeMap::new(),
             models: BTreeMap::new(),
             replicas: BTreeMap::new(),
             planned: BTreeMap::new(),
@@ -166,6 +195,7 @@ impl Pool {
             closing: None,
             finished: false,
             replica_next: first.0,
+            replica_first: first.0,
         }
     }
 
@@ -186,13 +216,15 @@ impl Pool {
     }
 
     /// Replicas that serve or will: loading or ready. A load that timed out and an engine that crashed count until
-    /// they are gone: their end decides what happens to the waiting requests (L3).
+    /// they are gone: their end decides what happens to the waiting requests (L3). What is on a silent node counts for
+    /// a while (N2).
     pub(crate) fn live(&self, model: &Model) -> usize {
         model
             .replicas
             .iter()
             .map(|id| &self.replicas[id])
             .filter(|replica| replica.is_live() || replica.ran_out_of_time() || replica.crashed())
+            .filter(|replica| !self.is_written_off(replica))
             .count()
     }
 

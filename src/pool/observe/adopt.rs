@@ -35,6 +35,10 @@ impl Pool {
         if self.replicas.contains_key(&id) || self.planned.contains_key(&id) {
             return;
         }
+        // It is being ended already (N4).
+        if self.given_up.contains_key(&id) && id.0 >= self.replica_first {
+            return;
+        }
         let since = Time(now.0.saturating_sub(found.ready_for.0));
         let misfit = self.misfit(&found);
         let (phase, shares) = match &misfit {
@@ -111,6 +115,7 @@ impl Pool {
         if live {
             self.begin_scaling(found.model);
         }
+        self.is_off_the_node(id);
         self.touch_model(found.model);
         self.touch(id);
         self.grows_at(id);
@@ -140,12 +145,12 @@ impl Pool {
             if allowed.is_some_and(|allowed| !allowed.contains(&share.device)) {
                 return Some(format!("the model may no longer use {}", device.name));
             }
-            if let Some(cordon) = &device.cordon {
+            if let Some(cordon) = device.closed() {
                 let (name, reason) = (&device.name, &cordon.reason);
                 return Some(format!("{name} is cordoned: {reason} (M7)"));
             }
-            if device.free_now() < share.bytes {
-                let (name, needs, free) = (&device.name, share.bytes, device.free_now());
+            if device.free_for_found() < share.bytes {
+                let (name, needs, free) = (&device.name, share.bytes, device.free_for_found());
                 return Some(format!(
                     "it holds {needs} of {name}, which has {free} left (M3)"
                 ));
@@ -167,7 +172,7 @@ impl Pool {
                 continue;
             }
             node = Some(device.node);
-            let bytes: Bytes = share.bytes.min(device.free_now());
+            let bytes: Bytes = share.bytes.min(device.free_for_found());
             shares.push(Share {
                 device: share.device,
                 bytes,

@@ -2,10 +2,11 @@
 //! (M1, M2, M4, M7). Facts only.
 
 use alloc::string::String;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use crate::facts::device::Device;
-use crate::facts::state::Pool;
+use crate::facts::state::{Departed, Pool};
 use crate::types::action::{Action, RecordKind};
 use crate::types::event::DeviceReading;
 use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, ReplicaId};
@@ -48,6 +49,10 @@ impl Pool {
 
     pub(crate) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
         let (now, patience) = (self.now, self.limits.release_wait);
+        // A late report of a node that is gone: nothing may be placed there.
+        if self.is_gone(reading.node) {
+            return;
+        }
         // A reading from before a process ended, or fell asleep, still lists it.
         let share_of = |replica: ReplicaId| match self.devices.get(&id) {
             Some(device) => self.reserved_by(replica, id) + device.held_at(replica, reading.taken),
@@ -60,10 +65,18 @@ impl Pool {
             .filter(|(_, more)| *more > Bytes::ZERO)
             .collect();
         let new = !self.devices.contains_key(&id);
+        let (drain, away) = match new {
+            true => (self.drain_of(reading.node), self.away(reading.node)),
+            false => (None, None),
+        };
         let device = self
             .devices
             .entry(id)
             .or_insert_with(|| Device::new(reading));
+        if new {
+            (device.drain, device.away) = (drain, away);
+            device.cordon = self.departed.remove(&id).and_then(|it| it.cordon);
+        }
         let size = (device.total, device.headroom);
         let taken = |it: &Device| it.foreign + it.excess;
         let (before, settling) = (taken(device), device.settling);
@@ -88,6 +101,19 @@ impl Pool {
             }
             self.agenda.replicas.extend(&self.devices[&id].holders);
         }
+    }
+
+    /// A device whose node has not joined yet is cordoned when it does.
+    pub(crate) fn cordon_restored(&mut self, id: DeviceId, cordon: Cordon) {
+        let cordon = Some(cordon);
+        match self.devices.get_mut(&id) {
+            Some(device) => device.cordon = cordon,
+            None => {
+                let name = id.to_string();
+                self.departed.insert(id, Departed { name, cordon });
+            }
+        }
+        self.promises_changed = true;
     }
 
     /// The memory was not returned in time: plans use the last measurement (M4).

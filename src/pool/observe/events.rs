@@ -76,12 +76,17 @@ impl Pool {
                 trouble,
                 lost,
             } => self.device_failed(device, trouble, lost, actions),
-            Event::CordonRestored { device, cordon } => {
-                if let Some(it) = self.devices.get_mut(&device) {
-                    it.cordon = Some(cordon);
-                    self.promises_changed = true;
-                }
-            }
+            Event::CordonRestored { device, cordon } => self.cordon_restored(device, cordon),
+            Event::NodeJoined {
+                node,
+                name,
+                running,
+                demand,
+            } => self.node_joined(node, name, running, demand, actions),
+            Event::NodeSilent { node } => self.node_silent(node, actions),
+            Event::NodeGone { node, why } => self.node_gone(node, why, actions),
+            Event::NodeDrainRestored { name, drain } => self.node_drain_restored(name, drain),
+            Event::WeightsOn { node, models } => self.weights_are_on(node, models),
             Event::ModelMeasured {
                 model,
                 devices,

@@ -48,7 +48,7 @@ impl Pool {
         let now = self.now;
         self.grows_at(id);
         let Some(replica) = self.replicas.remove(&id) else {
-            return;
+            return self.is_off_the_node(id);
         };
         let memory = self.take_back(id, &replica);
         if let Some(parked) = &replica.parked {
@@ -132,6 +132,7 @@ impl Pool {
             _ => now.since(replica.launched),
         });
         if kind == RecordKind::Gone
+            && !matches!(record.cause, Some("node_lost"))
             && let Some(took) = record.took
         {
             let model = self.models.get_mut(&replica.model).expect("stays");

@@ -6,6 +6,7 @@ pub(crate) mod events;
 pub(crate) mod exits;
 pub(crate) mod fetching;
 pub(crate) mod gates;
+pub(crate) mod nodes;
 pub(crate) mod order_intake;
 pub(crate) mod order_start;
 pub(crate) mod refusals;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::order_refusals::refusal_of;
-use crate::types::action::{Action, Outcome, RecordKind};
+use crate::types::action::{Action, Outcome, RecordKind, Wish};
 use crate::types::decision::Plan;
 use crate::types::event::{Command, LoadOrder};
 use crate::types::ids::{ModelId, OrderId, ReplicaId, Span};
@@ -64,7 +64,13 @@ impl Pool {
                 if self.failed_meanwhile(id, device) {
                     return;
                 }
-                let it = self.devices.get_mut(&device).expect("accepted");
+                let Some(it) = self.devices.get_mut(&device) else {
+                    // Its node has gone while the store wrote.
+                    if let Some(departed) = self.departed.get_mut(&device) {
+                        departed.cordon = None;
+                    }
+                    return;
+                };
                 it.cordon = None;
                 it.lost = false;
                 let text = format!("{} serves again (M7)", it.name);
@@ -72,6 +78,20 @@ impl Pool {
                 let mut record = self.record(RecordKind::Uncordon, None, text);
                 record.order = Some(id);
                 actions.push(Action::Record(record));
+            }
+            Command::DrainNode { node, now, .. } => {
+                if let Some(Wish::DrainNode {
+                    name,
+                    drain: Some(drain),
+                }) = self.orders[&id].wish.clone()
+                {
+                    self.node_drain_begins(id, node, name, drain, now, actions);
+                }
+            }
+            Command::UndrainNode { .. } => {
+                if let Some(Wish::DrainNode { name, .. }) = self.orders[&id].wish.clone() {
+                    self.node_drain_ends(id, &name, actions);
+                }
             }
             Command::Set { model, .. } => {
                 self.override_counts(id, model);
@@ -190,6 +210,8 @@ impl Pool {
             Phase::Stopping {
                 reason: StopReason::Cordoned { .. }
                     | StopReason::DeviceFailed { .. }
+                    | StopReason::NodeDrained { .. }
+                    | StopReason::NodeLost { .. }
                     | StopReason::Changed,
                 ..
             }

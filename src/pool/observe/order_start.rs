@@ -96,7 +96,13 @@ impl Pool {
             return;
         };
         let failed = self.failed_meanwhile(id, device);
-        let it = self.devices.get_mut(&device).expect("accepted");
+        let Some(it) = self.devices.get_mut(&device) else {
+            // Its node has gone while the store wrote; the cordon waits for it.
+            if let Some(departed) = self.departed.get_mut(&device) {
+                departed.cordon = cordon;
+            }
+            return;
+        };
         if !failed {
             it.cordon = cordon;
         }
@@ -181,7 +187,7 @@ impl Pool {
     }
 }
 
-fn leave(count: usize) -> String {
+pub(crate) fn leave(count: usize) -> String {
     match count {
         1 => "1 replica leaves".to_owned(),
         _ => format!("{count} replicas leave"),

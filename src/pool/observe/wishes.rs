@@ -30,7 +30,9 @@ impl Pool {
             | Command::Reopen
             | Command::Reset
             | Command::Cordon { .. }
-            | Command::Uncordon { .. } => true,
+            | Command::Uncordon { .. }
+            | Command::DrainNode { .. }
+            | Command::UndrainNode { .. } => true,
             Command::Unload { replica, .. } => replica.is_none(),
             Command::Cleanup { scope, .. } => *scope == CleanupScope::All,
             Command::Shutdown { .. } => false,
@@ -113,6 +115,24 @@ impl Pool {
             Command::Uncordon { device } => Wish::Cordon {
                 device: *device,
                 cordon: None,
+            },
+            Command::DrainNode {
+                node,
+                reason,
+                until,
+                ..
+            } => Wish::DrainNode {
+                name: self.node_name(*node),
+                drain: Some(Cordon {
+                    reason: reason.clone(),
+                    since: order.since,
+                    until: *until,
+                    failed: false,
+                }),
+            },
+            Command::UndrainNode { node } => Wish::DrainNode {
+                name: self.node_name(*node),
+                drain: None,
             },
             Command::Reopen | Command::Shutdown { .. } => return None,
         })
@@ -232,7 +252,7 @@ impl Pool {
                     *of == model
                 }
                 Wish::ForgetLoads { .. } => true,
-                Wish::Override { .. } | Wish::Cordon { .. } => false,
+                Wish::Override { .. } | Wish::Cordon { .. } | Wish::DrainNode { .. } => false,
             };
             if is_of_it {
                 save.loads.insert(model);
@@ -253,7 +273,10 @@ impl Pool {
             save.cordons.insert(device);
             return;
         }
-        let cordon = self.devices[&device].cordon.clone();
+        let cordon = match self.devices.get(&device) {
+            Some(it) => it.cordon.clone(),
+            None => self.departed.get(&device).and_then(|it| it.cordon.clone()),
+        };
         let wish = Wish::Cordon { device, cordon };
         actions.push(Action::Keep { wish });
     }
@@ -261,7 +284,8 @@ impl Pool {
     /// The device failed after the order about it came: the failure is newer than the order, and stays.
     pub(crate) fn failed_meanwhile(&mut self, id: OrderId, device: DeviceId) -> bool {
         let asked = self.orders[&id].since;
-        let cordon = self.devices[&device].cordon.as_ref();
+        let known = self.devices.get(&device);
+        let cordon = known.and_then(|it| it.cordon.as_ref());
         let failed = cordon.is_some_and(|it| it.failed && it.since > asked);
         if let Some(save) = self.saves.under_way.as_mut().filter(|_| failed) {
             save.cordons.insert(device);

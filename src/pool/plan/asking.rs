@@ -89,10 +89,13 @@ impl Ask {
     pub(crate) fn needs_on(&self, pool: &Pool, id: DeviceId) -> Result<Bytes, Unfit> {
         let device = &pool.devices[&id];
         let bytes = self.fits_empty(pool, id, device)?;
-        match &device.cordon {
-            Some(cordon) => Err(Unfit::Cordoned {
+        if let Some(cordon) = device.closed() {
+            return Err(Unfit::Cordoned {
                 reason: cordon.reason.clone(),
-            }),
+            });
+        }
+        match pool.node_away(id) {
+            Some(away) => Err(Unfit::NodeAway(away)),
             None => Ok(bytes),
         }
     }
@@ -121,8 +124,11 @@ impl Model {
     }
 }
 
-/// M6: it does not fit even when the pool is empty and nothing is cordoned.
+/// M6: it does not fit even when the pool is empty and nothing is cordoned. Devices of a silent node count (N2).
 pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
+    if pool.unknown_node_may_return() {
+        return None;
+    }
     let fits = |id: &DeviceId| ask.fits_empty(pool, *id, &pool.devices[id]).is_ok();
     let enough = ask.devices as usize;
     let mut most = 0;

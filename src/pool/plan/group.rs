@@ -102,7 +102,7 @@ fn without_eviction(pool: &Pool, ask: &Ask, node: &BTreeSet<DeviceId>) -> Vec<Ch
         .map(|group| {
             let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
             let freed: Vec<Bytes> = chosen.iter().map(|member| member.free).collect();
-            choice(pool, &chosen, &freed, Cost::default(), Vec::new())
+            choice(pool, ask, &chosen, &freed, Cost::default(), Vec::new())
         })
         .collect()
 }
@@ -141,7 +141,7 @@ fn with_eviction(
     let groups = groups(pool, ask, &members);
     let mut found: Vec<Choice> = groups
         .iter()
-        .filter_map(|group| evicting(pool, &members, group, &all))
+        .filter_map(|group| evicting(pool, ask, &members, group, &all))
         .collect();
     if any_will_do {
         return found;
@@ -158,7 +158,7 @@ fn with_eviction(
             continue;
         }
         // A group beside the one found is reported only if it is better.
-        let choice = evicting(pool, &members, &group, &all);
+        let choice = evicting(pool, ask, &members, &group, &all);
         if let Some(choice) = choice.filter(|it| best.is_none_or(|best| it.rank.cost < best)) {
             best = Some(choice.rank.cost);
             found.push(choice);
@@ -170,6 +170,7 @@ fn with_eviction(
 /// The group with the cheapest victims that free enough on all of its devices.
 fn evicting(
     pool: &Pool,
+    ask: &Ask,
     members: &[Member],
     group: &[usize],
     all: &BTreeMap<ReplicaId, Evictable>,
@@ -188,7 +189,7 @@ fn evicting(
     let evictable: Vec<Evictable> = all.values().filter(touches).cloned().collect();
     let (cost, victims) = cheapest(&domain, &free, evictable)?;
     let freed = with_freed(&domain, &free, &victims);
-    Some(choice(pool, &chosen, &freed, cost, victims))
+    Some(choice(pool, ask, &chosen, &freed, cost, victims))
 }
 
 /// Every set of as many members as are needed, where these sets are few enough, with a lower bound of its cost:
@@ -286,6 +287,7 @@ fn grow(
 
 fn choice(
     pool: &Pool,
+    ask: &Ask,
     chosen: &[&Member],
     freed: &[Bytes],
     cost: Cost,
@@ -308,6 +310,7 @@ fn choice(
         rank: PlaceRank {
             cost,
             link: worst,
+            fetches: pool.lacks_weights(pool.devices[&devices[0]].node, ask.model),
             must_wait,
             left_over,
             device: devices[0],

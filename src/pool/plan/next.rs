@@ -67,7 +67,9 @@ fn answer_waiters(pool: &Pool) -> Option<Decision> {
             .iter()
             .filter(|replica| {
                 let replica = &pool.replicas[replica];
-                matches!(replica.phase, Phase::Ready { .. }) && replica.in_flight < seats
+                matches!(replica.phase, Phase::Ready { .. })
+                    && replica.in_flight < seats
+                    && !pool.is_silent(replica)
             })
             .min_by_key(|replica| (pool.replicas[replica].in_flight, **replica));
         if let Some(&replica) = open {
@@ -111,7 +113,7 @@ fn answer_waiters(pool: &Pool) -> Option<Decision> {
         if !matches!(replica.phase, Phase::Ready { .. }) {
             return None;
         }
-        let queued = pool.waited_for.contains(&replica.model);
+        let queued = pool.waited_for.contains(&replica.model) || pool.is_silent(replica);
         let gate = if queued {
             GateMode::Queued
         } else {
@@ -135,6 +137,10 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
             reason,
         })
     };
+    // Nothing reaches it, and nothing of it is known (N2).
+    if pool.is_silent(replica) {
+        return None;
+    }
     let failed = on_failed_device(pool, id);
     let unwoken = replica
         .parked
@@ -366,7 +372,9 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
 }
 
 fn finish(pool: &Pool) -> Option<Decision> {
-    let empty = pool.replicas.is_empty() && pool.planned.is_empty();
+    // What a silent node has left ends there, without the pool (N2).
+    let ended = pool.replicas.is_empty() || pool.replicas.values().all(|it| pool.is_silent(it));
+    let empty = ended && pool.planned.is_empty();
     (pool.closing.is_some() && empty && !pool.finished).then_some(Decision::Finish)
 }
 

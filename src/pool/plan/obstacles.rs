@@ -2,7 +2,6 @@
 //! the queue. Reads only.
 
 use alloc::collections::BTreeSet;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
@@ -25,7 +24,10 @@ pub(crate) fn of(pool: &Pool, ask: &Ask) -> Vec<Obstacle> {
         match ask.needs_on(pool, device) {
             Ok(_) => on_device(pool, ask, device, OBSTACLES_MAX, &mut found),
             Err(Unfit::Cordoned { reason }) => {
-                found.push(cordoned(pool, device, reason));
+                found.push(all_of(pool, device, Blocker::Cordoned { reason }));
+            }
+            Err(Unfit::NodeAway(away)) => {
+                found.push(all_of(pool, device, Blocker::NodeAway(away)));
             }
             Err(_) => {}
         }
@@ -64,13 +66,13 @@ pub(crate) fn verdicts(pool: &Pool, ask: &Ask, seen: &BTreeSet<DeviceId>) -> Vec
         .collect()
 }
 
-fn cordoned(pool: &Pool, device: DeviceId, reason: String) -> Obstacle {
+fn all_of(pool: &Pool, device: DeviceId, what: Blocker) -> Obstacle {
     let ledger = &pool.devices[&device];
     Obstacle {
         device,
         name: ledger.name.clone(),
         bytes: ledger.capacity(),
-        what: Blocker::Cordoned { reason },
+        what,
     }
 }
 
@@ -140,6 +142,7 @@ pub(crate) fn prospect(pool: &Pool, ask: &Ask) -> (Prospect, Option<Time>) {
         best.soon |= soon >= ask.devices;
         best.later |= later >= ask.devices;
     }
+    best.soon |= pool.unknown_node_may_return();
     let prospect = match (best.soon, best.later) {
         (true, _) => Prospect::Soon,
         (false, true) => Prospect::WhenOthersLeave,
@@ -166,9 +169,16 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
         Ok(needs) => needs,
         // A cordon with an end is waited for; one without is not.
         Err(Unfit::Cordoned { .. }) => {
-            let until = ledger.cordon.as_ref().and_then(|cordon| cordon.until);
+            let until = ledger.closed().and_then(|cordon| cordon.until);
             let later = until.is_some_and(|until| until > pool.now);
             return Reach { soon: false, later };
+        }
+        // Its node comes back, or the event that it does not ends the wait.
+        Err(Unfit::NodeAway(_)) => {
+            return Reach {
+                soon: true,
+                later: true,
+            };
         }
         Err(_) => {
             // A new replica never fits here; a sleeper that is here and was smaller may wake.

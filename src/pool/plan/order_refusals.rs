@@ -27,6 +27,16 @@ pub(crate) fn refusal_of(
             let device = known.name.clone();
             return serves.then_some((Refusal::NotCordoned { device }, None));
         }
+        Command::DrainNode { node, .. } | Command::UndrainNode { node } => {
+            let known = pool.known_nodes.contains_key(node) || pool.nodes.contains_key(node);
+            if !known {
+                return Some((Refusal::NoSuchNode { node: *node }, None));
+            }
+            let name = pool.node_name(*node);
+            let undrains = matches!(command, Command::UndrainNode { .. });
+            let serves = undrains && !pool.drains.contains_key(&name);
+            return serves.then_some((Refusal::NodeServes { node: name }, None));
+        }
         _ => return None,
     };
     let Some(it) = pool.models.get(&model).filter(|it| !it.removed) else {

@@ -29,10 +29,15 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
             | Command::Cleanup { .. }
             | Command::Reset
             | Command::Cordon { .. }
+            | Command::DrainNode { .. }
             | Command::Shutdown { .. } => next_of_removal(pool, id, order),
             Command::Uncordon { .. } => Some(Decision::Settle {
                 order: id,
                 outcome: Outcome::Uncordoned,
+            }),
+            Command::UndrainNode { .. } => Some(Decision::Settle {
+                order: id,
+                outcome: Outcome::NodeUndrained,
             }),
             Command::Set { .. } => Some(Decision::Settle {
                 order: id,
@@ -52,6 +57,7 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
         .replicas
         .iter()
         .filter(|it| matches!(phase(it), Phase::Ready { .. }))
+        .filter(|it| !pool.is_written_off(&pool.replicas[it]))
         .copied()
         .collect();
     let live = pool.live(model);
@@ -117,12 +123,14 @@ fn surplus(pool: &Pool, model: ModelId, wanted: usize, ready: &[ReplicaId]) -> O
         return None;
     }
     let reason = StopReason::Surplus;
+    let here = |id: &&ReplicaId| !pool.is_silent(&pool.replicas[*id]);
     let loading = |id: &&ReplicaId| matches!(pool.replicas[*id].phase, Phase::Launching { .. });
-    if let Some(&replica) = model.replicas.iter().rev().find(loading) {
+    let mut newest_first = model.replicas.iter().rev().filter(here);
+    if let Some(&replica) = newest_first.find(loading) {
         return Some(Decision::Stop { replica, reason });
     }
     let least_used = |id: &&ReplicaId| (pool.replicas[*id].in_flight, core::cmp::Reverse(**id));
-    let &replica = ready.iter().min_by_key(least_used)?;
+    let &replica = ready.iter().filter(here).min_by_key(least_used)?;
     let deadline = Some(pool.now + pool.limits.unload_drain);
     Some(Decision::Drain(Drain {
         replica,
@@ -136,12 +144,20 @@ fn surplus(pool: &Pool, model: ModelId, wanted: usize, ready: &[ReplicaId]) -> O
 fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> {
     for &replica in &order.targets {
         let it = &pool.replicas[&replica];
+        // Nothing reaches it; its node comes back or is gone at last (N2).
+        if pool.is_silent(it) {
+            continue;
+        }
         let reason = match &order.command {
             Command::Unload { .. } => StopReason::Unload { order: id },
             Command::Cleanup { .. } => StopReason::Cleanup { order: id },
             Command::Reset => StopReason::Reset { order: id },
             Command::Cordon { device, .. } => StopReason::Cordoned {
-                device: pool.devices[device].name.clone(),
+                device: pool.device_name(*device),
+                order: id,
+            },
+            Command::DrainNode { node, .. } => StopReason::NodeDrained {
+                node: pool.node_name(*node),
                 order: id,
             },
             _ => StopReason::Shutdown,
@@ -201,6 +217,7 @@ fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> 
     let outcome = match order.command {
         Command::Unload { .. } => Outcome::Unloaded { replicas },
         Command::Cordon { .. } => Outcome::Cordoned { replicas },
+        Command::DrainNode { .. } => Outcome::NodeDrained { replicas },
         _ => Outcome::Cleaned { replicas },
     };
     Some(Decision::Settle { order: id, outcome })

@@ -12,7 +12,7 @@ use crate::types::choice::Choice;
 use crate::types::choice::Evictable;
 use crate::types::decision::Decision;
 use crate::types::demand;
-use crate::types::ids::{Bytes, ModelId, NodeId, Priority, ReplicaId, Span};
+use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, Priority, ReplicaId, Span};
 use crate::types::link::Link;
 use crate::types::model::Parking;
 use crate::types::rank::PlaceRank;
@@ -41,7 +41,7 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
             Phase::Asleep { .. } | Phase::Parking { .. }
         )
     };
-    let cordoned = |share: &Share| pool.devices[&share.device].cordon.is_some();
+    let cordoned = |share: &Share| pool.devices[&share.device].closed().is_some();
     let barred = !reason.lets_sleep()
         || replica.in_flight > 0
         || model.removed
@@ -76,7 +76,7 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
 pub(crate) fn under_pressure(pool: &Pool) -> Option<Decision> {
     pool.hosts.iter().find_map(|(&node, host)| {
         let short = host.shortage();
-        if short == Bytes::ZERO {
+        if short == Bytes::ZERO || pool.silent.contains_key(&node) {
             return None;
         }
         let (rank, _) = sleepers(pool, node).into_iter().next()?;
@@ -174,7 +174,8 @@ fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
     }
     let more = replica.to_wake();
     let devices: Vec<_> = more.iter().map(|share| share.device).collect();
-    if devices.iter().any(|it| pool.devices[it].cordon.is_some()) {
+    let takes_nothing = |it: &DeviceId| pool.devices[it].takes_nothing();
+    if devices.iter().any(takes_nothing) {
         return None;
     }
     let domain = Domain {
@@ -217,6 +218,7 @@ fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
         rank: PlaceRank {
             cost,
             link: Link::NvLink,
+            fetches: false,
             must_wait,
             left_over: left_over
                 .map(|(freed, needs)| freed.saturating_sub(*needs))

@@ -229,6 +229,7 @@ fn rank_of(
     PlaceRank {
         cost,
         link: Link::NvLink,
+        fetches: pool.lacks_weights(ledger.node, ask.model),
         must_wait: ledger.free_now() < needs || pool.reads_on(ask.model, ledger.node),
         left_over: free.saturating_sub(needs),
         device,

@@ -34,6 +34,7 @@ impl Pool {
             .replicas
             .iter()
             .filter(ready)
+            .filter(|it| !self.is_silent(&self.replicas[*it]))
             .min_by_key(least)
             .copied()
     }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::types::decision::Plan;
 use crate::types::explanation::Explanation;
 use crate::types::ids::{
-    Bytes, DeviceId, KeyId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+    Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
 };
 use crate::types::model::{Cordon, LoadWish, Override};
 use crate::types::reason::{LoadReason, Refusal, StopReason};
@@ -69,6 +69,12 @@ pub enum Action {
         grace: Span,
         reason: StopReason,
     },
+    /// The node has an engine that the pool has given up: have the node end it. Answered by `ReplicaExited`, or by a
+    /// `NodeJoined` without it; until then nothing is placed on the node (N4).
+    Disown {
+        node: NodeId,
+        replica: ReplicaId,
+    },
     /// Keep the wish, then answer with `Saved` (D1).
     Save {
         order: OrderId,
@@ -116,6 +122,8 @@ pub enum Wish {
         device: DeviceId,
         cordon: Option<Cordon>,
     },
+    /// `None`: the node of this name serves again (N5).
+    DrainNode { name: String, drain: Option<Cordon> },
 }
 
 /// What one step returns.
@@ -145,6 +153,11 @@ pub enum Outcome {
         replicas: Vec<ReplicaId>,
     },
     Uncordoned,
+    /// The node drains; these replicas have left it.
+    NodeDrained {
+        replicas: Vec<ReplicaId>,
+    },
+    NodeUndrained,
     Refused {
         refusal: Refusal,
         plan: Option<Box<Plan>>,
@@ -231,6 +244,11 @@ pub enum RecordKind {
     Uncordon,
     DeviceFailed,
     Adopt,
+    NodeJoined,
+    NodeSilent,
+    NodeGone,
+    NodeDrain,
+    NodeUndrain,
 }
 
 impl RecordKind {
@@ -258,6 +276,11 @@ impl RecordKind {
             RecordKind::Uncordon => "uncordon",
             RecordKind::DeviceFailed => "device_failed",
             RecordKind::Adopt => "adopt",
+            RecordKind::NodeJoined => "node_joined",
+            RecordKind::NodeSilent => "node_silent",
+            RecordKind::NodeGone => "node_gone",
+            RecordKind::NodeDrain => "node_drain",
+            RecordKind::NodeUndrain => "node_undrain",
         }
     }
 }

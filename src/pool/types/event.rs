@@ -4,8 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::ids::{
-    Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
-    Time,
+    Bytes, DemandId, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
+    Ticket, Time,
 };
 use crate::types::kept::KeepAlive;
 use crate::types::link::Link;
@@ -128,6 +128,36 @@ pub enum Event {
     CordonRestored {
         device: DeviceId,
         cordon: Cordon,
+    },
+    /// A node is connected, for the first time or again (N1). Its devices come as readings. Orders that an earlier
+    /// connection has not delivered are lost: the pool gives them again.
+    NodeJoined {
+        node: NodeId,
+        /// The name shown to administrators, under which drains are kept.
+        name: String,
+        /// Replicas of this pool whose engines it has, those that it is ending included.
+        running: Vec<ReplicaId>,
+        /// The request of the pool that brought it.
+        demand: Option<DemandId>,
+    },
+    /// Nothing has been heard of the node for a while, so what is on it is unknown (N2).
+    NodeSilent {
+        node: NodeId,
+    },
+    /// The node is certainly gone, and what ran on it has ended (N3).
+    NodeGone {
+        node: NodeId,
+        why: String,
+    },
+    /// A drain kept from before a restart, by the node's name (N5).
+    NodeDrainRestored {
+        name: String,
+        drain: Cordon,
+    },
+    /// The models whose weights are on the node's disk or in its page cache; replaces the earlier list (N6).
+    WeightsOn {
+        node: NodeId,
+        models: Vec<ModelId>,
     },
     /// The catalogue has a new or changed model.
     ModelSet {
@@ -297,6 +327,17 @@ pub enum Command {
     },
     Uncordon {
         device: DeviceId,
+    },
+    /// Drain every device of a node, those that it gets later included, until `UndrainNode` (N5).
+    DrainNode {
+        node: NodeId,
+        reason: String,
+        until: Option<Time>,
+        /// Does not wait for the requests in flight.
+        now: bool,
+    },
+    UndrainNode {
+        node: NodeId,
     },
     /// Take no new requests, drain and stop everything (D2).
     Shutdown {

@@ -31,6 +31,8 @@ id! {
     ReplicaId(u64, "r"),
     /// One request that waits for a seat.
     Ticket(u64, "t"),
+    /// A request of the pool for one more node. Never reused.
+    DemandId(u64, "demand "),
     /// One administrator's order.
     OrderId(u64, "o"),
     /// The key of a request, for fairness inside a queue. 0 stands for all requests without a key.

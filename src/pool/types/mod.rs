@@ -18,6 +18,7 @@ pub(crate) mod link;
 pub(crate) mod load_times;
 pub(crate) mod market;
 pub(crate) mod model;
+pub(crate) mod node;
 pub(crate) mod obstacle;
 pub(crate) mod occupancy;
 pub(crate) mod order;

@@ -246,6 +246,8 @@ pub struct Limits {
     pub wake_deadline: Span,
     /// How long a sleeper without demand stays.
     pub keep_asleep: Span,
+    /// How long a model whose replicas are on a silent node waits for it before it is loaded on another (N2).
+    pub silent_grace: Span,
     /// When an idle replica of higher priority leaves for a lower one (P6).
     pub idle_yields: IdleYields,
     pub policy: Policy,
@@ -286,6 +288,7 @@ impl Default for Limits {
             sleep_deadline: Span::from_secs(120),
             wake_deadline: Span::from_secs(60),
             keep_asleep: Span::from_secs(3600),
+            silent_grace: Span::from_secs(15),
             idle_yields: IdleYields::Auto,
             policy: Policy::Adaptive,
         }

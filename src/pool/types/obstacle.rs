@@ -25,6 +25,7 @@ pub enum Blocker {
     Cordoned {
         reason: String,
     },
+    NodeAway(NodeAway),
     Replica {
         replica: ReplicaId,
         model: String,
@@ -51,6 +52,16 @@ pub enum Unfit {
     Cordoned {
         reason: String,
     },
+    NodeAway(NodeAway),
+}
+
+/// Why nothing is placed on a node for now; it ends by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeAway {
+    /// N2.
+    Silent { node: String, for_: Span },
+    /// It still has engines that the pool has given up (N4).
+    EndsOthers { node: String, engines: u32 },
 }
 
 /// Why a replica may not be evicted for this demand.
@@ -95,6 +106,7 @@ impl fmt::Display for Blocker {
             Blocker::Foreign => write!(f, "held by processes that are not ours (M2)"),
             Blocker::Settling => write!(f, "not given back yet by processes that ended (M4)"),
             Blocker::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
+            Blocker::NodeAway(away) => write!(f, "out of reach: {away}"),
             Blocker::Replica {
                 replica,
                 model,
@@ -119,6 +131,21 @@ impl fmt::Display for Unfit {
                 )
             }
             Unfit::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
+            Unfit::NodeAway(away) => write!(f, "{away}"),
+        }
+    }
+}
+
+impl fmt::Display for NodeAway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeAway::Silent { node, for_ } => {
+                write!(f, "node {node} has not been heard of for {for_} (N2)")
+            }
+            NodeAway::EndsOthers { node, engines } => write!(
+                f,
+                "node {node} must end what the pool has given up there first, {engines} in all (N4)"
+            ),
         }
     }
 }

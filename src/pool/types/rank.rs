@@ -62,6 +62,8 @@ pub struct PlaceRank {
     pub cost: Cost,
     /// Then the best connected; a single device always ranks best.
     pub link: Link,
+    /// A node that has the weights, as far as the nodes say, before any that must fetch them (N6).
+    pub fetches: bool,
     /// Memory that is free now, on a node whose disk or link is free, before any that must be waited for.
     pub must_wait: bool,
     /// Tightest fit, which keeps large holes for large models.

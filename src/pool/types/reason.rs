@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::types::ids::{Bytes, DeviceId, OrderId, Priority, ReplicaId, Span};
+use crate::types::ids::{Bytes, DeviceId, NodeId, OrderId, Priority, ReplicaId, Span};
 use crate::types::obstacle::Obstacle;
 use crate::types::standstill::Standstill;
 use crate::types::tries;
@@ -112,6 +112,16 @@ pub enum StopReason {
         device: String,
         trouble: String,
     },
+    /// N5.
+    NodeDrained {
+        node: String,
+        order: OrderId,
+    },
+    /// Its node is gone, or came back without it (N3).
+    NodeLost {
+        node: String,
+        why: String,
+    },
     /// It was found after a restart and cannot stay (D2).
     NotAdopted {
         why: String,
@@ -178,6 +188,12 @@ pub enum Refusal {
     },
     NotCordoned {
         device: String,
+    },
+    NoSuchNode {
+        node: NodeId,
+    },
+    NodeServes {
+        node: String,
     },
     NotLoaded,
     /// An administrator ended the fetch of its weights.
@@ -280,6 +296,10 @@ impl fmt::Display for StopReason {
             StopReason::DeviceFailed { device, trouble } => {
                 write!(f, "{device} fails: {trouble} (M7)")
             }
+            StopReason::NodeDrained { node, order } => {
+                write!(f, "node {node} drains, order {order} (N5)")
+            }
+            StopReason::NodeLost { node, why } => write!(f, "node {node} {why} (N3)"),
             StopReason::NotAdopted { why } => {
                 write!(f, "found after a restart, and not kept: {why} (D2)")
             }
@@ -381,6 +401,8 @@ impl fmt::Display for Refusal {
             Refusal::NoSuchReplica { replica } => write!(f, "the model has no replica {replica}"),
             Refusal::NoSuchDevice { device } => write!(f, "there is no device {device}"),
             Refusal::NotCordoned { device } => write!(f, "{device} is not cordoned"),
+            Refusal::NoSuchNode { node } => write!(f, "there is no node {node}"),
+            Refusal::NodeServes { node } => write!(f, "node {node} does not drain"),
             Refusal::NotLoaded => write!(f, "the model has no replica to unload"),
             Refusal::TooManyDevices { asked, have } => {
                 write!(

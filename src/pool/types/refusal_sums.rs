@@ -89,6 +89,8 @@ impl Refusal {
             Refusal::NoSuchReplica { .. } => "no_such_replica",
             Refusal::NoSuchDevice { .. } => "no_such_device",
             Refusal::NotCordoned { .. } => "not_cordoned",
+            Refusal::NoSuchNode { .. } => "no_such_node",
+            Refusal::NodeServes { .. } => "node_serves",
             Refusal::NotLoaded => "not_loaded",
             Refusal::FetchEnded { .. } => "fetch_ended",
             Refusal::TooManyDevices { .. } => "too_many_devices",

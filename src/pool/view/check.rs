@@ -165,7 +165,9 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
         };
         let loading = model.replicas.iter().filter(|id| {
             let replica = &pool.replicas[*id];
-            matches!(replica.phase, Phase::Launching { .. }) && by_itself(&replica.why)
+            matches!(replica.phase, Phase::Launching { .. })
+                && by_itself(&replica.why)
+                && !pool.is_silent(replica)
         });
         let planned = model
             .planned

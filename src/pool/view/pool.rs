@@ -19,6 +19,7 @@ use crate::types::model::{Cordon, LoadWish, Override, Tier};
 use crate::types::replica::Phase;
 use crate::types::replica_state::ReplicaState;
 use crate::types::share::Share;
+use crate::view::nodes::NodeView;
 
 #[derive(Clone, Debug, Default)]
 pub struct PoolView {
@@ -27,6 +28,7 @@ pub struct PoolView {
     pub closing: bool,
     pub models: Vec<ModelView>,
     pub devices: Vec<DeviceView>,
+    pub nodes: Vec<NodeView>,
     pub hosts: Vec<HostView>,
     /// In the order in which each model serves them.
     pub waiting: Vec<WaitingView>,
@@ -182,6 +184,7 @@ impl Pool {
                 .iter()
                 .map(|(&id, it)| device_view(id, it))
                 .collect(),
+            nodes: self.node_views(),
             hosts: self.host_views(),
             waiting,
             orders: self
@@ -352,6 +355,8 @@ fn order_view(order: OrderId, it: &crate::types::order::Order) -> OrderView {
         Command::Reset => ("reset", None),
         Command::Cordon { .. } => ("cordon", None),
         Command::Uncordon { .. } => ("uncordon", None),
+        Command::DrainNode { .. } => ("drain_node", None),
+        Command::UndrainNode { .. } => ("undrain_node", None),
         Command::Shutdown { .. } => ("shutdown", None),
     };
     OrderView {

@@ -69,7 +69,11 @@ impl Books {
             Command::Cleanup { .. } | Command::Reset => self.loads.clear(),
             Command::Cordon { device, .. } => self.cordon(device, asked.nth, true),
             Command::Uncordon { device } => self.cordon(device, asked.nth, false),
-            Command::Reopen | Command::Shutdown { .. } => {}
+            // The devices of this world have no nodes that drain.
+            Command::DrainNode { .. }
+            | Command::UndrainNode { .. }
+            | Command::Reopen
+            | Command::Shutdown { .. } => {}
         }
     }
 

@@ -2,6 +2,7 @@
 //! written by then.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 
 use pool::{Cordon, DeviceId, LoadWish, ModelId, OrderId, Override, Priority, Span, Time, Wish};
 
@@ -36,6 +37,8 @@ pub(super) struct Disk {
     pub overrides: BTreeMap<ModelId, Override>,
     pub loads: BTreeMap<ModelId, LoadWish>,
     pub cordons: BTreeMap<DeviceId, Cordon>,
+    /// By the node's name.
+    pub drains: BTreeMap<String, Cordon>,
     pub in_flight: VecDeque<Write>,
 }
 
@@ -55,6 +58,10 @@ impl Disk {
             Wish::Cordon { device, cordon } => {
                 self.cordons.remove(&device);
                 self.cordons.extend(cordon.map(|cordon| (device, cordon)));
+            }
+            Wish::DrainNode { name, drain } => {
+                self.drains.remove(&name);
+                self.drains.extend(drain.map(|drain| (name, drain)));
             }
         }
     }
@@ -88,7 +95,7 @@ impl Disk {
         self.in_flight.iter().any(|write| match &write.wish {
             Wish::Load { model, .. } | Wish::LoadAndOverride { model, .. } => *model == of,
             Wish::ForgetLoads { .. } => true,
-            Wish::Override { .. } | Wish::Cordon { .. } => false,
+            Wish::Override { .. } | Wish::Cordon { .. } | Wish::DrainNode { .. } => false,
         })
     }
 

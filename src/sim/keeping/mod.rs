@@ -133,6 +133,9 @@ impl Play {
                 events.push(Event::CordonRestored { device, cordon });
             }
         }
+        for (name, drain) in self.disk.drains.clone() {
+            events.push(Event::NodeDrainRestored { name, drain });
+        }
         for (&model, spec) in &self.specs {
             if self.in_catalogue.contains(&model) {
                 let spec = spec.clone();

@@ -401,8 +401,8 @@ impl<'a> Play<'a> {
                 self.push(self.now + reload, Due::Ready(replica));
                 None
             }
-            // Replayed models need no fetch.
-            Action::Fetch { .. } | Action::EndFetch { .. } => None,
+            // Replayed models need no fetch, and replayed nodes stay.
+            Action::Fetch { .. } | Action::EndFetch { .. } | Action::Disown { .. } => None,
             Action::Park { replica } => {
                 self.parks(replica);
                 None

@@ -1,0 +1,356 @@
+//! Nodes that come, fall silent, return and go (N1–N4), and what drains on them (N5). Facts only.
+//!
+//! ```text
+//!              ┌──────────── joined ◀───────────┐
+//!   joined ──▶ Joined ── nothing heard ──▶ Silent
+//!                └───────── gone ──▶ Gone ◀─┘ (joins anew, with engines that the pool has given up)
+//! ```
+//!
+//! Never two owners of one device: a silent node keeps its reservations, and nothing is placed there. Only when it is
+//! certain that a node is gone do its replicas end and its devices leave. If it returns with engines of that time,
+//! nothing is placed on it until all of them have ended: nobody knows what they hold.
+
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::facts::state::{Departed, Pool};
+use crate::observe::order_start::leave;
+use crate::types::action::{Action, RecordKind};
+use crate::types::event::{Exit, Remedy};
+use crate::types::ids::{DemandId, DeviceId, ModelId, NodeId, OrderId, ReplicaId, Span};
+use crate::types::model::Cordon;
+use crate::types::node::{Node, Presence};
+use crate::types::reason::StopReason;
+use crate::types::reason::plural;
+use crate::types::replica::Phase;
+
+/// Gone nodes that are remembered, so that late reports of them are recognised.
+const GONE_MAX: usize = 1024;
+/// Devices of gone nodes whose names and cordons are remembered.
+const DEPARTED_MAX: usize = 16 * 1024;
+
+impl Pool {
+    pub(crate) fn node_joined(
+        &mut self,
+        id: NodeId,
+        name: String,
+        running: Vec<ReplicaId>,
+        demand: Option<DemandId>,
+        actions: &mut Vec<Action>,
+    ) {
+        let running: BTreeSet<ReplicaId> = running.into_iter().collect();
+        let silent_for = self.silent.contains_key(&id).then(|| self.silent_for(id));
+        self.silent.remove(&id);
+        let before = self.known_nodes.insert(
+            id,
+            Node {
+                name: name.clone(),
+                presence: Presence::Joined,
+                since: self.now,
+                demand,
+            },
+        );
+        let known = self.replicas_on(id);
+        let lost: Vec<ReplicaId> = known
+            .iter()
+            .filter(|it| !running.contains(it))
+            .copied()
+            .collect();
+        let text = match (&before, silent_for) {
+            (_, Some(silent)) => format!("node {name} is back after {silent}"),
+            (Some(it), _) if it.presence == Presence::Joined => {
+                format!("node {name} is connected anew")
+            }
+            (Some(_), _) => format!("node {name} has joined again"),
+            (None, _) => format!("node {name} has joined"),
+        };
+        let text = match lost.len() {
+            0 => format!("{text} (N1)"),
+            count => format!("{text}; it has lost {} (N1)", replicas(count)),
+        };
+        let record = self.record(RecordKind::NodeJoined, None, text);
+        actions.push(Action::Record(record));
+        for &replica in &lost {
+            self.vanishes(replica, &name, "came back without it", actions);
+        }
+        for &replica in known.iter().filter(|it| running.contains(it)) {
+            self.orders_again(replica, silent_for.unwrap_or(Span::ZERO), actions);
+        }
+        if !self.drains.is_empty() {
+            self.drains_change();
+        }
+        self.given_up.retain(|_, node| *node != id);
+        for replica in running {
+            if self.replicas.contains_key(&replica) {
+                continue;
+            }
+            self.given_up.insert(replica, id);
+            // An engine of an earlier controller is adopted or ended by the shell.
+            let is_own = (self.replica_first..self.replica_next).contains(&replica.0);
+            self.replica_next = self.replica_next.max(replica.0 + 1);
+            if is_own {
+                actions.push(Action::Disown { node: id, replica });
+            }
+        }
+        self.node_changes(id);
+    }
+
+    /// What a connection that is lost may not have delivered. Each of these may be carried out twice without harm.
+    fn orders_again(&mut self, id: ReplicaId, silent_for: Span, actions: &mut Vec<Action>) {
+        let replica = self.replicas.get_mut(&id).expect("on the node");
+        let wakes = replica.parked.is_some();
+        match &mut replica.phase {
+            // The time of silence does not count against it.
+            Phase::Launching { deadline, .. } => {
+                *deadline = *deadline + silent_for;
+                let deadline = deadline.since(self.now);
+                if wakes {
+                    let replica = id;
+                    actions.push(Action::Wake { replica, deadline });
+                }
+            }
+            Phase::Parking { deadline, .. } => {
+                *deadline = *deadline + silent_for;
+                actions.push(Action::Park { replica: id });
+            }
+            Phase::Stopping { reason, .. } => {
+                let grace = self.models[&replica.model].spec.stop_grace;
+                let reason = reason.clone();
+                actions.push(Action::Stop {
+                    replica: id,
+                    grace,
+                    reason,
+                });
+            }
+            Phase::Ready { .. } | Phase::Draining { .. } | Phase::Asleep { .. } => {}
+        }
+    }
+
+    pub(crate) fn node_silent(&mut self, id: NodeId, actions: &mut Vec<Action>) {
+        let now = self.now;
+        let Some(node) = self.known_nodes.get_mut(&id) else {
+            return;
+        };
+        if id == NodeId(0) || node.presence != Presence::Joined {
+            return;
+        }
+        node.presence = Presence::Silent;
+        node.since = now;
+        let name = node.name.clone();
+        self.silent.insert(id, now);
+        let held = self.replicas_on(id);
+        let grace_ends = now + self.limits.silent_grace;
+        let models: BTreeSet<ModelId> = held.iter().map(|it| self.replicas[it].model).collect();
+        for model in models {
+            self.look_again(grace_ends, model);
+        }
+        let text = match held.len() {
+            0 => format!("nothing is heard of node {name}; nothing is placed on it (N2)"),
+            count => format!(
+                "nothing is heard of node {name}; {} memory, and nothing is placed on it (N2)",
+                keep(count)
+            ),
+        };
+        let record = self.record(RecordKind::NodeSilent, None, text);
+        actions.push(Action::Record(record));
+        self.node_changes(id);
+    }
+
+    /// Its replicas have ended, and its devices leave the pool.
+    pub(crate) fn node_gone(&mut self, id: NodeId, why: String, actions: &mut Vec<Action>) {
+        let now = self.now;
+        let Some(node) = self.known_nodes.get_mut(&id) else {
+            return;
+        };
+        if id == NodeId(0) || node.presence == Presence::Gone {
+            return;
+        }
+        node.presence = Presence::Gone;
+        node.since = now;
+        let name = node.name.clone();
+        self.silent.remove(&id);
+        self.given_up.retain(|_, on| *on != id);
+        self.weights_on.remove(&id);
+        let held = self.replicas_on(id);
+        let text = match held.len() {
+            0 => format!("node {name} {why} (N3)"),
+            count => format!("node {name} {why}; it had {} (N3)", replicas(count)),
+        };
+        let record = self.record(RecordKind::NodeGone, None, text);
+        actions.push(Action::Record(record));
+        for replica in held {
+            self.vanishes(replica, &name, &why, actions);
+        }
+        let devices = self.nodes.remove(&id).unwrap_or_default();
+        let on = |device: &DeviceId| devices.contains(device);
+        let planned: Vec<ReplicaId> = self
+            .planned
+            .iter()
+            .filter(|(_, it)| it.shares.iter().any(|share| on(&share.device)))
+            .map(|(&load, _)| load)
+            .collect();
+        for load in planned {
+            self.abandon(load);
+        }
+        for device in &devices {
+            self.settling.remove(device);
+            if let Some(gone) = self.devices.remove(device) {
+                let (name, cordon) = (gone.name, gone.cordon);
+                self.departed.insert(*device, Departed { name, cordon });
+            }
+        }
+        self.hosts.remove(&id);
+        self.reading.retain(|(node, ..)| *node != id);
+        self.forget_the_oldest();
+        self.touch_everything();
+    }
+
+    fn forget_the_oldest(&mut self) {
+        let gone = |node: &Node| node.presence == Presence::Gone;
+        let all = self.known_nodes.iter().filter(|(_, node)| gone(node));
+        if all.clone().count() > GONE_MAX
+            && let Some((&oldest, _)) = all.min_by_key(|(_, node)| node.since)
+        {
+            self.known_nodes.remove(&oldest);
+        }
+        while self.departed.len() > DEPARTED_MAX {
+            self.departed.pop_first();
+        }
+    }
+
+    /// A replica whose node is gone or came back without it. No failure of the model, unless its loads end so again
+    /// and again.
+    fn vanishes(&mut self, id: ReplicaId, node: &str, why: &str, actions: &mut Vec<Action>) {
+        let reason = StopReason::NodeLost {
+            node: node.to_string(),
+            why: why.to_string(),
+        };
+        let exit = match self.replicas[&id].phase {
+            Phase::Stopping { .. } => Exit::Asked,
+            Phase::Launching { .. } => {
+                let (replica, grace) = (id, Span::ZERO);
+                let remedy = Remedy::AnotherTry;
+                let message = reason.to_string();
+                actions.push(Action::Stop {
+                    replica,
+                    grace,
+                    reason,
+                });
+                Exit::Failed { message, remedy }
+            }
+            _ => {
+                // Streams that are still inside are cut with the reason.
+                self.stop(id, reason, actions);
+                Exit::Asked
+            }
+        };
+        self.replica_exited(id, exit, actions);
+    }
+
+    /// An engine that the pool had given up has ended, or was adopted.
+    pub(crate) fn is_off_the_node(&mut self, replica: ReplicaId) {
+        if let Some(node) = self.given_up.remove(&replica) {
+            self.node_changes(node);
+        }
+    }
+
+    /// Its devices may be used again, or not any more.
+    fn node_changes(&mut self, id: NodeId) {
+        let away = self.away(id);
+        for device in self.nodes.get(&id).into_iter().flatten() {
+            let device = self.devices.get_mut(device).expect("of a node");
+            device.away = away;
+        }
+        self.touch_everything();
+    }
+
+    pub(crate) fn weights_are_on(&mut self, id: NodeId, models: Vec<ModelId>) {
+        if self.is_gone(id) {
+            return;
+        }
+        self.weights_on.insert(id, models.into_iter().collect());
+    }
+
+    pub(crate) fn node_drain_restored(&mut self, name: String, drain: Cordon) {
+        self.drains.insert(name, drain);
+        self.drains_change();
+    }
+
+    /// Every device follows its node.
+    pub(crate) fn drains_change(&mut self) {
+        let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+        for id in ids {
+            let drain = self.drain_of(self.devices[&id].node);
+            self.devices.get_mut(&id).expect("listed").drain = drain;
+        }
+        self.touch_everything();
+    }
+
+    /// The drain of a node, as a cordon of its devices.
+    pub(crate) fn drain_of(&self, node: NodeId) -> Option<Cordon> {
+        if self.drains.is_empty() {
+            return None;
+        }
+        let name = self.node_name(node);
+        let drain = self.drains.get(&name)?;
+        Some(Cordon {
+            reason: format!("node {name} drains: {} (N5)", drain.reason),
+            ..drain.clone()
+        })
+    }
+
+    pub(crate) fn node_drain_begins(
+        &mut self,
+        order: OrderId,
+        node: NodeId,
+        name: String,
+        drain: Cordon,
+        now: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let reason = drain.reason.clone();
+        self.drains.insert(name.clone(), drain);
+        self.drains_change();
+        let targets = self.replicas_on(node);
+        let count = targets.len();
+        let wait = match now {
+            true => Span::ZERO,
+            false => self.limits.unload_drain,
+        };
+        self.aim(order, targets, wait);
+        let text = format!(
+            "node {name} takes nothing new: {reason}; {} (N5)",
+            leave(count)
+        );
+        let mut record = self.record(RecordKind::NodeDrain, None, text);
+        record.order = Some(order);
+        actions.push(Action::Record(record));
+    }
+
+    pub(crate) fn node_drain_ends(
+        &mut self,
+        order: OrderId,
+        name: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        self.drains.remove(name);
+        self.drains_change();
+        let text = format!("node {name} serves again (N5)");
+        let mut record = self.record(RecordKind::NodeUndrain, None, text);
+        record.order = Some(order);
+        actions.push(Action::Record(record));
+    }
+}
+
+fn replicas(count: usize) -> String {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    format!("{count} replica{}", plural(count))
+}
+
+fn keep(count: usize) -> String {
+    match count {
+        1 => "1 replica keeps its".into(),
+        _ => format!("{count} replicas keep their"),
+    }
+}

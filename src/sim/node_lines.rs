@@ -1,0 +1,65 @@
+//! The nodes of a story: they join, fall silent, go, drain. Makes events; the pool decides what follows.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::story::Teller;
+use super::words::{Options, number, span};
+use pool::{Command, DemandId, Event, NodeId, ReplicaId, Time};
+
+impl Teller {
+    /// `joins 1 gpu-7 [running 1,2] [demand 1]`, `silent 1`, `gone 1 WORDS`, `weights 1 NAME,NAME`.
+    pub(super) fn node_event(&self, what: &str, rest: &[&str]) -> Result<Event, String> {
+        let node = node(rest)?;
+        Ok(match what {
+            "joins" => {
+                let name = (*rest.get(1).ok_or("which name?")?).to_owned();
+                let options = Options::of(&rest[2..])?;
+                let running = options.get("running").map(|all| {
+                    let ids = all.split(',').map(|id| number(Some(&id)).map(ReplicaId));
+                    ids.collect::<Result<Vec<_>, _>>()
+                });
+                Event::NodeJoined {
+                    node,
+                    name,
+                    running: running.transpose()?.unwrap_or_default(),
+                    demand: options.number("demand")?.map(DemandId),
+                }
+            }
+            "silent" => Event::NodeSilent { node },
+            "weights" => {
+                let names = rest.get(1).ok_or("of which models?")?;
+                let models = names.split(',').map(|name| self.named(Some(&name)));
+                Event::WeightsOn {
+                    node,
+                    models: models.collect::<Result<_, _>>()?,
+                }
+            }
+            _ => Event::NodeGone {
+                node,
+                why: rest[1..].join(" "),
+            },
+        })
+    }
+
+    /// `drain 1 [until 2h] [for WORD] [now]`, `undrain 1`.
+    pub(super) fn node_command(&self, what: &str, rest: &[&str]) -> Result<Command, String> {
+        let node = node(rest)?;
+        if what == "undrain" {
+            return Ok(Command::UndrainNode { node });
+        }
+        let options = Options::of(&rest[1..])?;
+        let until = options.get("until").map(span).transpose()?;
+        Ok(Command::DrainNode {
+            node,
+            reason: options.get("for").unwrap_or("maintenance").to_owned(),
+            until: until.map(|until| Time(until.0)),
+            now: options.has("now"),
+        })
+    }
+}
+
+fn node(rest: &[&str]) -> Result<NodeId, String> {
+    number(rest.first()).map(|id| NodeId(id as u32))
+}
