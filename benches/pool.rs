@@ -200,7 +200,7 @@ fn plan(criterion: &mut Criterion) {
         );
         let order = load();
         // The shell asks for a plan at the moment of the last step.
-        pool.step(Time(60_000), Event::Woke);
+        pool.step(Time(60_000), Event::TimerFired);
         let found = pool
             .preview(Time(60_000), &order)
             .expect("the model exists");

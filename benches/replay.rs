@@ -9,13 +9,13 @@ use model_pool::pool::{
     Span, Time,
 };
 use model_pool::sim::Random;
-use model_pool::sim::replay::{Arrival, Lru, Options, Report, Scene, bound, run, run_rival};
+use model_pool::sim::replay::{Arrival, Lru, Options, Report, Scenario, bound, run, run_baseline};
 
 const DEVICES: u32 = 64;
 const MODELS: u32 = 400;
 const DAY_MS: u64 = 86_400_000;
 
-fn scene() -> Scene {
+fn scenario() -> Scenario {
     let mut random = Random::new(1);
     let device = |nth: u32| {
         let reading = DeviceReading {
@@ -43,7 +43,7 @@ fn scene() -> Scene {
             ..ModelSpec::default()
         }
     };
-    Scene {
+    Scenario {
         hosts: Vec::new(),
         devices: (0..DEVICES).map(device).collect(),
         models: (0..MODELS).map(model).collect(),
@@ -85,7 +85,7 @@ fn main() {
         .filter_map(|argument| argument.parse().ok())
         .next()
         .unwrap_or(1_000_000);
-    let scene = scene();
+    let scenario = scenario();
     let options = Options::default();
     let timed = |name: &str, work: &dyn Fn() -> String| {
         #[expect(
@@ -109,12 +109,12 @@ fn main() {
         )
     };
     timed("model-pool", &|| {
-        told(run(&scene, arrivals(requests), &options, &mut |_, _| {}))
+        told(run(&scenario, arrivals(requests), &options, &mut |_, _| {}))
     });
     timed("lru", &|| {
         let nothing = &mut |_, _| {};
-        told(run_rival(
-            &scene,
+        told(run_baseline(
+            &scenario,
             Lru,
             arrivals(requests),
             &options,
@@ -122,7 +122,7 @@ fn main() {
         ))
     });
     timed("bound", &|| {
-        let found = bound(&scene, arrivals(requests));
+        let found = bound(&scenario, arrivals(requests));
         let seconds = found.reload.0 / 1000;
         format!("{seconds} s of loads for {} intervals", found.intervals)
     });

@@ -158,10 +158,10 @@ fn row(models: u32, devices: u32, waiting: u64) {
     // One after the other the turns of the busy ones end, and somebody who waits takes the room.
     let mut turns = Vec::new();
     let mut pool = rig.pool.clone();
-    let mut wake = pool.step(rig.now, Event::Woke).wake;
+    let mut wake = pool.step(rig.now, Event::TimerFired).wake;
     for _ in 0..rounds.min(100) {
         let Some(at) = wake else { break };
-        timed(&mut turns, || wake = pool.step(at, Event::Woke).wake);
+        timed(&mut turns, || wake = pool.step(at, Event::TimerFired).wake);
     }
     let mut plans = Vec::new();
     for nth in 0..rounds {

@@ -1,21 +1,24 @@
-//! Looks for adapters by their names below the paths of their base models, and checks them before any engine has to: the
-//! rank, the base model, the size. What was found or not is kept for a few seconds, and who invents names is slowed down.
+//! Looks for adapters by their names below the paths of their base models. What was found or not is kept for a few seconds,
+//! and who invents names is slowed down. One that is in a bucket goes on being fetched when the request that asked has left.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
-use catalog::{AdapterFiles, DynamicAdapters, Entry};
-use pool::{Bytes, FilesMark, Span, Time};
+use super::adapter_files::look_in_folder;
+use super::fetched_adapter;
+use catalog::{AdapterPlace, Entry};
+use pool::{Bytes, FilesFingerprint, Span, Time};
+use source::Sources;
 
 /// So long a result is kept, found or not.
 const FRESH: Span = Span(1000);
+/// A bucket is asked less often, because it takes longer and may cost money.
+const FRESH_FROM_BUCKET: Span = Span(30_000);
 const MISSED_FOR: Span = Span(3000);
 /// Names that are kept; the one that was looked for longest ago goes first.
 const KEPT_MAX: usize = 2000;
@@ -23,10 +26,12 @@ const KEPT_MAX: usize = 2000;
 const KNOWN_FOR: Span = Span(600_000);
 /// Names without an adapter that may be looked for within a second, by all users together.
 const MISSES_MAX: u32 = 50;
-/// Lookups at once: a disk that hangs holds no more threads.
+/// Lookups at once: a disk that hangs holds no more threads, and a bucket that hangs delays no folder.
 const AT_ONCE: usize = 8;
-/// Files of one adapter.
-const FILES_MAX: usize = 1000;
+/// Lookups that run or wait for their turn.
+const RUNNING_MAX: usize = 500;
+/// Longer fetches no adapter.
+const FETCH_MAX: Duration = Duration::from_secs(3600);
 
 /// An adapter that can be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +41,7 @@ pub struct AdapterFound {
     pub id: String,
     pub folder: PathBuf,
     /// Changes with its files.
-    pub mark: FilesMark,
+    pub mark: FilesFingerprint,
     pub rank: u32,
     pub bytes: Bytes,
 }
@@ -49,18 +54,29 @@ pub enum AdapterError {
     Unusable { name: String, problem: String },
     #[error("{message}; ask again in {retry}")]
     NotNow { message: String, retry: Span },
+    #[error("the adapter {name} cannot be brought to this machine: {problem}")]
+    Unreachable {
+        name: String,
+        problem: String,
+        retry: Span,
+    },
 }
 
+type Looked = Result<Arc<AdapterFound>, AdapterError>;
+
 #[derive(Debug)]
-struct Looked {
+struct Kept {
     at: Time,
     base: String,
-    result: Result<Arc<AdapterFound>, AdapterError>,
+    fresh: Span,
+    result: Looked,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    looked: BTreeMap<String, Looked>,
+    looked: BTreeMap<String, Kept>,
+    /// Lookups that have not ended.
+    running: BTreeMap<String, watch::Receiver<Option<Looked>>>,
     /// The second that misses are counted in.
     second: u64,
     misses: u32,
@@ -69,28 +85,76 @@ struct State {
 #[derive(Debug)]
 pub(super) struct AdapterLookups {
     state: Mutex<State>,
-    at_once: Arc<Semaphore>,
-}
-
-impl Default for AdapterLookups {
-    fn default() -> AdapterLookups {
-        AdapterLookups {
-            state: Mutex::default(),
-            at_once: Arc::new(Semaphore::new(AT_ONCE)),
-        }
-    }
+    sources: Arc<Sources>,
+    in_folders: Semaphore,
+    in_buckets: Semaphore,
 }
 
 impl AdapterLookups {
+    pub fn new(sources: Arc<Sources>) -> AdapterLookups {
+        AdapterLookups {
+            state: Mutex::default(),
+            sources,
+            in_folders: Semaphore::new(AT_ONCE),
+            in_buckets: Semaphore::new(AT_ONCE),
+        }
+    }
+
     /// The adapter of this name, if the model may have one of it and it can be loaded.
     pub async fn find(
-        &self,
+        self: &Arc<Self>,
         entry: &Arc<Entry>,
         name: &str,
-        now: impl Fn() -> Time,
-    ) -> Result<Arc<AdapterFound>, AdapterError> {
+        now: impl Fn() -> Time + Send + 'static,
+    ) -> Looked {
         if let Some(known) = self.kept(name, now()) {
             return known;
+        }
+        let Some(dynamic) = &entry.dynamic_adapters else {
+            return Err(AdapterError::Unknown {
+                name: name.to_owned(),
+            });
+        };
+        let within = Duration::from_millis(dynamic.timeout.0);
+        let mut ended = self.begin(entry, name, now)?;
+        match tokio::time::timeout(within, ended.wait_for(Option::is_some)).await {
+            Ok(Ok(result)) => result.clone().unwrap_or_else(|| Err(lost(name))),
+            Ok(Err(_)) => Err(lost(name)),
+            Err(_) => Err(AdapterError::NotNow {
+                message: match &dynamic.place {
+                    AdapterPlace::Folder(_) => {
+                        format!(
+                            "the adapter {name} could not be read within {} s",
+                            within.as_secs()
+                        )
+                    }
+                    AdapterPlace::Bucket(_) => {
+                        format!(
+                            "the adapter {name} is being fetched, which takes longer than {} s (lora_config.download_timeout_s)",
+                            within.as_secs()
+                        )
+                    }
+                },
+                retry: MISSED_FOR,
+            }),
+        }
+    }
+
+    /// Joins the lookup of this name, or begins one.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a fetch goes on for the next request when the first has left; it is bounded in number and time"
+    )]
+    fn begin(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        name: &str,
+        now: impl Fn() -> Time + Send + 'static,
+    ) -> Result<watch::Receiver<Option<Looked>>, AdapterError> {
+        let joined = self.state().running.get(name).cloned();
+        // One that ended badly has no sender any more.
+        if let Some(joined) = joined.filter(|it| it.has_changed().is_ok()) {
+            return Ok(joined);
         }
         let Some(is_counted) = self.count_miss(name, now()) else {
             return Err(AdapterError::NotNow {
@@ -100,52 +164,63 @@ impl AdapterLookups {
                 retry: Span(1000),
             });
         };
-        let within = entry
-            .dynamic_adapters
-            .as_ref()
-            .map_or(Duration::ZERO, |it| Duration::from_millis(it.timeout.0));
-        let looked = tokio::time::timeout(within, self.look(entry, name)).await;
-        let result = looked.unwrap_or_else(|_| {
-            Err(AdapterError::NotNow {
-                message: format!(
-                    "the adapter {name} could not be read within {} s",
-                    within.as_secs()
-                ),
-                retry: MISSED_FOR,
-            })
-        });
-        self.keep(name, entry, result.clone(), now());
-        if is_counted && result.is_ok() {
-            self.uncount_miss();
+        let (sender, ended) = watch::channel(None);
+        {
+            let mut state = self.state();
+            state.running.retain(|_, it| it.has_changed().is_ok());
+            if state.running.len() >= RUNNING_MAX {
+                return Err(AdapterError::NotNow {
+                    message: format!("{RUNNING_MAX} adapters are being looked for"),
+                    retry: MISSED_FOR,
+                });
+            }
+            state.running.insert(name.to_owned(), ended.clone());
         }
-        result
+        let (own, entry, name) = (Arc::clone(self), Arc::clone(entry), name.to_owned());
+        tokio::spawn(async move {
+            let looked = tokio::time::timeout(FETCH_MAX, own.look(&entry, &name)).await;
+            let result = looked.unwrap_or_else(|_| {
+                Err(AdapterError::Unreachable {
+                    name: name.clone(),
+                    problem: format!("it took longer than {} s", FETCH_MAX.as_secs()),
+                    retry: MISSED_FOR,
+                })
+            });
+            if is_counted && result.is_ok() {
+                own.uncount_miss();
+            }
+            own.keep(&name, &entry, result.clone(), now());
+            let _ = sender.send(Some(result));
+        });
+        Ok(ended)
     }
 
-    async fn look(
-        &self,
-        entry: &Arc<Entry>,
-        name: &str,
-    ) -> Result<Arc<AdapterFound>, AdapterError> {
-        let busy = |_| AdapterError::NotNow {
-            message: "the pool is ending".to_owned(),
-            retry: MISSED_FOR,
+    async fn look(self: &Arc<Self>, entry: &Arc<Entry>, name: &str) -> Looked {
+        let unknown = || AdapterError::Unknown {
+            name: name.to_owned(),
         };
-        let at_once = Arc::clone(&self.at_once);
-        let permit = at_once.acquire_owned().await.map_err(busy)?;
-        let (entry, owned) = (Arc::clone(entry), name.to_owned());
-        let task = tokio::task::spawn_blocking(move || {
-            // Held by the thread, which goes on when the request that waits for it has given up.
-            let _permit = permit;
-            look(&entry, &owned)
-        });
-        task.await
-            .unwrap_or_else(|_| {
-                Err(AdapterError::Unusable {
-                    name: name.to_owned(),
-                    problem: "its files could not be read".to_owned(),
-                })
-            })
-            .map(Arc::new)
+        let (Some(dynamic), Some(id)) = (&entry.dynamic_adapters, entry.adapter_id(name)) else {
+            return Err(unknown());
+        };
+        let at_once = match &dynamic.place {
+            AdapterPlace::Folder(_) => &self.in_folders,
+            AdapterPlace::Bucket(_) => &self.in_buckets,
+        };
+        let Ok(_permit) = at_once.acquire().await else {
+            return Err(lost(name));
+        };
+        let place = &dynamic.place;
+        let found = match place {
+            AdapterPlace::Folder(_) => {
+                let (entry, owned) = (Arc::clone(entry), name.to_owned());
+                let looked = tokio::task::spawn_blocking(move || look_in_folder(&entry, &owned));
+                looked.await.unwrap_or_else(|_| Err(lost(name)))
+            }
+            AdapterPlace::Bucket(bucket) => {
+                fetched_adapter::look(&self.sources, dynamic, bucket, (name, id)).await
+            }
+        };
+        found?.map(Arc::new).ok_or_else(unknown)
     }
 
     /// Adapters of this model that requests have named lately, and that are there.
@@ -157,14 +232,10 @@ impl AdapterLookups {
         known.map(|(name, _)| name.clone()).collect()
     }
 
-    fn kept(&self, name: &str, now: Time) -> Option<Result<Arc<AdapterFound>, AdapterError>> {
+    fn kept(&self, name: &str, now: Time) -> Option<Looked> {
         let state = self.state();
-        let looked = state.looked.get(name)?;
-        let fresh = match looked.result {
-            Ok(_) => FRESH,
-            Err(_) => MISSED_FOR,
-        };
-        (now.since(looked.at) < fresh).then(|| looked.result.clone())
+        let kept = state.looked.get(name)?;
+        (now.since(kept.at) < kept.fresh).then(|| kept.result.clone())
     }
 
     /// Counts a name that may not be there before it is looked for, so that many at once are no more than the bound.
@@ -189,20 +260,21 @@ impl AdapterLookups {
         state.misses = state.misses.saturating_sub(1);
     }
 
-    fn keep(
-        &self,
-        name: &str,
-        entry: &Entry,
-        result: Result<Arc<AdapterFound>, AdapterError>,
-        now: Time,
-    ) {
-        let mut state = self.state();
-        let looked = Looked {
+    fn keep(&self, name: &str, entry: &Entry, result: Looked, now: Time) {
+        let place = entry.dynamic_adapters.as_ref().map(|it| &it.place);
+        let kept = Kept {
             at: now,
             base: entry.name.clone(),
+            fresh: match (&result, place) {
+                (Err(_), _) => MISSED_FOR,
+                (Ok(_), Some(AdapterPlace::Bucket(_))) => FRESH_FROM_BUCKET,
+                (Ok(_), _) => FRESH,
+            },
             result,
         };
-        state.looked.insert(name.to_owned(), looked);
+        let mut state = self.state();
+        state.running.remove(name);
+        state.looked.insert(name.to_owned(), kept);
         if state.looked.len() > KEPT_MAX {
             let oldest = state.looked.iter().min_by_key(|(_, it)| it.at);
             let oldest = oldest.map(|(name, _)| name.clone());
@@ -215,85 +287,11 @@ impl AdapterLookups {
     }
 }
 
-/// Blocking.
-fn look(entry: &Entry, name: &str) -> Result<AdapterFound, AdapterError> {
-    let unknown = || AdapterError::Unknown {
+fn lost(name: &str) -> AdapterError {
+    AdapterError::Unusable {
         name: name.to_owned(),
-    };
-    let (Some(dynamic), Some(id)) = (&entry.dynamic_adapters, entry.adapter_id(name)) else {
-        return Err(unknown());
-    };
-    let root = &dynamic.folder;
-    let mut folders = [root.join(name), root.join(id)].into_iter();
-    let folder = folders.find(|it| it.is_dir()).ok_or_else(unknown)?;
-    check(dynamic, &folder)
-        .map(|(mark, rank, bytes)| AdapterFound {
-            name: name.to_owned(),
-            id: id.to_owned(),
-            folder,
-            mark,
-            rank,
-            bytes,
-        })
-        .map_err(|problem| AdapterError::Unusable {
-            name: name.to_owned(),
-            problem,
-        })
-}
-
-fn check(dynamic: &DynamicAdapters, folder: &Path) -> Result<(FilesMark, u32, Bytes), String> {
-    let (mark, bytes) = files_of(folder).map_err(|error| format!("its files: {error}"))?;
-    if bytes > dynamic.bytes_max {
-        return Err(format!(
-            "its files take {bytes}, and at most {} are allowed (lora_config.max_adapter_gib)",
-            dynamic.bytes_max
-        ));
+        problem: "its files could not be read".to_owned(),
     }
-    let files = AdapterFiles::read(folder).map_err(|error| {
-        let text = error.to_string();
-        // The message does not show where the pool keeps it.
-        let folder = format!("{}/", folder.display());
-        text.replace(&folder, "")
-            .replace(folder.trim_end_matches('/'), "its folder")
-    })?;
-    let (rank, most) = (files.rank(), dynamic.room.rank);
-    if rank > most {
-        return Err(format!(
-            "its rank is {rank}, and the engine has room for {most} (lora_config.max_lora_rank)"
-        ));
-    }
-    match files.config.base.as_deref() {
-        Some(base) if !dynamic.is_base(base) => Err(format!(
-            "adapter_config.json says that it was trained for {}, and this model is {}; if that is the same, add the name to lora_config.base_models",
-            base.escape_debug(),
-            dynamic.bases.join(" or ")
-        )),
-        _ => Ok((mark, rank, bytes)),
-    }
-}
-
-/// A mark of the files of a folder, and their size. No file is read.
-fn files_of(folder: &Path) -> std::io::Result<(FilesMark, Bytes)> {
-    let mut files = Vec::new();
-    for file in std::fs::read_dir(folder)? {
-        let file = file?;
-        let about = std::fs::metadata(file.path())?;
-        if about.is_file() {
-            files.push((file.file_name(), about));
-        }
-        if files.len() > FILES_MAX {
-            return Err(std::io::Error::other(format!("more than {FILES_MAX}")));
-        }
-    }
-    files.sort_by(|one, other| one.0.cmp(&other.0));
-    let mut hasher = DefaultHasher::new();
-    let mut bytes = 0_u64;
-    for (name, about) in &files {
-        name.hash(&mut hasher);
-        (about.len(), about.mtime(), about.mtime_nsec(), about.ino()).hash(&mut hasher);
-        bytes = bytes.saturating_add(about.len());
-    }
-    Ok((hasher.finish(), Bytes(bytes)))
 }
 
 #[cfg(test)]
@@ -302,7 +300,15 @@ mod tests {
 
     #[test]
     fn names_are_counted_before_they_are_looked_for_and_those_that_are_there_are_given_back() {
-        let lookups = AdapterLookups::default();
+        let sources = Sources::new(source::Settings {
+            hub: String::new(),
+            offline: true,
+            files_at_once: 1,
+            models_at_once: 1,
+            keep_free: 0,
+            pause: Duration::ZERO,
+        });
+        let lookups = AdapterLookups::new(Arc::new(sources));
         let counted = |now: u64| lookups.count_miss("base:nobody:1", Time(now));
         for _ in 0..MISSES_MAX {
             assert_eq!(

@@ -66,16 +66,16 @@ impl Control {
             let outcome = loop {
                 tokio::select! {
                     biased;
-                    _ = &mut ended => break FetchEnd::Ended,
+                    _ = &mut ended => break FetchEnd::Cancelled,
                     brought = &mut fetching => break match brought {
-                        Ok(()) => FetchEnd::Here,
+                        Ok(()) => FetchEnd::Complete,
                         Err(fault) => FetchEnd::Failed {
                             remedy: fault.remedy(),
                             message: fault.to_string(),
                         },
                     },
                     () = tokio::time::sleep(TELL_EVERY) => {
-                        let _ = end_guard.inbox.send(Message::FetchGoesOn { model });
+                        let _ = end_guard.inbox.send(Message::FetchProgressed { model });
                     }
                 }
             };
@@ -90,13 +90,13 @@ impl Control {
         }
     }
 
-    pub(super) fn fetch_goes_on(&mut self, model: ModelId) {
+    pub(super) fn fetch_progressed(&mut self, model: ModelId) {
         let now = self.clock.now();
         let Some(running) = self.fetches.running.get_mut(&model) else {
             return;
         };
         if let Some(left) = running.sample(now) {
-            self.turn(Event::FetchGoesOn { model, left });
+            self.turn(Event::FetchProgressed { model, left });
         }
     }
 
@@ -133,7 +133,7 @@ impl Control {
         }
         self.fetches.running.remove(&model);
         match (&outcome, self.models.facts.get(&model)) {
-            (FetchEnd::Here, Some(facts)) => {
+            (FetchEnd::Complete, Some(facts)) => {
                 let name = facts.entry.name.clone();
                 self.models.changes.push_back(Message::Figure {
                     name,

@@ -312,9 +312,9 @@ impl Lease {
     }
 
     /// What a request for an adapter with these files does next.
-    pub fn ask_adapter(&self, name: &str, mark: pool::FilesMark) -> AdapterTurn {
+    pub fn ask_adapter(&self, name: &str, mark: pool::FilesFingerprint) -> AdapterTurn {
         let has_guests = self.gate.guests() > 0;
-        self.gate.adapters.ask(name, mark, has_guests)
+        self.gate.adapters.request(name, mark, has_guests)
     }
 
     /// The request is inside an adapter until it ends.
@@ -330,6 +330,16 @@ impl Lease {
     /// Fires when the stream must end.
     pub fn cut(&self) -> CancellationToken {
         self.gate.cut.clone()
+    }
+
+    /// Whether the engine can be asked for an answer in one piece: its own counter shows meanwhile that it computes.
+    pub fn sees_plain_tokens(&self) -> bool {
+        self.gate.activity.sees_plain_tokens()
+    }
+
+    /// The answer comes in one piece. Called once, before the request is sent.
+    pub fn expect_whole(&self) {
+        self.gate.activity.expect_whole(&self.beat);
     }
 
     /// A piece of the answer came from the engine.

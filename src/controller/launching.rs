@@ -15,10 +15,10 @@ use catalog::{Entry, Recipe};
 use config::{Length, Provider};
 use engine::{
     self, ActivityMeter, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind,
-    Endpoint, EngineLoad, Failure, Launch, Listen, LivenessLimits, Masking, Program, ReplicaLog,
+    Endpoint, EngineLoad, Failure, Launch, Listen, LivenessLimits, Program, ReplicaLog,
     Report, ServerProgram, Stage, Watch,
 };
-use pool::{Event, Exit, ModelId, Remedy, ReplicaId, Share, Span};
+use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share, Span};
 
 /// Logs of engines that are gone, kept per model.
 const LOGS_MAX: usize = 3;
@@ -45,10 +45,14 @@ impl Control {
             }
         };
         // Its file is opened where it may take its time.
-        let log = ReplicaLog::in_memory().masking(secrets_of(&launch.program));
+        let log = ReplicaLog::in_memory().masking(launch.program.masking());
         let log = Arc::new(log);
         let kept = self.kept_of(model, placement);
         self.know(replica, model, placement, &log, &launch.watch.activity);
+        if let Some(node) = self.remote_node(placement) {
+            self.launch_on(node, launch, kept);
+            return None;
+        }
         let (stop, stopped) = oneshot::channel();
         self.engines.stops.insert(replica, stop);
         let inbox = self.inbox.clone();
@@ -87,6 +91,7 @@ impl Control {
             dead: None,
             log: Arc::clone(log),
             model,
+            node: self.node_of_placement(placement),
         };
         self.engines.processes.insert(replica, facts);
         let logs = self.engines.logs.entry(model).or_default();
@@ -94,6 +99,18 @@ impl Control {
         while logs.len() > LOGS_MAX {
             logs.pop_front();
         }
+    }
+
+    fn node_of_placement(&self, placement: &[Share]) -> NodeId {
+        let device = placement.first().and_then(|it| self.devices.known.get(&it.device));
+        device.map_or(NodeId(0), |it| it.info.node)
+    }
+
+    /// How memory counts where the replica runs.
+    pub(super) fn provider_of(&self, replica: ReplicaId) -> Provider {
+        let node = self.engines.processes.get(&replica).map(|it| it.node);
+        let of_node = node.and_then(|node| self.nodes.provider(node));
+        of_node.unwrap_or(self.devices.provider)
     }
 
     /// Whether the weights lie in the host's memory already: then the disk is free for others (M1).
@@ -183,11 +200,7 @@ impl Control {
                 false => limits,
             },
             model_name: model_name.to_owned(),
-            metrics: match &entry.recipe {
-                Recipe::Server(server) => server.engine.metrics,
-                Recipe::Candle(_) => Some(catalog::CANDLE_METRICS),
-                Recipe::Command(_) | Recipe::Remote(_) => None,
-            },
+            metrics: entry.recipe.metrics(),
         }
     }
 
@@ -261,7 +274,7 @@ impl Control {
                 if let Some(facts) = self.engines.processes.get_mut(&replica) {
                     facts.stage = Some(stage);
                 }
-                self.turn(Event::Woke);
+                self.turn(Event::TimerFired);
             }
             Report::Ready { took } => {
                 facts.stage = None;
@@ -289,6 +302,7 @@ impl Control {
             Report::Ended { message } => self.lost(replica, model, message),
             Report::Exited(exit) => {
                 let (was_ready, requested) = (facts.ready, exit.requested);
+                let is_measured = self.provider_of(replica) == Provider::Nvml;
                 self.measured_to_the_end(replica, model);
                 self.engines.processes.remove(&replica);
                 self.engines.stops.remove(&replica);
@@ -298,12 +312,12 @@ impl Control {
                 }
                 self.withdraw(replica, model);
                 let exit = match exit.oom {
-                    _ if exit.requested && was_ready => Exit::Asked,
+                    _ if exit.requested && was_ready => Exit::Requested,
                     // A larger reservation on a GPU makes no room in the host.
                     Some(lack)
                         if !exit.requested
                             && lack.of_host
-                            && self.devices.provider == Provider::Nvml =>
+                            && is_measured =>
                     {
                         Exit::Failed {
                             message: format!(
@@ -405,7 +419,7 @@ impl Control {
         }
     }
 
-    fn withdraw(&self, replica: ReplicaId, model: ModelId) {
+    pub(super) fn withdraw(&self, replica: ReplicaId, model: ModelId) {
         if let Some(route) = self.publishing.route(model) {
             let mut gates = route.gates.load().as_ref().clone();
             gates.retain(|gate| gate.replica != replica);
@@ -414,21 +428,10 @@ impl Control {
     }
 }
 
-/// Everything secret that the engine is given.
-fn secrets_of(program: &Program) -> Masking {
-    match program {
-        Program::Candle(program) => Masking::of(&program.env, &[]),
-        Program::Command(program) => Masking::of(&program.env, &program.argv),
-        Program::Server(program) => Masking::of(&plain(&program.recipe.env), &[]),
-        // Its output is the pool's own words, in which there is no secret.
-        Program::Remote(_) => Masking::default(),
-    }
-}
-
 fn remedy_of(failure: Failure) -> Remedy {
     match failure {
         failure if failure.is_lasting() => Remedy::Change,
-        failure if failure.is_chance() => Remedy::AnotherTry,
+        failure if failure.is_chance() => Remedy::Retry,
         _ => Remedy::Time,
     }
 }

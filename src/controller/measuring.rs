@@ -12,7 +12,7 @@ use super::message::Message;
 use catalog::Recipe;
 use config::Provider;
 use pool::{
-    Bytes, Event, MeasuredPeak, ModelId, Record, RecordKind, ReplicaId, Span, peak_after_life,
+    Bytes, Event, MeasuredPeak, ModelId, Record, RecordKind, ReplicaId, Span, peak_after_exit,
     peak_after_reading,
 };
 use store::{Circumstances, Measurement};
@@ -79,7 +79,7 @@ impl Control {
             return None;
         };
         // Host memory says nothing of what an engine takes on a GPU; that is read there.
-        let peak = match self.devices.provider {
+        let peak = match self.provider_of(replica) {
             Provider::Nvml => process.device_peak?,
             _ => Bytes(process.peak?.0 / u64::from(devices)),
         };
@@ -172,7 +172,7 @@ impl Control {
             return;
         };
         if let Some(known) = self.usage.measurements.get(&of).copied()
-            && let Some(faded) = peak_after_life(known.peak_bytes_per_device, peak, ready_for)
+            && let Some(faded) = peak_after_exit(known.peak_bytes_per_device, peak, ready_for)
         {
             self.keep_measurement(of, model, faded, known.reload);
         }

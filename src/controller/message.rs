@@ -7,12 +7,14 @@ use tokio::sync::oneshot;
 
 use super::catalog_change::{Change, ChangeError, Figured, Terms};
 use super::gate::Lease;
+use super::node_messages::NodeMessage;
 use catalog::{Changes, Warning};
 use config::Config;
 use engine::{ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
-    Command, DeviceId, FetchEnd, KeepAlive, KeyId, LoadOrder, ModelId, OrderId, Outcome, Plan,
+    Bytes, Command, DeviceId, FetchEnd, KeepAlive, KeyId, LoadOrder, ModelId, NodeId, OrderId,
+    Outcome, Plan, Pool,
     Refusal, ReplicaId, Ticket, Tier, Time,
 };
 
@@ -51,6 +53,10 @@ pub(super) enum Message {
         load: LoadOrder,
         reply: oneshot::Sender<Option<(Plan, Vec<String>)>>,
     },
+    /// A copy of the pool, for what would be if.
+    Copy {
+        reply: oneshot::Sender<Box<Pool>>,
+    },
     Register {
         document: serde_json::Value,
         terms: Terms,
@@ -86,7 +92,7 @@ pub(super) enum Message {
         then: Change,
     },
     /// It is time to tell how long a fetch still takes.
-    FetchGoesOn {
+    FetchProgressed {
         model: ModelId,
     },
     FetchEnded {
@@ -102,6 +108,7 @@ pub(super) enum Message {
     Parked(Parked),
     /// Figures of a model were computed off the loop.
     Figured(Box<Figured>),
+    Node(NodeMessage),
     /// End the loop; the engines are another controller's.
     HandOver,
 }
@@ -109,6 +116,8 @@ pub(super) enum Message {
 /// What one round of measuring gave.
 #[derive(Debug)]
 pub(super) struct Readings {
+    /// Whose devices they are; `None`: those of this machine.
+    pub node: Option<NodeId>,
     /// When the measuring began: it says nothing of what happened later.
     pub began: Time,
     pub devices: Vec<DeviceUse>,
@@ -120,6 +129,8 @@ pub(super) struct Readings {
     pub lost: Vec<DeviceEvent>,
     /// Whose process is which.
     pub owners: BTreeMap<u32, ReplicaId>,
+    /// What replicas hold, where the node itself knows whose process is which.
+    pub own: BTreeMap<DeviceId, BTreeMap<ReplicaId, Bytes>>,
     /// The memory of the machine itself, for engines that sleep.
     pub machine: Option<MachineMemory>,
 }

@@ -5,7 +5,7 @@ use super::control::Control;
 use super::message::Message;
 use config::ParkingSection;
 use engine::{ReadAhead, ReadEnd};
-use pool::{Bytes, ModelId, read_ahead_room};
+use pool::{Bytes, ModelId, read_ahead_budget};
 
 impl Control {
     /// Starts to read what the pool chooses, if nothing is being read.
@@ -65,6 +65,6 @@ impl Control {
 
 fn room(parking: &ParkingSection) -> Bytes {
     inventory::machine_memory().map_or(Bytes::ZERO, |machine| {
-        read_ahead_room(machine.available, parking.reserve.of(machine.total))
+        read_ahead_budget(machine.available, parking.reserve.of(machine.total))
     })
 }

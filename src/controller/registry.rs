@@ -197,7 +197,7 @@ impl Control {
                 message: error.to_string(),
                 remedy: Remedy::Change,
             },
-            None => FetchEnd::Here,
+            None => FetchEnd::Complete,
         };
         let mut events = Vec::new();
         if let Change::Reload { config, .. } = &change {

@@ -1,16 +1,16 @@
 //! The adapters of one replica, as those see them who have a seat at it: who enters, who loads what in whose place. The pool's
-//! [`Residents`] decide; the request that loads reports how it ended, or leaves a doubt when it is dropped before.
+//! [`ResidentAdapters`] decide; the request that loads reports how it ended, or leaves a doubt when it is dropped before.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OnceCell, watch};
 
-use pool::{FilesMark, Residents, Turn};
+use pool::{AdapterAccess, FilesFingerprint, ResidentAdapters};
 
 /// Shared by all who have a seat at the replica.
 #[derive(Debug)]
 pub struct ReplicaAdapters {
-    residents: Mutex<Residents>,
+    resident_adapters: Mutex<ResidentAdapters>,
     /// Changes whenever a waiting request may try again.
     changed: watch::Sender<u64>,
     /// Set once the engine was asked what it has already.
@@ -28,7 +28,7 @@ pub enum AdapterTurn {
 impl ReplicaAdapters {
     pub(super) fn new(most: u32) -> ReplicaAdapters {
         ReplicaAdapters {
-            residents: Mutex::new(Residents::new(most)),
+            resident_adapters: Mutex::new(ResidentAdapters::new(most)),
             changed: watch::Sender::new(0),
             listed_by_engine: OnceCell::new(),
         }
@@ -36,18 +36,20 @@ impl ReplicaAdapters {
 
     /// What the engine was found with.
     pub fn found(&self, names: impl IntoIterator<Item = String>) {
-        let mut residents = self.residents();
-        names.into_iter().for_each(|name| residents.found(name));
+        let mut resident_adapters = self.resident_adapters();
+        names
+            .into_iter()
+            .for_each(|name| resident_adapters.found(name));
     }
 
     pub fn has(&self, name: &str) -> bool {
-        self.residents().has(name)
+        self.resident_adapters().has(name)
     }
 
     /// How many are here, and how many of them have requests inside.
     pub fn counts(&self) -> (usize, usize) {
-        let residents = self.residents();
-        let here = residents.here();
+        let resident_adapters = self.resident_adapters();
+        let here = resident_adapters.here();
         here.fold((0, 0), |(all, used), (_, inside)| {
             (all + 1, used + usize::from(inside > 0))
         })
@@ -55,26 +57,29 @@ impl ReplicaAdapters {
 
     /// The names of those that are here.
     pub fn names(&self) -> Vec<String> {
-        let residents = self.residents();
-        residents.here().map(|(name, _)| name.to_owned()).collect()
+        let resident_adapters = self.resident_adapters();
+        resident_adapters
+            .here()
+            .map(|(name, _)| name.to_owned())
+            .collect()
     }
 
-    /// To be taken before [`Self::ask`], so that no change is missed.
+    /// To be taken before [`Self::request`], so that no change is missed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    pub(super) fn ask(
+    pub(super) fn request(
         self: &Arc<Self>,
         name: &str,
-        mark: FilesMark,
+        mark: FilesFingerprint,
         has_guests: bool,
     ) -> AdapterTurn {
-        let turn = self.residents().ask(name, mark, has_guests);
+        let turn = self.resident_adapters().request(name, mark, has_guests);
         match turn {
-            Turn::Enter => AdapterTurn::Enter(self.seat(name)),
-            Turn::Wait => AdapterTurn::Wait,
-            Turn::Load { leaves } => AdapterTurn::Load(AdapterLoad {
+            AdapterAccess::Enter => AdapterTurn::Enter(self.seat(name)),
+            AdapterAccess::Wait => AdapterTurn::Wait,
+            AdapterAccess::Load { leaves } => AdapterTurn::Load(AdapterLoad {
                 adapters: Arc::clone(self),
                 name: name.to_owned(),
                 mark,
@@ -97,8 +102,8 @@ impl ReplicaAdapters {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    fn residents(&self) -> MutexGuard<'_, Residents> {
-        self.residents
+    fn resident_adapters(&self) -> MutexGuard<'_, ResidentAdapters> {
+        self.resident_adapters
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,7 +118,7 @@ pub struct AdapterSeat {
 
 impl Drop for AdapterSeat {
     fn drop(&mut self) {
-        self.adapters.residents().leave(&self.name);
+        self.adapters.resident_adapters().leave(&self.name);
         self.adapters.changed();
     }
 }
@@ -131,7 +136,7 @@ enum Step {
 pub struct AdapterLoad {
     adapters: Arc<ReplicaAdapters>,
     pub name: String,
-    mark: FilesMark,
+    mark: FilesFingerprint,
     step: Step,
 }
 
@@ -147,36 +152,38 @@ impl AdapterLoad {
     /// The engine has unloaded it, or did not have it.
     pub fn unloaded(&mut self) {
         if let Step::Unloading(victim) = std::mem::replace(&mut self.step, Step::Loading) {
-            self.adapters.residents().unloaded(&victim);
+            self.adapters.resident_adapters().unloaded(&victim);
         }
     }
 
     /// The engine has loaded it.
     pub fn loaded(mut self) -> AdapterSeat {
         self.step = Step::Over;
-        self.adapters.residents().loaded(&self.name, self.mark);
+        self.adapters
+            .resident_adapters()
+            .loaded(&self.name, self.mark);
         self.adapters.seat(&self.name)
     }
 
     /// The engine does not load it.
     pub fn refused(mut self) {
         self.step = Step::Over;
-        self.adapters.residents().refused(&self.name);
+        self.adapters.resident_adapters().refused(&self.name);
     }
 }
 
 impl Drop for AdapterLoad {
     fn drop(&mut self) {
-        let mut residents = self.adapters.residents();
+        let mut resident_adapters = self.adapters.resident_adapters();
         match &self.step {
             Step::Unloading(victim) => {
-                residents.doubt(victim);
-                residents.refused(&self.name);
+                resident_adapters.doubt(victim);
+                resident_adapters.refused(&self.name);
             }
-            Step::Loading => residents.doubt(&self.name),
+            Step::Loading => resident_adapters.doubt(&self.name),
             Step::Over => {}
         }
-        drop(residents);
+        drop(resident_adapters);
         self.adapters.changed();
     }
 }

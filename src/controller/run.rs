@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 
+use super::adapter_lookups::AdapterLookups;
 use super::control::Control;
 use super::handle::Handle;
 use super::hub_lookups::HubLookups;
@@ -46,7 +47,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         keeper::Trimming::new(parts.clock, parts.config.clone()),
     ));
     let numbers = Arc::new(AtomicU64::new(parts.last_order + 1));
-    let (mut control, start) = Control::new(parts, inbox, jobs);
+    let (mut control, start) = Control::new(parts, inbox, jobs, &numbers);
     // No request is taken before it is known what there is.
     let inventory = control.begin(start);
     let handle = Handle {
@@ -59,7 +60,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         clock: control.clock,
         load_path: Arc::clone(&control.publishing.load_path),
         published: control.publishing.published.clone(),
-        adapter_lookups: Arc::default(),
+        adapter_lookups: Arc::new(AdapterLookups::new(Arc::clone(&control.fetches.sources))),
         hub_lookups: Arc::new(HubLookups::new(
             Arc::clone(&control.fetches.sources),
             control.live.clone(),
@@ -103,6 +104,7 @@ impl Control {
                 .chain(publish)
                 .chain(read)
                 .chain(self.heartbeat.as_ref().map(Heartbeat::next))
+                .chain(self.nodes.next_look())
                 .chain(remember);
             let next = next.min();
             let sleep = tokio::time::sleep_until(self.clock.instant(next.unwrap_or_default()));
@@ -115,7 +117,7 @@ impl Control {
                 () = sleep, if next.is_some() => {
                     let now = self.clock.now();
                     if self.wake.into_iter().chain(read).any(|at| at <= now) {
-                        self.turn(Event::Woke);
+                        self.turn(Event::TimerFired);
                     }
                 }
             }
@@ -124,6 +126,7 @@ impl Control {
             if let Some(heart) = &mut self.heartbeat {
                 heart.beat(now);
             }
+            self.look_at_nodes(now);
             if now >= remembered_at + REMEMBER_EVERY {
                 remembered_at = now;
                 self.remember();
@@ -156,7 +159,7 @@ impl Control {
                 self.turn(Event::RequestLeft { ticket });
             }
             Message::Drained { replica } => self.turn(Event::Drained { replica }),
-            Message::SeatFreed => self.turn(Event::Woke),
+            Message::SeatFreed => self.turn(Event::TimerFired),
             Message::KeptAlive { replica, keep } => self.turn(Event::KeptAlive { replica, keep }),
             Message::Sign { requested } => self
                 .publishing
@@ -170,10 +173,10 @@ impl Control {
                 settled,
             } => {
                 self.orders.begin(order, by, accepted, settled);
-                self.turn(Event::OrderAsked { order, command });
+                self.turn(Event::OrderReceived { order, command });
             }
             Message::Plan { load, reply } => {
-                self.turn(Event::Woke);
+                self.turn(Event::TimerFired);
                 // The moment of that turn: for any later one the whole pool would be copied first.
                 let plan = self.pool.preview(self.turned, &load);
                 let answer = plan.map(|plan| {
@@ -181,6 +184,11 @@ impl Control {
                     (plan, candidates)
                 });
                 let _ = reply.send(answer);
+            }
+            Message::Copy { reply } => {
+                self.turn(Event::TimerFired);
+                // It may be that the caller has left.
+                let _ = reply.send(Box::new(self.pool.clone()));
             }
             Message::Saved { order, failure } => {
                 // A failure settles the order first: no client gets `accepted` for what was not kept.
@@ -207,7 +215,7 @@ impl Control {
                     self.weights_differ(replica, weights);
                 }
             }
-            Message::FetchGoesOn { model } => self.fetch_goes_on(model),
+            Message::FetchProgressed { model } => self.fetch_progressed(model),
             Message::FetchEnded {
                 model,
                 nth,
@@ -223,6 +231,7 @@ impl Control {
                 self.next_change();
             }
             Message::Figured(figured) => self.figured(*figured),
+            Message::Node(message) => self.node_message(message),
             Message::HandOver => self.finished = true,
         }
     }

@@ -29,9 +29,9 @@ mod types;
 mod view;
 
 pub use facts::state::Pool;
-pub use plan::measurement::{MeasuredPeak, peak_after_life, peak_after_reading};
+pub use plan::measurement::{MeasuredPeak, peak_after_exit, peak_after_reading};
 pub use plan::orders::REPLICAS_MAX;
-pub use plan::prefetch::{PrefetchCandidate, ReadAheadHistory, read_ahead_room};
+pub use plan::prefetch::{PrefetchCandidate, ReadAheadHistory, read_ahead_budget};
 pub use plan::readings::reading_interval;
 pub use types::action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind, Wish,
@@ -45,22 +45,23 @@ pub use types::event::{
 };
 pub use types::explanation::{CONSIDERED_MAX, Considered, Explanation, Standing};
 pub use types::ids::{
-    Bytes, DemandId, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
-    Ticket, Time,
+    Bytes, DemandId, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority,
+    ReplicaId, ShapeId, Span, Ticket, Time,
 };
-pub use types::kept::KeepAlive;
+pub use types::keep_alive::KeepAlive;
 pub use types::link::Link;
 pub use types::model::{
     Cordon, IdleYields, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override,
     OverrideChange, Parking, Policy, Tier,
 };
+pub use types::node_demand::{NodeShape, PendingNode};
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
 pub use types::rank::Cost;
 pub use types::reason::{LoadReason, Refusal, StopReason};
 pub use types::replica_state::ReplicaState;
-pub use types::residents::{FilesMark, Residents, Turn};
+pub use types::resident_adapters::{AdapterAccess, FilesFingerprint, ResidentAdapters};
 pub use types::share::Share;
-pub use types::standstill::Standstill;
+pub use types::stall::StallReason;
 pub use view::check::{Violation, check};
 pub use view::nodes::{NodeState, NodeView};
 pub use view::pool::{

@@ -28,27 +28,31 @@ impl Pool {
         for event in events {
             self.observe(event, &mut actions);
         }
+        self.devices_of_demand(&mut actions);
+        self.note_idle_nodes();
         self.scale();
-        self.retry_wants();
-        self.refresh_wants();
+        self.retry_demands();
+        self.refresh_demands();
         // Every decision uses up one of these: a ticket, a phase, a step of an order, a planned load, a demand.
         let things =
             self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
-        let fetches = self.fetching.len() + self.wants.to_fetch.len();
-        let wants = self.wants.by_rank.len();
-        let mut decisions_left =
-            64 + 16 * (things + self.hot.len() + wants + fetches + self.settling.len());
+        let fetches = self.fetching.len() + self.demand_index.to_fetch.len();
+        let demand_index = self.demand_index.by_rank.len();
+        let mut decisions_left = 64
+            + 16 * (things + self.hot.len() + demand_index + fetches + self.settling.len())
+            + self.known_nodes.len();
         while let Some(decision) = plan::next(self) {
             self.commit(decision, &mut actions);
-            self.refresh_wants();
+            self.refresh_demands();
             decisions_left -= 1;
             assert!(decisions_left > 0, "the plan must reach a fixed point");
         }
+        self.note_idle_nodes();
         self.agenda_done();
         Answer {
             actions,
             wake: plan::wake(self),
-            idle_matters: !self.wants.by_rank.is_empty(),
+            idle_matters: !self.demand_index.by_rank.is_empty(),
         }
     }
 
@@ -57,11 +61,11 @@ impl Pool {
     pub(crate) fn missed(&self) -> Option<String> {
         let mut copy = self.clone();
         copy.touch_everything();
-        copy.refresh_wants();
+        copy.refresh_demands();
         loop {
             match plan::next(&copy)? {
-                Decision::Block { rank, retry } => copy.wants.block(rank, retry),
-                Decision::Defer { rank } => copy.wants.defer(rank),
+                Decision::Block { rank, retry } => copy.demand_index.block(rank, retry),
+                Decision::Defer { rank } => copy.demand_index.defer(rank),
                 // Whether waiting helps is judged when a demand is new, not again at each change.
                 Decision::Refuse { .. }
                 | Decision::Shorten { .. }
@@ -83,7 +87,7 @@ impl Pool {
         self.agenda.grown.clear();
         self.agenda.grown_everywhere = false;
         self.promises_changed = false;
-        self.wants.fresher = false;
-        self.wants.growths_before = self.wants.growths;
+        self.demand_index.has_fresh = false;
+        self.demand_index.growths_before = self.demand_index.growths;
     }
 }

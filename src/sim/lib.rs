@@ -7,19 +7,21 @@
 #[macro_use]
 extern crate alloc;
 
-mod keeping;
+mod args;
 mod narration;
 mod node_lines;
+mod node_storm;
+mod persistence;
 mod random;
 mod referee;
 pub mod replay;
-mod stage;
 mod storm;
 mod story;
-mod words;
+mod story_setup;
 mod world;
 
-pub use keeping::{WishReport, WishStorm};
+pub use persistence::{WishReport, WishStorm};
+pub use node_storm::{NodeFault, NodeStorm, NodeStormReport};
 pub use random::Random;
 pub use referee::Referee;
 pub use storm::{Fault, Storm, StormReport};

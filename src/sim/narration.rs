@@ -5,10 +5,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use super::story::Teller;
+use super::story::StoryRunner;
 use pool::{Action, LoadWish, ModelId, Outcome, Override, Share, Wish};
 
-impl Teller {
+impl StoryRunner {
     /// One line per action that a reader needs to see; bookkeeping is left out.
     pub(super) fn describe(&self, action: &Action) -> Option<String> {
         Some(match action {
@@ -53,6 +53,12 @@ impl Teller {
                 let model = record.model.as_deref().unwrap_or("pool");
                 format!("record {} {model}: {}", record.kind.name(), record.reason)
             }
+            Action::RequestNode { demand, shape } => {
+                // Numbers of requests are times.
+                format!("request a node of {shape}, {demand}")
+            }
+            Action::CancelNode { demand } => format!("cancel {demand}"),
+            Action::ReleaseNode { node } => format!("release {node}"),
             Action::Disown { node, replica } => format!("disown {replica} on {node}"),
             Action::Finished => "finished".to_owned(),
             Action::Save { order, wish } if self.tells_store => {
@@ -64,7 +70,7 @@ impl Teller {
     }
 }
 
-impl Teller {
+impl StoryRunner {
     /// What the last decision about a model was chosen from.
     pub(super) fn why(&self, rest: &[&str], transcript: &mut String) -> Result<(), String> {
         let name = *rest.first().ok_or("why of which model?")?;
@@ -93,7 +99,7 @@ impl Teller {
     }
 }
 
-impl Teller {
+impl StoryRunner {
     fn wish_line(&self, wish: &Wish) -> String {
         let load = |model: &ModelId, wish: Option<&LoadWish>| match wish {
             None => format!("{} is not wished to be loaded", self.name(*model)),

@@ -4,11 +4,40 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::story::Teller;
-use super::words::{Options, number, span};
-use pool::{Command, DemandId, Event, NodeId, ReplicaId, Time};
+use super::args::{Options, bytes, number, span};
+use super::story::StoryRunner;
+use pool::{Command, DemandId, Event, KindId, NodeId, NodeShape, ReplicaId, ShapeId, Time};
 
-impl Teller {
+impl StoryRunner {
+    /// `shape 1 SIZE x4 80GiB [cost 120]`, `pending 1000 WORDS`, `refuses 1000 WORDS`: the number of the request is the
+    /// time at which it was made, in milliseconds.
+    pub(super) fn demand_event(&mut self, what: &str, rest: &[&str]) -> Result<Event, String> {
+        if what != "shape" {
+            let demand = DemandId(number(rest.first())?);
+            let text = rest[1..].join(" ");
+            return Ok(match what {
+                "pending" => Event::NodePending {
+                    demand,
+                    reason: text,
+                },
+                _ => Event::NodeRefused { demand, why: text },
+            });
+        }
+        let count = rest.get(2).and_then(|it| it.strip_prefix('x'));
+        let size = rest.get(3).ok_or("how large is a device?")?;
+        let options = Options::of(&rest[4..])?;
+        self.shapes.push(NodeShape {
+            shape: ShapeId(number(rest.first())? as u32),
+            name: (*rest.get(1).ok_or("which name?")?).to_owned(),
+            devices: number(count.as_ref())? as u32,
+            bytes_per_device: bytes(size)?,
+            kind: KindId(options.number("kind")?.unwrap_or(0) as u32),
+            cost_per_hour_cents: options.number("cost")?.map(|it| it as u32),
+        });
+        let shapes = self.shapes.clone();
+        Ok(Event::ShapesSet { shapes })
+    }
+
     /// `joins 1 gpu-7 [running 1,2] [demand 1]`, `silent 1`, `gone 1 WORDS`, `weights 1 NAME,NAME`.
     pub(super) fn node_event(&self, what: &str, rest: &[&str]) -> Result<Event, String> {
         let node = node(rest)?;

@@ -22,6 +22,7 @@
 //! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
 //! 9s   joins 1 NAME [running 1,2] [demand 1] / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
+//! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] / pending 1000 WORDS / refuses 1000 WORDS    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
 //! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [policy lru]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
@@ -34,13 +35,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
+use super::args::{Options, bytes, number, span};
 use super::narration::shares;
-use super::words::{Options, bytes, number, span};
 use super::world::World;
 use pool::{
     Action, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, Explanation, HostReading,
-    KeyId, Limits, Link, LoadOrder, ModelId, NodeId, OrderId, Override, OverrideChange, Policy,
-    Pool, Priority, Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
+    KeyId, Limits, Link, LoadOrder, ModelId, NodeId, NodeShape, OrderId, Override, OverrideChange,
+    Policy, Pool, Priority, Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
 };
 
 /// A line that is not valid in a story.
@@ -62,7 +63,7 @@ impl core::error::Error for StoryError {}
 /// Plays the story and returns its text with the transcript inserted. Transcript lines of the input are ignored, so
 /// the result can be played again.
 pub fn play(text: &str) -> Result<String, StoryError> {
-    let mut teller = Teller::new();
+    let mut teller = StoryRunner::new();
     let mut transcript = String::new();
     for (nth, line) in text.lines().enumerate() {
         if line.starts_with('>') {
@@ -70,15 +71,15 @@ pub fn play(text: &str) -> Result<String, StoryError> {
         }
         transcript.push_str(line);
         transcript.push('\n');
-        let words: Vec<&str> = line
+        let args: Vec<&str> = line
             .split('#')
             .next()
             .unwrap_or("")
             .split_whitespace()
             .collect();
-        if !words.is_empty() {
+        if !args.is_empty() {
             teller
-                .line(&words, &mut transcript)
+                .line(&args, &mut transcript)
                 .map_err(|message| StoryError {
                     line: nth + 1,
                     message,
@@ -88,12 +89,13 @@ pub fn play(text: &str) -> Result<String, StoryError> {
     Ok(transcript)
 }
 
-pub(super) struct Teller {
+pub(super) struct StoryRunner {
     pub(super) world: World,
     pub(super) models: BTreeMap<String, ModelId>,
     pub(super) devices: BTreeMap<String, (DeviceId, DeviceReading)>,
     pub(super) links: Vec<(DeviceId, DeviceId, Link)>,
     pub(super) hosts: BTreeMap<NodeId, HostReading>,
+    pub(super) shapes: Vec<NodeShape>,
     order_next: u64,
     /// The transcript also shows what the store is ordered to keep.
     pub(super) tells_store: bool,
@@ -101,35 +103,36 @@ pub(super) struct Teller {
     pub(super) explained: BTreeMap<String, Arc<Explanation>>,
 }
 
-impl Teller {
-    fn new() -> Teller {
+impl StoryRunner {
+    fn new() -> StoryRunner {
         let world = World::new(Pool::new(Limits::default(), false, ReplicaId(1)));
-        Teller {
+        StoryRunner {
             world,
             models: BTreeMap::new(),
             devices: BTreeMap::new(),
             links: Vec::new(),
             hosts: BTreeMap::new(),
+            shapes: Vec::new(),
             order_next: 1,
             tells_store: false,
             explained: BTreeMap::new(),
         }
     }
 
-    fn line(&mut self, words: &[&str], transcript: &mut String) -> Result<(), String> {
-        match words[0] {
-            "device" => return self.device(words),
-            "host" => return self.host(words),
-            "model" => return self.model(words, transcript),
+    fn line(&mut self, args: &[&str], transcript: &mut String) -> Result<(), String> {
+        match args[0] {
+            "device" => return self.device(args),
+            "host" => return self.host(args),
+            "model" => return self.model(args, transcript),
             _ => {}
         }
-        let at = Time(span(words[0])?.0);
+        let at = Time(span(args[0])?.0);
         if at < self.world.now {
-            return Err(format!("{} is earlier than the line before", words[0]));
+            return Err(format!("{} is earlier than the line before", args[0]));
         }
         self.wakes_until(at, transcript);
-        let what = *words.get(1).ok_or("an event is missing after the time")?;
-        let rest = &words[2..];
+        let what = *args.get(1).ok_or("an event is missing after the time")?;
+        let rest = &args[2..];
         if what == "plan" {
             return self.plan(at, rest, transcript);
         }
@@ -156,7 +159,7 @@ impl Teller {
     fn wakes_until(&mut self, at: Time, transcript: &mut String) {
         while let Some(wake) = self.world.wake.filter(|wake| *wake <= at) {
             let before = transcript.len();
-            self.feed(wake, Event::Woke, transcript);
+            self.feed(wake, Event::TimerFired, transcript);
             if transcript.len() > before {
                 transcript.insert_str(before, &format!("> ({wake})\n"));
             }
@@ -184,7 +187,7 @@ impl Teller {
     fn event(&mut self, at: Time, what: &str, rest: &[&str]) -> Result<Option<Event>, String> {
         let replica = || number(rest.first()).map(ReplicaId);
         Ok(Some(match what {
-            "wait" => Event::Woke,
+            "wait" => Event::TimerFired,
             "ask" => {
                 let ticket = Ticket(number(rest.first())?);
                 let key = KeyId(
@@ -215,7 +218,7 @@ impl Teller {
                 if !self.world.seats.contains_key(&ticket) {
                     return Err(format!("request {} has no seat", ticket.0));
                 }
-                self.world.end(ticket, at).unwrap_or(Event::Woke)
+                self.world.end(ticket, at).unwrap_or(Event::TimerFired)
             }
             "ready" => Event::ReplicaReady {
                 replica: replica()?,
@@ -251,7 +254,7 @@ impl Teller {
             }
             "exits" => Event::ReplicaExited {
                 replica: replica()?,
-                exit: Exit::Asked,
+                exit: Exit::Requested,
             },
             "lost" => Event::ReplicaLost {
                 replica: replica()?,
@@ -260,7 +263,7 @@ impl Teller {
                 let message = rest.get(1..).unwrap_or_default().join(" ");
                 let remedy = match what {
                     "hopeless" => Remedy::Change,
-                    "unlucky" => Remedy::AnotherTry,
+                    "unlucky" => Remedy::Retry,
                     _ => Remedy::Time,
                 };
                 Event::ReplicaExited {
@@ -269,8 +272,8 @@ impl Teller {
                 }
             }
             "oom" => {
-                let words = rest.get(1..).unwrap_or_default();
-                let needed = match words {
+                let args = rest.get(1..).unwrap_or_default();
+                let needed = match args {
                     ["needs", needed] => Some(bytes(needed)?),
                     [] => None,
                     _ => return Err("`oom 3`, or `oom 3 needs 20GiB`".to_owned()),
@@ -292,6 +295,7 @@ impl Teller {
             "reading" => self.reading(at, rest)?,
             "fails" => self.trouble(rest)?,
             "joins" | "silent" | "gone" | "weights" => self.node_event(what, rest)?,
+            "shape" | "pending" | "refuses" => self.demand_event(what, rest)?,
             "measured" => self.measured(rest)?,
             "limits" => {
                 let options = Options::of(rest)?;
@@ -333,7 +337,7 @@ impl Teller {
                 let command = self.command(at, what, rest)?;
                 let order = OrderId(self.order_next);
                 self.order_next += 1;
-                Event::OrderAsked { order, command }
+                Event::OrderReceived { order, command }
             }
         }))
     }

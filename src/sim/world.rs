@@ -166,7 +166,7 @@ impl World {
             return (gate.in_flight == 0).then_some(Event::Drained { replica });
         }
         let last = self.idle_matters && gate.in_flight == 0;
-        (gate.mode == Some(GateMode::Queued) || last).then_some(Event::Woke)
+        (gate.mode == Some(GateMode::Queued) || last).then_some(Event::TimerFired)
     }
 
     /// When the shell would next turn without an event: at the pool's wake, or when gates that have counted something

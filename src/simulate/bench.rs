@@ -144,13 +144,13 @@ fn cell(
         mapping: (0..specs.len())
             .map(|nth| Some(ModelId(nth as u32)))
             .collect(),
-        scene: models::scene(specs, places),
+        scenario: models::scenario(specs, places),
         workload,
         notices: Vec::new(),
     };
     let mut lru: Option<Report> = None;
     let arrivals = setup.arrivals().map_err(|fault| fault.to_string())?;
-    let least = bound(&setup.scene, arrivals).reload;
+    let least = bound(&setup.scenario, arrivals).reload;
     for policy in POLICIES {
         let name = format!("{} {capacity}‰ x{devices} {policy}", trace.name);
         let report = compare::one(&setup, policy, false, &mut |done, day| {

@@ -4,8 +4,8 @@ use super::lru_best::LruBest;
 use super::setup::Setup;
 use pool::{Span, Time};
 use sim::replay::{
-    Fifo, LlamaCppRouter, LlamaSwap, Lru, ModelMesh, Ncsa, Offline, Ollama, Options, RIVALS,
-    Report, run, run_rival,
+    BASELINES, Fifo, LlamaCppRouter, LlamaSwap, Lru, ModelMesh, Ncsa, Offline, Ollama, Options,
+    Report, run, run_baseline,
 };
 
 /// Interval of the curve of waits.
@@ -27,26 +27,28 @@ pub fn one(
     };
     let arrivals = || setup.arrivals().map_err(|fault| fault.to_string());
     let mut progress = |done: u64, now: Time| progress(done, now.0 as f64 / DAY_MS);
-    let (scene, progress) = (&setup.scene, &mut progress);
+    let (scenario, progress) = (&setup.scenario, &mut progress);
     Ok(match policy {
-        "model-pool" => run(scene, arrivals()?, &options, progress),
-        "lru" => run_rival(scene, Lru, arrivals()?, &options, progress),
-        "lru-best" => run_rival(scene, LruBest, arrivals()?, &options, progress),
-        "fifo" => run_rival(scene, Fifo, arrivals()?, &options, progress),
-        "llama-swap" => run_rival(scene, LlamaSwap, arrivals()?, &options, progress),
-        "llamacpp-router" => run_rival(scene, LlamaCppRouter, arrivals()?, &options, progress),
-        "ollama" => run_rival(scene, Ollama, arrivals()?, &options, progress),
-        "modelmesh" => run_rival(scene, ModelMesh, arrivals()?, &options, progress),
-        "ncsa" => run_rival(scene, Ncsa, arrivals()?, &options, progress),
+        "model-pool" => run(scenario, arrivals()?, &options, progress),
+        "lru" => run_baseline(scenario, Lru, arrivals()?, &options, progress),
+        "lru-best" => run_baseline(scenario, LruBest, arrivals()?, &options, progress),
+        "fifo" => run_baseline(scenario, Fifo, arrivals()?, &options, progress),
+        "llama-swap" => run_baseline(scenario, LlamaSwap, arrivals()?, &options, progress),
+        "llamacpp-router" => {
+            run_baseline(scenario, LlamaCppRouter, arrivals()?, &options, progress)
+        }
+        "ollama" => run_baseline(scenario, Ollama, arrivals()?, &options, progress),
+        "modelmesh" => run_baseline(scenario, ModelMesh, arrivals()?, &options, progress),
+        "ncsa" => run_baseline(scenario, Ncsa, arrivals()?, &options, progress),
         "offline" => {
             let uses = arrivals()?.map(|arrival| (arrival.at, arrival.model));
-            let rule = Offline::new(scene.models.len(), uses);
-            run_rival(scene, rule, arrivals()?, &options, progress)
+            let rule = Offline::new(scenario.models.len(), uses);
+            run_baseline(scenario, rule, arrivals()?, &options, progress)
         }
         other => {
             return Err(format!(
                 "there is no policy `{other}`; the policies are model-pool, lru-best, {}",
-                RIVALS.join(", ")
+                BASELINES.join(", ")
             ));
         }
     })

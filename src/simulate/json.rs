@@ -62,12 +62,17 @@ impl<'a> Counts<'a> {
 }
 
 pub fn text(setup: &Setup, reports: &[Report], least: Option<&Bound>) -> String {
-    let scene = &setup.scene;
+    let scenario = &setup.scenario;
     let policy = |report: &'_ Report| -> serde_json::Value {
         let by_model = report
             .by_model
             .iter()
-            .map(|(id, tally)| (scene.models[id.0 as usize].name.as_str(), Counts::of(tally)))
+            .map(|(id, tally)| {
+                (
+                    scenario.models[id.0 as usize].name.as_str(),
+                    Counts::of(tally),
+                )
+            })
             .collect();
         let seconds = report.all.reload.0 as f64 / 1000.0;
         serde_json::to_value(Policy {
@@ -82,14 +87,14 @@ pub fn text(setup: &Setup, reports: &[Report], least: Option<&Bound>) -> String 
         })
         .unwrap_or_default()
     };
-    let devices: Vec<serde_json::Value> = scene
+    let devices: Vec<serde_json::Value> = scenario
         .devices
         .iter()
         .map(|(_, it)| serde_json::json!({"name": it.name, "total_bytes": it.total.0}))
         .collect();
     let document = serde_json::json!({
         "workload": setup.workload.spec,
-        "models": scene.models.len(),
+        "models": scenario.models.len(),
         "devices": devices,
         "bound_reload_ms": least.map(|it| it.reload.0),
         "reports": reports.iter().map(policy).collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! The small-lab benchmark: a few models on one to four devices, from loads of 30 ms to three minutes and from quiet to
 //! overloaded, against plain LRU. Draws the requests, replays them and prints a Markdown table of ratios.
 //!
-//! Requests for a model come independently (Poisson) or in sessions of eight; models are asked with Zipf weights. A
+//! Requests for a model come independently (Poisson) or in sessions of eight; models are chosen with Zipf weights. A
 //! request that is not served counts as one that waited for the whole queue timeout, so that refusing is not a way to
 //! look fast.
 
@@ -10,12 +10,12 @@ use rand_pcg::Pcg64Mcg;
 
 use super::models;
 use pool::{Bytes, KeyId, Loader, LoaderId, ModelId, ModelSpec, Span, Time};
-use sim::replay::{Arrival, Lru, Options, Report, Scene, run, run_rival};
+use sim::replay::{Arrival, Lru, Options, Report, Scenario, run, run_baseline};
 
 const MODELS: [u32; 4] = [2, 4, 6, 10];
 const DEVICES: [u32; 3] = [1, 2, 4];
 const LOADS: [Span; 4] = [Span(30), Span(3_000), Span(30_000), Span(180_000)];
-/// Seconds of service asked for, per second and device.
+/// Seconds of service requested, per second and device.
 const USE_PERCENT: [u32; 3] = [30, 70, 120];
 const SERVICE_MS: f64 = 4_000.0;
 const SESSION: usize = 8;
@@ -71,14 +71,14 @@ pub fn compare(lab: Lab, seed: u64, seeds: u64) -> Result<Compared, String> {
     let mut requests = 0;
     for seed in seed..seed + seeds {
         let mut random = models::seeded(seed * 1_000 + u64::from(lab.models * 8 + lab.devices));
-        let scene = scene(lab);
+        let scenario = scenario(lab);
         let arrivals = arrivals(lab, &mut random);
         let options = Options::default();
-        let ours = run(&scene, arrivals.clone(), &options, &mut |_, _| {});
+        let ours = run(&scenario, arrivals.clone(), &options, &mut |_, _| {});
         if let Some(broken) = ours.broken.first() {
             return Err(format!("{lab:?}, seed {seed}: {broken}"));
         }
-        let lru = run_rival(&scene, Lru, arrivals, &options, &mut |_, _| {});
+        let lru = run_baseline(&scenario, Lru, arrivals, &options, &mut |_, _| {});
         for (nth, report) in [&ours, &lru].into_iter().enumerate() {
             waits[nth] += waited(report);
             reloads[nth] += report.all.reload.0 as f64;
@@ -104,7 +104,7 @@ fn waited(report: &Report) -> f64 {
     all.waits.mean.0 as f64 * all.served as f64 + QUEUE_TIMEOUT.0 as f64 * unserved
 }
 
-fn scene(lab: Lab) -> Scene {
+fn scenario(lab: Lab) -> Scenario {
     let model = |nth: u32| ModelSpec {
         name: format!("model-{nth}"),
         bytes_per_device: Bytes(if nth % 3 == 2 { 5 } else { 8 } * Bytes::GIB),
@@ -119,9 +119,9 @@ fn scene(lab: Lab) -> Scene {
         ..ModelSpec::default()
     };
     let devices = models::devices(lab.devices, Bytes(10 * Bytes::GIB));
-    Scene {
+    Scenario {
         stop_takes: Span((lab.load.0 / 50).max(20)),
-        ..models::scene((0..lab.models).map(model).collect(), devices)
+        ..models::scenario((0..lab.models).map(model).collect(), devices)
     }
 }
 
@@ -166,7 +166,7 @@ fn exponential(random: &mut Pcg64Mcg, mean: f64) -> f64 {
 /// A rule that the pool broke.
 pub fn run_all(seed: u64, seeds: u64) -> Result<(), String> {
     println!(
-        "The pool's wait by that of `lru`, in brackets its mean wait; {seeds} seeds from {seed}. Columns: seconds of service asked for per second and device.\n"
+        "The pool's wait by that of `lru`, in brackets its mean wait; {seeds} seeds from {seed}. Columns: seconds of service requested per second and device.\n"
     );
     println!("| requests | models | devices | load | 30 % | 70 % | 120 % |");
     println!("|---|--:|--:|--:|--:|--:|--:|");

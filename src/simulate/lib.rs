@@ -77,7 +77,7 @@ fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
     let least = args.compare.iter().any(|name| name == "bound");
     let least = match least {
         true => Some(bound(
-            &setup.scene,
+            &setup.scenario,
             setup.arrivals().map_err(|fault| fault.to_string())?,
         )),
         false => None,

@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use pool::{Bytes, DeviceId, DeviceReading, Limits, Loader, LoaderId, ModelSpec, NodeId, Span};
-use sim::replay::Scene;
+use sim::replay::Scenario;
 
 /// Gigabytes of language models in use, from 0.8 to 32 billion parameters in two bytes each.
 const SIZES_TENTHS_GB: [u64; 12] = [16, 30, 50, 64, 80, 140, 160, 180, 260, 340, 480, 640];
@@ -76,9 +76,9 @@ pub fn devices(count: u32, each: Bytes) -> Vec<(DeviceId, DeviceReading)> {
         .collect()
 }
 
-/// A scene without cleanups and administrators.
-pub fn scene(models: Vec<ModelSpec>, devices: Vec<(DeviceId, DeviceReading)>) -> Scene {
-    Scene {
+/// A scenario without cleanups and administrators.
+pub fn scenario(models: Vec<ModelSpec>, devices: Vec<(DeviceId, DeviceReading)>) -> Scenario {
+    Scenario {
         hosts: Vec::new(),
         devices,
         models,

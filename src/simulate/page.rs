@@ -31,8 +31,8 @@ pub fn render(setup: &Setup, reports: &[Report], shown: &str) -> String {
         out,
         "<p>{} requests for {} models on {} devices, over {}.</p>",
         first.all.requests,
-        setup.scene.models.len(),
-        setup.scene.devices.len(),
+        setup.scenario.models.len(),
+        setup.scenario.devices.len(),
         days(first.to.since(first.from)),
     );
     for notice in &setup.notices {
@@ -115,7 +115,7 @@ fn summary(out: &mut String, reports: &[Report]) {
 /// A lane for each device, with every stay as high as its share of the memory, stacked where there is space; the time
 /// of loading is pale.
 fn time_line(out: &mut String, setup: &Setup, report: &Report) {
-    let devices = &setup.scene.devices;
+    let devices = &setup.scenario.devices;
     let lane = (420.0 / devices.len() as f64).clamp(16.0, 160.0);
     let height = devices.len() as f64 * (lane + 6.0) + 26.0;
     let scale = Scale::new(report.from, report.to);
@@ -192,7 +192,7 @@ fn draw(
     let ready = it.ready.unwrap_or(it.to);
     let other = "#8b949e".to_owned();
     let colour = colours.get(&it.model).unwrap_or(&other);
-    let name = escape(&setup.scene.models[it.model.0 as usize].name);
+    let name = escape(&setup.scenario.models[it.model.0 as usize].name);
     let what = format!(
         "{name}: {} for {}, loaded in {}, {}",
         it.bytes,
@@ -234,7 +234,7 @@ fn colours(report: &Report) -> BTreeMap<ModelId, String> {
 fn legend(out: &mut String, setup: &Setup, colours: &BTreeMap<ModelId, String>) {
     out.push_str("<div class=\"legend\">");
     for (id, colour) in colours {
-        let name = escape(&setup.scene.models[id.0 as usize].name);
+        let name = escape(&setup.scenario.models[id.0 as usize].name);
         let _ = write!(
             out,
             "<span><i style=\"background:{colour}\"></i>{name}</span>"

@@ -11,7 +11,7 @@ use pool::{
     Bytes, DeviceId, DeviceReading, KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, NodeId,
     Priority, Span,
 };
-use sim::replay::{Arrival, Scene};
+use sim::replay::{Arrival, Scenario};
 use store::{ModelPast, Past};
 
 /// The bounds of adaptive keep-hot times.
@@ -21,9 +21,9 @@ const ADAPTIVE: KeepHotBounds = KeepHotBounds {
 };
 
 pub struct Setup {
-    pub scene: Scene,
+    pub scenario: Scenario,
     pub workload: Workload,
-    /// The scene's index of each of the workload's models; `None`: left out.
+    /// The scenario's index of each of the workload's models; `None`: left out.
     pub mapping: Vec<Option<ModelId>>,
     /// Assumptions to show to the user.
     pub notices: Vec<String>,
@@ -76,7 +76,7 @@ pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
     let (mut specs, mapping) = match_models(&workload, known, args, &config, &mut notices)?;
     let stop_takes = match workload.past() {
         Some(past) => {
-            use_past(past, &workload, &mapping, &mut specs, &mut notices);
+            use_history(past, &workload, &mapping, &mut specs, &mut notices);
             past.stop()
         }
         None => None,
@@ -95,18 +95,18 @@ pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
         }
     }
     let devices = devices(&specs, args, &config, &mut notices)?;
-    let mut scene = models::scene(specs, devices);
-    scene.limits = config.limits();
-    scene.stop_takes = stop_takes.unwrap_or(scene.stop_takes);
+    let mut scenario = models::scenario(specs, devices);
+    scenario.limits = config.limits();
+    scenario.stop_takes = stop_takes.unwrap_or(scenario.stop_takes);
     Ok(Setup {
-        scene,
+        scenario,
         workload,
         mapping,
         notices,
     })
 }
 
-type Matched = (Vec<ModelSpec>, Vec<Option<ModelId>>);
+type ModelMatch = (Vec<ModelSpec>, Vec<Option<ModelId>>);
 
 fn match_models(
     workload: &Workload,
@@ -114,7 +114,7 @@ fn match_models(
     args: &SimulateArgs,
     config: &Config,
     notices: &mut Vec<String>,
-) -> Result<Matched, String> {
+) -> Result<ModelMatch, String> {
     let mut specs = known;
     if workload.is_crowd && !specs.is_empty() {
         notices.push(format!(
@@ -210,7 +210,7 @@ fn with_keys(drawn: ModelSpec, config: &Config) -> ModelSpec {
 }
 
 /// Uses what the pool measured in its past, and says which models it never loaded.
-fn use_past(
+fn use_history(
     past: &Past,
     workload: &Workload,
     mapping: &[Option<ModelId>],

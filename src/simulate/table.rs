@@ -10,15 +10,20 @@ pub fn text(setup: &Setup, reports: &[Report]) -> String {
     let mut out = String::new();
     let first = &reports[0];
     let days = first.to.since(first.from).0 as f64 / 86_400_000.0;
-    let memory: u64 = setup.scene.devices.iter().map(|(_, it)| it.total.0).sum();
+    let memory: u64 = setup
+        .scenario
+        .devices
+        .iter()
+        .map(|(_, it)| it.total.0)
+        .sum();
     let _ = writeln!(
         out,
         "{}: {} requests for {} models over {days:.2} days, on {} device{} with {} in all",
         setup.workload.spec,
         first.all.requests,
-        setup.scene.models.len(),
-        setup.scene.devices.len(),
-        if setup.scene.devices.len() == 1 {
+        setup.scenario.models.len(),
+        setup.scenario.devices.len(),
+        if setup.scenario.devices.len() == 1 {
             ""
         } else {
             "s"

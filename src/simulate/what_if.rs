@@ -1,5 +1,5 @@
 //! `--resample N`: the pool as it is configured beside the pool with the what-if flags, on the workload itself and on N
-//! others that are drawn from its days. So a difference that one odd day causes is told from one that lasts.
+//! others that are drawn from its days. This distinguishes a difference of one odd day from one that lasts.
 
 use std::fmt::Write;
 
@@ -70,7 +70,7 @@ pub fn compare(spec: &str, args: &SimulateArgs, changed: &Setup) -> Result<Strin
     let samples = args.resample.unwrap_or(0);
     let configured = setup::prepare(spec, &args.as_configured())?;
     let requests = [all_of(&configured)?, all_of(changed)?];
-    let scenes = [&configured.scene, &changed.scene];
+    let scenes = [&configured.scenario, &changed.scenario];
     let end = requests[0].last().map_or(Time(0), |last| last.at);
     let parts = PARTS.into_iter().find_map(|(length, name)| {
         let parts = end.0.div_ceil(length.0);

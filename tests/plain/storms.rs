@@ -85,7 +85,7 @@ fn add(all: &mut StormReport, one: &StormReport) {
     all.read_ahead += one.read_ahead;
     all.faded += one.faded;
     all.fetches += one.fetches;
-    all.lacked += one.lacked;
+    all.ran_out_of_memory += one.ran_out_of_memory;
     all.evictions += one.evictions;
     all.settled += one.settled;
     all.cordons += one.cordons;
@@ -118,7 +118,7 @@ fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
         "too quiet: {all:?}"
     );
     assert!(all.read_ahead > 0 && all.faded > 0, "too quiet: {all:?}");
-    let rarer = [all.cordons, all.lacked, all.fetches];
+    let rarer = [all.cordons, all.ran_out_of_memory, all.fetches];
     assert!(
         rarer.iter().all(|count| *count > seeds / 4),
         "too quiet: {all:?}"

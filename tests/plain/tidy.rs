@@ -224,9 +224,6 @@ fn every_file_has_a_head_and_a_bounded_length_and_nothing_unfinished() {
     assert_none(&breaches);
 }
 
-/// Crates that still have private words.
-const PRIVATE_STILL: &[&str] = &["src/pool/", "src/sim/", "src/simulate/"];
-
 #[test]
 fn names_and_comments_have_no_private_words() {
     let mut files = rust_files();
@@ -234,7 +231,6 @@ fn names_and_comments_have_no_private_words() {
         ["src/", "candle-engine/src/"]
             .iter()
             .any(|it| file.starts_with(it))
-            && !PRIVATE_STILL.iter().any(|it| file.starts_with(it))
     };
     files.retain(is_held);
     let breaches: Vec<String> = files

@@ -67,7 +67,7 @@ fn a_plan_is_refused_for_what_the_load_is_refused_for() {
         let plan = client(&pool, &["plan", model, "--gpus", "3"]);
         let load = client(&pool, &["load", model, "--gpus", "3"]);
         assert_eq!((plan.status, load.status), (1, 1), "{plan:?} {load:?}");
-        let why = "asked for 3 devices per replica, and the largest node has 1";
+        let why = "3 devices per replica were requested, and the largest node has 1";
         has(&plan.stdout, &["cannot be loaded", why]);
         has(&load.stderr, &[why]);
     }

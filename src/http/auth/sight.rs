@@ -8,7 +8,7 @@ use wildmatch::WildMatch;
 use crate::auth::sign_on::Person;
 use catalog::Entry;
 use controller::Cut;
-use pool::{Blocker, Refusal, Standstill, StopReason};
+use pool::{Blocker, Refusal, StallReason, StopReason};
 
 /// In the place of a name that the reader may not know.
 pub(crate) const ANOTHER: &str = "another model";
@@ -79,7 +79,7 @@ impl Sight {
         let obstacles = match &mut refusal {
             Refusal::NoRoom { obstacles, .. }
             | Refusal::TimedOut {
-                standstill: Standstill::NoRoom { obstacles },
+                stall: StallReason::NoRoom { obstacles },
                 ..
             } => Some(obstacles),
             _ => None,
@@ -212,7 +212,7 @@ mod tests {
         let timed_out = Refusal::TimedOut {
             waited: pool::Span(1),
             retry: pool::Span(1),
-            standstill: Standstill::NoRoom { obstacles },
+            stall: StallReason::NoRoom { obstacles },
         };
         let shown = sight(&["mine"]).refusal(timed_out).to_string();
         assert!(

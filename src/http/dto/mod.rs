@@ -9,6 +9,7 @@ mod history;
 mod hot;
 mod live;
 mod load;
+mod me;
 mod models;
 mod plan;
 mod report;
@@ -21,11 +22,12 @@ mod why;
 
 pub use audit::{AuditList, AuditView};
 pub use cordons::{CordonAnswer, CordonRequest, UncordonAnswer, UncordonRequest, Until};
-pub use devices::{DeviceList, QueueView};
+pub use devices::{DeviceList, QueueView, WaitingView};
 pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
 pub use live::{EveningView, LiveChange, LiveView, StoreView};
 pub use load::{LoadAnswer, LoadRequest, UnloadAnswer, UnloadRequest};
+pub use me::{MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest};
 pub use models::{ModelList, ModelPatch, ModelView, RemoveAnswer, find, measured};
 pub use plan::PlanView;
 pub use report::ReportView;
@@ -145,7 +147,7 @@ mod snapshots {
         /// Lets time pass.
         pub fn wait(&mut self, span: Span) {
             self.now = self.now + span;
-            self.hear(Event::Woke);
+            self.hear(Event::TimerFired);
         }
 
         /// Begins to load a model.
@@ -153,7 +155,7 @@ mod snapshots {
             self.orders += 1;
             let order_id = OrderId(self.orders);
             let command = Command::Load(order(self.id(name)));
-            let mut actions = self.hear(Event::OrderAsked {
+            let mut actions = self.hear(Event::OrderReceived {
                 order: order_id,
                 command,
             });

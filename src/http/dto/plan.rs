@@ -447,7 +447,7 @@ mod tests {
             assert!(!view.feasible && !view.already_loaded);
             assert_eq!(
                 view.reason,
-                "asked for 3 devices per replica, and the largest node has 1"
+                "3 devices per replica were requested, and the largest node has 1"
             );
             assert!(view.candidates.iter().all(|it| !it.verdict.ends_with(": ")));
         }

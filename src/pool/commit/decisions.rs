@@ -12,7 +12,7 @@ use crate::types::ids::{OrderId, ReplicaId, Span};
 use crate::types::model::Override;
 use crate::types::reason::StopReason;
 use crate::types::replica::Phase;
-use crate::types::saves::Sayers;
+use crate::types::saves::SettingOrders;
 
 impl Pool {
     pub(crate) fn commit(&mut self, decision: Decision, actions: &mut Vec<Action>) {
@@ -69,7 +69,7 @@ impl Pool {
             Decision::EndLease { model } => {
                 let it = self.models.get_mut(&model).expect("leased");
                 it.over = Override::default();
-                it.sayers = Sayers::default();
+                it.set_by = SettingOrders::default();
                 self.reindex(model);
                 self.keep_override(model, actions);
                 let text = "the lease ended; back to the catalogue's values (P1)".to_owned();
@@ -101,8 +101,15 @@ impl Pool {
             Decision::Abandon { load } => self.abandon(load),
             Decision::Fetch { model, why } => self.fetch(model, &why, actions),
             Decision::EndFetch { model, .. } => self.end_fetch(model, actions),
-            Decision::Block { rank, retry } => self.wants.block(rank, retry),
-            Decision::Defer { rank } => self.wants.defer(rank),
+            Decision::Block { rank, retry } => self.demand_index.block(rank, retry),
+            Decision::Defer { rank } => self.demand_index.defer(rank),
+            Decision::RequestNode {
+                shape,
+                model,
+                priority,
+            } => self.request_node(shape, model, priority, actions),
+            Decision::CancelNode => self.cancel_node(actions),
+            Decision::ReleaseNode { node } => self.release_node(node, actions),
             Decision::GiveUpSettling { device } => self.give_up_settling(device),
             Decision::GiveUpWish { model, refusal } => {
                 self.forget_wish(model, actions);
@@ -111,9 +118,13 @@ impl Pool {
             }
             Decision::Shorten { order, refusal } => {
                 let plan = self.orders[&order].load().map(|load| {
-                    let ask =
-                        crate::plan::orders::ask_of(self, load, self.orders[&order].since, order);
-                    Box::new(crate::plan::place::explain(self, &ask))
+                    let requirements = crate::plan::orders::requirements_of(
+                        self,
+                        load,
+                        self.orders[&order].since,
+                        order,
+                    );
+                    Box::new(crate::plan::place::explain(self, &requirements))
                 });
                 let it = self.orders.get_mut(&order).expect("active");
                 it.shortfall = Some(refusal);

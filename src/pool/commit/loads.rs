@@ -11,7 +11,7 @@ use crate::types::action::{Action, Evicted, MemoryChange, RecordKind};
 use crate::types::decision::{Drain, Plan, Victim};
 use crate::types::explanation::Explanation;
 use crate::types::ids::{Bytes, KeyId, ModelId, OrderId, ReplicaId};
-use crate::types::kept::Kept;
+use crate::types::keep_alive::KeepAliveState;
 use crate::types::model::LoadWish;
 use crate::types::occupancy::Seats;
 use crate::types::reason::{LoadReason, StopReason};
@@ -41,9 +41,9 @@ impl Pool {
         record.placement = plan.placement.clone();
         record.candidates = self.candidates(&plan);
         record.cause = Some(why.name());
-        record.asked_by = self.first_asker(plan.model, &why);
-        let spoken_for = |share: &Share| self.devices[&share.device].spoken_for();
-        let before: Vec<Bytes> = shares.iter().map(spoken_for).collect();
+        record.asked_by = self.first_requester(plan.model, &why);
+        let committed = |share: &Share| self.devices[&share.device].committed();
+        let before: Vec<Bytes> = shares.iter().map(committed).collect();
         let forced = order.and_then(|id| {
             self.orders[&id]
                 .load()
@@ -117,7 +117,7 @@ impl Pool {
             record.memory.push(MemoryChange {
                 device: share.device,
                 before,
-                after: device.spoken_for(),
+                after: device.committed(),
             });
         }
         let victims = plan
@@ -161,7 +161,7 @@ impl Pool {
     }
 
     /// Whose request has waited longest, where requests call for the load.
-    fn first_asker(&self, model: ModelId, why: &LoadReason) -> Option<KeyId> {
+    fn first_requester(&self, model: ModelId, why: &LoadReason) -> Option<KeyId> {
         let LoadReason::Requests { .. } = why else {
             return None;
         };
@@ -215,7 +215,7 @@ impl Pool {
             entered_when_launched: 0,
             seats: Seats::default(),
             last_end: None,
-            kept: Kept::default(),
+            keep_alive: KeepAliveState::default(),
             gate: None,
             tier: None,
             reads_until: loader.map(|loader| now + loader.takes),

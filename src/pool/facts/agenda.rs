@@ -49,7 +49,7 @@ impl Pool {
     /// The model and all its replicas.
     pub(crate) fn touch_model(&mut self, id: ModelId) {
         self.agenda.models.insert(id);
-        self.wants.stale.insert(id);
+        self.demand_index.stale.insert(id);
         if let Some(model) = self.models.get(&id) {
             self.agenda.replicas.extend(&model.replicas);
         }
@@ -57,7 +57,7 @@ impl Pool {
 
     pub(crate) fn touch_everything(&mut self) {
         self.agenda.models.extend(self.models.keys());
-        self.wants.stale.extend(self.models.keys());
+        self.demand_index.stale.extend(self.models.keys());
         self.agenda.replicas.extend(self.replicas.keys());
         self.promises_changed = true;
         self.grows_everywhere();
@@ -74,7 +74,7 @@ impl Pool {
                 }
             }
         }
-        self.wants.growths += 1;
+        self.demand_index.growths += 1;
         self.promises_changed = true;
     }
 
@@ -99,13 +99,13 @@ impl Pool {
         if let Some(it) = self.devices.get(&device) {
             self.agenda.replicas.extend(&it.holders);
         }
-        self.wants.growths += 1;
+        self.demand_index.growths += 1;
         self.promises_changed = true;
     }
 
     pub(crate) fn grows_everywhere(&mut self) {
         self.agenda.grown_everywhere = true;
-        self.wants.growths += 1;
+        self.demand_index.growths += 1;
         self.promises_changed = true;
     }
 

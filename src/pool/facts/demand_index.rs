@@ -5,15 +5,15 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use crate::types::ask::Ask;
 use crate::types::ids::{ModelId, OrderId, Time};
 use crate::types::rank::DemandRank;
 use crate::types::reason::LoadReason;
+use crate::types::requirements::Requirements;
 
 /// One replica that should be loaded.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingReplica {
-    pub ask: Ask,
+    pub requirements: Requirements,
     pub order: Option<OrderId>,
     /// Set when planning it failed.
     pub blocked: Option<Blocked>,
@@ -22,20 +22,20 @@ pub(crate) struct PendingReplica {
 /// Why a demand was blocked; it is not examined again until memory grows or time passes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocked {
-    /// `Wants::growths` when it was examined.
+    /// `DemandIndex::growths` when it was examined.
     pub growths: u64,
     /// When time alone may change it.
     pub retry: Option<Time>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wants {
+pub(crate) struct DemandIndex {
     pub by_rank: BTreeMap<DemandRank, PendingReplica>,
     pub of_model: BTreeMap<ModelId, Vec<DemandRank>>,
     /// Not planned yet, or due to be examined again by time.
     pub fresh: BTreeSet<DemandRank>,
     /// One of them was added in this step.
-    pub fresher: bool,
+    pub has_fresh: bool,
     pub retries: BTreeSet<(Time, DemandRank)>,
     /// Retry times of removed entries; the entries they covered are examined again then.
     pub orphaned_retries: BTreeSet<Time>,
@@ -49,7 +49,7 @@ pub(crate) struct Wants {
     pub growths_before: u64,
 }
 
-impl Wants {
+impl DemandIndex {
     pub fn next_retry(&self) -> Option<Time> {
         let own = self.retries.first().map(|(at, _)| *at);
         let orphaned = self.orphaned_retries.first().copied();
@@ -67,19 +67,19 @@ impl Wants {
 
     pub fn block(&mut self, rank: DemandRank, retry: Option<Time>) {
         let growths = self.growths;
-        if let Some(want) = self.by_rank.get_mut(&rank) {
-            if let Some(old) = want.blocked.and_then(|blocked| blocked.retry) {
+        if let Some(pending) = self.by_rank.get_mut(&rank) {
+            if let Some(old) = pending.blocked.and_then(|blocked| blocked.retry) {
                 self.retries.remove(&(old, rank));
             }
-            want.blocked = Some(Blocked { growths, retry });
+            pending.blocked = Some(Blocked { growths, retry });
             self.fresh.remove(&rank);
             self.retries.extend(retry.map(|at| (at, rank)));
         }
     }
 
     pub fn defer(&mut self, rank: DemandRank) {
-        if let Some(want) = self.by_rank.get_mut(&rank) {
-            if let Some(old) = want.blocked.take().and_then(|blocked| blocked.retry) {
+        if let Some(pending) = self.by_rank.get_mut(&rank) {
+            if let Some(old) = pending.blocked.take().and_then(|blocked| blocked.retry) {
                 self.retries.remove(&(old, rank));
             }
             self.fresh.insert(rank);
@@ -87,22 +87,22 @@ impl Wants {
     }
 
     pub fn remove(&mut self, rank: &DemandRank) -> Option<PendingReplica> {
-        let want = self.by_rank.remove(rank)?;
+        let pending = self.by_rank.remove(rank)?;
         self.fresh.remove(rank);
-        if let Some(at) = want.blocked.and_then(|blocked| blocked.retry) {
+        if let Some(at) = pending.blocked.and_then(|blocked| blocked.retry) {
             self.retries.remove(&(at, *rank));
         }
-        Some(want)
+        Some(pending)
     }
 
-    pub fn insert(&mut self, rank: DemandRank, want: PendingReplica) {
-        match want.blocked {
+    pub fn insert(&mut self, rank: DemandRank, pending: PendingReplica) {
+        match pending.blocked {
             None => {
                 self.fresh.insert(rank);
-                self.fresher = true;
+                self.has_fresh = true;
             }
             Some(blocked) => self.retries.extend(blocked.retry.map(|at| (at, rank))),
         }
-        self.by_rank.insert(rank, want);
+        self.by_rank.insert(rank, pending);
     }
 }

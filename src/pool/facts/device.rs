@@ -119,7 +119,7 @@ impl Device {
     }
 
     fn unreserved(&self) -> Bytes {
-        self.not_ours()
+        self.available_to_pool()
             .saturating_sub(self.settling)
             .saturating_sub(self.reserved)
     }
@@ -127,7 +127,7 @@ impl Device {
     /// What a plan may count on once everything that is leaving has left and every promise is kept, and what is
     /// lacking even then: one of them is zero. `returning` is the excess of what is leaving.
     pub(crate) fn later(&self, returning: Bytes) -> (Bytes, Bytes) {
-        self.balance(returning, self.spoken_for())
+        self.balance(returning, self.committed())
     }
 
     /// What a launch may take once what is leaving now has left.
@@ -147,14 +147,14 @@ impl Device {
     }
 
     /// Capacity without what others hold.
-    fn not_ours(&self) -> Bytes {
+    fn available_to_pool(&self) -> Bytes {
         self.capacity()
             .saturating_sub(self.foreign)
             .saturating_sub(self.excess)
     }
 
     /// What the staying replicas hold, and what is promised.
-    pub(crate) fn spoken_for(&self) -> Bytes {
+    pub(crate) fn committed(&self) -> Bytes {
         self.reserved.saturating_sub(self.leaving) + self.promised
     }
 

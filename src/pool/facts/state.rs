@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::string::ToString;
 
 use crate::facts::agenda::Agenda;
-use crate::facts::demand_index::Wants;
+use crate::facts::demand_index::DemandIndex;
 use crate::facts::device::Device;
 use crate::facts::host::Host;
 use crate::facts::shadows::Shadows;
@@ -16,16 +16,18 @@ use crate::types::ids::{
     Bytes, DeviceId, KeyId, KindId, LoaderId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,
 };
+use crate::types::link::Link;
 use crate::types::load_times::LoadTimes;
 use crate::types::market::Market;
 use crate::types::model::{Cordon, Limits, LoadWish, ModelSpec, Override};
 use crate::types::node::Node;
+use crate::types::node_demand::NodeDemand;
 use crate::types::occupancy::RequestTimes;
 use crate::types::order::Order;
 use crate::types::queue::Queue;
 use crate::types::refusal_sums::Refusals;
 use crate::types::replica::{Phase, Planned, Replica};
-use crate::types::saves::{Saves, Sayers};
+use crate::types::saves::{Saves, SettingOrders};
 
 /// One model: the catalogue's facts (`spec`), the administrators' settings (`over`, `wish`), and what happened (the
 /// rest). They are separate so that they cannot be confused.
@@ -33,7 +35,7 @@ use crate::types::saves::{Saves, Sayers};
 pub struct Model {
     pub(crate) spec: ModelSpec,
     pub(crate) over: Override,
-    pub(crate) sayers: Sayers,
+    pub(crate) set_by: SettingOrders,
     pub(crate) wish: Option<LoadWish>,
     /// The order that set the wish, while it may still take it back.
     pub(crate) wished_by: Option<OrderId>,
@@ -56,7 +58,7 @@ pub struct Model {
     /// The measured memory per device, by number and kind of devices (M1).
     pub(crate) learned: BTreeMap<(u32, KindId), Bytes>,
     /// Its last load ran out of memory, and has been planned again.
-    pub(crate) lacked: bool,
+    pub(crate) retried_after_oom: bool,
     pub(crate) load_times: LoadTimes,
     /// How long its replicas take to end once they are stopped.
     pub(crate) stop_takes: Span,
@@ -70,7 +72,7 @@ pub struct Model {
     pub(crate) waits_took: Span,
     pub(crate) fetch: Option<Fetch>,
     /// When its weights were fetched.
-    pub(crate) here_since: Option<Time>,
+    pub(crate) fetched_at: Option<Time>,
 }
 
 #[derive(Clone, Debug)]
@@ -98,6 +100,10 @@ pub struct Pool {
     pub(crate) drains: BTreeMap<String, Cordon>,
     /// The models whose weights a node has, as far as it says (N6).
     pub(crate) weights_on: BTreeMap<NodeId, BTreeSet<ModelId>>,
+    /// Sizes of nodes that a cluster can bring, and what was requested of it (S2).
+    pub(crate) node_demand: NodeDemand,
+    /// The node that left last, and why.
+    pub(crate) last_gone: Option<(String, String)>,
     /// Devices that have left with their nodes.
     pub(crate) departed: BTreeMap<DeviceId, Departed>,
     pub(crate) models: BTreeMap<ModelId, Model>,
@@ -125,7 +131,7 @@ pub struct Pool {
     /// Devices that wait for memory of ended processes (M4).
     pub(crate) settling: BTreeSet<DeviceId>,
     pub(crate) agenda: Agenda,
-    pub(crate) wants: Wants,
+    pub(crate) demand_index: DemandIndex,
     /// A fact has changed on which a planned load may depend.
     pub(crate) promises_changed: bool,
     /// The price of keeping idle models, for adaptive keep-hot times.
@@ -150,6 +156,7 @@ pub struct Pool {
 pub(crate) struct Departed {
     pub name: String,
     pub cordon: Option<Cordon>,
+    pub links: BTreeMap<DeviceId, Link>,
 }
 
 impl Pool {
@@ -166,6 +173,8 @@ impl Pool {
             given_up: BTreeMap::new(),
             drains: BTreeMap::new(),
             weights_on: BTreeMap::new(),
+            node_demand: NodeDemand::default(),
+            last_gone: None,
             departed: BTreeMap::new(),
             models: BTreeMap::new(),
             replicas: BTreeMap::new(),
@@ -186,7 +195,7 @@ impl Pool {
             refusals: Refusals::default(),
             settling: BTreeSet::new(),
             agenda: Agenda::default(),
-            wants: Wants::default(),
+            demand_index: DemandIndex::default(),
             promises_changed: false,
             market: Market::default(),
             shadows: Shadows::default(),
@@ -304,7 +313,7 @@ impl Pool {
             .iter()
             .filter_map(|load| self.room_expected(*load));
         let retry = self
-            .wants
+            .demand_index
             .retry_of(id)
             .into_iter()
             .chain(leaving.min())
@@ -347,7 +356,7 @@ impl Model {
         Model {
             spec,
             over: Override::default(),
-            sayers: Sayers::default(),
+            set_by: SettingOrders::default(),
             wish: None,
             wished_by: None,
             restoring: false,
@@ -363,7 +372,7 @@ impl Model {
             cooling_until: None,
             demand: Demand::default(),
             learned: BTreeMap::new(),
-            lacked: false,
+            retried_after_oom: false,
             load_times: LoadTimes::default(),
             stop_takes: Span::ZERO,
             drain_takes: Span::ZERO,
@@ -373,7 +382,7 @@ impl Model {
             waits: 0,
             waits_took: Span::ZERO,
             fetch: None,
-            here_since: None,
+            fetched_at: None,
         }
     }
 

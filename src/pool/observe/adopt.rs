@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::facts::state::Pool;
 use crate::types::action::{Action, MemoryChange, RecordKind};
 use crate::types::ids::{Bytes, ModelId, ReplicaId, Span, Time};
-use crate::types::kept::Kept;
+use crate::types::keep_alive::KeepAliveState;
 use crate::types::occupancy::Seats;
 use crate::types::reason::{LoadReason, StopReason};
 use crate::types::replica::{Phase, Replica};
@@ -40,8 +40,8 @@ impl Pool {
             return;
         }
         let since = Time(now.0.saturating_sub(found.ready_for.0));
-        let misfit = self.misfit(&found);
-        let (phase, shares) = match &misfit {
+        let adoption_error = self.adoption_error(&found);
+        let (phase, shares) = match &adoption_error {
             None => (Phase::Ready { since }, found.placement.clone()),
             Some(why) => {
                 let reason = StopReason::NotAdopted { why: why.clone() };
@@ -50,14 +50,14 @@ impl Pool {
                     reason,
                     was_launching: false,
                 };
-                (phase, self.as_far_as_it_fits(&found.placement))
+                (phase, self.clamp_to_free(&found.placement))
             }
         };
         let Some(model) = self.models.get_mut(&found.model) else {
-            return self.stop_unheld(&found, misfit, actions);
+            return self.stop_unheld(&found, adoption_error, actions);
         };
         if shares.is_empty() {
-            return self.stop_unheld(&found, misfit, actions);
+            return self.stop_unheld(&found, adoption_error, actions);
         }
         model.replicas.insert(id);
         let started_with = model.spec.started_with;
@@ -65,13 +65,13 @@ impl Pool {
         if found.in_flight > 0 {
             model.last_used = Some(now);
         }
-        let live = misfit.is_none();
+        let live = adoption_error.is_none();
         let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
         if live && model.replicas.len() >= wished {
             model.restoring = false;
             self.restoring.remove(&found.model);
         }
-        let reason = match &misfit {
+        let reason = match &adoption_error {
             None => format!("found ready for {} after a restart (D2)", found.ready_for),
             Some(why) => format!("found after a restart, and not kept: {why} (D2)"),
         };
@@ -80,7 +80,7 @@ impl Pool {
         record.placement = shares.clone();
         for share in &shares {
             let device = self.devices.get_mut(&share.device).expect("looked at");
-            let before = device.spoken_for();
+            let before = device.committed();
             device.reserve(id, share.bytes);
             if !live {
                 device.starts_leaving(share.bytes);
@@ -88,7 +88,7 @@ impl Pool {
             record.memory.push(MemoryChange {
                 device: share.device,
                 before,
-                after: device.spoken_for(),
+                after: device.committed(),
             });
         }
         let replica = Replica {
@@ -104,7 +104,7 @@ impl Pool {
             entered_when_launched: 0,
             seats: Seats::default(),
             last_end: found.last_end,
-            kept: Kept::since(found.last_end),
+            keep_alive: KeepAliveState::since(found.last_end),
             gate: None,
             tier: None,
             reads_until: None,
@@ -120,13 +120,13 @@ impl Pool {
         self.touch(id);
         self.grows_at(id);
         actions.push(Action::Record(record));
-        if let Some(why) = misfit {
+        if let Some(why) = adoption_error {
             self.stop_adopted(&found, why, actions);
         }
     }
 
     /// Why it cannot become a replica.
-    fn misfit(&self, found: &Found) -> Option<String> {
+    fn adoption_error(&self, found: &Found) -> Option<String> {
         let model = self.models.get(&found.model).filter(|it| !it.removed);
         let Some(model) = model else {
             return Some("the model is no longer in the catalogue".to_owned());
@@ -160,7 +160,7 @@ impl Pool {
     }
 
     /// No other replica can have this memory until it is gone; more than there is cannot be reserved (M3).
-    fn as_far_as_it_fits(&self, placement: &[Share]) -> Vec<Share> {
+    fn clamp_to_free(&self, placement: &[Share]) -> Vec<Share> {
         let mut shares: Vec<Share> = Vec::new();
         let mut node = None;
         for share in placement {
@@ -182,8 +182,13 @@ impl Pool {
     }
 
     /// It belongs to no known model or device: it is stopped without any reservation.
-    fn stop_unheld(&self, found: &Found, misfit: Option<String>, actions: &mut Vec<Action>) {
-        let why = misfit.unwrap_or_else(|| "its memory use is unknown".to_owned());
+    fn stop_unheld(
+        &self,
+        found: &Found,
+        adoption_error: Option<String>,
+        actions: &mut Vec<Action>,
+    ) {
+        let why = adoption_error.unwrap_or_else(|| "its memory use is unknown".to_owned());
         let model = self
             .models
             .contains_key(&found.model)
@@ -274,7 +279,7 @@ mod tests {
         assert!(stops[0].contains("6.0 GiB left (M3)"), "{stops:?}");
         assert_eq!(pool.reserved(DeviceId(0)), Bytes(16 << 30));
         assert_eq!(check(&pool), []);
-        let exit = crate::Exit::Asked;
+        let exit = crate::Exit::Requested;
         let replica = ReplicaId(8);
         pool.step(START, Event::ReplicaExited { replica, exit });
         assert_eq!(pool.reserved(DeviceId(0)), Bytes(10 << 30));
@@ -296,12 +301,16 @@ mod tests {
         }];
         pool.step(START + Span(5), Event::GatesRead { readings });
         let due = last_end + Span::from_secs(600);
-        assert!(pool.step(Time(due.0 - 1), Event::Woke).actions.is_empty());
+        assert!(
+            pool.step(Time(due.0 - 1), Event::TimerFired)
+                .actions
+                .is_empty()
+        );
         let closes = Action::CloseGate {
             replica: ReplicaId(7),
             if_idle_at: Some(0),
         };
-        assert!(pool.step(due, Event::Woke).actions.contains(&closes));
+        assert!(pool.step(due, Event::TimerFired).actions.contains(&closes));
     }
 
     #[test]
@@ -329,7 +338,10 @@ mod tests {
         pool.step(START, event);
         assert_eq!(check(&pool), []);
         let later = START + Span::from_secs(3_600);
-        assert!(pool.step(later, Event::Woke).actions.is_empty(), "busy");
+        assert!(
+            pool.step(later, Event::TimerFired).actions.is_empty(),
+            "busy"
+        );
         let readings = vec![GateReading {
             replica: ReplicaId(7),
             in_flight: 0,
@@ -347,7 +359,7 @@ mod tests {
         pool.step(START, adopted(7, 1, None));
         let order = crate::OrderId(1);
         let command = Command::Shutdown { drain: Span::ZERO };
-        pool.step(START, Event::OrderAsked { order, command });
+        pool.step(START, Event::OrderReceived { order, command });
         let drained = Event::GateClosed {
             replica: ReplicaId(7),
             in_flight: 0,

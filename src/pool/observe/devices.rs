@@ -1,6 +1,7 @@
 //! What is reported of devices: readings, connections, failures, and the memory that models were measured to hold
 //! (M1, M2, M4, M7). Facts only.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -22,7 +23,7 @@ impl Pool {
 
     /// What is lacking even then, because replicas hold more than their shares: it must be freed before anything
     /// new fits.
-    pub(crate) fn lacking(&self, id: DeviceId) -> Bytes {
+    pub(crate) fn overrun(&self, id: DeviceId) -> Bytes {
         self.devices[&id].later(self.returning(id)).1
     }
 
@@ -75,7 +76,9 @@ impl Pool {
             .or_insert_with(|| Device::new(reading));
         if new {
             (device.drain, device.away) = (drain, away);
-            device.cordon = self.departed.remove(&id).and_then(|it| it.cordon);
+            if let Some(departed) = self.departed.remove(&id) {
+                (device.cordon, device.links) = (departed.cordon, departed.links);
+            }
         }
         let size = (device.total, device.headroom);
         let taken = |it: &Device| it.foreign + it.excess;
@@ -110,7 +113,13 @@ impl Pool {
             Some(device) => device.cordon = cordon,
             None => {
                 let name = id.to_string();
-                self.departed.insert(id, Departed { name, cordon });
+                let links = BTreeMap::new();
+                let departed = Departed {
+                    name,
+                    cordon,
+                    links,
+                };
+                self.departed.insert(id, departed);
             }
         }
         self.promises_changed = true;

@@ -86,6 +86,9 @@ impl Pool {
             Event::NodeSilent { node } => self.node_silent(node, actions),
             Event::NodeGone { node, why } => self.node_gone(node, why, actions),
             Event::NodeDrainRestored { name, drain } => self.node_drain_restored(name, drain),
+            Event::ShapesSet { shapes } => self.shapes_set(shapes),
+            Event::NodePending { demand, reason } => self.node_pending(demand, reason),
+            Event::NodeRefused { demand, why } => self.node_refused(demand, &why, actions),
             Event::WeightsOn { node, models } => self.weights_are_on(node, models),
             Event::ModelMeasured {
                 model,
@@ -94,7 +97,7 @@ impl Pool {
                 bytes_per_device,
             } => self.model_measured(model, devices, kind, bytes_per_device),
             Event::Remembered { model, numbers } => self.remember(model, &numbers),
-            Event::FetchGoesOn { model, left } => self.fetch_goes_on(model, left),
+            Event::FetchProgressed { model, left } => self.fetch_progressed(model, left),
             Event::FetchEnded { model, end } => self.fetch_ended(model, end, actions),
             Event::LoadsFrom { replica, tier } => {
                 let woken = |it: &&mut Replica| it.parked.is_none();
@@ -116,10 +119,10 @@ impl Pool {
                 }
             }
             Event::WishesRestored { model, over, load } => self.wishes_restored(model, over, load),
-            Event::OrderAsked { order, command } => self.order_asked(order, command, actions),
+            Event::OrderReceived { order, command } => self.order_received(order, command, actions),
             Event::Saved { order } => self.order_saved(order, actions),
             Event::SaveFailed { order, message } => self.save_failed(order, message, actions),
-            Event::Woke => {}
+            Event::TimerFired => {}
         }
     }
 
@@ -192,7 +195,7 @@ impl Pool {
             .get_mut(&model)
             .expect("a replica's model stays");
         it.load_times.add(tier, took);
-        it.lacked = false;
+        it.retried_after_oom = false;
         it.last_failure = None;
         it.cooling_until = None;
         self.read_ends(id);
@@ -271,8 +274,8 @@ impl Pool {
             at_now.to_mut().now = now;
         }
         let order = OrderId(u64::MAX);
-        let ask = crate::plan::orders::ask_of(&at_now, load, now, order);
-        let mut plan = crate::plan::place::explain(&at_now, &ask);
+        let requirements = crate::plan::orders::requirements_of(&at_now, load, now, order);
+        let mut plan = crate::plan::place::explain(&at_now, &requirements);
         // An order may be refused for what it asks for, whether the model has replicas or not.
         let refused = refusal_of(&at_now, order, &Command::Load(load.clone()));
         if let Some((refusal, _)) = refused {

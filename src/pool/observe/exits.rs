@@ -72,7 +72,7 @@ impl Pool {
             order.targets.remove(&id);
         }
         let message = match &exit {
-            Exit::Asked => String::new(),
+            Exit::Requested => String::new(),
             Exit::Failed { message, .. } | Exit::OutOfMemory { message, .. } => message.clone(),
         };
         let (kind, reason) = match (&replica.phase, &exit) {
@@ -108,7 +108,7 @@ impl Pool {
                 (RecordKind::LoadFailed, format!("did not wake: {message}"))
             }
             (Phase::Launching { .. }, Exit::OutOfMemory { needed, .. }) => {
-                let learned = self.learn_from_lack(&replica, *needed);
+                let learned = self.learn_from_oom(&replica, *needed);
                 (RecordKind::LoadFailed, format!("{message}{learned}"))
             }
             (Phase::Launching { .. }, _) => (RecordKind::LoadFailed, message.clone()),
@@ -159,7 +159,7 @@ impl Pool {
             // The last output of an engine that was being stopped says nothing about the next load.
             _ if woken || kind != RecordKind::LoadFailed => false,
             Exit::OutOfMemory { .. } => self.plans_again(replica.model),
-            _ => remedy == Remedy::AnotherTry && self.tries_again(replica.model),
+            _ => remedy == Remedy::Retry && self.tries_again(replica.model),
         };
         match kind {
             _ if woken => {}
@@ -205,7 +205,7 @@ impl Pool {
     }
 
     /// The load ran out of memory, so its figure was too small (M1).
-    fn learn_from_lack(&mut self, replica: &Replica, needed: Option<Bytes>) -> String {
+    fn learn_from_oom(&mut self, replica: &Replica, needed: Option<Bytes>) -> String {
         let devices = replica.shares.len() as u32;
         let model = self.models.get_mut(&replica.model).expect("stays");
         if model.spec.need_is_fixed {
@@ -224,13 +224,13 @@ impl Pool {
     /// A wrong estimate is corrected and planned again once; a second time is a failure.
     fn plans_again(&mut self, id: ModelId) -> bool {
         let model = self.models.get_mut(&id).expect("stays");
-        !model.spec.need_is_fixed && !core::mem::replace(&mut model.lacked, true)
+        !model.spec.need_is_fixed && !core::mem::replace(&mut model.retried_after_oom, true)
     }
 
     /// A failure that the model did not cause does not count, once.
     fn tries_again(&mut self, id: ModelId) -> bool {
         let model = self.models.get_mut(&id).expect("stays");
-        !core::mem::replace(&mut model.lacked, true)
+        !core::mem::replace(&mut model.retried_after_oom, true)
     }
 
     fn count_failure(&mut self, id: ModelId, message: String, remedy: Remedy) {
@@ -243,7 +243,7 @@ impl Pool {
         let until = now + Span(doubled.min(max.0));
         model.cooling_until = Some(until);
         model.last_failure = Some(message);
-        model.lacked = false;
+        model.retried_after_oom = false;
         self.look_again(until, id);
     }
 

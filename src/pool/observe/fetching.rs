@@ -22,7 +22,7 @@ impl Pool {
             since: self.now,
             left: None,
             ends: None,
-            told: false,
+            cancel_sent: false,
         });
         self.fetching.insert(model);
         self.touch_model(model);
@@ -34,7 +34,7 @@ impl Pool {
 
     pub(crate) fn end_fetch(&mut self, id: ModelId, actions: &mut Vec<Action>) {
         let fetch = self.models.get_mut(&id).and_then(|it| it.fetch.as_mut());
-        fetch.expect("running").told = true;
+        fetch.expect("running").cancel_sent = true;
         actions.push(Action::EndFetch { model: id });
     }
 
@@ -45,7 +45,7 @@ impl Pool {
         }
     }
 
-    pub(crate) fn fetch_goes_on(&mut self, id: ModelId, left: Span) {
+    pub(crate) fn fetch_progressed(&mut self, id: ModelId, left: Span) {
         if let Some(fetch) = self.models.get_mut(&id).and_then(|it| it.fetch.as_mut()) {
             fetch.left = Some(left);
         }
@@ -66,9 +66,11 @@ impl Pool {
         self.grows_everywhere();
         let took = now.since(fetch.since);
         let (kind, text) = match (&end, &fetch.ends) {
-            (FetchEnd::Here, _) => (RecordKind::Fetched, format!("fetched after {took}")),
-            (FetchEnd::Ended, Some(reason)) => (RecordKind::FetchEnded, reason.to_string()),
-            (FetchEnd::Ended, None) => (RecordKind::FetchEnded, StopReason::Removed.to_string()),
+            (FetchEnd::Complete, _) => (RecordKind::Fetched, format!("fetched after {took}")),
+            (FetchEnd::Cancelled, Some(reason)) => (RecordKind::FetchEnded, reason.to_string()),
+            (FetchEnd::Cancelled, None) => {
+                (RecordKind::FetchEnded, StopReason::Removed.to_string())
+            }
             (FetchEnd::Failed { message, .. }, _) => (RecordKind::FetchFailed, message.clone()),
         };
         let mut record = self.record(kind, Some(id), text);
@@ -76,18 +78,21 @@ impl Pool {
         actions.push(Action::Record(record));
         match (end, fetch.ends) {
             // The model may have been changed since the fetch began.
-            (FetchEnd::Here, None) if is_absent => {
+            (FetchEnd::Complete, None) if is_absent => {
                 let message = "its weights were fetched but are incomplete on disk; make sure that nothing else changes their folder".to_owned();
                 self.load_failed(id, message, Remedy::Time, actions);
             }
-            (FetchEnd::Here, _) => {
-                self.models.get_mut(&id).expect("known").here_since = Some(now);
+            (FetchEnd::Complete, _) => {
+                self.models.get_mut(&id).expect("known").fetched_at = Some(now);
             }
             (FetchEnd::Failed { message, remedy }, _) => {
                 self.load_failed(id, message, remedy, actions);
             }
             // An administrator ended it; waiting requests would start it again, so they are refused.
-            (FetchEnd::Ended, Some(StopReason::Unload { order } | StopReason::Reset { order })) => {
+            (
+                FetchEnd::Cancelled,
+                Some(StopReason::Unload { order } | StopReason::Reset { order }),
+            ) => {
                 let waiting: Vec<Ticket> = self.models[&id].queue.iter().collect();
                 for ticket in waiting {
                     let refusal = Refusal::FetchEnded { order };
@@ -97,7 +102,7 @@ impl Pool {
                     actions.push(Action::Refuse { ticket, refusal });
                 }
             }
-            (FetchEnd::Ended, _) => {}
+            (FetchEnd::Cancelled, _) => {}
         }
     }
 

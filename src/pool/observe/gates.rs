@@ -4,7 +4,7 @@
 use crate::facts::state::Pool;
 use crate::types::event::GateReading;
 use crate::types::ids::ReplicaId;
-use crate::types::kept::KeepAlive;
+use crate::types::keep_alive::KeepAlive;
 use crate::types::replica::Phase;
 
 impl Pool {
@@ -89,7 +89,7 @@ impl Pool {
         };
         let keep_hot = self.keep_hot(model);
         if let Some(replica) = self.replicas.get_mut(&id) {
-            replica.kept.note(keep, keep_hot);
+            replica.keep_alive.note(keep, keep_hot);
             self.touch(id);
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! Never two owners of one device: a silent node keeps its reservations, and nothing is placed there. Only when it is
 //! certain that a node is gone do its replicas end and its devices leave. If it returns with engines of that time,
-//! nothing is placed on it until all of them have ended: nobody knows what they hold.
+//! nothing is placed on it until all of them have ended: what they hold is unknown.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
@@ -42,6 +42,8 @@ impl Pool {
         let running: BTreeSet<ReplicaId> = running.into_iter().collect();
         let silent_for = self.silent.contains_key(&id).then(|| self.silent_for(id));
         self.silent.remove(&id);
+        self.node_demand.releasing.remove(&id);
+        self.demand_is_met(id, demand);
         let before = self.known_nodes.insert(
             id,
             Node {
@@ -172,6 +174,13 @@ impl Pool {
         self.silent.remove(&id);
         self.given_up.retain(|_, on| *on != id);
         self.weights_on.remove(&id);
+        self.node_demand.idle.remove(&id);
+        self.node_demand.releasing.remove(&id);
+        let pending = self.node_demand.pending.as_ref();
+        let of_demand = pending.filter(|it| it.joined.is_some_and(|(node, _)| node == id));
+        if let Some(demand) = of_demand.map(|it| it.demand) {
+            self.node_refused(demand, &why, actions);
+        }
         let held = self.replicas_on(id);
         let text = match held.len() {
             0 => format!("node {name} {why} (N3)"),
@@ -182,6 +191,7 @@ impl Pool {
         for replica in held {
             self.vanishes(replica, &name, &why, actions);
         }
+        self.last_gone = Some((name, why));
         let devices = self.nodes.remove(&id).unwrap_or_default();
         let on = |device: &DeviceId| devices.contains(device);
         let planned: Vec<ReplicaId> = self
@@ -196,8 +206,12 @@ impl Pool {
         for device in &devices {
             self.settling.remove(device);
             if let Some(gone) = self.devices.remove(device) {
-                let (name, cordon) = (gone.name, gone.cordon);
-                self.departed.insert(*device, Departed { name, cordon });
+                let departed = Departed {
+                    name: gone.name,
+                    cordon: gone.cordon,
+                    links: gone.links,
+                };
+                self.departed.insert(*device, departed);
             }
         }
         self.hosts.remove(&id);
@@ -227,10 +241,10 @@ impl Pool {
             why: why.to_string(),
         };
         let exit = match self.replicas[&id].phase {
-            Phase::Stopping { .. } => Exit::Asked,
+            Phase::Stopping { .. } => Exit::Requested,
             Phase::Launching { .. } => {
                 let (replica, grace) = (id, Span::ZERO);
-                let remedy = Remedy::AnotherTry;
+                let remedy = Remedy::Retry;
                 let message = reason.to_string();
                 actions.push(Action::Stop {
                     replica,
@@ -242,7 +256,7 @@ impl Pool {
             _ => {
                 // Streams that are still inside are cut with the reason.
                 self.stop(id, reason, actions);
-                Exit::Asked
+                Exit::Requested
             }
         };
         self.replica_exited(id, exit, actions);
@@ -256,7 +270,7 @@ impl Pool {
     }
 
     /// Its devices may be used again, or not any more.
-    fn node_changes(&mut self, id: NodeId) {
+    pub(crate) fn node_changes(&mut self, id: NodeId) {
         let away = self.away(id);
         for device in self.nodes.get(&id).into_iter().flatten() {
             let device = self.devices.get_mut(device).expect("of a node");
@@ -318,7 +332,7 @@ impl Pool {
             true => Span::ZERO,
             false => self.limits.unload_drain,
         };
-        self.aim(order, targets, wait);
+        self.set_targets(order, targets, wait);
         let text = format!(
             "node {name} takes nothing new: {reason}; {} (N5)",
             leave(count)

@@ -19,7 +19,12 @@ use crate::types::replica::Phase;
 impl Pool {
     /// An order that cannot be carried out is refused before anything is kept. Any other is kept first and carried
     /// out when the store has confirmed it (D1).
-    pub(crate) fn order_asked(&mut self, id: OrderId, command: Command, actions: &mut Vec<Action>) {
+    pub(crate) fn order_received(
+        &mut self,
+        id: OrderId,
+        command: Command,
+        actions: &mut Vec<Action>,
+    ) {
         let refusal = refusal_of(self, id, &command);
         self.orders.insert(id, Order::new(command, self.now));
         match refusal {
@@ -55,7 +60,7 @@ impl Pool {
                 let targets = targets
                     .filter(|it| replica.is_none_or(|only| only == *it))
                     .collect();
-                self.aim(id, targets, drain);
+                self.set_targets(id, targets, drain);
                 self.touch_model(model);
                 self.promises_changed = true;
             }
@@ -136,13 +141,13 @@ impl Pool {
                 for model in self.models.values_mut() {
                     model.forget_failures();
                 }
-                self.aim(id, self.replicas.keys().copied().collect(), Span::ZERO);
+                self.set_targets(id, self.replicas.keys().copied().collect(), Span::ZERO);
             }
             Command::Shutdown { drain } => {
                 self.closing = Some(self.now);
                 self.touch_everything();
                 self.supersede_loads(None, id, actions);
-                self.aim(id, self.replicas.keys().copied().collect(), drain);
+                self.set_targets(id, self.replicas.keys().copied().collect(), drain);
             }
         }
     }

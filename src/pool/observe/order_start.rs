@@ -71,7 +71,7 @@ impl Pool {
         }
         let targets = leaving.replicas;
         let count = targets.len();
-        self.aim(id, targets, drain);
+        self.set_targets(id, targets, drain);
         let again = begun.map_or(
             "",
             |_| " of a cleanup that was interrupted; models loaded since then stay",
@@ -118,7 +118,7 @@ impl Pool {
         };
         let count = targets.len();
         self.agenda.replicas.extend(&targets);
-        self.aim(id, targets, drain);
+        self.set_targets(id, targets, drain);
         self.promises_changed = true;
         let reason = self.devices[&device]
             .cordon
@@ -130,7 +130,7 @@ impl Pool {
         actions.push(Action::Record(record));
     }
 
-    pub(crate) fn aim(&mut self, id: OrderId, targets: Vec<ReplicaId>, drain: Span) {
+    pub(crate) fn set_targets(&mut self, id: OrderId, targets: Vec<ReplicaId>, drain: Span) {
         let until = self.now + drain;
         let order = self.orders.get_mut(&id).expect("accepted");
         order.targets = targets.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! What outlives a restart besides wishes: how often models were used and how long their loads took, as plain
+//! What outlives a restart in addition to wishes: how often models were used and how long their loads took, as plain
 //! numbers that only this file reads. The shell stores them and returns them.
 
 use alloc::vec::Vec;

@@ -283,10 +283,10 @@ impl Pool {
 
     /// The device failed after the order about it came: the failure is newer than the order, and stays.
     pub(crate) fn failed_meanwhile(&mut self, id: OrderId, device: DeviceId) -> bool {
-        let asked = self.orders[&id].since;
+        let requested = self.orders[&id].since;
         let known = self.devices.get(&device);
         let cordon = known.and_then(|it| it.cordon.as_ref());
-        let failed = cordon.is_some_and(|it| it.failed && it.since > asked);
+        let failed = cordon.is_some_and(|it| it.failed && it.since > requested);
         if let Some(save) = self.saves.under_way.as_mut().filter(|_| failed) {
             save.cordons.insert(device);
         }
@@ -298,7 +298,7 @@ impl Pool {
         let change = self.orders[&id].change.clone();
         let it = self.models.get_mut(&model).expect("accepted");
         it.over = change.on(&it.over);
-        it.sayers.says(id, &change);
+        it.set_by.set(id, &change);
     }
 
     /// The order's wish to have the model loaded, or kept away, takes effect.
@@ -312,7 +312,7 @@ impl Pool {
         let it = self.models.get_mut(&model).expect("accepted");
         order.previous = Previous {
             over: it.over.clone(),
-            sayers: it.sayers,
+            set_by: it.set_by,
             kept_away: it.wish.take().filter(|wish| wish.replicas == 0),
         };
         it.wish = wish;
@@ -338,18 +338,18 @@ impl Pool {
             it.restoring = false;
         }
         let before = it.over.clone();
-        let (over, sayers) = (&mut it.over, &mut it.sayers);
-        if sayers.priority == own {
+        let (over, set_by) = (&mut it.over, &mut it.set_by);
+        if set_by.priority == own {
             over.priority = previous.over.priority;
-            sayers.priority = previous.sayers.priority;
+            set_by.priority = previous.set_by.priority;
         }
-        if sayers.keep_hot == own {
+        if set_by.keep_hot == own {
             over.keep_hot = previous.over.keep_hot;
-            sayers.keep_hot = previous.sayers.keep_hot;
+            set_by.keep_hot = previous.set_by.keep_hot;
         }
-        if sayers.expires == own {
+        if set_by.expires == own {
             over.expires = previous.over.expires;
-            sayers.expires = previous.sayers.expires;
+            set_by.expires = previous.set_by.expires;
         }
         let changed = *over != before;
         if had_wish {

@@ -123,7 +123,7 @@ impl Key {
 struct Problem<'a> {
     all: &'a [Evictable],
     /// How much each device lacks, for those that lack something.
-    lacks: Vec<u64>,
+    deficits: Vec<u64>,
     /// What each candidate frees on each of these devices, at most what the device lacks; row after row.
     gains: Vec<u64>,
     /// The sums of the rows.
@@ -135,14 +135,14 @@ impl<'a> Problem<'a> {
         let short = free.iter().zip(&domain.needs).zip(&domain.devices);
         let short: Vec<(DeviceId, u64)> = short
             .map(|((free, needs), device)| (*device, needs.saturating_sub(*free).0))
-            .filter(|(_, lacks)| *lacks > 0)
+            .filter(|(_, deficits)| *deficits > 0)
             .collect();
         let mut gains = Vec::with_capacity(all.len() * short.len());
         for it in all {
-            for (device, lacks) in &short {
+            for (device, deficits) in &short {
                 let here = it.shares.iter().filter(|share| share.device == *device);
                 let bytes: Bytes = here.map(|share| share.bytes).sum();
-                gains.push(bytes.0.min(*lacks));
+                gains.push(bytes.0.min(*deficits));
             }
         }
         let width = short.len().max(1);
@@ -151,13 +151,13 @@ impl<'a> Problem<'a> {
             all,
             sums: gains.chunks(width).map(sum).collect(),
             gains,
-            lacks: short.into_iter().map(|(_, lacks)| lacks).collect(),
+            deficits: short.into_iter().map(|(_, deficits)| deficits).collect(),
         }
     }
 
     /// The indices of the cheapest set, in the order of their ranks.
     fn solve(&self) -> Vec<usize> {
-        if self.lacks.is_empty() {
+        if self.deficits.is_empty() {
             return Vec::new();
         }
         let greedy = self.completed(Vec::new());
@@ -176,7 +176,7 @@ impl<'a> Problem<'a> {
     }
 
     fn row(&self, nth: usize) -> &[u64] {
-        &self.gains[nth * self.lacks.len()..][..self.lacks.len()]
+        &self.gains[nth * self.deficits.len()..][..self.deficits.len()]
     }
 
     fn key(&self, chosen: &[usize]) -> Key {
@@ -187,7 +187,7 @@ impl<'a> Problem<'a> {
 
     /// What each device still lacks when these have left.
     fn left(&self, chosen: impl Iterator<Item = usize>) -> Vec<u64> {
-        let mut left = self.lacks.clone();
+        let mut left = self.deficits.clone();
         chosen.for_each(|nth| self.take(&mut left, nth));
         left
     }
@@ -199,10 +199,10 @@ impl<'a> Problem<'a> {
     }
 
     fn covers(&self, chosen: &[usize]) -> bool {
-        let mut columns = self.lacks.iter().enumerate();
-        columns.all(|(column, lacks)| {
+        let mut columns = self.deficits.iter().enumerate();
+        columns.all(|(column, deficits)| {
             let gains = chosen.iter().map(|nth| self.row(*nth)[column]);
-            gains.fold(0, u64::saturating_add) >= *lacks
+            gains.fold(0, u64::saturating_add) >= *deficits
         })
     }
 
@@ -283,7 +283,7 @@ impl<'a> Search<'a> {
             (!it.rank.busy, it.rank.busy.then_some(gain), nth)
         });
         let busy = order.iter().take_while(|nth| all[**nth].rank.busy).count();
-        let width = problem.lacks.len();
+        let width = problem.deficits.len();
         let mut ahead = vec![0; (order.len() + 1) * width];
         let mut least = vec![(usize::MAX, usize::MAX); order.len()];
         for place in (0..order.len()).rev() {
@@ -323,8 +323,8 @@ impl<'a> Search<'a> {
     }
 
     fn run(mut self) -> Vec<usize> {
-        let lacks = self.problem.lacks.clone();
-        self.from(0, &lacks, Key::NONE);
+        let deficits = self.problem.deficits.clone();
+        self.from(0, &deficits, Key::NONE);
         self.best.1
     }
 
@@ -333,14 +333,14 @@ impl<'a> Search<'a> {
             return;
         }
         self.steps -= 1;
-        let lacks: u128 = left.iter().map(|left| u128::from(*left)).sum();
-        if lacks == 0 {
+        let deficits: u128 = left.iter().map(|left| u128::from(*left)).sum();
+        if deficits == 0 {
             if key < self.best.0 {
                 self.best = (key, self.chosen.clone());
             }
             return;
         }
-        if !self.is_open(place, left) || self.at_least(place, lacks, key) >= self.best.0 {
+        if !self.is_open(place, left) || self.at_least(place, deficits, key) >= self.best.0 {
             return;
         }
         let nth = self.order[place];
@@ -362,10 +362,10 @@ impl<'a> Search<'a> {
     }
 
     /// The least cost of a set that contains these already and still lacks this much in total.
-    fn at_least(&self, place: usize, lacks: u128, key: Key) -> Key {
+    fn at_least(&self, place: usize, deficits: u128, key: Key) -> Key {
         let all = self.problem.all;
         let mut busy = key.busy;
-        let mut rest = lacks.saturating_sub(self.idle_gain);
+        let mut rest = deficits.saturating_sub(self.idle_gain);
         for nth in self.order.iter().take(self.busy).skip(place) {
             if rest == 0 {
                 break;
@@ -374,7 +374,7 @@ impl<'a> Search<'a> {
             busy += 1;
         }
         let more = |nth: usize, by: fn(&Evictable) -> u64| {
-            let cost = u128::from(by(&all[nth])).saturating_mul(lacks) / self.problem.sums[nth];
+            let cost = u128::from(by(&all[nth])).saturating_mul(deficits) / self.problem.sums[nth];
             u64::try_from(cost).unwrap_or(u64::MAX)
         };
         let (by_loss, by_bytes) = self.least[place];

@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::victims;
-use crate::types::ask::Ask;
 use crate::types::decision::{Plan, Verdict};
 use crate::types::explanation::{CONSIDERED_MAX, Considered, Explanation, Standing};
 use crate::types::ids::{Bytes, DeviceId, Priority, ReplicaId, Span};
@@ -15,11 +14,16 @@ use crate::types::obstacle::{Blocker, Obstacle};
 use crate::types::rank::VictimRank;
 use crate::types::reason::Refusal;
 use crate::types::replica::Replica;
-use crate::types::standstill::Standstill;
+use crate::types::requirements::Requirements;
+use crate::types::stall::StallReason;
 
-/// A plan that makes somebody leave: who held the memory of the places that it compared. Nothing for one that found free
-/// memory.
-pub(crate) fn of_plan(pool: &Pool, ask: &Ask, plan: &Plan) -> Option<Explanation> {
+/// Explains a plan with victims: which replicas held the memory of the places that it compared. `None` for a plan that
+/// found free memory.
+pub(crate) fn of_plan(
+    pool: &Pool,
+    requirements: &Requirements,
+    plan: &Plan,
+) -> Option<Explanation> {
     if plan.victims.iter().all(|it| it.planned) {
         return None;
     }
@@ -34,7 +38,7 @@ pub(crate) fn of_plan(pool: &Pool, ask: &Ask, plan: &Plan) -> Option<Explanation
             continue;
         };
         let priority = pool.priority(replica.model);
-        found.push(match victims::evictable(pool, ask, *holder) {
+        found.push(match victims::evictable(pool, requirements, *holder) {
             _ if chosen.contains(holder) => (Standing::Chosen, priority, None, *holder),
             Ok(it) => (Standing::Spared, priority, Some(it.rank), *holder),
             Err(why) => (Standing::Protected(why), priority, None, *holder),
@@ -73,7 +77,7 @@ pub(crate) fn of_refusal(
         } => (*needs, *devices, obstacles.as_slice()),
         Refusal::NeverFits { needs, devices, .. } => (*needs, *devices, &[][..]),
         Refusal::TimedOut {
-            standstill: Standstill::NoRoom { obstacles },
+            stall: StallReason::NoRoom { obstacles },
             ..
         } => (Bytes::ZERO, 0, obstacles.as_slice()),
         _ => return None,

@@ -9,7 +9,7 @@ use crate::types::reason::StopReason;
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     let ended = pool.fetching.iter().find_map(|&model| {
         let it = &pool.models[&model];
-        let fetch = it.fetch.as_ref().filter(|fetch| !fetch.told)?;
+        let fetch = it.fetch.as_ref().filter(|fetch| !fetch.cancel_sent)?;
         let removed = it.removed.then_some(StopReason::Removed);
         let reason = fetch.ends.clone().or(removed)?;
         Some(Decision::EndFetch { model, reason })
@@ -17,7 +17,7 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     if ended.is_some() || pool.closing.is_some() {
         return ended;
     }
-    let mut wanted = pool.wants.to_fetch.iter();
+    let mut wanted = pool.demand_index.to_fetch.iter();
     let (&model, why) = wanted.find(|(model, _)| pool.models[model].fetch.is_none())?;
     Some(Decision::Fetch {
         model,

@@ -8,12 +8,12 @@ use alloc::vec::Vec;
 use crate::facts::state::Pool;
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
 use crate::plan::victims::{self};
-use crate::types::ask::Ask;
 use crate::types::choice::Choice;
 use crate::types::choice::Evictable;
 use crate::types::ids::{Bytes, DeviceId, ReplicaId};
 use crate::types::link::Link;
 use crate::types::rank::{Cost, PlaceRank};
+use crate::types::requirements::Requirements;
 
 /// Up to this many groups on a node, the cheapest is certain to be found: all groups of a node of eight.
 const GROUPS_MAX: usize = 128;
@@ -42,7 +42,7 @@ impl Member {
 /// only on nodes that have one of these devices.
 pub(crate) fn choices<'a>(
     pool: &'a Pool,
-    ask: &'a Ask,
+    requirements: &'a Requirements,
     touching: Option<&'a BTreeSet<DeviceId>>,
 ) -> impl Iterator<Item = Choice> + 'a {
     let nodes: Vec<_> = pool
@@ -52,7 +52,7 @@ pub(crate) fn choices<'a>(
         .collect();
     let with_room: Vec<Choice> = nodes
         .iter()
-        .flat_map(|node| without_eviction(pool, ask, node))
+        .flat_map(|node| without_eviction(pool, requirements, node))
         .collect();
     let evicting = with_room.is_empty();
     // Whether there is any way at all is known without finding the best one.
@@ -62,7 +62,7 @@ pub(crate) fn choices<'a>(
         .into_iter()
         .filter(move |_| evicting)
         .flat_map(move |node| {
-            let found = with_eviction(pool, ask, node, any_will_do, best);
+            let found = with_eviction(pool, requirements, node, any_will_do, best);
             best = best
                 .into_iter()
                 .chain(found.iter().map(|it| it.rank.cost))
@@ -74,18 +74,18 @@ pub(crate) fn choices<'a>(
 
 fn members<'a>(
     pool: &'a Pool,
-    ask: &'a Ask,
+    requirements: &'a Requirements,
     node: &'a BTreeSet<DeviceId>,
 ) -> impl Iterator<Item = Member> + 'a {
     node.iter().filter_map(|&device| {
-        let needs = ask.needs_on(pool, device).ok()? + pool.lacking(device);
+        let needs = requirements.needs_on(pool, device).ok()? + pool.overrun(device);
         let ledger = &pool.devices[&device];
         let free = pool.free_later(device);
         Some(Member {
             device,
             needs,
             free,
-            must_wait: ledger.free_now() < needs || pool.reads_on(ask.model, ledger.node),
+            must_wait: ledger.free_now() < needs || pool.reads_on(requirements.model, ledger.node),
             cost: (free >= needs).then(Cost::default),
             victims: Vec::new(),
             holders: Vec::new(),
@@ -93,33 +93,44 @@ fn members<'a>(
     })
 }
 
-fn without_eviction(pool: &Pool, ask: &Ask, node: &BTreeSet<DeviceId>) -> Vec<Choice> {
-    let members: Vec<Member> = members(pool, ask, node)
+fn without_eviction(
+    pool: &Pool,
+    requirements: &Requirements,
+    node: &BTreeSet<DeviceId>,
+) -> Vec<Choice> {
+    let members: Vec<Member> = members(pool, requirements, node)
         .filter(|member| member.cost.is_some())
         .collect();
-    groups(pool, ask, &members)
+    groups(pool, requirements, &members)
         .into_iter()
         .map(|group| {
             let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
             let freed: Vec<Bytes> = chosen.iter().map(|member| member.free).collect();
-            choice(pool, ask, &chosen, &freed, Cost::default(), Vec::new())
+            choice(
+                pool,
+                requirements,
+                &chosen,
+                &freed,
+                Cost::default(),
+                Vec::new(),
+            )
         })
         .collect()
 }
 
 fn with_eviction(
     pool: &Pool,
-    ask: &Ask,
+    requirements: &Requirements,
     node: &BTreeSet<DeviceId>,
     any_will_do: bool,
     best: Option<Cost>,
 ) -> Vec<Choice> {
-    let mut members: Vec<Member> = members(pool, ask, node).collect();
+    let mut members: Vec<Member> = members(pool, requirements, node).collect();
     let mut all: BTreeMap<ReplicaId, Evictable> = BTreeMap::new();
     for member in &mut members {
         let mut here = Vec::new();
         for &holder in &pool.devices[&member.device].holders {
-            if let Ok(victim) = victims::evictable(pool, ask, holder) {
+            if let Ok(victim) = victims::evictable(pool, requirements, holder) {
                 member
                     .holders
                     .push((holder, pool.held(holder, member.device)));
@@ -138,10 +149,10 @@ fn with_eviction(
         }
     }
     members.retain(|member| member.cost.is_some());
-    let groups = groups(pool, ask, &members);
+    let groups = groups(pool, requirements, &members);
     let mut found: Vec<Choice> = groups
         .iter()
-        .filter_map(|group| evicting(pool, ask, &members, group, &all))
+        .filter_map(|group| evicting(pool, requirements, &members, group, &all))
         .collect();
     if any_will_do {
         return found;
@@ -150,7 +161,7 @@ fn with_eviction(
         .into_iter()
         .chain(found.iter().map(|it| it.rank.cost))
         .min();
-    for (least, group) in every_group(ask, &members) {
+    for (least, group) in every_group(requirements, &members) {
         if best.is_some_and(|best| least >= best) {
             break;
         }
@@ -158,7 +169,7 @@ fn with_eviction(
             continue;
         }
         // A group beside the one found is reported only if it is better.
-        let choice = evicting(pool, ask, &members, &group, &all);
+        let choice = evicting(pool, requirements, &members, &group, &all);
         if let Some(choice) = choice.filter(|it| best.is_none_or(|best| it.rank.cost < best)) {
             best = Some(choice.rank.cost);
             found.push(choice);
@@ -170,7 +181,7 @@ fn with_eviction(
 /// The group with the cheapest victims that free enough on all of its devices.
 fn evicting(
     pool: &Pool,
-    ask: &Ask,
+    requirements: &Requirements,
     members: &[Member],
     group: &[usize],
     all: &BTreeMap<ReplicaId, Evictable>,
@@ -189,13 +200,13 @@ fn evicting(
     let evictable: Vec<Evictable> = all.values().filter(touches).cloned().collect();
     let (cost, victims) = cheapest(&domain, &free, evictable)?;
     let freed = with_freed(&domain, &free, &victims);
-    Some(choice(pool, ask, &chosen, &freed, cost, victims))
+    Some(choice(pool, requirements, &chosen, &freed, cost, victims))
 }
 
 /// Every set of as many members as are needed, where these sets are few enough, with a lower bound of its cost:
 /// that of its most expensive member alone. The cheapest comes first.
-fn every_group(ask: &Ask, members: &[Member]) -> Vec<(Cost, Vec<usize>)> {
-    let count = ask.devices as usize;
+fn every_group(requirements: &Requirements, members: &[Member]) -> Vec<(Cost, Vec<usize>)> {
+    let count = requirements.devices as usize;
     let mut groups = Vec::new();
     if sets(members.len(), count) > GROUPS_MAX {
         return groups;
@@ -231,14 +242,14 @@ fn sets(members: usize, count: usize) -> usize {
 
 /// Sets of as many members as are needed, each returned once. Every member is a start, joined one by one by the
 /// cheapest other and, among equally cheap ones, the nearest; and the other way round.
-fn groups(pool: &Pool, ask: &Ask, members: &[Member]) -> BTreeSet<Vec<usize>> {
+fn groups(pool: &Pool, requirements: &Requirements, members: &[Member]) -> BTreeSet<Vec<usize>> {
     let mut groups = BTreeSet::new();
-    if members.len() < ask.devices as usize {
+    if members.len() < requirements.devices as usize {
         return groups;
     }
     for start in 0..members.len() {
         for nearest_first in [false, true] {
-            groups.insert(grow(pool, ask, members, start, nearest_first));
+            groups.insert(grow(pool, requirements, members, start, nearest_first));
         }
     }
     groups
@@ -246,7 +257,7 @@ fn groups(pool: &Pool, ask: &Ask, members: &[Member]) -> BTreeSet<Vec<usize>> {
 
 fn grow(
     pool: &Pool,
-    ask: &Ask,
+    requirements: &Requirements,
     members: &[Member],
     start: usize,
     nearest_first: bool,
@@ -255,7 +266,7 @@ fn grow(
     let mut group = vec![start];
     // A victim over several devices frees memory on all of them, and its cost counts once.
     let mut leaving: BTreeSet<ReplicaId> = members[start].victim_ids().collect();
-    while group.len() < ask.devices as usize {
+    while group.len() < requirements.devices as usize {
         let next = (0..members.len())
             .filter(|nth| !group.contains(nth))
             .min_by_key(|&nth| {
@@ -287,7 +298,7 @@ fn grow(
 
 fn choice(
     pool: &Pool,
-    ask: &Ask,
+    requirements: &Requirements,
     chosen: &[&Member],
     freed: &[Bytes],
     cost: Cost,
@@ -310,7 +321,7 @@ fn choice(
         rank: PlaceRank {
             cost,
             link: worst,
-            fetches: pool.lacks_weights(pool.devices[&devices[0]].node, ask.model),
+            fetches: pool.lacks_weights(pool.devices[&devices[0]].node, requirements.model),
             must_wait,
             left_over,
             device: devices[0],

@@ -51,5 +51,9 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     if pool.is_protected(replica.model) || !model.queue.is_empty() || leased {
         return None;
     }
-    Some(replica.kept.ends(idle_since, pool.keep_hot(replica.model)))
+    Some(
+        replica
+            .keep_alive
+            .ends(idle_since, pool.keep_hot(replica.model)),
+    )
 }

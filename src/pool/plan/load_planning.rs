@@ -11,11 +11,12 @@ use core::cmp::Reverse;
 
 use crate::facts::demand_index::PendingReplica;
 use crate::facts::state::Pool;
-use crate::observe::wanting;
-use crate::plan::asking::never_fits;
+use crate::observe::demands;
 use crate::plan::explaining;
+use crate::plan::node_demand;
 use crate::plan::obstacles;
 use crate::plan::place;
+use crate::plan::requirements::never_fits;
 use crate::types::decision::{Decision, Prospect};
 use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
 use crate::types::rank::{Class, DemandRank};
@@ -26,44 +27,45 @@ pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
     }
     let agenda = &pool.agenda;
     if agenda.grown.is_empty() && !agenda.grown_everywhere {
-        if !pool.wants.fresher && !pool.promises_changed {
+        if !pool.demand_index.has_fresh && !pool.promises_changed {
             return None;
         }
         let queues = Queues::of(pool);
-        let mut fresh = pool.wants.fresh.iter();
-        let next = fresh.find(|rank| !queues.holds_back(pool, &pool.wants.by_rank[*rank]))?;
-        return Some(decide(pool, next, &pool.wants.by_rank[next]));
+        let mut fresh = pool.demand_index.fresh.iter();
+        let next =
+            fresh.find(|rank| !queues.holds_back(pool, &pool.demand_index.by_rank[*rank]))?;
+        return Some(decide(pool, next, &pool.demand_index.by_rank[next]));
     }
     let queues = Queues::of(pool);
     let mut blocked = Blocking::default();
-    for (rank, want) in &pool.wants.by_rank {
-        match want.blocked {
-            None if queues.holds_back(pool, want) => continue,
-            None => return Some(decide(pool, rank, want)),
-            Some(known) if known.growths == pool.wants.growths => {}
-            Some(_) if queues.holds_back(pool, want) => {
+    for (rank, pending) in &pool.demand_index.by_rank {
+        match pending.blocked {
+            None if queues.holds_back(pool, pending) => continue,
+            None => return Some(decide(pool, rank, pending)),
+            Some(known) if known.growths == pool.demand_index.growths => {}
+            Some(_) if queues.holds_back(pool, pending) => {
                 return Some(Decision::Defer { rank: *rank });
             }
             // An administrator waits for the answer, so a permanent failure is refused at once.
-            Some(_) if rank.class == Class::Order => return Some(decide(pool, rank, want)),
-            Some(_) if blocked.covers(pool, want) => continue,
+            Some(_) if rank.class == Class::Order => return Some(decide(pool, rank, pending)),
+            Some(_) if blocked.covers(pool, pending) => continue,
             // A lesser blocked demand covered it when memory grew before, and that one has gone.
-            Some(known) if known.growths < pool.wants.growths_before => {
-                return Some(decide(pool, rank, want));
+            Some(known) if known.growths < pool.demand_index.growths_before => {
+                return Some(decide(pool, rank, pending));
             }
-            Some(_) if agenda.grown_everywhere => return Some(decide(pool, rank, want)),
-            Some(_) if place::fits_on(pool, &want.ask, &agenda.grown) => {
-                return Some(decide(pool, rank, want));
+            Some(_) if agenda.grown_everywhere => return Some(decide(pool, rank, pending)),
+            Some(_) if place::fits_on(pool, &pending.requirements, &agenda.grown) => {
+                return Some(decide(pool, rank, pending));
             }
             Some(known) => {
-                let here = obstacles::retry_on(pool, &want.ask, &agenda.grown);
+                let here = obstacles::retry_on(pool, &pending.requirements, &agenda.grown);
                 return Some(Decision::Block {
                     rank: *rank,
                     retry: known.retry.into_iter().chain(here).min(),
                 });
             }
         }
-        blocked.add(pool, want);
+        blocked.add(pool, pending);
     }
     None
 }
@@ -104,23 +106,26 @@ impl Queues {
         }
     }
 
-    fn holds_back(&self, pool: &Pool, want: &PendingReplica) -> bool {
-        let Some(it) = pool.models[&want.ask.model].spec.loader else {
+    fn holds_back(&self, pool: &Pool, pending: &PendingReplica) -> bool {
+        let Some(it) = pool.models[&pending.requirements.model].spec.loader else {
             return false;
         };
         let behind = self.behind.get(&it.loader);
         // What can never be loaded is refused at once.
-        behind.is_some_and(|last| want.ask.priority <= *last)
-            && never_fits(pool, &want.ask).is_none()
+        behind.is_some_and(|last| pending.requirements.priority <= *last)
+            && never_fits(pool, &pending.requirements).is_none()
     }
 }
 
-fn decide(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> Decision {
-    let plan = place::place(pool, &want.ask);
+fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision {
+    let plan = place::place(pool, &pending.requirements);
+    if let Some(decision) = node_demand::instead(pool, rank, &pending.requirements, &plan) {
+        return decision;
+    }
     // Devices may have been added or grown since it would not have fitted on any.
     if plan.fetches_for.is_some() && plan.prospect != Prospect::Never {
         let model = rank.model;
-        let why = wanting::reason(pool, rank, want);
+        let why = demands::reason(pool, rank, pending);
         return match pool.models[&model].fetch {
             None => Decision::Fetch { model, why },
             Some(_) => Decision::Block {
@@ -131,10 +136,10 @@ fn decide(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> Decision {
     }
     let Some(refusal) = plan.refusal.clone() else {
         return Decision::Promise {
-            explanation: explaining::of_plan(pool, &want.ask, &plan).map(Box::new),
+            explanation: explaining::of_plan(pool, &pending.requirements, &plan).map(Box::new),
             plan: Box::new(plan),
-            why: wanting::reason(pool, rank, want),
-            order: want.order,
+            why: demands::reason(pool, rank, pending),
+            order: pending.order,
         };
     };
     let waits = match rank.class {
@@ -147,22 +152,23 @@ fn decide(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> Decision {
     if !waits {
         match rank.class {
             Class::Order => {
-                let order = want.order.expect("an order's want names it");
+                let order = pending.order.expect("an order's want names it");
                 return Decision::Shorten { order, refusal };
             }
             Class::Request => {
                 let ticket = pool.models[&model].queue.first().expect("a request waits");
                 return Decision::Refuse { ticket, refusal };
             }
-            Class::Standing if pool.models[&model].restoring => {
+            Class::Standing if pool.models[&model].restoring && !pool.nodes_may_join() => {
                 return Decision::GiveUpWish { model, refusal };
             }
             Class::Standing | Class::Growth => {}
         }
     }
+    let node_retry = node_demand::retry(pool, &pending.requirements);
     Decision::Block {
         rank: *rank,
-        retry: plan.retry,
+        retry: plan.retry.into_iter().chain(node_retry).min(),
     }
 }
 
@@ -186,38 +192,39 @@ struct Least {
 }
 
 impl Least {
-    fn of(pool: &Pool, want: &PendingReplica) -> Option<Least> {
-        let ask = &want.ask;
-        let model = &pool.models[&ask.model];
+    fn of(pool: &Pool, pending: &PendingReplica) -> Option<Least> {
+        let requirements = &pending.requirements;
+        let model = &pool.models[&requirements.model];
         // A model that only some devices can serve, or that needs more on some of them, proves nothing about
         // others. Nor does one that only has to be woken.
         let wakes = model.replicas.iter().any(|it| pool.asleep.contains(it));
         let here = !model.spec.absent;
-        let plain = here && model.spec.allowed.is_none() && ask.by_kind.is_empty() && !wakes;
+        let plain =
+            here && model.spec.allowed.is_none() && requirements.by_kind.is_empty() && !wakes;
         plain.then_some(Least {
-            forced: ask.forced_by.is_some(),
-            priority: ask.priority,
-            since: ask.since,
-            swap: pool.comes_back_in(ask.model),
-            patience_ends: ask.since + pool.patience(ask.model),
-            crowd: ask.crowd,
-            devices: ask.devices,
-            bytes: ask.bytes,
+            forced: requirements.forced_by.is_some(),
+            priority: requirements.priority,
+            since: requirements.since,
+            swap: pool.comes_back_in(requirements.model),
+            patience_ends: requirements.since + pool.patience(requirements.model),
+            crowd: requirements.crowd,
+            devices: requirements.devices,
+            bytes: requirements.bytes,
         })
     }
 }
 
 impl Blocking {
-    fn add(&mut self, pool: &Pool, want: &PendingReplica) {
+    fn add(&mut self, pool: &Pool, pending: &PendingReplica) {
         // A model does not evict itself, but others might: while it has replicas, it proves nothing about others.
-        if !pool.models[&want.ask.model].replicas.is_empty() {
+        if !pool.models[&pending.requirements.model].replicas.is_empty() {
             return;
         }
-        self.least.extend(Least::of(pool, want));
+        self.least.extend(Least::of(pool, pending));
     }
 
-    fn covers(&self, pool: &Pool, want: &PendingReplica) -> bool {
-        let Some(it) = Least::of(pool, want) else {
+    fn covers(&self, pool: &Pool, pending: &PendingReplica) -> bool {
+        let Some(it) = Least::of(pool, pending) else {
             return false;
         };
         self.least.iter().any(|least| {

@@ -19,7 +19,7 @@ pub fn peak_after_reading(kept: Option<Bytes>, seen: Bytes) -> Bytes {
 
 /// The kept peak when the life of a replica has ended, of which this was the peak. `None`: the life was too short to
 /// count. `ready_for` is `None` for a replica that never became ready.
-pub fn peak_after_life(kept: Bytes, peak: Bytes, ready_for: Option<Span>) -> Option<Bytes> {
+pub fn peak_after_exit(kept: Bytes, peak: Bytes, ready_for: Option<Span>) -> Option<Bytes> {
     let is_long = ready_for.is_some_and(|span| span >= LIFE_LEAST);
     let fades = Bytes(kept.saturating_sub(peak).0 / DECAY);
     is_long.then(|| kept.saturating_sub(fades))
@@ -58,13 +58,13 @@ mod tests {
     #[test]
     fn a_freak_peak_fades_with_the_lives_that_stay_below_it() {
         let (freak, usual) = (Bytes(80 * GIB), Bytes(40 * GIB));
-        let life = |kept, _| peak_after_life(kept, usual, LONG).expect("long enough");
+        let life = |kept, _| peak_after_exit(kept, usual, LONG).expect("long enough");
         let after = |lives: usize| (0..lives).fold(freak, life);
         assert!(after(1) < freak && after(1) > Bytes(74 * GIB));
         assert!(after(6) < Bytes(60 * GIB));
         assert!(after(20) < Bytes(43 * GIB) && after(20) >= usual);
         assert_eq!(
-            peak_after_life(usual, freak, LONG),
+            peak_after_exit(usual, freak, LONG),
             Some(usual),
             "only a reading raises the figure"
         );
@@ -76,8 +76,8 @@ mod tests {
         assert_eq!(peak_after_reading(None, low), low);
         assert_eq!(peak_after_reading(Some(low), high), high);
         assert_eq!(peak_after_reading(Some(high), low), high);
-        assert_eq!(peak_after_life(high, low, Some(Span(59_999))), None);
-        assert_eq!(peak_after_life(high, low, None), None);
+        assert_eq!(peak_after_exit(high, low, Some(Span(59_999))), None);
+        assert_eq!(peak_after_exit(high, low, None), None);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The only code that makes choices: it derives the next decision from the facts and changes none of them.
 
-pub(crate) mod asking;
 pub(crate) mod cheapest;
 pub(crate) mod cleanup;
 pub(crate) mod explaining;
@@ -10,6 +9,7 @@ pub(crate) mod keep_hot;
 pub(crate) mod load_planning;
 pub(crate) mod measurement;
 pub(crate) mod next;
+pub(crate) mod node_demand;
 pub(crate) mod obstacles;
 pub(crate) mod order_refusals;
 pub(crate) mod orders;
@@ -17,8 +17,9 @@ pub(crate) mod parking;
 pub(crate) mod place;
 pub(crate) mod prefetch;
 pub(crate) mod readings;
+pub(crate) mod requirements;
 pub(crate) mod scaling;
-pub(crate) mod standstill;
+pub(crate) mod stall;
 pub(crate) mod victims;
 
 pub(crate) use next::{due_at, next, wake};

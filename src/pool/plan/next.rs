@@ -5,9 +5,10 @@ use crate::facts::state::Pool;
 use crate::plan::fetches;
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::plan::load_planning;
+use crate::plan::node_demand;
 use crate::plan::orders;
 use crate::plan::parking;
-use crate::plan::standstill;
+use crate::plan::stall;
 use crate::types::action::GateMode;
 use crate::types::decision::{Decision, Drain};
 use crate::types::ids::{Priority, ReplicaId, Time};
@@ -26,6 +27,7 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         .or_else(|| orders::next(pool))
         .or_else(|| fetches::next(pool))
         .or_else(|| load_planning::make_room(pool))
+        .or_else(|| node_demand::next(pool))
         .or_else(|| finish(pool))
 }
 
@@ -37,7 +39,7 @@ fn overdue(pool: &Pool) -> Option<Decision> {
         let refusal = Refusal::TimedOut {
             waited: pool.now.since(waiting.since),
             retry: pool.expected_wait(waiting.model),
-            standstill: standstill::of(pool, waiting.model, waiting.since),
+            stall: stall::of(pool, waiting.model, waiting.since),
         };
         return Some(Decision::Refuse { ticket, refusal });
     }
@@ -393,8 +395,9 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
         .chain(pool.refusals.wake())
         .chain(settling)
         .chain(pool.agenda.wake())
-        .chain(pool.wants.next_retry())
+        .chain(pool.demand_index.next_retry())
         .chain(pool.next_scaling())
+        .chain(node_demand::wake(pool))
         .chain(orders::deadlines(pool))
         // A deadline that passed in this step is done, or waits for an answer.
         .filter(later)

@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use crate::facts::state::Pool;
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::plan::victims;
-use crate::types::ask::Ask;
 use crate::types::decision::{Candidate, Prospect, Verdict};
 use crate::types::ids::{Bytes, DeviceId, ReplicaId, Time};
-use crate::types::obstacle::{Blocker, Obstacle, Protection, Unfit};
+use crate::types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
+use crate::types::requirements::Requirements;
 
 /// The most obstacles listed in a refusal; enough to see what is wrong.
 const OBSTACLES_MAX: usize = 16;
@@ -18,11 +18,11 @@ const OBSTACLES_MAX: usize = 16;
 const OBSTACLES_OF_PLACE_MAX: usize = 4;
 
 /// What prevents the load, on all devices that could serve it.
-pub(crate) fn of(pool: &Pool, ask: &Ask) -> Vec<Obstacle> {
+pub(crate) fn of(pool: &Pool, requirements: &Requirements) -> Vec<Obstacle> {
     let mut found = Vec::new();
     for &device in pool.devices.keys() {
-        match ask.needs_on(pool, device) {
-            Ok(_) => on_device(pool, ask, device, OBSTACLES_MAX, &mut found),
+        match requirements.needs_on(pool, device) {
+            Ok(_) => on_device(pool, requirements, device, OBSTACLES_MAX, &mut found),
             Err(Unfit::Cordoned { reason }) => {
                 found.push(all_of(pool, device, Blocker::Cordoned { reason }));
             }
@@ -40,20 +40,31 @@ pub(crate) fn of(pool: &Pool, ask: &Ask) -> Vec<Obstacle> {
 }
 
 /// A verdict on each device that was not `seen` as a place.
-pub(crate) fn verdicts(pool: &Pool, ask: &Ask, seen: &BTreeSet<DeviceId>) -> Vec<Candidate> {
+pub(crate) fn verdicts(
+    pool: &Pool,
+    requirements: &Requirements,
+    seen: &BTreeSet<DeviceId>,
+) -> Vec<Candidate> {
     // That a place without memory cannot give any is no useful verdict.
-    let tells =
-        |device: &&DeviceId| ask.bytes == Bytes::ZERO || pool.devices[*device].total > Bytes::ZERO;
+    let tells = |device: &&DeviceId| {
+        requirements.bytes == Bytes::ZERO || pool.devices[*device].total > Bytes::ZERO
+    };
     pool.devices
         .keys()
         .filter(|device| !seen.contains(device))
         .filter(tells)
         .map(|&device| {
-            let verdict = match ask.needs_on(pool, device) {
+            let verdict = match requirements.needs_on(pool, device) {
                 Err(unfit) => Verdict::Unfit(unfit),
                 Ok(_) => {
                     let mut obstacles = Vec::new();
-                    on_device(pool, ask, device, OBSTACLES_OF_PLACE_MAX, &mut obstacles);
+                    on_device(
+                        pool,
+                        requirements,
+                        device,
+                        OBSTACLES_OF_PLACE_MAX,
+                        &mut obstacles,
+                    );
                     Verdict::Blocked { obstacles }
                 }
             };
@@ -76,7 +87,13 @@ fn all_of(pool: &Pool, device: DeviceId, what: Blocker) -> Obstacle {
     }
 }
 
-fn on_device(pool: &Pool, ask: &Ask, device: DeviceId, most: usize, found: &mut Vec<Obstacle>) {
+fn on_device(
+    pool: &Pool,
+    requirements: &Requirements,
+    device: DeviceId,
+    most: usize,
+    found: &mut Vec<Obstacle>,
+) {
     let ledger = &pool.devices[&device];
     let mut push = |bytes: Bytes, what: Blocker| {
         found.push(Obstacle {
@@ -93,7 +110,7 @@ fn on_device(pool: &Pool, ask: &Ask, device: DeviceId, most: usize, found: &mut 
         push(ledger.settling, Blocker::Settling);
     }
     for &holder in ledger.holders.iter().take(most) {
-        if let Err(why) = victims::evictable(pool, ask, holder)
+        if let Err(why) = victims::evictable(pool, requirements, holder)
             && let Some(what) = blocker(pool, holder, why)
         {
             push(pool.held(holder, device), what);
@@ -129,18 +146,18 @@ struct Reach {
 }
 
 /// Whether waiting can help, and when to try again.
-pub(crate) fn prospect(pool: &Pool, ask: &Ask) -> (Prospect, Option<Time>) {
+pub(crate) fn prospect(pool: &Pool, requirements: &Requirements) -> (Prospect, Option<Time>) {
     let mut retry: Option<Time> = None;
     let mut best = Reach::default();
     for node in pool.nodes.values() {
         let (mut soon, mut later) = (0, 0);
         for &device in node {
-            let reach = reach(pool, ask, device, &mut retry);
+            let reach = reach(pool, requirements, device, &mut retry);
             soon += u32::from(reach.soon);
             later += u32::from(reach.later);
         }
-        best.soon |= soon >= ask.devices;
-        best.later |= later >= ask.devices;
+        best.soon |= soon >= requirements.devices;
+        best.later |= later >= requirements.devices;
     }
     best.soon |= pool.unknown_node_may_return();
     let prospect = match (best.soon, best.later) {
@@ -152,20 +169,29 @@ pub(crate) fn prospect(pool: &Pool, ask: &Ask) -> (Prospect, Option<Time>) {
 }
 
 /// When time alone may change what these devices can free.
-pub(crate) fn retry_on(pool: &Pool, ask: &Ask, devices: &BTreeSet<DeviceId>) -> Option<Time> {
+pub(crate) fn retry_on(
+    pool: &Pool,
+    requirements: &Requirements,
+    devices: &BTreeSet<DeviceId>,
+) -> Option<Time> {
     let mut retry = None;
     for &device in devices {
         if pool.devices.contains_key(&device) {
-            reach(pool, ask, device, &mut retry);
+            reach(pool, requirements, device, &mut retry);
         }
     }
     retry
 }
 
-fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> Reach {
+fn reach(
+    pool: &Pool,
+    requirements: &Requirements,
+    device: DeviceId,
+    retry: &mut Option<Time>,
+) -> Reach {
     let ledger = &pool.devices[&device];
     let mut look_at = |at: Time| *retry = Some(retry.map_or(at, |known| known.min(at)));
-    let needs = match ask.needs_on(pool, device) {
+    let needs = match requirements.needs_on(pool, device) {
         Ok(needs) => needs,
         // A cordon with an end is waited for; one without is not.
         Err(Unfit::Cordoned { .. }) => {
@@ -174,9 +200,9 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
             return Reach { soon: false, later };
         }
         // Its node comes back, or the event that it does not ends the wait.
-        Err(Unfit::NodeAway(_)) => {
+        Err(Unfit::NodeAway(away)) => {
             return Reach {
-                soon: true,
+                soon: !matches!(away, NodeAway::Released { .. }),
                 later: true,
             };
         }
@@ -185,7 +211,7 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
             let sleeps_here = |id: &ReplicaId| {
                 pool.replicas
                     .get(id)
-                    .is_some_and(|it| it.model == ask.model && pool.asleep.contains(id))
+                    .is_some_and(|it| it.model == requirements.model && pool.asleep.contains(id))
             };
             if ledger.holders.iter().any(sleeps_here) {
                 for &holder in &ledger.holders {
@@ -193,7 +219,7 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
                         Protection::Turn { left }
                         | Protection::Young { left }
                         | Protection::Yields { left },
-                    ) = victims::evictable(pool, ask, holder)
+                    ) = victims::evictable(pool, requirements, holder)
                     {
                         look_at(pool.now + left);
                     }
@@ -202,12 +228,12 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
             return Reach::default();
         }
     };
-    let needs = needs + pool.lacking(device);
+    let needs = needs + pool.overrun(device);
     let mut soon = pool.free_later(device);
     let mut later = soon;
     for &holder in &ledger.holders {
         let held = pool.held(holder, device);
-        let Err(why) = victims::evictable(pool, ask, holder) else {
+        let Err(why) = victims::evictable(pool, requirements, holder) else {
             (soon, later) = (soon + held, later + held);
             continue;
         };
@@ -216,7 +242,7 @@ fn reach(pool: &Pool, ask: &Ask, device: DeviceId, retry: &mut Option<Time>) -> 
                 look_at(pool.now + left);
                 (soon, later) = (soon + held, later + held);
             }
-            // Users wait for it. An administrator is told at once: a request may come for it meanwhile.
+            // Users wait for it. An administrator gets the answer at once: a request may come for it meanwhile.
             Protection::Yields { left } => {
                 look_at(pool.now + left);
                 later = later + held;

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use crate::facts::state::{Model, Pool};
-use crate::plan::{orders, place};
+use crate::plan::{node_demand, orders, place};
 use crate::types::decision::{Plan, Prospect};
 use crate::types::event::{Command, LoadOrder};
 use crate::types::ids::OrderId;
@@ -49,28 +49,32 @@ pub(crate) fn refusal_of(
                 .nodes
                 .values()
                 .map(|node| node.len() as u32)
+                .chain(pool.node_demand.shapes.values().map(|it| it.devices))
                 .max()
                 .unwrap_or(0);
-            if let Some(asked) = load.devices.filter(|asked| *asked > have) {
-                return Some((Refusal::TooManyDevices { asked, have }, None));
+            let too_many = load.devices.filter(|requested| *requested > have);
+            if let Some(requested) = too_many.filter(|_| !pool.unknown_node_may_return()) {
+                return Some((Refusal::TooManyDevices { requested, have }, None));
             }
             let most = it.spec.devices_max;
-            if let Some(asked) = load.devices.filter(|asked| *asked > most) {
-                return Some((Refusal::EngineTakesFewer { asked, most }, None));
+            if let Some(requested) = load.devices.filter(|requested| *requested > most) {
+                return Some((Refusal::EngineTakesFewer { requested, most }, None));
             }
-            if let (Some(asked), Some(has)) = (load.devices, devices_of(pool, it))
-                && asked != has
+            if let (Some(requested), Some(has)) = (load.devices, devices_of(pool, it))
+                && requested != has
             {
-                return Some((Refusal::LoadedOnOthers { asked, has }, None));
+                return Some((Refusal::LoadedOnOthers { requested, has }, None));
             }
             if pool.live(it) + it.planned.len() > 0 {
                 return None;
             }
-            let plan = place::explain(pool, &orders::ask_of(pool, load, pool.now, id));
+            let requirements = orders::requirements_of(pool, load, pool.now, id);
+            let plan = place::explain(pool, &requirements);
             let refusal = plan
                 .refusal
                 .clone()
-                .filter(|_| plan.prospect > Prospect::Soon)?;
+                .filter(|_| plan.prospect > Prospect::Soon)
+                .filter(|_| !node_demand::may_serve(pool, &requirements))?;
             Some((refusal, Some(Box::new(plan))))
         }
         Command::Unload {

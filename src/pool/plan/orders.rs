@@ -4,16 +4,16 @@
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
-use crate::plan::asking::fit_when_empty;
-use crate::plan::standstill;
+use crate::plan::requirements::fit_when_empty;
+use crate::plan::stall;
 use crate::types::action::{LoadResult, Outcome};
-use crate::types::ask::Ask;
 use crate::types::decision::{Decision, Drain};
 use crate::types::event::{Command, LoadOrder};
 use crate::types::ids::{ModelId, OrderId, ReplicaId, Span, Time};
 use crate::types::order::Order;
 use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::Phase;
+use crate::types::requirements::Requirements;
 
 /// An order for more replicas than this is a mistake.
 pub const REPLICAS_MAX: u32 = 1024;
@@ -71,7 +71,7 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
         let refusal = Refusal::TimedOut {
             waited: pool.now.since(order.since),
             retry: Span(0),
-            standstill: standstill::of(pool, load.model, order.since),
+            stall: stall::of(pool, load.model, order.since),
         };
         return Some(Decision::Shorten { order: id, refusal });
     }
@@ -96,8 +96,8 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
         let shares = |replica: &ReplicaId| (*replica, pool.replicas[replica].shares.clone());
         let shortfall = order.shortfall.clone().filter(|_| !satisfied);
         let room = |_: &Refusal| {
-            let ask = ask_of(pool, load, order.since, id);
-            fit_when_empty(pool, &ask, REPLICAS_MAX)
+            let requirements = requirements_of(pool, load, order.since, id);
+            fit_when_empty(pool, &requirements, REPLICAS_MAX)
         };
         Outcome::Loaded(LoadResult {
             wanted: order.replicas,
@@ -224,27 +224,33 @@ fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> 
 }
 
 /// The model's load order, if it still lacks a replica, with what that replica needs.
-pub(crate) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Ask)> {
+pub(crate) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Requirements)> {
     pool.orders.iter().find_map(|(&id, order)| {
         let load = order
             .load()
             .filter(|load| load.model == model && order.shortfall.is_none())?;
         let it = &pool.models[&load.model];
         let missing = pool.live(it) + it.planned.len() < order.replicas as usize;
-        missing.then(|| (id, ask_of(pool, load, order.since, id)))
+        missing.then(|| (id, requirements_of(pool, load, order.since, id)))
     })
 }
 
-pub(crate) fn ask_of(pool: &Pool, load: &LoadOrder, since: Time, order: OrderId) -> Ask {
-    let mut ask = Ask::of(pool, load.model, since).over_devices(pool, load.devices);
+pub(crate) fn requirements_of(
+    pool: &Pool,
+    load: &LoadOrder,
+    since: Time,
+    order: OrderId,
+) -> Requirements {
+    let mut requirements =
+        Requirements::of(pool, load.model, since).over_devices(pool, load.devices);
     // Only what the store holds of it counts: once its lease has ended, or another was set, the model has one
     // priority for its replicas and for those still to be loaded.
     let kept = pool.orders.get(&order).is_some_and(|it| it.saved);
     if !kept {
-        ask.priority = load.priority.unwrap_or(ask.priority);
+        requirements.priority = load.priority.unwrap_or(requirements.priority);
     }
-    ask.forced_by = load.force.then_some(order);
-    ask
+    requirements.forced_by = load.force.then_some(order);
+    requirements
 }
 
 fn order_deadline(pool: &Pool, order: &Order) -> Time {
@@ -256,7 +262,7 @@ fn order_deadline(pool: &Pool, order: &Order) -> Time {
     if model.fetch.is_some() {
         return Time(u64::MAX);
     }
-    let since = order.since.max(model.here_since.unwrap_or_default());
+    let since = order.since.max(model.fetched_at.unwrap_or_default());
     since + model.spec.queue_timeout + model.spec.load_deadline
 }
 

@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 use crate::facts::state::{Model, Pool};
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
 use crate::plan::victims::{self};
-use crate::types::ask::Ask;
 use crate::types::choice::Choice;
 use crate::types::choice::Evictable;
 use crate::types::decision::Decision;
@@ -18,6 +17,7 @@ use crate::types::model::Parking;
 use crate::types::rank::PlaceRank;
 use crate::types::reason::StopReason;
 use crate::types::replica::{Phase, Replica};
+use crate::types::requirements::Requirements;
 use crate::types::share::Share;
 
 /// Which sleeper is dropped first: lower priority, then the smaller loss per byte of host memory.
@@ -155,20 +155,20 @@ pub(crate) fn droppable(pool: &Pool, id: ReplicaId) -> Evictable {
 }
 
 /// The cheapest way to wake one of the model's sleepers where it is.
-pub(crate) fn wake_choice(pool: &Pool, ask: &Ask) -> Option<Choice> {
-    let model = &pool.models[&ask.model];
+pub(crate) fn wake_choice(pool: &Pool, requirements: &Requirements) -> Option<Choice> {
+    let model = &pool.models[&requirements.model];
     model
         .replicas
         .iter()
-        .filter_map(|&id| wake_of(pool, ask, id))
+        .filter_map(|&id| wake_of(pool, requirements, id))
         .min_by_key(|choice| choice.rank)
 }
 
-fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
+fn wake_of(pool: &Pool, requirements: &Requirements, id: ReplicaId) -> Option<Choice> {
     let replica = &pool.replicas[&id];
     let parked = replica.parked.as_ref()?;
     let is_asleep = matches!(replica.phase, Phase::Asleep { .. });
-    let fits = parked.awake.len() == ask.devices as usize;
+    let fits = parked.awake.len() == requirements.devices as usize;
     if !is_asleep || !fits || pool.planned.contains_key(&id) {
         return None;
     }
@@ -181,7 +181,7 @@ fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
     let domain = Domain {
         needs: more
             .iter()
-            .map(|share| share.bytes + pool.lacking(share.device))
+            .map(|share| share.bytes + pool.overrun(share.device))
             .collect(),
         devices,
     };
@@ -203,7 +203,7 @@ fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
             .collect();
         let evictable = holders
             .into_iter()
-            .filter_map(|holder| victims::evictable(pool, ask, holder).ok())
+            .filter_map(|holder| victims::evictable(pool, requirements, holder).ok())
             .collect();
         cheapest(&domain, &free, evictable)?
     } else {
@@ -235,7 +235,7 @@ fn wake_of(pool: &Pool, ask: &Ask, id: ReplicaId) -> Option<Choice> {
 /// load would not, or takes longer in total even if every victim of both had to come back at once.
 pub(crate) fn better(
     pool: &Pool,
-    ask: &Ask,
+    requirements: &Requirements,
     cold: Option<Choice>,
     wake: Option<Choice>,
 ) -> Option<Choice> {
@@ -243,7 +243,7 @@ pub(crate) fn better(
         (Some(cold), Some(wake)) => (cold, wake),
         (cold, wake) => return cold.or(wake),
     };
-    let model = &pool.models[&ask.model];
+    let model = &pool.models[&requirements.model];
     let in_all = |first: Span, choice: &Choice| {
         choice
             .victims

@@ -5,13 +5,12 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
-use crate::plan::asking::never_fits;
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
 use crate::plan::group;
 use crate::plan::obstacles;
 use crate::plan::parking;
+use crate::plan::requirements::never_fits;
 use crate::plan::victims::{self};
-use crate::types::ask::Ask;
 use crate::types::choice::Choice;
 use crate::types::choice::Evictable;
 use crate::types::decision::{Candidate, Plan, Prospect, Verdict, Victim};
@@ -20,53 +19,61 @@ use crate::types::link::Link;
 use crate::types::rank::{Cost, PlaceRank};
 use crate::types::reason::Refusal;
 use crate::types::replica::Replica;
+use crate::types::requirements::Requirements;
 
 /// The cheapest way to place one replica, or the reason why there is none.
-pub(crate) fn place(pool: &Pool, ask: &Ask) -> Plan {
-    plan(pool, ask, false)
+pub(crate) fn place(pool: &Pool, requirements: &Requirements) -> Plan {
+    plan(pool, requirements, false)
 }
 
 /// The same, with a verdict on every place that was not taken, for administrators.
-pub(crate) fn explain(pool: &Pool, ask: &Ask) -> Plan {
-    plan(pool, ask, true)
+pub(crate) fn explain(pool: &Pool, requirements: &Requirements) -> Plan {
+    plan(pool, requirements, true)
 }
 
 /// Whether it can be placed on at least one of these devices.
-pub(crate) fn fits_on(pool: &Pool, ask: &Ask, devices: &BTreeSet<DeviceId>) -> bool {
+pub(crate) fn fits_on(
+    pool: &Pool,
+    requirements: &Requirements,
+    devices: &BTreeSet<DeviceId>,
+) -> bool {
     let on = |choice: Choice| choice.devices.iter().any(|it| devices.contains(it));
-    if parking::wake_choice(pool, ask).is_some_and(on) {
+    if parking::wake_choice(pool, requirements).is_some_and(on) {
         return true;
     }
-    if ask.devices > 1 {
-        return group::choices(pool, ask, Some(devices)).next().is_some();
+    if requirements.devices > 1 {
+        return group::choices(pool, requirements, Some(devices))
+            .next()
+            .is_some();
     }
     devices.iter().any(|&device| {
         pool.devices.contains_key(&device)
-            && ask.needs_on(pool, device).is_ok_and(|needs| {
-                pool.free_later(device) >= needs || evict(pool, ask, device, needs).is_some()
+            && requirements.needs_on(pool, device).is_ok_and(|needs| {
+                pool.free_later(device) >= needs
+                    || evict(pool, requirements, device, needs).is_some()
             })
     })
 }
 
-fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
-    let mut plan = Plan::empty(pool, ask);
-    if let Some(refusal) = never_fits(pool, ask) {
+fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
+    let mut plan = Plan::empty(pool, requirements);
+    if let Some(refusal) = never_fits(pool, requirements) {
         plan.refusal = Some(refusal);
         plan.prospect = Prospect::Never;
         if explain {
-            plan.candidates = obstacles::verdicts(pool, ask, &BTreeSet::new());
+            plan.candidates = obstacles::verdicts(pool, requirements, &BTreeSet::new());
         }
         return plan;
     }
-    let (mut best, mut candidates) = cheapest_place(pool, ask, explain);
+    let (mut best, mut candidates) = cheapest_place(pool, requirements, explain);
     if let Some(cost) = best.as_ref().map(|best| best.rank.cost)
         && cost.busy > 0
-        && cost.highest_priority == Some(ask.priority)
+        && cost.highest_priority == Some(requirements.priority)
     {
         // An idle equal leaves before a busy one, even if its next request is near (P3).
-        let past_idle = Ask {
+        let past_idle = Requirements {
             past_idle: true,
-            ..ask.clone()
+            ..requirements.clone()
         };
         let (other, seen) = cheapest_place(pool, &past_idle, explain);
         if other
@@ -77,9 +84,9 @@ fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
         }
     }
     plan.candidates = candidates;
-    let wake = parking::wake_choice(pool, ask);
+    let wake = parking::wake_choice(pool, requirements);
     plan.candidates.extend(wake.iter().map(Choice::candidate));
-    let best = parking::better(pool, ask, best, wake);
+    let best = parking::better(pool, requirements, best, wake);
     let seen: BTreeSet<DeviceId> = plan
         .candidates
         .iter()
@@ -94,10 +101,10 @@ fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
                 .unwrap_or(0);
             plan.cost = choice.rank.cost;
             plan.must_wait = choice.rank.must_wait;
-            let share = |device: &DeviceId| ask.share(pool, *device);
+            let share = |device: &DeviceId| requirements.share(pool, *device);
             plan.wakes = choice.wakes;
             if choice.wakes.is_some() {
-                plan.takes = pool.models[&ask.model].wake();
+                plan.takes = pool.models[&requirements.model].wake();
             }
             let parked = choice
                 .wakes
@@ -109,26 +116,30 @@ fn plan(pool: &Pool, ask: &Ask, explain: bool) -> Plan {
             plan.victims = choice.victims.iter().map(|it| it.describe(pool)).collect();
         }
         None => {
-            (plan.prospect, plan.retry) = obstacles::prospect(pool, ask);
+            (plan.prospect, plan.retry) = obstacles::prospect(pool, requirements);
             plan.refusal = Some(Refusal::NoRoom {
-                needs: ask.bytes,
-                devices: ask.devices,
-                obstacles: obstacles::of(pool, ask),
+                needs: requirements.bytes,
+                devices: requirements.devices,
+                obstacles: obstacles::of(pool, requirements),
             });
         }
     }
     if explain {
-        let others = obstacles::verdicts(pool, ask, &seen);
+        let others = obstacles::verdicts(pool, requirements, &seen);
         plan.candidates.extend(others);
     }
     plan
 }
 
-fn cheapest_place(pool: &Pool, ask: &Ask, explain: bool) -> (Option<Choice>, Vec<Candidate>) {
+fn cheapest_place(
+    pool: &Pool,
+    requirements: &Requirements,
+    explain: bool,
+) -> (Option<Choice>, Vec<Candidate>) {
     let mut candidates = Vec::new();
-    let best = match ask.devices {
-        1 => one_device(pool, ask, explain, &mut candidates),
-        _ => several_devices(pool, ask, &mut candidates),
+    let best = match requirements.devices {
+        1 => one_device(pool, requirements, explain, &mut candidates),
+        _ => several_devices(pool, requirements, &mut candidates),
     };
     (best, candidates)
 }
@@ -137,7 +148,7 @@ fn cheapest_place(pool: &Pool, ask: &Ask, explain: bool) -> (Option<Choice>, Vec
 /// show what they would have cost.
 fn one_device(
     pool: &Pool,
-    ask: &Ask,
+    requirements: &Requirements,
     explain: bool,
     candidates: &mut Vec<Candidate>,
 ) -> Option<Choice> {
@@ -152,7 +163,7 @@ fn one_device(
     };
     let mut any = false;
     for &device in pool.devices.keys() {
-        let Ok(needs) = ask.needs_on(pool, device) else {
+        let Ok(needs) = requirements.needs_on(pool, device) else {
             continue;
         };
         let free = pool.free_later(device);
@@ -160,7 +171,7 @@ fn one_device(
             full.push((device, needs));
             continue;
         }
-        let rank = rank_of(pool, ask, device, needs, free, Cost::default());
+        let rank = rank_of(pool, requirements, device, needs, free, Cost::default());
         let devices = vec![device];
         let victims = Vec::new();
         any = take(
@@ -175,7 +186,7 @@ fn one_device(
     }
     if !any || explain {
         for (device, needs) in full {
-            if let Some(choice) = evict(pool, ask, device, needs) {
+            if let Some(choice) = evict(pool, requirements, device, needs) {
                 take(choice, candidates);
             }
         }
@@ -183,13 +194,18 @@ fn one_device(
     best
 }
 
-fn evict(pool: &Pool, ask: &Ask, device: DeviceId, needs: Bytes) -> Option<Choice> {
+fn evict(
+    pool: &Pool,
+    requirements: &Requirements,
+    device: DeviceId,
+    needs: Bytes,
+) -> Option<Choice> {
     let ledger = &pool.devices[&device];
-    let needs = needs + pool.lacking(device);
+    let needs = needs + pool.overrun(device);
     let evictable: Vec<Evictable> = ledger
         .holders
         .iter()
-        .filter_map(|&holder| victims::evictable(pool, ask, holder).ok())
+        .filter_map(|&holder| victims::evictable(pool, requirements, holder).ok())
         .collect();
     let domain = Domain {
         devices: vec![device],
@@ -199,16 +215,20 @@ fn evict(pool: &Pool, ask: &Ask, device: DeviceId, needs: Bytes) -> Option<Choic
     let (cost, victims) = cheapest(&domain, &[free], evictable)?;
     let freed = with_freed(&domain, &[free], &victims)[0];
     Some(Choice {
-        rank: rank_of(pool, ask, device, needs, freed, cost),
+        rank: rank_of(pool, requirements, device, needs, freed, cost),
         devices: domain.devices,
         victims,
         wakes: None,
     })
 }
 
-fn several_devices(pool: &Pool, ask: &Ask, candidates: &mut Vec<Candidate>) -> Option<Choice> {
+fn several_devices(
+    pool: &Pool,
+    requirements: &Requirements,
+    candidates: &mut Vec<Candidate>,
+) -> Option<Choice> {
     let mut best: Option<Choice> = None;
-    for choice in group::choices(pool, ask, None) {
+    for choice in group::choices(pool, requirements, None) {
         candidates.push(choice.candidate());
         if best.as_ref().is_none_or(|best| choice.rank < best.rank) {
             best = Some(choice);
@@ -219,7 +239,7 @@ fn several_devices(pool: &Pool, ask: &Ask, candidates: &mut Vec<Candidate>) -> O
 
 fn rank_of(
     pool: &Pool,
-    ask: &Ask,
+    requirements: &Requirements,
     device: DeviceId,
     needs: Bytes,
     free: Bytes,
@@ -229,8 +249,8 @@ fn rank_of(
     PlaceRank {
         cost,
         link: Link::NvLink,
-        fetches: pool.lacks_weights(ledger.node, ask.model),
-        must_wait: ledger.free_now() < needs || pool.reads_on(ask.model, ledger.node),
+        fetches: pool.lacks_weights(ledger.node, requirements.model),
+        must_wait: ledger.free_now() < needs || pool.reads_on(requirements.model, ledger.node),
         left_over: free.saturating_sub(needs),
         device,
     }
@@ -282,13 +302,13 @@ impl Evictable {
 }
 
 impl Plan {
-    pub(crate) fn empty(pool: &Pool, ask: &Ask) -> Plan {
+    pub(crate) fn empty(pool: &Pool, requirements: &Requirements) -> Plan {
         Plan {
-            model: ask.model,
-            name: pool.name(ask.model),
-            priority: ask.priority,
-            devices: ask.devices,
-            bytes: ask.bytes,
+            model: requirements.model,
+            name: pool.name(requirements.model),
+            priority: requirements.priority,
+            devices: requirements.devices,
+            bytes: requirements.bytes,
             placement: Vec::new(),
             victims: Vec::new(),
             cost: Cost::default(),
@@ -296,11 +316,11 @@ impl Plan {
             candidates: Vec::new(),
             chosen: 0,
             wakes: None,
-            takes: pool.models[&ask.model].reload(),
-            fetches_for: pool.models[&ask.model]
+            takes: pool.models[&requirements.model].reload(),
+            fetches_for: pool.models[&requirements.model]
                 .spec
                 .absent
-                .then(|| pool.fetched_in(ask.model)),
+                .then(|| pool.fetched_in(requirements.model)),
             refusal: None,
             prospect: Prospect::Now,
             retry: None,

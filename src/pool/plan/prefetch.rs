@@ -50,7 +50,7 @@ impl ReadAheadHistory {
 
 /// How much may be read ahead of what the machine has available: half of what is beyond the reserve, because reading
 /// drives other files out of the page cache.
-pub fn read_ahead_room(available: Bytes, reserve: Bytes) -> Bytes {
+pub fn read_ahead_budget(available: Bytes, reserve: Bytes) -> Bytes {
     Bytes(available.saturating_sub(reserve).0 / 2)
 }
 
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn half_of_the_memory_beyond_the_reserve_may_be_read_into() {
-        assert_eq!(read_ahead_room(Bytes(100), Bytes(40)), Bytes(30));
-        assert_eq!(read_ahead_room(Bytes(40), Bytes(100)), Bytes::ZERO);
+        assert_eq!(read_ahead_budget(Bytes(100), Bytes(40)), Bytes(30));
+        assert_eq!(read_ahead_budget(Bytes(40), Bytes(100)), Bytes::ZERO);
     }
 
     #[test]

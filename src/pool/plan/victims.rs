@@ -4,7 +4,6 @@ use core::cmp::Reverse;
 
 use crate::facts::state::{Model, Pool};
 use crate::plan::parking;
-use crate::types::ask::Ask;
 use crate::types::choice::Evictable;
 use crate::types::demand;
 use crate::types::ids::{ReplicaId, Span};
@@ -12,6 +11,7 @@ use crate::types::model::{IdleYields, Policy};
 use crate::types::obstacle::Protection;
 use crate::types::rank::VictimRank;
 use crate::types::replica::{Phase, Replica};
+use crate::types::requirements::Requirements;
 use crate::types::share::Share;
 
 /// A turn of this many swaps leaves two thirds of the time for serving when two models are always waited for.
@@ -27,12 +27,17 @@ const REQUESTS_MAX: Span = Span(60_000);
 const RELOADS_UNTIL_YIELD: u64 = 3;
 const YIELD_LEAST: Span = Span::from_secs(30);
 
-/// Whether this holder of memory may leave for `ask`.
-pub(crate) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictable, Protection> {
+/// Whether this holder of memory may leave for `requirements`.
+pub(crate) fn evictable(
+    pool: &Pool,
+    requirements: &Requirements,
+    id: ReplicaId,
+) -> Result<Evictable, Protection> {
     if let Some(planned) = pool.planned.get(&id) {
         let priority = pool.priority(planned.model);
-        let displaced =
-            planned.model != ask.model && planned.order.is_none() && priority < ask.priority;
+        let displaced = planned.model != requirements.model
+            && planned.order.is_none()
+            && priority < requirements.priority;
         if !displaced {
             return Err(Protection::Loading);
         }
@@ -58,7 +63,7 @@ pub(crate) fn evictable(pool: &Pool, ask: &Ask, id: ReplicaId) -> Result<Evictab
         return Ok(parking::droppable(pool, id));
     }
     let replica = &pool.replicas[&id];
-    if let Some(protection) = protection(pool, ask, replica) {
+    if let Some(protection) = protection(pool, requirements, replica) {
         return Err(protection);
     }
     let loss = expected_loss(pool, replica);
@@ -127,19 +132,19 @@ impl Pool {
     }
 }
 
-/// The rule that keeps a replica from leaving for `ask`, if any.
-fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
+/// The rule that keeps a replica from leaving for `requirements`, if any.
+fn protection(pool: &Pool, requirements: &Requirements, replica: &Replica) -> Option<Protection> {
     let model = &pool.models[&replica.model];
     let since = match replica.phase {
         Phase::Draining { .. } | Phase::Parking { .. } | Phase::Stopping { .. } => {
             return Some(Protection::Leaving);
         }
-        _ if replica.model == ask.model => return Some(Protection::Same),
+        _ if replica.model == requirements.model => return Some(Protection::Same),
         Phase::Asleep { .. } => return None,
         Phase::Launching { .. } => return Some(Protection::Loading),
         Phase::Ready { since } => since,
     };
-    if ask.forced_by.is_some() {
+    if requirements.forced_by.is_some() {
         return None;
     }
     let own = model.priority();
@@ -149,16 +154,16 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
     if replica.is_unserved() && !model.queue.is_empty() {
         return Some(Protection::Unserved);
     }
-    if own < ask.priority {
+    if own < requirements.priority {
         return None;
     }
-    if own > ask.priority {
-        return above(pool, ask, replica);
+    if own > requirements.priority {
+        return above(pool, requirements, replica);
     }
-    if ask.is_gentle {
+    if requirements.is_gentle {
         return Some(Protection::Growth);
     }
-    let waits_longer = |ticket| pool.tickets[&ticket].since < ask.since;
+    let waits_longer = |ticket| pool.tickets[&ticket].since < requirements.since;
     if model.queue.oldest().is_some_and(waits_longer) {
         return Some(Protection::Wanted);
     }
@@ -166,15 +171,15 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
     if pool.limits.policy == Policy::Lru && model.spec.max_turn.is_none() && replica.in_flight > 0 {
         return Some(Protection::Busy);
     }
-    let turn = turn(pool, ask, model, age);
+    let turn = turn(pool, requirements, model, age);
     if replica.in_flight > 0 {
         return (turn > Span::ZERO).then_some(Protection::Turn { left: turn });
     }
     // An idle replica is protected no longer than it would be if it were busy.
     let stays = match model.spec.min_resident {
         Some(residence) => Span(residence.0.saturating_sub(age.0)),
-        None if ask.past_idle || pool.limits.policy == Policy::Lru => Span::ZERO,
-        None => near_request(pool, ask, model, replica),
+        None if requirements.past_idle || pool.limits.policy == Policy::Lru => Span::ZERO,
+        None => near_request(pool, requirements, model, replica),
     };
     let left = stays.min(turn);
     (left > Span::ZERO).then_some(Protection::Young { left })
@@ -183,49 +188,56 @@ fn protection(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
 /// How much longer a busy replica of this model keeps its turn against an equal (P3).
 ///
 /// Without a configured length a turn is as long as a number of swaps, or of the model's own requests if that is longer,
-/// and it begins when somebody waits for the place: the replica probably becomes idle by itself, and then no request is
+/// and it begins when a request waits for the place: the replica probably becomes idle by itself, and then no request is
 /// held up until it has drained. So a model that is always in use leaves after a bounded time, and one that is not is
 /// hardly ever closed.
-fn turn(pool: &Pool, ask: &Ask, model: &Model, age: Span) -> Span {
+fn turn(pool: &Pool, requirements: &Requirements, model: &Model, age: Span) -> Span {
     let (length, passed) = match model.spec.max_turn {
         Some(length) => (length, age),
         None => {
-            let swap = swap(pool, ask, model).0.saturating_add(model.drain_takes.0);
+            let swap = swap(pool, requirements, model)
+                .0
+                .saturating_add(model.drain_takes.0);
             // Before any of its requests has ended, nothing says when it will be idle.
             let requests = model.request_times.mean().map_or(REQUESTS_MAX, |mean| {
                 Span(mean.0.saturating_mul(REQUESTS_PER_TURN)).min(REQUESTS_MAX)
             });
             let turn = Span(swap.saturating_mul(SWAPS_PER_TURN)).max(requests);
             // It ends before those that wait for it give up.
-            let turn = turn.min(pool.patience(ask.model));
-            (turn, age.min(pool.now.since(ask.since)))
+            let turn = turn.min(pool.patience(requirements.model));
+            (turn, age.min(pool.now.since(requirements.since)))
         }
     };
     Span(length.0.saturating_sub(passed.0))
 }
 
-/// The time from stopping an idle replica of this model until the one that is asked for is ready.
-fn swap(pool: &Pool, ask: &Ask, model: &Model) -> Span {
-    pool.comes_back_in(ask.model) + model.stop_takes
+/// The time from stopping an idle replica of this model until the requested one is ready.
+fn swap(pool: &Pool, requirements: &Requirements, model: &Model) -> Span {
+    pool.comes_back_in(requirements.model) + model.stop_takes
 }
 
 /// How much longer an idle replica stays because its own next request is near (P3): half a swap from its last one at
-/// most, less the more requests wait, never beyond its turn, and not once somebody has waited for long. A request that
+/// most, less the more requests wait, never beyond its turn, and not once a request has waited for long. A request that
 /// is answered meanwhile saves a whole swap.
-fn near_request(pool: &Pool, ask: &Ask, model: &Model, replica: &Replica) -> Span {
-    let window = Span(swap(pool, ask, model).0 >> (1 + ask.crowd));
+fn near_request(
+    pool: &Pool,
+    requirements: &Requirements,
+    model: &Model,
+    replica: &Replica,
+) -> Span {
+    let window = Span(swap(pool, requirements, model).0 >> (1 + requirements.crowd));
     let idle = replica
         .idle_since()
         .map_or(Span::ZERO, |since| pool.now.since(since));
-    let waited = pool.now.since(ask.since);
-    let patience = Span(pool.patience(ask.model).0.saturating_sub(waited.0));
+    let waited = pool.now.since(requirements.since);
+    let patience = Span(pool.patience(requirements.model).0.saturating_sub(waited.0));
     let left = Span(window.0.saturating_sub(idle.0)).min(patience);
     let expected = model.demand.expected_for(idle, left);
     expected.map_or(Span::ZERO, |expected| expected.min(left))
 }
 
 /// What keeps a replica of higher priority, that is not always-hot, from leaving (P2, P6).
-fn above(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
+fn above(pool: &Pool, requirements: &Requirements, replica: &Replica) -> Option<Protection> {
     let higher = Some(Protection::HigherPriority);
     let model = &pool.models[&replica.model];
     let after = match pool.limits.idle_yields {
@@ -237,7 +249,8 @@ fn above(pool: &Pool, ask: &Ask, replica: &Replica) -> Option<Protection> {
         }
     };
     let leased = model.over.expires.is_some_and(|expires| expires > pool.now);
-    if ask.is_gentle || leased || model.over.keep_hot.is_some() || !model.queue.is_empty() {
+    if requirements.is_gentle || leased || model.over.keep_hot.is_some() || !model.queue.is_empty()
+    {
         return higher;
     }
     let Some(since) = replica.idle_since() else {

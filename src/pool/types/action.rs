@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 use crate::types::decision::Plan;
 use crate::types::explanation::Explanation;
 use crate::types::ids::{
-    Bytes, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+    Bytes, DemandId, DeviceId, KeyId, ModelId, NodeId, OrderId, Priority, ReplicaId, ShapeId, Span,
+    Ticket, Time,
 };
 use crate::types::model::{Cordon, LoadWish, Override};
 use crate::types::reason::{LoadReason, Refusal, StopReason};
@@ -74,6 +75,19 @@ pub enum Action {
     Disown {
         node: NodeId,
         replica: ReplicaId,
+    },
+    /// Bring one more node; answered by `NodePending`, `NodeRefused`, or a `NodeJoined` with the number (S2).
+    RequestNode {
+        demand: DemandId,
+        shape: ShapeId,
+    },
+    /// The request is not needed any more. A node that joins for it nevertheless is given back once it is idle.
+    CancelNode {
+        demand: DemandId,
+    },
+    /// Give the node back: nothing is on it. Answered by `NodeGone`.
+    ReleaseNode {
+        node: NodeId,
     },
     /// Keep the wish, then answer with `Saved` (D1).
     Save {
@@ -207,7 +221,7 @@ pub struct Record {
     pub took: Option<Span>,
     /// The name of the reason: what records are counted and filtered by.
     pub cause: Option<&'static str>,
-    /// Whose request it was, or was first; 0: of somebody without a key. Who gives an order is known outside.
+    /// The key of the request, or of the first one; 0: without a key. Who gives an order is known outside.
     pub asked_by: Option<KeyId>,
     /// What the decision compared; records of one decision share it.
     pub explanation: Option<Arc<Explanation>>,
@@ -249,6 +263,9 @@ pub enum RecordKind {
     NodeGone,
     NodeDrain,
     NodeUndrain,
+    NodeRequested,
+    NodeRefused,
+    NodeReleased,
 }
 
 impl RecordKind {
@@ -281,6 +298,9 @@ impl RecordKind {
             RecordKind::NodeGone => "node_gone",
             RecordKind::NodeDrain => "node_drain",
             RecordKind::NodeUndrain => "node_undrain",
+            RecordKind::NodeRequested => "node_requested",
+            RecordKind::NodeRefused => "node_refused",
+            RecordKind::NodeReleased => "node_released",
         }
     }
 }

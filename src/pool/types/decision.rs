@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use crate::types::action::{GateMode, Outcome};
 use crate::types::explanation::Explanation;
 use crate::types::ids::{
-    Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Ticket, Time,
+    Bytes, DeviceId, ModelId, NodeId, OrderId, Priority, ReplicaId, ShapeId, Span, Ticket, Time,
 };
 use crate::types::obstacle::{Obstacle, Unfit};
 use crate::types::rank::{Cost, DemandRank};
@@ -139,7 +139,7 @@ pub(crate) enum Decision {
         plan: Box<Plan>,
         why: LoadReason,
         order: Option<OrderId>,
-        /// What it was chosen from, where somebody leaves for it.
+        /// The candidates, if replicas leave for it.
         explanation: Option<Box<Explanation>>,
     },
     Launch {
@@ -169,6 +169,15 @@ pub(crate) enum Decision {
     /// new one when it no longer has to.
     Defer {
         rank: DemandRank,
+    },
+    RequestNode {
+        shape: ShapeId,
+        model: ModelId,
+        priority: Priority,
+    },
+    CancelNode,
+    ReleaseNode {
+        node: NodeId,
     },
     /// Memory of ended processes that no reading has shown as free in time (M4).
     GiveUpSettling {

@@ -22,7 +22,7 @@ use crate::types::ids::{Bytes, Span, Time};
 const WINDOWS_MS: [u64; 3] = [3_600_000, 86_400_000, 604_800_000];
 /// One busy period in a count.
 const UNIT: u64 = 1 << 20;
-/// A request that follows the last one within the time of a load belongs to the same busy period, because nobody else could
+/// A request that follows the last one within the time of a load belongs to the same busy period, because no other model could
 /// have used the pause; after this time it begins another one in any case.
 const SAME_BURST_MAX: Span = Span::from_secs(30);
 

@@ -7,9 +7,10 @@ use crate::types::ids::{
     Bytes, DemandId, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span,
     Ticket, Time,
 };
-use crate::types::kept::KeepAlive;
+use crate::types::keep_alive::KeepAlive;
 use crate::types::link::Link;
 use crate::types::model::{Cordon, Limits, LoadWish, ModelSpec, Override, OverrideChange, Tier};
+use crate::types::node_demand::NodeShape;
 use crate::types::replica_state::ReplicaState;
 use crate::types::share::Share;
 
@@ -43,14 +44,14 @@ pub enum Event {
     Drained {
         replica: ReplicaId,
     },
-    /// A request has ended that said how long its replica stays. The gates were read after that.
+    /// A request with `keep_alive` has ended. The gates were read after that.
     KeptAlive {
         replica: ReplicaId,
         keep: KeepAlive,
     },
 
     /// A fetch needs about this much longer.
-    FetchGoesOn {
+    FetchProgressed {
         model: ModelId,
         left: Span,
     },
@@ -154,6 +155,20 @@ pub enum Event {
         name: String,
         drain: Cordon,
     },
+    /// The sizes of nodes that a cluster can bring; replaces the earlier list. None: no node is requested (S2).
+    ShapesSet {
+        shapes: Vec<NodeShape>,
+    },
+    /// The cluster has taken the request, and says why the node is not there yet.
+    NodePending {
+        demand: DemandId,
+        reason: String,
+    },
+    /// The cluster brings no such node.
+    NodeRefused {
+        demand: DemandId,
+        why: String,
+    },
     /// The models whose weights are on the node's disk or in its page cache; replaces the earlier list (N6).
     WeightsOn {
         node: NodeId,
@@ -191,7 +206,7 @@ pub enum Event {
         load: Option<LoadWish>,
     },
 
-    OrderAsked {
+    OrderReceived {
         order: OrderId,
         command: Command,
     },
@@ -205,7 +220,7 @@ pub enum Event {
         message: String,
     },
     /// A wake-up that the pool requested is due.
-    Woke,
+    TimerFired,
 }
 
 /// The counts of one replica's gate. Absolute figures.
@@ -256,7 +271,7 @@ pub struct DeviceReading {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// It was ordered to stop.
-    Asked,
+    Requested,
     /// It ended by itself; `message` is its last output.
     Failed { message: String, remedy: Remedy },
     /// A device had less memory than it needs; `needed` on each, if the engine reports it.
@@ -270,9 +285,9 @@ pub enum Exit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchEnd {
     /// All of it is on this machine.
-    Here,
+    Complete,
     /// It was ordered to end.
-    Ended,
+    Cancelled,
     Failed {
         message: String,
         remedy: Remedy,
@@ -287,7 +302,7 @@ pub enum Remedy {
     /// Only a change of configuration or environment: the model is quarantined at once.
     Change,
     /// The model did not cause it: one more try at once, but only one.
-    AnotherTry,
+    Retry,
 }
 
 /// What an administrator, or the schedule on their behalf, can order.

@@ -12,5 +12,5 @@ pub(crate) struct Fetch {
     /// Why it is to end before it is complete.
     pub ends: Option<StopReason>,
     /// The order to end it has been given.
-    pub told: bool,
+    pub cancel_sent: bool,
 }

@@ -5,7 +5,7 @@
 //! cost(T) = reload × P(gap > T) + price × GiB × E[min(gap, T)]
 //! ```
 //!
-//! Nobody sets the price of a GiB·second: it moves until the chosen times cause as many reloads as a fixed time would
+//! The price of a GiB·second is not configured: it moves until the chosen times cause as many reloads as a fixed time would
 //! have caused on the same gaps, so that the saving is memory. A model with few gaps borrows from those of all models
 //! together.
 

@@ -2,7 +2,7 @@
 //! fact of the pool itself.
 
 pub(crate) mod action;
-pub(crate) mod ask;
+pub(crate) mod attempts;
 pub(crate) mod autoscaling;
 pub(crate) mod cause;
 pub(crate) mod choice;
@@ -12,13 +12,14 @@ pub(crate) mod event;
 pub(crate) mod explanation;
 pub(crate) mod fetch;
 pub(crate) mod ids;
-pub(crate) mod kept;
+pub(crate) mod keep_alive;
 pub(crate) mod lead;
 pub(crate) mod link;
 pub(crate) mod load_times;
 pub(crate) mod market;
 pub(crate) mod model;
 pub(crate) mod node;
+pub(crate) mod node_demand;
 pub(crate) mod obstacle;
 pub(crate) mod occupancy;
 pub(crate) mod order;
@@ -28,8 +29,8 @@ pub(crate) mod reason;
 pub(crate) mod refusal_sums;
 pub(crate) mod replica;
 pub(crate) mod replica_state;
-pub(crate) mod residents;
+pub(crate) mod requirements;
+pub(crate) mod resident_adapters;
 pub(crate) mod saves;
 pub(crate) mod share;
-pub(crate) mod standstill;
-pub(crate) mod tries;
+pub(crate) mod stall;

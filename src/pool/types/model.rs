@@ -35,7 +35,7 @@ pub struct ModelSpec {
     /// is near (P3).
     pub min_resident: Option<Span>,
     /// How long a busy replica keeps its turn against equals; `None`: three times the swap time or eight of its requests,
-    /// from when somebody waits for its place (P3).
+    /// from when a request waits for its place (P3).
     pub max_turn: Option<Span>,
     /// Requests that may wait for the model (Q1).
     pub queue_limit: u32,
@@ -246,6 +246,16 @@ pub struct Limits {
     pub wake_deadline: Span,
     /// How long a sleeper without demand stays.
     pub keep_asleep: Span,
+    /// Nodes other than the controller's own machine may join: a wish that fits nowhere now waits for them (N3).
+    pub nodes_may_join: bool,
+    /// How long a requested node may take before the pool evicts instead (S2).
+    pub node_patience: Span,
+    /// How long a requested node stays with nothing loaded (S2).
+    pub node_scale_down_after: Span,
+    /// How long a size of node that failed is not requested again (S2).
+    pub node_retry: Span,
+    /// Within this time after a requested node has joined, all its devices are reported (S2).
+    pub node_devices_within: Span,
     /// How long a model whose replicas are on a silent node waits for it before it is loaded on another (N2).
     pub silent_grace: Span,
     /// When an idle replica of higher priority leaves for a lower one (P6).
@@ -288,6 +298,11 @@ impl Default for Limits {
             sleep_deadline: Span::from_secs(120),
             wake_deadline: Span::from_secs(60),
             keep_asleep: Span::from_secs(3600),
+            nodes_may_join: false,
+            node_patience: Span::from_secs(180),
+            node_scale_down_after: Span::from_secs(1200),
+            node_retry: Span::from_secs(300),
+            node_devices_within: Span::from_secs(30),
             silent_grace: Span::from_secs(15),
             idle_yields: IdleYields::Auto,
             policy: Policy::Adaptive,

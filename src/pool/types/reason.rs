@@ -5,10 +5,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::types::attempts;
 use crate::types::ids::{Bytes, DeviceId, NodeId, OrderId, Priority, ReplicaId, Span};
 use crate::types::obstacle::Obstacle;
-use crate::types::standstill::Standstill;
-use crate::types::tries;
+use crate::types::stall::StallReason;
 
 /// Why a replica is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ pub enum Refusal {
     TimedOut {
         waited: Span,
         retry: Span,
-        standstill: Standstill,
+        stall: StallReason,
     },
     /// M6: not even in an empty pool.
     NeverFits {
@@ -155,6 +155,11 @@ pub enum Refusal {
         devices_that_fit: u32,
         /// Which the model's file lets it use.
         devices_allowed: u32,
+    },
+    /// Every node has left, or none has joined yet.
+    NoDevices {
+        /// The node that left last, and why.
+        last: Option<(String, String)>,
     },
     /// No allowed eviction frees enough memory.
     NoRoom {
@@ -201,16 +206,16 @@ pub enum Refusal {
         order: OrderId,
     },
     TooManyDevices {
-        asked: u32,
+        requested: u32,
         have: u32,
     },
     EngineTakesFewer {
-        asked: u32,
+        requested: u32,
         most: u32,
     },
     /// It is loaded, on another number of devices.
     LoadedOnOthers {
-        asked: u32,
+        requested: u32,
         has: u32,
     },
     Superseded,
@@ -325,13 +330,8 @@ impl fmt::Display for Refusal {
                 };
                 write!(f, "the model's queue is full: {limit} {waits} already (Q1)")
             }
-            Refusal::TimedOut {
-                waited, standstill, ..
-            } => {
-                write!(
-                    f,
-                    "no replica became free within {waited} (Q1): {standstill}"
-                )
+            Refusal::TimedOut { waited, stall, .. } => {
+                write!(f, "no replica became free within {waited} (Q1): {stall}")
             }
             Refusal::NeverFits {
                 needs,
@@ -362,6 +362,12 @@ impl fmt::Display for Refusal {
                     )
                 }
             }
+            Refusal::NoDevices { last: None } => {
+                write!(f, "the pool has no devices: no node has joined yet")
+            }
+            Refusal::NoDevices {
+                last: Some((node, why)),
+            } => write!(f, "the pool has no devices now: node {node} {why} (N3)"),
             Refusal::NoRoom {
                 needs,
                 devices,
@@ -386,7 +392,7 @@ impl fmt::Display for Refusal {
             } => write!(
                 f,
                 "{}, the next try is in {retry} (L3); the reason: {message}",
-                tries::last(*failures, *crashes)
+                attempts::last(*failures, *crashes)
             ),
             Refusal::Quarantined {
                 failures,
@@ -395,7 +401,7 @@ impl fmt::Display for Refusal {
             } => write!(
                 f,
                 "quarantined after {} until an administrator loads it or its configuration changes (L3); the reason: {message}",
-                tries::counted(*failures, *crashes)
+                attempts::counted(*failures, *crashes)
             ),
             Refusal::ShuttingDown => write!(f, "the pool is shutting down"),
             Refusal::NoSuchReplica { replica } => write!(f, "the model has no replica {replica}"),
@@ -404,22 +410,22 @@ impl fmt::Display for Refusal {
             Refusal::NoSuchNode { node } => write!(f, "there is no node {node}"),
             Refusal::NodeServes { node } => write!(f, "node {node} does not drain"),
             Refusal::NotLoaded => write!(f, "the model has no replica to unload"),
-            Refusal::TooManyDevices { asked, have } => {
+            Refusal::TooManyDevices { requested, have } => {
                 write!(
                     f,
-                    "asked for {asked} devices per replica, and the largest node has {have}"
+                    "{requested} devices per replica were requested, and the largest node has {have}"
                 )
             }
-            Refusal::EngineTakesFewer { asked, most } => {
+            Refusal::EngineTakesFewer { requested, most } => {
                 write!(
                     f,
-                    "asked for {asked} devices per replica, and the model's engine computes on {most} as it is configured"
+                    "{requested} devices per replica were requested, and the model's engine computes on {most} as it is configured"
                 )
             }
-            Refusal::LoadedOnOthers { asked, has } => {
+            Refusal::LoadedOnOthers { requested, has } => {
                 write!(
                     f,
-                    "asked for {asked} devices per replica, and the model is loaded with {has}; unload it first, or load it without a number of devices"
+                    "{requested} devices per replica were requested, and the model is loaded with {has}; unload it first, or load it without a number of devices"
                 )
             }
             Refusal::FetchEnded { order } => {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::types::action::GateMode;
 use crate::types::ids::{Bytes, ModelId, OrderId, ReplicaId, Time};
-use crate::types::kept::Kept;
+use crate::types::keep_alive::KeepAliveState;
 use crate::types::model::Tier;
 use crate::types::occupancy::Seats;
 use crate::types::reason::{LoadReason, StopReason};
@@ -92,8 +92,8 @@ pub struct Replica {
     pub(crate) seats: Seats,
     /// When the last request ended.
     pub(crate) last_end: Option<Time>,
-    /// How long requests said that it stays.
-    pub(crate) kept: Kept,
+    /// How long it stays by the `keep_alive` of its requests.
+    pub(crate) keep_alive: KeepAliveState,
     /// The last setting given to its gate; `None` before it is ready.
     pub(crate) gate: Option<GateMode>,
     /// Where its weights come from, once that is known.

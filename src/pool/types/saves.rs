@@ -25,7 +25,7 @@ pub(crate) struct Save {
 
 /// Which order set each part of an override; `None`: no open order, so nothing takes it back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sayers {
+pub(crate) struct SettingOrders {
     pub priority: Option<OrderId>,
     pub keep_hot: Option<OrderId>,
     pub expires: Option<OrderId>,
@@ -35,7 +35,7 @@ pub(crate) struct Sayers {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Previous {
     pub over: Override,
-    pub sayers: Sayers,
+    pub set_by: SettingOrders,
     /// Only that it was to stay away: a load that has ended is not restored.
     pub kept_away: Option<LoadWish>,
 }
@@ -50,8 +50,8 @@ impl Saves {
     }
 }
 
-impl Sayers {
-    pub(crate) fn says(&mut self, order: OrderId, change: &OverrideChange) {
+impl SettingOrders {
+    pub(crate) fn set(&mut self, order: OrderId, change: &OverrideChange) {
         let by = Some(order);
         self.priority = change.priority.map_or(self.priority, |_| by);
         self.keep_hot = change.keep_hot.map_or(self.keep_hot, |_| by);

@@ -9,15 +9,16 @@ use alloc::vec::Vec;
 use crate::facts::host::Host;
 use crate::facts::state::{Model, Pool};
 use crate::plan::keep_hot::keep_hot_ends;
-use crate::types::ask::Ask;
 use crate::types::event::Command;
 use crate::types::ids::{
     Bytes, DeviceId, KeyId, KindId, ModelId, NodeId, OrderId, Priority, ReplicaId, Span, Ticket,
     Time,
 };
 use crate::types::model::{Cordon, LoadWish, Override, Tier};
+use crate::types::node_demand::PendingNode;
 use crate::types::replica::Phase;
 use crate::types::replica_state::ReplicaState;
+use crate::types::requirements::Requirements;
 use crate::types::share::Share;
 use crate::view::nodes::NodeView;
 
@@ -29,6 +30,8 @@ pub struct PoolView {
     pub models: Vec<ModelView>,
     pub devices: Vec<DeviceView>,
     pub nodes: Vec<NodeView>,
+    /// The open request for one more node (S2).
+    pub node_demand: Option<PendingNode>,
     pub hosts: Vec<HostView>,
     /// In the order in which each model serves them.
     pub waiting: Vec<WaitingView>,
@@ -185,6 +188,7 @@ impl Pool {
                 .map(|(&id, it)| device_view(id, it))
                 .collect(),
             nodes: self.node_views(),
+            node_demand: self.node_demand.pending.clone(),
             hosts: self.host_views(),
             waiting,
             orders: self
@@ -217,7 +221,7 @@ impl Pool {
                 },
             }
         });
-        let needs = Ask::of(self, id, self.now);
+        let needs = Requirements::of(self, id, self.now);
         let replicas: Vec<ReplicaView> = model
             .replicas
             .iter()

@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Referee, Seen};
+use super::{Referee, ReplicaRecord};
 use pool::{Bytes, LoadOrder, ModelId, Plan, Pool, Priority, ReplicaId, Share, Time};
 
 /// With more candidates it does not judge, because it tries every set.
@@ -56,7 +56,7 @@ impl Referee {
         placement: &[Share],
         victims: &[ReplicaId],
     ) {
-        let price = |id: ReplicaId, seen: &Seen| Price {
+        let price = |id: ReplicaId, seen: &ReplicaRecord| Price {
             loss: 0,
             bytes: Bytes::ZERO,
             ..self.price(now, id, seen, |_| 0)
@@ -98,7 +98,7 @@ impl Referee {
             forced: false,
         };
         let expected = |id: ReplicaId| pool.expected_loss(id).unwrap_or_default();
-        let price = |id: ReplicaId, seen: &Seen| self.price(now, id, seen, expected);
+        let price = |id: ReplicaId, seen: &ReplicaRecord| self.price(now, id, seen, expected);
         let candidates = self.candidates(now, asker, &[], price);
         let paid = victims.iter().map(|id| price(*id, &self.replicas[id]));
         let paid = Price::of_all(paid);
@@ -149,7 +149,7 @@ impl Referee {
         &self,
         now: Time,
         id: ReplicaId,
-        seen: &Seen,
+        seen: &ReplicaRecord,
         expected: impl Fn(ReplicaId) -> u64,
     ) -> Price {
         Price {
@@ -167,9 +167,9 @@ impl Referee {
         now: Time,
         asker: Asker,
         victims: &[ReplicaId],
-        price: impl Fn(ReplicaId, &Seen) -> Price,
+        price: impl Fn(ReplicaId, &ReplicaRecord) -> Price,
     ) -> Vec<Candidate> {
-        let may_leave = |(id, seen): &(&ReplicaId, &Seen)| {
+        let may_leave = |(id, seen): &(&ReplicaId, &ReplicaRecord)| {
             let lower = self.priority(seen.model, now) < asker.priority
                 && !self.protected(seen.model, now)
                 && (seen.used || !self.has_waiting(seen.model));

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::cheapest::Asker;
-use super::{Planned, Referee, Seen};
+use super::{Planned, Referee, ReplicaRecord};
 use pool::{
     Bytes, DeviceId, IdleYields, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span,
     StopReason, Time,
@@ -53,7 +53,7 @@ impl Referee {
         let order = record.order.and_then(|id| {
             let mut order = self.loads.get(&id)?.clone();
             // Once the store has it, the model's own priority counts, which its lease may have given back.
-            order.priority = order.priority.filter(|_| self.asked.contains_key(&id));
+            order.priority = order.priority.filter(|_| self.received.contains_key(&id));
             Some(order)
         });
         if order.is_none() {
@@ -61,7 +61,7 @@ impl Referee {
         }
         // A waking of the same sleeper that was planned before and dropped had the same number.
         self.planned.remove(&load);
-        let wakes = self.replicas.get(&load).and_then(Seen::to_wake);
+        let wakes = self.replicas.get(&load).and_then(ReplicaRecord::to_wake);
         if wakes.is_none() {
             self.figure_is_corrected(load, model, &record.placement);
         }
@@ -76,10 +76,10 @@ impl Referee {
             self.priorities_allow(now, load, (model, since), order.as_ref(), &victims);
             self.victims_are_needed(load, model, &shares, &victims, is_woken);
             if !is_woken {
-                let asked = order.as_ref().and_then(|order| order.priority);
+                let received = order.as_ref().and_then(|order| order.priority);
                 let asker = Asker {
                     model,
-                    priority: asked.unwrap_or_else(|| self.priority(model, now)),
+                    priority: received.unwrap_or_else(|| self.priority(model, now)),
                     forced: order.as_ref().is_some_and(|order| order.force),
                 };
                 self.victims_are_cheapest(now, load, asker, &shares, &victims);
@@ -97,8 +97,8 @@ impl Referee {
         order: Option<&LoadOrder>,
         victims: &[ReplicaId],
     ) {
-        let asked = order.and_then(|order| order.priority);
-        let priority = asked.unwrap_or_else(|| self.priority(model, now));
+        let received = order.and_then(|order| order.priority);
+        let priority = received.unwrap_or_else(|| self.priority(model, now));
         let forced = order.is_some_and(|order| order.force);
         let mut wrong = Vec::new();
         for victim in victims {
@@ -135,7 +135,7 @@ impl Referee {
     }
 
     /// P6: idle long enough, and nothing else keeps it. With `auto` no replica yields before 30 s.
-    fn yields(&self, now: Time, seen: &Seen) -> bool {
+    fn yields(&self, now: Time, seen: &ReplicaRecord) -> bool {
         let least = match self.limits.idle_yields {
             IdleYields::Never => return false,
             IdleYields::After(idle) => idle,
@@ -216,7 +216,7 @@ impl Referee {
 
     /// The memory of replicas that would stay if these victims were not evicted.
     fn staying(&self, device: DeviceId, victims: &[ReplicaId]) -> Bytes {
-        let of = |(id, seen): (&ReplicaId, &Seen)| {
+        let of = |(id, seen): (&ReplicaId, &ReplicaRecord)| {
             let share = seen.shares.iter().find(|share| share.device == device)?;
             let all = seen.stays() || victims.contains(id);
             let parking = self.specs[&seen.model].parking.as_ref();
@@ -255,7 +255,8 @@ impl Referee {
     fn possibly_free(&self, device: DeviceId, victims: &[ReplicaId]) -> i128 {
         let it = &self.devices[&device];
         let unavailable = if it.is_certain() {
-            let leaves = |(id, seen): &(&ReplicaId, &Seen)| !seen.stays() && !victims.contains(id);
+            let leaves =
+                |(id, seen): &(&ReplicaId, &ReplicaRecord)| !seen.stays() && !victims.contains(id);
             let leaving = self.replicas.iter().filter(leaves);
             let more: Bytes = leaving.map(|(id, _)| it.excess_of(*id)).sum();
             it.at_most_unavailable().saturating_sub(more)
@@ -384,7 +385,7 @@ impl Referee {
 }
 
 /// How long it was ready before its gate closed.
-fn held_until_closed(seen: &Seen) -> Span {
+fn held_until_closed(seen: &ReplicaRecord) -> Span {
     let ready = seen.ready.unwrap_or(seen.launched);
     seen.closed
         .map_or(Span(u64::MAX), |closed| closed.since(ready))

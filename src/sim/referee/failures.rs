@@ -13,7 +13,7 @@ pub(super) struct Failures {
     in_a_row: u32,
     cooling_until: Time,
     /// The last load ran out of memory, and nothing has become ready since.
-    lacked: bool,
+    ran_out_of_memory: bool,
     /// Figures that proved too small, by number and kind of devices.
     pub too_small: BTreeMap<(u32, KindId), Bytes>,
     /// When a failure was counted last.
@@ -22,7 +22,7 @@ pub(super) struct Failures {
 
 impl Failures {
     pub fn succeeded(&mut self) {
-        self.lacked = false;
+        self.ran_out_of_memory = false;
         self.cooling_until = Time(0);
     }
 }
@@ -46,7 +46,7 @@ impl Referee {
         let spec = &self.specs[&seen.model];
         let it = self.failures.get_mut(&seen.model).expect("known");
         let timed_out = matches!(seen.stopping, Some(StopReason::LoadTimedOut { .. }));
-        let lacks = matches!(exit, Exit::OutOfMemory { .. });
+        let runs_out_of_memory = matches!(exit, Exit::OutOfMemory { .. });
         let failed = match (&seen.stopping, seen.ready) {
             (Some(_), _) => timed_out,
             (None, None) => true,
@@ -59,14 +59,18 @@ impl Referee {
                 !healthy && seen.closed.is_none()
             }
         };
-        if lacks && !spec.need_is_fixed && seen.ready.is_none() && seen.stopping.is_none() {
+        if runs_out_of_memory
+            && !spec.need_is_fixed
+            && seen.ready.is_none()
+            && seen.stopping.is_none()
+        {
             let count = seen.shares.len() as u32;
             for share in &seen.shares {
                 let kind = self.devices[&share.device].kind;
                 it.too_small.insert((count, kind), share.bytes);
             }
             // Corrected and planned again once; a second time is a failure.
-            if !core::mem::replace(&mut it.lacked, true) {
+            if !core::mem::replace(&mut it.ran_out_of_memory, true) {
                 return;
             }
         }
@@ -78,7 +82,7 @@ impl Referee {
     pub(super) fn failed(&mut self, now: Time, model: ModelId) {
         let it = self.failures.get_mut(&model).expect("known");
         it.in_a_row += 1;
-        it.lacked = false;
+        it.ran_out_of_memory = false;
         it.counted = Some(now);
         let (first, most) = (self.limits.cooldown_first, self.limits.cooldown_max);
         let doubled = first.0 << (it.in_a_row - 1).min(20);

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Referee, Seen};
+use super::{Referee, ReplicaRecord};
 use pool::{
     Bytes, DeviceId, DeviceReading, KindId, Limits, ModelId, NodeId, ReplicaId, Share, Span, Tier,
     Time,
@@ -14,7 +14,7 @@ use pool::{
 
 /// The state of one device.
 #[derive(Clone, Debug)]
-pub(super) struct Ground {
+pub(super) struct DeviceMemory {
     pub node: NodeId,
     pub kind: KindId,
     pub capacity: Bytes,
@@ -41,9 +41,9 @@ struct Lingering {
     ended: Time,
 }
 
-impl Ground {
-    pub fn new(reading: &DeviceReading, measured: bool) -> Ground {
-        Ground {
+impl DeviceMemory {
+    pub fn new(reading: &DeviceReading, measured: bool) -> DeviceMemory {
+        DeviceMemory {
             node: reading.node,
             kind: reading.kind,
             capacity: reading.total.saturating_sub(reading.headroom),
@@ -95,12 +95,12 @@ impl Ground {
     /// returned by that process while it is waited for (M4).
     pub fn is_certain(&self) -> bool {
         let patience = Limits::default().release_wait;
-        let told_apart = self.foreign <= self.foreign_at_end
+        let is_distinct = self.foreign <= self.foreign_at_end
             || self
                 .last_end
                 .is_none_or(|end| end + patience < self.last_taken);
         let is_known = self.last_change.is_none_or(|at| at < self.last_taken);
-        self.lingering.is_empty() && is_known && told_apart
+        self.lingering.is_empty() && is_known && is_distinct
     }
 }
 
@@ -116,7 +116,7 @@ impl Referee {
                 Some((*replica, held.saturating_sub(share)))
             })
             .collect();
-        let it = self.ground(device);
+        let it = self.device_memory(device);
         let taken = reading.taken.unwrap_or_default();
         // A reading from before the end of a process does not show whose memory is whose after it.
         if it.measured && it.last_end.is_some_and(|end| taken <= end) {
@@ -138,12 +138,12 @@ impl Referee {
         for (device, bytes) in lingers {
             let share = shares.iter().find(|share| share.device == *device);
             let reserved = share.map(|share| share.bytes).unwrap_or_default();
-            let it = self.ground(*device);
+            let it = self.device_memory(*device);
             let known = reserved + it.excess.remove(&replica).unwrap_or_default();
             let bytes = known.min(*bytes);
             it.lingering
                 .insert(replica, Lingering { bytes, ended: now });
-            // While the memory of an earlier one is waited for, what others took since then cannot be told apart either.
+            // While the memory of an earlier one is waited for, what others took since then cannot be distinguished either.
             let patience = Limits::default().release_wait;
             let waits = it.last_end.is_some_and(|end| now <= end + patience);
             it.foreign_at_end = match waits {
@@ -156,7 +156,7 @@ impl Referee {
     }
 
     pub fn memory_returned(&mut self, now: Time, device: DeviceId, replica: ReplicaId) {
-        let it = self.ground(device);
+        let it = self.device_memory(device);
         it.lingering.remove(&replica);
         it.last_change = Some(now);
     }
@@ -185,7 +185,7 @@ impl Referee {
         if loader.is_some() {
             self.reads_alone(now, replica, model, placement);
         }
-        let seen = Seen {
+        let seen = ReplicaRecord {
             model,
             shares: placement.to_vec(),
             launched: now,
@@ -280,7 +280,7 @@ impl Referee {
     fn who_reads(&self, now: Time, model: ModelId, placement: &[Share]) -> Option<ReplicaId> {
         let loader = self.specs[&model].loader?.loader;
         let node = |shares: &[Share]| self.devices[&shares[0].device].node;
-        let reads = |seen: &Seen| {
+        let reads = |seen: &ReplicaRecord| {
             seen.ready.is_none()
                 && seen.stopping.is_none()
                 && seen.reads_until > now
@@ -301,7 +301,7 @@ impl Referee {
         };
         let stops = |model: ModelId| {
             let loader = self.specs[&model].loader.map(|it| it.loader);
-            let same = |seen: &Seen| {
+            let same = |seen: &ReplicaRecord| {
                 loader.is_some()
                     && self.specs[&seen.model].loader.map(|it| it.loader) == loader
                     && seen.stopping.is_some()
@@ -338,7 +338,7 @@ impl Referee {
 
     pub(super) fn cordoned(&mut self, now: Time, device: DeviceId, cut: bool) {
         self.cordons += 1;
-        self.ground(device).cordoned = true;
+        self.device_memory(device).cordoned = true;
         let drain = if cut {
             Span::ZERO
         } else {
@@ -348,7 +348,7 @@ impl Referee {
     }
 
     pub(super) fn device_failed(&mut self, now: Time, device: DeviceId, lost: bool) {
-        let before = core::mem::replace(&mut self.ground(device).cordoned, true);
+        let before = core::mem::replace(&mut self.device_memory(device).cordoned, true);
         self.cordons += u64::from(!before);
         if lost {
             self.must_go(device, now, "lost");
@@ -383,7 +383,7 @@ impl Referee {
     }
 
     pub(super) fn who_should_be_gone(&mut self, now: Time) {
-        let late = |seen: &Seen| {
+        let late = |seen: &ReplicaRecord| {
             seen.due
                 .filter(|(due, _)| *due < now && seen.stopping.is_none())
         };

@@ -15,7 +15,7 @@ mod sleepers;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use failures::Failures;
-use memory::Ground;
+use memory::DeviceMemory;
 use pool::{
     Action, Bytes, Command, DeviceId, DeviceReading, Event, Limits, LoadOrder, ModelId, ModelSpec,
     NodeId, OrderId, Outcome, Override, Priority, RecordKind, ReplicaId, Share, StopReason, Ticket,
@@ -26,11 +26,11 @@ use pool::{
 #[derive(Clone, Debug)]
 pub struct Referee {
     limits: Limits,
-    devices: BTreeMap<DeviceId, Ground>,
+    devices: BTreeMap<DeviceId, DeviceMemory>,
     /// From the launch to the true end.
-    replicas: BTreeMap<ReplicaId, Seen>,
+    replicas: BTreeMap<ReplicaId, ReplicaRecord>,
     /// Ended, but not yet reported to the pool.
-    ended: BTreeMap<ReplicaId, Seen>,
+    ended: BTreeMap<ReplicaId, ReplicaRecord>,
     /// Loads that were planned and not launched.
     planned: BTreeMap<ReplicaId, Planned>,
     /// Those that the pool still holds, or launches, in the step that is judged.
@@ -40,7 +40,7 @@ pub struct Referee {
     specs: BTreeMap<ModelId, ModelSpec>,
     failures: BTreeMap<ModelId, Failures>,
     overrides: BTreeMap<ModelId, Override>,
-    asked: BTreeMap<OrderId, Command>,
+    received: BTreeMap<OrderId, Command>,
     loads: BTreeMap<OrderId, LoadOrder>,
     names: BTreeMap<String, ModelId>,
     open_tickets: BTreeMap<Ticket, (ModelId, Time)>,
@@ -68,7 +68,7 @@ struct Sleeper {
 }
 
 #[derive(Clone, Debug)]
-struct Seen {
+struct ReplicaRecord {
     model: ModelId,
     shares: Vec<Share>,
     launched: Time,
@@ -84,7 +84,7 @@ struct Seen {
     due: Option<(Time, &'static str)>,
 }
 
-impl Seen {
+impl ReplicaRecord {
     fn stays(&self) -> bool {
         let asleep = self.sleeper.as_ref().is_some_and(|it| it.since.is_some());
         self.stopping.is_none() && (self.closed.is_none() || asleep)
@@ -118,7 +118,7 @@ impl Referee {
             limits,
             devices: readings
                 .iter()
-                .map(|(&id, reading)| (id, Ground::new(reading, measured)))
+                .map(|(&id, reading)| (id, DeviceMemory::new(reading, measured)))
                 .collect(),
             replicas: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -130,7 +130,7 @@ impl Referee {
             failures: specs.keys().map(|&id| (id, Failures::default())).collect(),
             specs,
             overrides: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            received: BTreeMap::new(),
             loads: BTreeMap::new(),
             names,
             open_tickets: BTreeMap::new(),
@@ -165,9 +165,9 @@ impl Referee {
             Event::RequestLeft { ticket } => {
                 self.open_tickets.remove(ticket);
             }
-            Event::OrderAsked { order, command } => {
+            Event::OrderReceived { order, command } => {
                 self.open_orders.insert(*order);
-                self.asked.insert(*order, command.clone());
+                self.received.insert(*order, command.clone());
                 match command {
                     Command::Load(load) => {
                         self.loads.insert(*order, load.clone());
@@ -177,14 +177,14 @@ impl Referee {
                 }
             }
             Event::Saved { order } => {
-                if let Some(command) = self.asked.remove(order)
+                if let Some(command) = self.received.remove(order)
                     && self.open_orders.contains(order)
                 {
                     self.counts(now, command);
                 }
             }
             Event::SaveFailed { order, .. } => {
-                self.asked.remove(order);
+                self.received.remove(order);
             }
             Event::ModelSet { model, spec } => self.model_set(*model, spec.absent),
             Event::FetchEnded { model, end } => self.fetch_ended(now, *model, end),
@@ -204,7 +204,7 @@ impl Referee {
             }
             Event::DeviceFailed { device, lost, .. } => self.device_failed(now, *device, *lost),
             Event::CordonRestored { device, .. } => {
-                self.ground(*device).cordoned = true;
+                self.device_memory(*device).cordoned = true;
             }
             _ => {}
         }
@@ -232,7 +232,7 @@ impl Referee {
             Command::Cordon {
                 device, now: cut, ..
             } => self.cordoned(now, device, cut),
-            Command::Uncordon { device } => self.ground(device).cordoned = false,
+            Command::Uncordon { device } => self.device_memory(device).cordoned = false,
             _ => {}
         }
     }
@@ -362,7 +362,7 @@ impl Referee {
                 if result.ready.len() < result.wanted as usize && result.shortfall.is_none() =>
             {
                 self.broken.push(format!(
-                    "{order} got less than it asked for, without a reason"
+                    "{order} got less than it requested, without a reason"
                 ));
             }
             Outcome::Cordoned { replicas } => {
@@ -397,7 +397,7 @@ impl Referee {
         }
     }
 
-    fn ground(&mut self, device: DeviceId) -> &mut Ground {
+    fn device_memory(&mut self, device: DeviceId) -> &mut DeviceMemory {
         self.devices.get_mut(&device).expect("a device of ours")
     }
 }

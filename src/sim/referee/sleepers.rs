@@ -3,10 +3,10 @@
 
 use alloc::vec::Vec;
 
-use super::{Referee, Seen, Sleeper};
+use super::{Referee, ReplicaRecord, Sleeper};
 use pool::{Bytes, DeviceId, NodeId, ReplicaId, Share, Time};
 
-impl Seen {
+impl ReplicaRecord {
     pub fn falls_asleep(&self) -> bool {
         let begun = self.sleeper.as_ref().is_some_and(|it| it.since.is_none());
         begun && self.stopping.is_none() && self.ready.is_some()
@@ -70,7 +70,7 @@ impl Referee {
 
     /// The host memory of all sleepers that are not being ended.
     fn asleep_on(&self, node: NodeId) -> Bytes {
-        let there = |seen: &&Seen| self.devices[&seen.shares[0].device].node == node;
+        let there = |seen: &&ReplicaRecord| self.devices[&seen.shares[0].device].node == node;
         self.replicas
             .values()
             .filter(there)
@@ -90,13 +90,13 @@ impl Referee {
             seen.idle_since = None;
         }
         for share in kept {
-            self.ground(share.device).changed(now);
+            self.device_memory(share.device).changed(now);
         }
     }
 
     pub(super) fn woken(&mut self, now: Time, replica: ReplicaId) {
         self.planned.remove(&replica);
-        let more = self.replicas.get(&replica).and_then(Seen::to_wake);
+        let more = self.replicas.get(&replica).and_then(ReplicaRecord::to_wake);
         let Some(more) = more else {
             self.broken
                 .push(format!("L1: {replica} is woken and does not sleep"));

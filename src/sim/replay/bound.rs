@@ -18,7 +18,7 @@
 
 use alloc::vec::Vec;
 
-use super::scene::{Arrival, Scene};
+use super::scenario::{Arrival, Scenario};
 use pool::{Span, Time};
 
 /// Slices of time with separate prices.
@@ -50,18 +50,18 @@ struct Interval {
 }
 
 /// The bound for these requests. Models that need more than the whole memory cost nothing.
-pub fn bound(scene: &Scene, arrivals: impl IntoIterator<Item = Arrival>) -> Bound {
+pub fn bound(scenario: &Scenario, arrivals: impl IntoIterator<Item = Arrival>) -> Bound {
     let room = |reading: &pool::DeviceReading| {
         let free = reading.total.saturating_sub(reading.headroom);
         free.saturating_sub(reading.foreign).0 as f64
     };
-    let memory: f64 = scene.devices.iter().map(|(_, it)| room(it)).sum();
+    let memory: f64 = scenario.devices.iter().map(|(_, it)| room(it)).sum();
     let mut gaps: Vec<(Time, Time, usize)> = Vec::new();
-    let mut busy_until: Vec<Option<Time>> = vec![None; scene.models.len()];
+    let mut busy_until: Vec<Option<Time>> = vec![None; scenario.models.len()];
     let mut found = Bound::default();
     let (mut start, mut end) = (Time(u64::MAX), Time(0));
     let size = |model: usize| {
-        let spec = &scene.models[model];
+        let spec = &scenario.models[model];
         spec.bytes_per_device.0 as f64 * f64::from(spec.devices_per_replica.max(1)) / memory
     };
     for Arrival {
@@ -77,7 +77,7 @@ pub fn bound(scene: &Scene, arrivals: impl IntoIterator<Item = Arrival>) -> Boun
         let ends = at + service;
         match busy_until[nth] {
             None => {
-                let reload = found.first_loads.0 + scene.models[nth].reload.0;
+                let reload = found.first_loads.0 + scenario.models[nth].reload.0;
                 found.first_loads = Span(reload);
                 busy_until[nth] = Some(ends);
             }
@@ -98,7 +98,7 @@ pub fn bound(scene: &Scene, arrivals: impl IntoIterator<Item = Arrival>) -> Boun
             from: place(from),
             to: place(to),
             size: size(nth),
-            reload: scene.models[nth].reload.0 as f64 / 1000.0,
+            reload: scenario.models[nth].reload.0 as f64 / 1000.0,
         })
         .collect();
     let all: f64 = intervals.iter().map(|it| it.reload).sum();

@@ -9,7 +9,7 @@ use pool::{Bytes, DeviceId, DeviceReading, KeyId, Limits, ModelId, ModelSpec, Sp
 
 const MEMORY_GIB: u64 = 10;
 
-fn case(seed: u64) -> (Scene, Vec<Arrival>) {
+fn case(seed: u64) -> (Scenario, Vec<Arrival>) {
     let mut random = Random::new(seed);
     let spec = |nth: usize, random: &mut Random| ModelSpec {
         name: format!("model-{nth}"),
@@ -36,7 +36,7 @@ fn case(seed: u64) -> (Scene, Vec<Arrival>) {
         }
     });
     let arrivals = arrivals.collect();
-    let scene = Scene {
+    let scenario = Scenario {
         hosts: Vec::new(),
         devices: vec![(DeviceId(0), device)],
         models,
@@ -46,15 +46,15 @@ fn case(seed: u64) -> (Scene, Vec<Arrival>) {
         mornings: Vec::new(),
         sets: Vec::new(),
     };
-    (scene, arrivals)
+    (scenario, arrivals)
 }
 
 /// The least time of loading that these requests need: for every set of models that may have been kept, the least that it
 /// took to get there.
-fn least(scene: &Scene, arrivals: &[Arrival]) -> Span {
-    let sets = 1_usize << scene.models.len();
+fn least(scenario: &Scenario, arrivals: &[Arrival]) -> Span {
+    let sets = 1_usize << scenario.models.len();
     let models = |set: usize| {
-        let all = scene.models.iter().enumerate();
+        let all = scenario.models.iter().enumerate();
         all.filter(move |(nth, _)| set >> nth & 1 == 1)
     };
     let fits = |set: usize| {
@@ -65,7 +65,7 @@ fn least(scene: &Scene, arrivals: &[Arrival]) -> Span {
     cost[0] = Some(0);
     for arrival in arrivals {
         let own = 1 << arrival.model.0;
-        let reload = scene.models[arrival.model.0 as usize].reload.0;
+        let reload = scenario.models[arrival.model.0 as usize].reload.0;
         let mut next: Vec<Option<u64>> = vec![None; sets];
         for (before, paid) in cost.iter().enumerate() {
             let Some(paid) = paid else { continue };
@@ -85,16 +85,16 @@ fn least(scene: &Scene, arrivals: &[Arrival]) -> Span {
 fn no_case_costs_less_than_the_bound_and_none_can_be_loaded_with_less_than_the_least() {
     let (mut all_bounds, mut all_least) = (0, 0);
     for seed in 0..150 {
-        let (scene, arrivals) = case(seed);
-        let least = least(&scene, &arrivals);
-        let bound = bound(&scene, arrivals.iter().copied());
+        let (scenario, arrivals) = case(seed);
+        let least = least(&scenario, &arrivals);
+        let bound = bound(&scenario, arrivals.iter().copied());
         assert!(bound.reload <= least, "seed {seed}: {bound:?} {least}");
         let options = Options::default();
         let uses = arrivals.iter().map(|it| (it.at, it.model));
-        let rule = Offline::new(scene.models.len(), uses);
+        let rule = Offline::new(scenario.models.len(), uses);
         let known = arrivals.iter().copied();
-        let offline = run_rival(&scene, rule, known.clone(), &options, &mut |_, _| {});
-        let ours = run(&scene, known, &options, &mut |_, _| {});
+        let offline = run_baseline(&scenario, rule, known.clone(), &options, &mut |_, _| {});
+        let ours = run(&scenario, known, &options, &mut |_, _| {});
         for report in [&offline, &ours] {
             assert_eq!(report.all.served, report.all.requests, "seed {seed}");
             let took = report.all.reload;

@@ -7,13 +7,13 @@ use core::cmp::Reverse;
 
 use super::report::Report;
 use super::run::{Options, Play};
-use super::scene::{Arrival, Scene};
+use super::scenario::{Arrival, Scenario};
 use pool::{KeyId, ModelId, Span, Time};
 
 /// Identical clients of one model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clients {
-    /// An index into `Scene::models`.
+    /// An index into `Scenario::models`.
     pub model: ModelId,
     pub count: u32,
     /// When each of them sends its first request.
@@ -27,8 +27,13 @@ pub struct Clients {
 
 /// Lets clients send requests to the production core until a time, then answers those that wait. A client whose
 /// request is cut sends the next one when it would have been served.
-pub fn run_clients(scene: &Scene, clients: &[Clients], until: Time, options: &Options) -> Report {
-    let mut play = Play::new(scene, options);
+pub fn run_clients(
+    scenario: &Scenario,
+    clients: &[Clients],
+    until: Time,
+    options: &Options,
+) -> Report {
+    let mut play = Play::new(scenario, options);
     play.answers = Some(Vec::new());
     // Groups of clients of one model may differ: each answer goes to the group with the most waiting requests.
     let mut out: Vec<u32> = vec![0; clients.len()];

@@ -1,6 +1,6 @@
 //! Engine processes of a replay: how long they take to stop, to fall asleep and to wake, and what is counted of it.
 
-use super::books::Stay;
+use super::accounts::Stay;
 use super::run::{Due, Play};
 use pool::{ModelId, ReplicaId, Span, StopReason};
 
@@ -14,8 +14,8 @@ impl Play<'_> {
         let model = live.model;
         let nothing = Stay::asleep(model, live.stay.devices.clone(), now);
         let stay = core::mem::replace(&mut live.stay, nothing);
-        self.books.left(stay, now, "sleep");
-        self.books.evicted(model, "sleep");
+        self.accounts.left(stay, now, "sleep");
+        self.accounts.evicted(model, "sleep");
         let takes = self.wake_time(model);
         self.push(now + takes, Due::Asleep(replica));
     }
@@ -26,19 +26,19 @@ impl Play<'_> {
             return;
         };
         let model = live.model;
-        let bytes = self.scene.models[model.0 as usize].bytes_per_device;
+        let bytes = self.scenario.models[model.0 as usize].bytes_per_device;
         let stay = Stay::new(model, live.stay.devices.clone(), bytes, now);
         let slept = core::mem::replace(&mut live.stay, stay);
         live.closed = false;
         live.mode = None;
-        self.books.left(slept, now, "woken");
-        self.books.load_began(model);
+        self.accounts.left(slept, now, "woken");
+        self.accounts.load_began(model);
         let takes = self.wake_time(model);
         self.push(now + takes, Due::Ready(replica));
     }
 
     fn wake_time(&self, model: ModelId) -> Span {
-        let spec = &self.scene.models[model.0 as usize];
+        let spec = &self.scenario.models[model.0 as usize];
         spec.parking.as_ref().map_or(spec.reload, |it| it.wakes_in)
     }
 
@@ -53,8 +53,8 @@ impl Play<'_> {
         if cut > 0 {
             live.stay.idle(self.now);
         }
-        self.books.cut(u64::from(cut));
-        self.books.evicted(model, reason.name());
+        self.accounts.cut(u64::from(cut));
+        self.accounts.evicted(model, reason.name());
         let own = self.pool.priority(model);
         let by = match reason {
             StopReason::Preempted { priority, .. } => Some(*priority),
@@ -65,9 +65,9 @@ impl Play<'_> {
             _ => None,
         };
         if by.is_some_and(|by| by < own) {
-            self.books.inversion();
+            self.accounts.inversion();
         }
-        let at = self.now + self.scene.stop_takes;
+        let at = self.now + self.scenario.stop_takes;
         self.push(at, Due::Gone(replica));
     }
 }

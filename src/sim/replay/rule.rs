@@ -1,9 +1,9 @@
-//! The input of a rival's rule, and its possible answers. Rules decide; `rival` carries out.
+//! The input of a baseline's rule, and its possible answers. Rules decide; `baseline` carries out.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::scene::Scene;
+use super::scenario::Scenario;
 use pool::{Bytes, DeviceId, ModelId, Span, Time};
 
 /// A model that is loaded, loading or leaving, as a rule sees it.
@@ -20,7 +20,7 @@ pub struct Resident {
 
 /// The facts that a rule may use.
 pub struct Facts<'a> {
-    pub scene: &'a Scene,
+    pub scenario: &'a Scenario,
     pub now: Time,
     pub residents: &'a BTreeMap<ModelId, Resident>,
     /// Free bytes of each device, without those of leaving models.
@@ -57,7 +57,7 @@ pub trait Rule {
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish;
     /// The idle time after which a model leaves by itself: the pool's configuration, unless the peer has its own.
     fn keep_hot(&self, facts: &Facts<'_>, model: ModelId) -> Option<Span> {
-        Some(facts.scene.models[model.0 as usize].keep_hot)
+        Some(facts.scenario.models[model.0 as usize].keep_hot)
     }
     /// The models with waiting requests, in the order in which they are served.
     fn order(&self, facts: &Facts<'_>) -> Vec<ModelId> {
@@ -78,7 +78,7 @@ pub trait Rule {
 
 impl Facts<'_> {
     pub fn needs(&self, model: ModelId) -> (u32, Bytes) {
-        let spec = &self.scene.models[model.0 as usize];
+        let spec = &self.scenario.models[model.0 as usize];
         (spec.devices_per_replica.max(1), spec.bytes_per_device)
     }
 

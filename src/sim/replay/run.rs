@@ -6,9 +6,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::books::{Books, Stay};
+use super::accounts::{Accounts, Stay};
 use super::report::Report;
-use super::scene::{Arrival, Scene};
+use super::scenario::{Arrival, Scenario};
 use pool::{
     Action, CleanupScope, Command, Event, Exit, GateMode, GateReading, ModelId, OrderId, Override,
     OverrideChange, Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
@@ -41,12 +41,12 @@ impl Default for Options {
 
 /// Replays the requests to the end. `progress` is called every 4096 requests.
 pub fn run(
-    scene: &Scene,
+    scenario: &Scenario,
     arrivals: impl IntoIterator<Item = Arrival>,
     options: &Options,
     progress: &mut dyn FnMut(u64, Time),
 ) -> Report {
-    let mut play = Play::new(scene, options);
+    let mut play = Play::new(scenario, options);
     let mut count = 0;
     for arrival in arrivals {
         play.until(arrival.at);
@@ -93,7 +93,7 @@ struct Waiting {
 }
 
 pub(super) struct Play<'a> {
-    pub(super) scene: &'a Scene,
+    pub(super) scenario: &'a Scenario,
     pub(super) pool: Pool,
     pub(super) now: Time,
     wake: Option<Time>,
@@ -110,16 +110,16 @@ pub(super) struct Play<'a> {
     tickets: u64,
     orders: u64,
     pub(super) names: BTreeMap<String, ModelId>,
-    pub(super) books: Books,
+    pub(super) accounts: Accounts,
     /// When each request is answered, as soon as that is known, for clients that wait for it; `None`: no client waits.
     pub(super) answers: Option<Vec<(ModelId, Time)>>,
 }
 
 impl<'a> Play<'a> {
-    pub(super) fn new(scene: &'a Scene, options: &Options) -> Play<'a> {
+    pub(super) fn new(scenario: &'a Scenario, options: &Options) -> Play<'a> {
         let mut play = Play {
-            scene,
-            pool: Pool::new(scene.limits.clone(), false, ReplicaId(1)),
+            scenario,
+            pool: Pool::new(scenario.limits.clone(), false, ReplicaId(1)),
             now: Time(0),
             wake: None,
             idle_matters: false,
@@ -129,36 +129,36 @@ impl<'a> Play<'a> {
             heap: BinaryHeap::new(),
             sequence: 0,
             live: BTreeMap::new(),
-            of_model: vec![Vec::new(); scene.models.len()],
+            of_model: vec![Vec::new(); scenario.models.len()],
             changed: Vec::new(),
             waiting: BTreeMap::new(),
             tickets: 0,
             orders: 0,
             names: BTreeMap::new(),
-            books: Books::new("model-pool", scene, options.holdings, options.curve_step),
+            accounts: Accounts::new("model-pool", scenario, options.holdings, options.curve_step),
             answers: None,
         };
         let mut events = Vec::new();
-        for (device, reading) in scene.devices.clone() {
+        for (device, reading) in scenario.devices.clone() {
             events.push(Event::DeviceRead { device, reading });
         }
-        for &(node, reading) in &scene.hosts {
+        for &(node, reading) in &scenario.hosts {
             events.push(Event::HostRead { node, reading });
         }
-        for (nth, spec) in scene.models.iter().enumerate() {
+        for (nth, spec) in scenario.models.iter().enumerate() {
             let model = ModelId(nth as u32);
             play.names.insert(spec.name.clone(), model);
             let spec = spec.clone();
             events.push(Event::ModelSet { model, spec });
         }
         play.step(events);
-        for &at in &scene.evenings {
+        for &at in &scenario.evenings {
             play.push(at, Due::Evening);
         }
-        for &at in &scene.mornings {
+        for &at in &scenario.mornings {
             play.push(at, Due::Morning);
         }
-        for (nth, (at, ..)) in scene.sets.iter().enumerate() {
+        for (nth, (at, ..)) in scenario.sets.iter().enumerate() {
             play.push(*at, Due::Set(nth));
         }
         play
@@ -184,7 +184,7 @@ impl<'a> Play<'a> {
             };
             self.now = self.now.max(next);
             if self.wake.is_some_and(|wake| wake <= next) && due.is_none_or(|due| due > next) {
-                self.step(vec![Event::Woke]);
+                self.step(vec![Event::TimerFired]);
                 continue;
             }
             let Reverse((_, _, due)) = self.heap.pop().expect("peeked");
@@ -192,7 +192,7 @@ impl<'a> Play<'a> {
         }
         self.now = self.now.max(at);
         if !self.changed.is_empty() && self.now.since(self.stepped) >= READ_GATES_EVERY {
-            self.step(vec![Event::Woke]);
+            self.step(vec![Event::TimerFired]);
         }
     }
 
@@ -203,7 +203,9 @@ impl<'a> Play<'a> {
             key,
             service,
         } = arrival;
-        let seats = self.scene.models[model.0 as usize].seats_per_replica.max(1);
+        let seats = self.scenario.models[model.0 as usize]
+            .seats_per_replica
+            .max(1);
         let mut ready = false;
         let mut open: Option<ReplicaId> = None;
         let mut least = u32::MAX;
@@ -215,10 +217,10 @@ impl<'a> Play<'a> {
                 (open, least) = (Some(id), gate.in_flight);
             }
         }
-        self.books.arrived(model, at, !ready);
+        self.accounts.arrived(model, at, !ready);
         if let Some(id) = open {
             self.seat(id, service);
-            self.books.seated(model, at, at);
+            self.accounts.seated(model, at, at);
             return;
         }
         let ticket = Ticket(self.tickets);
@@ -269,8 +271,8 @@ impl<'a> Play<'a> {
                 let live = self.live.remove(&id).expect("stopped once");
                 self.of_model[live.model.0 as usize].retain(|it| *it != id);
                 self.changed.retain(|it| *it != id);
-                self.books.left(live.stay, self.now, live.reason);
-                let exit = Exit::Asked;
+                self.accounts.left(live.stay, self.now, live.reason);
+                let exit = Exit::Requested;
                 self.step(vec![Event::ReplicaExited { replica: id, exit }]);
             }
             Due::Evening => {
@@ -284,7 +286,7 @@ impl<'a> Play<'a> {
             }
             Due::Morning => self.order(Command::Reopen),
             Due::Set(nth) => {
-                let (_, model, priority) = self.scene.sets[nth];
+                let (_, model, priority) = self.scenario.sets[nth];
                 let over = Override {
                     priority: Some(priority),
                     ..Override::default()
@@ -298,7 +300,7 @@ impl<'a> Play<'a> {
     fn order(&mut self, command: Command) {
         let order = OrderId(self.orders);
         self.orders += 1;
-        self.step(vec![Event::OrderAsked { order, command }]);
+        self.step(vec![Event::OrderReceived { order, command }]);
     }
 
     fn ended(&mut self, id: ReplicaId) {
@@ -320,7 +322,7 @@ impl<'a> Play<'a> {
         } else if !gate.closed
             && (gate.mode == Some(GateMode::Queued) || (self.idle_matters && gate.in_flight == 0))
         {
-            self.step(vec![Event::Woke]);
+            self.step(vec![Event::TimerFired]);
         }
     }
 
@@ -357,7 +359,7 @@ impl<'a> Play<'a> {
         self.steps += 1;
         if self.check_every > 0 && self.steps.is_multiple_of(self.check_every) {
             for violation in check(&self.pool) {
-                self.books.broken(format!("{}: {violation}", self.now));
+                self.accounts.broken(format!("{}: {violation}", self.now));
             }
         }
     }
@@ -366,7 +368,7 @@ impl<'a> Play<'a> {
         match action {
             Action::Grant { ticket, replica } => {
                 let waiting = self.waiting.remove(&ticket).expect("granted once");
-                self.books.seated(waiting.model, waiting.at, self.now);
+                self.accounts.seated(waiting.model, waiting.at, self.now);
                 self.seat(replica, waiting.service);
                 // The core has counted the seat already.
                 let gate = self.live.get_mut(&replica).expect("open");
@@ -379,9 +381,9 @@ impl<'a> Play<'a> {
                 self.answered(waiting.model, self.now);
                 match refusal {
                     Refusal::TimedOut { .. } => {
-                        self.books.timed_out(waiting.model, waiting.at, self.now);
+                        self.accounts.timed_out(waiting.model, waiting.at, self.now);
                     }
-                    other => self.books.refused(waiting.model, other.name()),
+                    other => self.accounts.refused(waiting.model, other.name()),
                 }
                 None
             }
@@ -393,16 +395,21 @@ impl<'a> Play<'a> {
             } => {
                 let devices = placement.iter().map(|share| share.device).collect();
                 let bytes = placement[0].bytes;
-                self.books.load_began(model);
+                self.accounts.load_began(model);
                 let stay = Stay::new(model, devices, bytes, self.now);
                 self.live.insert(replica, Live::new(model, stay));
                 self.of_model[model.0 as usize].push(replica);
-                let reload = self.scene.models[model.0 as usize].reload;
+                let reload = self.scenario.models[model.0 as usize].reload;
                 self.push(self.now + reload, Due::Ready(replica));
                 None
             }
             // Replayed models need no fetch, and replayed nodes stay.
-            Action::Fetch { .. } | Action::EndFetch { .. } | Action::Disown { .. } => None,
+            Action::Fetch { .. }
+            | Action::EndFetch { .. }
+            | Action::Disown { .. }
+            | Action::RequestNode { .. }
+            | Action::CancelNode { .. }
+            | Action::ReleaseNode { .. } => None,
             Action::Park { replica } => {
                 self.parks(replica);
                 None
@@ -450,15 +457,15 @@ impl<'a> Play<'a> {
         }
         for (ticket, waiting) in core::mem::take(&mut self.waiting) {
             let (model, since) = (waiting.model, waiting.at);
-            self.books.broken(format!(
+            self.accounts.broken(format!(
                 "{ticket} for {model} since {since} was never answered"
             ));
         }
         let now = self.now;
         for (_, live) in core::mem::take(&mut self.live) {
-            self.books.left(live.stay, now, "still there");
+            self.accounts.left(live.stay, now, "still there");
         }
-        self.books.close()
+        self.accounts.close()
     }
 }
 

@@ -23,7 +23,7 @@ fn spec(nth: usize, gibibytes: u64, reload_s: u64) -> ModelSpec {
 }
 
 /// Devices of 10 GiB, and models of (GiB, seconds of load).
-fn scene(devices: u32, models: &[(u64, u64)]) -> Scene {
+fn scenario(devices: u32, models: &[(u64, u64)]) -> Scenario {
     let device = |nth: u32| {
         let reading = DeviceReading {
             name: format!("gpu{nth}"),
@@ -33,7 +33,7 @@ fn scene(devices: u32, models: &[(u64, u64)]) -> Scene {
         (DeviceId(nth), reading)
     };
     let model = |(nth, &(gibibytes, reload)): (usize, &(u64, u64))| spec(nth, gibibytes, reload);
-    Scene {
+    Scenario {
         hosts: Vec::new(),
         devices: (0..devices).map(device).collect(),
         models: models.iter().enumerate().map(model).collect(),
@@ -63,15 +63,26 @@ fn checked() -> Options {
     }
 }
 
-fn ours(scene: &Scene, arrivals: &[Arrival]) -> Report {
-    let report = run(scene, arrivals.iter().copied(), &checked(), &mut |_, _| {});
+fn ours(scenario: &Scenario, arrivals: &[Arrival]) -> Report {
+    let report = run(
+        scenario,
+        arrivals.iter().copied(),
+        &checked(),
+        &mut |_, _| {},
+    );
     assert_eq!(report.broken, Vec::<String>::new());
     report
 }
 
-fn rival(scene: &Scene, rule: impl Rule, arrivals: &[Arrival]) -> Report {
+fn baseline(scenario: &Scenario, rule: impl Rule, arrivals: &[Arrival]) -> Report {
     let arrivals = arrivals.iter().copied();
-    run_rival(scene, rule, arrivals, &Options::default(), &mut |_, _| {})
+    run_baseline(
+        scenario,
+        rule,
+        arrivals,
+        &Options::default(),
+        &mut |_, _| {},
+    )
 }
 
 fn loads(report: &Report, model: u32) -> u64 {
@@ -87,12 +98,12 @@ const TWO_AND_A_THIRD: [(u64, u32); 4] = [(0, 0), (100, 1), (200, 0), (300, 2)];
 
 #[test]
 fn lru_evicts_what_was_used_least_recently_and_fifo_what_was_loaded_first() {
-    let scene = scene(1, &[(5, 10), (5, 10), (5, 10)]);
+    let scenario = scenario(1, &[(5, 10), (5, 10), (5, 10)]);
     let mut list = TWO_AND_A_THIRD.to_vec();
     list.push((400, 0));
     let arrivals = asks(&list);
-    let lru = rival(&scene, Lru, &arrivals);
-    let fifo = rival(&scene, Fifo, &arrivals);
+    let lru = baseline(&scenario, Lru, &arrivals);
+    let fifo = baseline(&scenario, Fifo, &arrivals);
     assert_eq!((loads(&lru, 0), lru.all.loads), (1, 3));
     assert_eq!((loads(&fifo, 0), fifo.all.loads), (2, 4));
     // Three first requests wait for their loads of 10 s, the two further ones of model 0 do not wait.
@@ -102,72 +113,75 @@ fn lru_evicts_what_was_used_least_recently_and_fifo_what_was_loaded_first() {
 
 #[test]
 fn ollama_evicts_by_name_and_not_by_use() {
-    let mut scene = scene(1, &[(5, 10), (5, 10), (5, 10)]);
-    scene.models[1].name = "zebra".to_owned();
+    let mut scenario = scenario(1, &[(5, 10), (5, 10), (5, 10)]);
+    scenario.models[1].name = "zebra".to_owned();
     let mut arrivals = TWO_AND_A_THIRD.to_vec();
     arrivals.push((400, 0));
     let close = |(at, model): &(u64, u32)| (at / 2, *model);
     let arrivals: Vec<(u64, u32)> = arrivals.iter().map(close).collect();
-    let report = rival(&scene, Ollama, &asks(&arrivals));
+    let report = baseline(&scenario, Ollama, &asks(&arrivals));
     assert_eq!(loads(&report, 0), 2, "model-0 comes before zebra");
 }
 
 #[test]
 fn llama_swap_stops_what_would_have_fitted_too() {
-    let scene = scene(1, &[(2, 10), (2, 10)]);
+    let scenario = scenario(1, &[(2, 10), (2, 10)]);
     let arrivals = asks(&[(0, 0), (100, 1), (200, 0), (300, 1)]);
-    assert_eq!(rival(&scene, LlamaSwap, &arrivals).all.loads, 4);
-    assert_eq!(ours(&scene, &arrivals).all.loads, 2);
+    assert_eq!(baseline(&scenario, LlamaSwap, &arrivals).all.loads, 4);
+    assert_eq!(ours(&scenario, &arrivals).all.loads, 2);
 }
 
 #[test]
 fn modelmesh_turns_a_load_down_while_everything_is_younger_than_ten_minutes() {
-    let scene = scene(1, &[(6, 10), (6, 10)]);
-    let report = rival(&scene, ModelMesh, &asks(&[(0, 0), (100, 1), (900, 1)]));
+    let scenario = scenario(1, &[(6, 10), (6, 10)]);
+    let report = baseline(&scenario, ModelMesh, &asks(&[(0, 0), (100, 1), (900, 1)]));
     assert_eq!(report.all.refused.get("churn"), Some(&1));
     assert_eq!(loads(&report, 1), 1, "after ten minutes it may");
 }
 
 #[test]
 fn the_ancestor_evicts_one_model_of_a_device_and_cuts_whoever_is_inside() {
-    let scene = scene(1, &[(2, 10), (2, 10)]);
+    let scenario = scenario(1, &[(2, 10), (2, 10)]);
     let mut arrivals = asks(&[(0, 0), (15, 1)]);
     arrivals[0].service = Span::from_secs(60);
-    let report = rival(&scene, Ncsa, &arrivals);
+    let report = baseline(&scenario, Ncsa, &arrivals);
     assert_eq!((report.cut, report.all.loads), (1, 2));
-    assert_eq!(ours(&scene, &arrivals).cut, 0);
+    assert_eq!(ours(&scenario, &arrivals).cut, 0);
 }
 
 #[test]
 fn offline_keeps_what_is_wanted_next_though_it_was_used_least_recently() {
-    let scene = scene(1, &[(5, 10), (5, 10), (5, 10)]);
+    let scenario = scenario(1, &[(5, 10), (5, 10), (5, 10)]);
     let mut list = TWO_AND_A_THIRD.to_vec();
     list.extend([(400, 1), (10_000, 0)]);
     let arrivals = asks(&list);
     let uses = || arrivals.iter().map(|it| (it.at, it.model));
-    let report = rival(&scene, Offline::new(3, uses()), &arrivals);
+    let report = baseline(&scenario, Offline::new(3, uses()), &arrivals);
     assert_eq!(loads(&report, 1), 1);
-    assert_eq!(rival(&scene, Lru, &arrivals).by_model[&ModelId(1)].loads, 2);
+    assert_eq!(
+        baseline(&scenario, Lru, &arrivals).by_model[&ModelId(1)].loads,
+        2
+    );
 }
 
 #[test]
 fn a_rule_evicts_for_no_load_that_others_come_before() {
     // Four models queue at once while one loads for a long time; those that fill the device stay.
-    let scene = scene(1, &[(5, 10), (5, 10), (2, 100), (2, 10), (2, 10), (2, 10)]);
+    let scenario = scenario(1, &[(5, 10), (5, 10), (2, 100), (2, 10), (2, 10), (2, 10)]);
     let arrivals = asks(&[(0, 0), (20, 1), (50, 2), (51, 3), (52, 4), (53, 5), (60, 1)]);
-    let report = rival(&scene, Lru, &arrivals);
+    let report = baseline(&scenario, Lru, &arrivals);
     assert_eq!(report.all.served, 7);
     assert_eq!(loads(&report, 1), 1, "its place is not needed yet");
 }
 
 /// Bursts of a few models at a time, of three priorities, on two devices.
-fn seeded(seed: u64, priorities: u64) -> (Scene, Vec<Arrival>) {
+fn seeded(seed: u64, priorities: u64) -> (Scenario, Vec<Arrival>) {
     let mut random = Random::new(seed);
     let models: Vec<(u64, u64)> = (0..12)
         .map(|_| (random.between(1, 8), random.between(2, 30)))
         .collect();
-    let mut scene = scene(2, &models);
-    for spec in &mut scene.models {
+    let mut scenario = scenario(2, &models);
+    for spec in &mut scenario.models {
         spec.priority = Priority(random.below(priorities) as u32);
         spec.seats_per_replica = 2;
     }
@@ -183,14 +197,14 @@ fn seeded(seed: u64, priorities: u64) -> (Scene, Vec<Arrival>) {
             }
         })
         .collect();
-    (scene, arrivals)
+    (scenario, arrivals)
 }
 
 #[test]
 fn the_core_never_evicts_a_higher_priority_for_a_lower_one_and_breaks_no_rule() {
     for seed in 0..12 {
-        let (scene, arrivals) = seeded(seed, 3);
-        let report = ours(&scene, &arrivals);
+        let (scenario, arrivals) = seeded(seed, 3);
+        let report = ours(&scenario, &arrivals);
         assert_eq!(report.inversions, 0, "seed {seed}");
         let all = &report.all;
         let refused: u64 = all.refused.values().sum();
@@ -200,18 +214,18 @@ fn the_core_never_evicts_a_higher_priority_for_a_lower_one_and_breaks_no_rule() 
 
 #[test]
 fn the_same_requests_give_the_same_report_whatever_the_policy() {
-    let (scene, arrivals) = seeded(7, 2);
-    assert_eq!(ours(&scene, &arrivals), ours(&scene, &arrivals));
-    let again = || rival(&scene, Ncsa, &arrivals);
+    let (scenario, arrivals) = seeded(7, 2);
+    assert_eq!(ours(&scenario, &arrivals), ours(&scenario, &arrivals));
+    let again = || baseline(&scenario, Ncsa, &arrivals);
     assert_eq!(again(), again());
-    let bounds = || bound(&scene, arrivals.iter().copied());
+    let bounds = || bound(&scenario, arrivals.iter().copied());
     assert_eq!(bounds(), bounds());
 }
 
 #[test]
 fn what_fits_is_bounded_by_its_first_loads_alone() {
-    let scene = scene(1, &[(5, 10), (5, 20)]);
-    let found = bound(&scene, asks(&[(0, 0), (50, 1), (100, 0), (150, 1)]));
+    let scenario = scenario(1, &[(5, 10), (5, 20)]);
+    let found = bound(&scenario, asks(&[(0, 0), (50, 1), (100, 0), (150, 1)]));
     assert_eq!(found.reload, Span::from_secs(30));
     assert_eq!(found.without_keeping, Span::from_secs(60));
 }
@@ -219,9 +233,9 @@ fn what_fits_is_bounded_by_its_first_loads_alone() {
 #[test]
 fn two_models_that_exclude_each_other_are_bounded_by_half_of_what_could_be_kept() {
     // Of two overlapping intervals at any time only one can be kept: about half of 2 × 199 loads.
-    let scene = scene(1, &[(10, 10), (10, 10)]);
+    let scenario = scenario(1, &[(10, 10), (10, 10)]);
     let list: Vec<(u64, u32)> = (0..400).map(|nth| (nth * 100, (nth % 2) as u32)).collect();
-    let found = bound(&scene, asks(&list));
+    let found = bound(&scenario, asks(&list));
     let seconds = found.reload.0 / 1000;
     assert!((1_900..=2_010).contains(&seconds), "{seconds}");
 }
@@ -230,13 +244,13 @@ fn two_models_that_exclude_each_other_are_bounded_by_half_of_what_could_be_kept(
 fn a_policy_that_knows_the_future_stays_above_the_bound() {
     // No request waits long here, so the bound's optimism does not matter.
     for seed in 0..6 {
-        let (scene, mut arrivals) = seeded(seed, 1);
+        let (scenario, mut arrivals) = seeded(seed, 1);
         for it in &mut arrivals {
             it.at = Time(it.at.0 * 20);
         }
-        let found = bound(&scene, arrivals.iter().copied());
+        let found = bound(&scenario, arrivals.iter().copied());
         let uses = arrivals.iter().map(|it| (it.at, it.model));
-        let offline = rival(&scene, Offline::new(12, uses), &arrivals);
+        let offline = baseline(&scenario, Offline::new(12, uses), &arrivals);
         let reload = offline.all.reload;
         assert!(found.reload <= reload, "{} {reload}", found.reload);
         assert!(found.reload.0 * 3 > reload.0, "{} {reload}", found.reload);
@@ -255,11 +269,11 @@ fn clients(model: u32, count: u32, think_ms: u64) -> Clients {
 
 #[test]
 fn two_models_that_exclude_each_other_take_turns_instead_of_swapping_on_every_request() {
-    let scene = scene(1, &[(8, 4), (8, 4)]);
+    let scenario = scenario(1, &[(8, 4), (8, 4)]);
     let hour = Time(3_600_000);
     let service = Span(200);
     let both = [clients(0, 1, 0), clients(1, 1, 0)].map(|it| Clients { service, ..it });
-    let report = run_clients(&scene, &both, hour, &checked());
+    let report = run_clients(&scenario, &both, hour, &checked());
     assert_eq!(report.broken, Vec::<String>::new());
     // A swap on every request: one request per load of 4 s and service of 0.2 s.
     let swapping = 3_600_000 / 4_200;
@@ -271,9 +285,9 @@ fn two_models_that_exclude_each_other_take_turns_instead_of_swapping_on_every_re
 
 #[test]
 fn equal_models_with_four_clients_each_share_within_one_and_a_half() {
-    let scene = scene(1, &[(8, 4), (8, 4)]);
+    let scenario = scenario(1, &[(8, 4), (8, 4)]);
     let four = [clients(0, 4, 50), clients(1, 4, 50)];
-    let report = run_clients(&scene, &four, Time(3_600_000), &checked());
+    let report = run_clients(&scenario, &four, Time(3_600_000), &checked());
     let (a, b) = (
         report.by_model[&ModelId(0)].served,
         report.by_model[&ModelId(1)].served,
@@ -283,15 +297,15 @@ fn equal_models_with_four_clients_each_share_within_one_and_a_half() {
 
 /// Model 0 is busy without a pause from 0 s; one request for model 1 comes 3 s after it is ready.
 fn asks_into_a_busy_model(priority: u32) -> Span {
-    let mut scene = scene(1, &[(8, 4), (8, 4)]);
-    scene.models[1].priority = Priority(priority);
+    let mut scenario = scenario(1, &[(8, 4), (8, 4)]);
+    scenario.models[1].priority = Priority(priority);
     let mut list: Vec<(u64, u32)> = (0..300).map(|at| (at, 0)).collect();
     list.insert(8, (7, 1));
     let mut arrivals = asks(&list);
     for it in &mut arrivals {
         it.service = Span::from_secs(5);
     }
-    let report = ours(&scene, &arrivals);
+    let report = ours(&scenario, &arrivals);
     assert_eq!(report.cut, 0);
     report.by_model[&ModelId(1)].waits.longest
 }

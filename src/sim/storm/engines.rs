@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 use super::{Due, Fault, HOUR_MS, Play};
 use pool::{
     Action, Bytes, Event, Exit, KeyId, KindId, ModelId, RecordKind, ReplicaId, Share, Span, Ticket,
-    Tier, Time, peak_after_life, peak_after_reading,
+    Tier, Time, peak_after_exit, peak_after_reading,
 };
 
 impl Play {
     pub(super) fn arrives(&mut self, at: Time, ticket: Ticket, model: ModelId, key: KeyId) {
         self.report.requests += 1;
-        if self.calm.is_none() {
+        if self.fairness.is_none() {
             let patience = self.random.below(600_000);
             if self.random.chance(250) {
                 self.push(at + Span(patience), Due::HangUp(ticket));
@@ -31,22 +31,25 @@ impl Play {
             if self.world.enter(ticket, replica, seats, at) {
                 self.report.seated_by_gate += 1;
                 self.referee.seat_taken(replica);
-                if let Some(calm) = &mut self.calm {
-                    calm.seated(model);
+                if let Some(fairness) = &mut self.fairness {
+                    fairness.seated(model);
                 }
                 self.is_served(at, ticket);
                 return;
             }
         }
         self.waiting.insert(ticket, model);
-        if let Some(calm) = &mut self.calm {
-            calm.waits(at, ticket, model);
+        if let Some(fairness) = &mut self.fairness {
+            fairness.waits(at, ticket, model);
         }
         self.feed(at, Event::RequestArrived { ticket, model, key });
     }
 
     pub(super) fn is_served(&mut self, at: Time, ticket: Ticket) {
-        let longest = self.calm.as_ref().map_or(90_000, |calm| calm.longest.0);
+        let longest = self
+            .fairness
+            .as_ref()
+            .map_or(90_000, |fairness| fairness.longest.0);
         let took = self.random.between(20, longest);
         self.push(at + Span(took), Due::Served(ticket));
     }
@@ -75,7 +78,7 @@ impl Play {
         placement: &[Share],
     ) {
         self.report.launches += 1;
-        let part = if self.weather.measured {
+        let part = if self.conditions.measured {
             self.random.between(800, 1000)
         } else {
             1000
@@ -93,8 +96,8 @@ impl Play {
         }
         self.processes.insert(replica, process);
         let usual = self.specs[&model].reload.0;
-        if let Some(calm) = &self.calm {
-            let load = Span(self.random.between(1, calm.load.0));
+        if let Some(fairness) = &self.fairness {
+            let load = Span(self.random.between(1, fairness.load.0));
             self.push(at + load, Due::Ready(replica));
             return;
         }
@@ -115,9 +118,9 @@ impl Play {
             && placement.iter().any(|share| share.bytes < needs)
         {
             let early = Span(self.random.below(load.0));
-            return self.push(at + early, Due::Lacks(replica, needs));
+            return self.push(at + early, Due::OutOfMemory(replica, needs));
         }
-        if self.weather.growth && self.random.chance(300) {
+        if self.conditions.growth && self.random.chance(300) {
             let later = Span(self.random.below(HOUR_MS / 4));
             self.push(at + later, Due::Grows(replica));
         }
@@ -148,14 +151,14 @@ impl Play {
         let (model, shares) = (process.model, process.shares.clone());
         self.referee.ready(replica, at);
         self.feed(at, Event::ReplicaReady { replica });
-        if self.weather.learns && self.random.chance(300) {
+        if self.conditions.learns && self.random.chance(300) {
             let peak = Bytes(shares[0].bytes.0 / 1000 * self.random.between(700, 1_050));
             if let Some(process) = self.processes.get_mut(&replica) {
                 process.measured = Some((at, peak));
             }
             let of = self.measured_as(model, &shares);
-            let kept = peak_after_reading(self.kept.peaks.get(&of).copied(), peak);
-            self.keeps_peak(at, of, kept);
+            let measurements = peak_after_reading(self.measurements.peaks.get(&of).copied(), peak);
+            self.keeps_peak(at, of, measurements);
         }
     }
 
@@ -164,8 +167,8 @@ impl Play {
         (model, shares.len() as u32, kind)
     }
 
-    fn keeps_peak(&mut self, at: Time, of: (ModelId, u32, KindId), kept: Bytes) {
-        self.kept.peaks.insert(of, kept);
+    fn keeps_peak(&mut self, at: Time, of: (ModelId, u32, KindId), measurements: Bytes) {
+        self.measurements.peaks.insert(of, measurements);
         let (model, devices, kind) = of;
         self.feed(
             at,
@@ -173,7 +176,7 @@ impl Play {
                 model,
                 devices,
                 kind,
-                bytes_per_device: kept,
+                bytes_per_device: measurements,
             },
         );
     }
@@ -190,9 +193,10 @@ impl Play {
         };
         let of = self.measured_as(process.model, &process.awake);
         let ready_for = Some(at.since(ready));
-        let kept = self.kept.peaks.get(&of).copied();
-        let faded = kept.and_then(|kept| peak_after_life(kept, peak, ready_for));
-        if let Some(faded) = faded.filter(|faded| Some(*faded) != kept) {
+        let measurements = self.measurements.peaks.get(&of).copied();
+        let faded =
+            measurements.and_then(|measurements| peak_after_exit(measurements, peak, ready_for));
+        if let Some(faded) = faded.filter(|faded| Some(*faded) != measurements) {
             self.report.faded += 1;
             self.keeps_peak(at, of, faded);
         }
@@ -206,11 +210,11 @@ impl Play {
         }
     }
 
-    pub(super) fn lacks(&mut self, at: Time, replica: ReplicaId, needs: Bytes) {
+    pub(super) fn runs_out_of_memory(&mut self, at: Time, replica: ReplicaId, needs: Bytes) {
         let message = "CUDA out of memory".to_owned();
         let needed = self.random.chance(500).then_some(needs);
         if self.processes.contains_key(&replica) {
-            self.report.lacked += 1;
+            self.report.ran_out_of_memory += 1;
         }
         self.dies(at, replica, Exit::OutOfMemory { message, needed });
     }
@@ -228,7 +232,7 @@ impl Play {
             lingers.push((share.device, bytes));
             // Most is returned within a second, some takes longer, some never is.
             let late = match self.random.below(100) {
-                _ if self.calm.is_some() => Some(self.random.below(8_000)),
+                _ if self.fairness.is_some() => Some(self.random.below(8_000)),
                 0..=59 => Some(self.random.below(1_000)),
                 60..=94 => Some(self.random.below(15_000)),
                 _ => None,
@@ -237,7 +241,7 @@ impl Play {
             self.push(at + Span(late), Due::Returned(share.device, replica));
             let it = self.device(share.device);
             if !core::mem::replace(&mut it.settles, true) {
-                let period = self.weather.settle_period;
+                let period = self.conditions.settle_period;
                 self.push(at + period, Due::Reading(share.device, true));
             }
         }
@@ -284,8 +288,8 @@ impl Play {
                 self.report.granted += 1;
                 self.waiting.remove(ticket);
                 self.is_served(at, *ticket);
-                if let Some(calm) = &mut self.calm {
-                    calm.granted(at, *ticket, &mut self.report.broken);
+                if let Some(fairness) = &mut self.fairness {
+                    fairness.granted(at, *ticket, &mut self.report.broken);
                 }
                 if self.fault == Some(Fault::AnsweredTwice) && self.random.chance(10) {
                     let again = action.clone();
@@ -295,8 +299,8 @@ impl Play {
             Action::Refuse { ticket, refusal } => {
                 self.report.refused += 1;
                 self.waiting.remove(ticket);
-                if let Some(calm) = &mut self.calm {
-                    calm.refused(*ticket, refusal, &mut self.report.broken);
+                if let Some(fairness) = &mut self.fairness {
+                    fairness.refused(*ticket, refusal, &mut self.report.broken);
                 }
             }
             Action::Launch {
@@ -314,7 +318,7 @@ impl Play {
                 self.push(at + Span(slow), Due::Gone(*replica));
                 if self.fault == Some(Fault::StoppingCountsAsFree) {
                     self.world.gates.remove(replica);
-                    let exit = Exit::Asked;
+                    let exit = Exit::Requested;
                     let replica = *replica;
                     self.feed(at, Event::ReplicaExited { replica, exit });
                 }

@@ -10,7 +10,7 @@ use pool::{Event, FetchEnd, ModelId, Remedy, Span, Time};
 impl Play {
     /// Some models have never been fetched, and the weights of others may be deleted.
     pub(super) fn weights_begin(&mut self, length: u64) {
-        if !self.weather.fetches {
+        if !self.conditions.fetches {
             return;
         }
         for model in self.specs.keys().copied().collect::<Vec<_>>() {
@@ -26,7 +26,7 @@ impl Play {
         self.fetches_run.insert(model, at);
         let takes = Span(self.random.between(500, HOUR_MS / 4));
         let half = Span(takes.0 / 2);
-        self.push(at + half, Due::FetchGoesOn(model, at, half));
+        self.push(at + half, Due::FetchProgressed(model, at, half));
         let fails = self.random.chance(250);
         self.push(at + takes, Due::FetchEnds(model, at, fails));
     }
@@ -40,16 +40,16 @@ impl Play {
         self.push(at + slow, Due::FetchStopped(model, began));
     }
 
-    pub(super) fn fetch_goes_on(&mut self, at: Time, model: ModelId, began: Time, left: Span) {
+    pub(super) fn fetch_progressed(&mut self, at: Time, model: ModelId, began: Time, left: Span) {
         if self.fetches_run.get(&model) == Some(&began) {
-            self.feed(at, Event::FetchGoesOn { model, left });
+            self.feed(at, Event::FetchProgressed { model, left });
         }
     }
 
     pub(super) fn fetch_stopped(&mut self, at: Time, model: ModelId, began: Time) {
         if self.fetches_run.get(&model) == Some(&began) {
             self.fetches_run.remove(&model);
-            let end = FetchEnd::Ended;
+            let end = FetchEnd::Cancelled;
             self.feed(at, Event::FetchEnded { model, end });
         }
     }
@@ -62,14 +62,14 @@ impl Play {
         let end = if fails {
             let remedy = match self.random.below(8) {
                 0 => Remedy::Change,
-                1 => Remedy::AnotherTry,
+                1 => Remedy::Retry,
                 _ => Remedy::Time,
             };
             let message = "the hub answers 503".to_owned();
             FetchEnd::Failed { message, remedy }
         } else {
             self.set_absent(at, model, false);
-            FetchEnd::Here
+            FetchEnd::Complete
         };
         self.feed(at, Event::FetchEnded { model, end });
     }

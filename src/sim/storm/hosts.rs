@@ -10,7 +10,7 @@ use pool::{Bytes, Event, HostReading, NodeId, ReplicaId, Share, Span, Time};
 
 impl Play {
     pub(super) fn hosts_begin(&mut self) {
-        if self.weather.host == Bytes::ZERO {
+        if self.conditions.host == Bytes::ZERO {
             return;
         }
         let nodes: BTreeSet<NodeId> = self.hardware.values().map(|it| it.constant.node).collect();
@@ -24,7 +24,7 @@ impl Play {
         if at > self.ends_at {
             return;
         }
-        let capacity = self.weather.host;
+        let capacity = self.conditions.host;
         let reserve = Bytes(capacity.0 / 10);
         let available = match self.random.below(10) {
             0 => Bytes(self.random.below(reserve.0)),
@@ -58,7 +58,7 @@ impl Play {
         };
         let parking = self.specs[&process.model].parking.as_ref();
         let resident = parking.map_or(Bytes::ZERO, |it| it.resident_per_device);
-        let kept: Vec<Share> = process
+        let measurements: Vec<Share> = process
             .awake
             .iter()
             .map(|share| Share {
@@ -67,13 +67,13 @@ impl Play {
             })
             .collect();
         self.report.slept += 1;
-        let keeps_more = self.weather.growth && self.random.chance(100);
-        for share in &kept {
+        let keeps_more = self.conditions.growth && self.random.chance(100);
+        for share in &measurements {
             let more = Bytes(if keeps_more { Bytes::GIB } else { 0 });
             self.device(share.device).holds(replica, share.bytes + more);
         }
-        self.referee.asleep(replica, at, &kept);
-        self.processes.get_mut(&replica).expect("there").shares = kept;
+        self.referee.asleep(replica, at, &measurements);
+        self.processes.get_mut(&replica).expect("there").shares = measurements;
         self.feed(at, Event::ReplicaAsleep { replica });
     }
 

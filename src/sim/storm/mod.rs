@@ -6,15 +6,15 @@ use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-mod calm;
+mod conditions;
 mod engines;
+mod fairness;
 mod fetching;
 mod hardware;
 mod hosts;
-mod kept;
+mod measurements;
 mod orders;
 mod readings;
-mod weather;
 
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use core::cmp::Reverse;
@@ -22,15 +22,15 @@ use core::cmp::Reverse;
 use super::random::Random;
 use super::referee::Referee;
 use super::world::World;
-use calm::Calm;
+use conditions::Conditions;
 use engines::Process;
+use fairness::FairnessCheck;
 use hardware::Hardware;
-use kept::Kept;
+use measurements::Measurements;
 use pool::{
     Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, ModelId, ModelSpec, NodeId, OrderId, Pool,
     Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
 };
-use weather::Weather;
 
 /// A fault planted in the world around the core, which the referee must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct StormReport {
     /// Fetches of weights that were begun.
     pub fetches: u64,
     /// Loads that ran out of memory.
-    pub lacked: u64,
+    pub ran_out_of_memory: u64,
     pub evictions: u64,
     pub settled: u64,
     /// Orders and failures that took a device out of service.
@@ -115,9 +115,9 @@ enum Due {
     Source(ReplicaId, Tier),
     Crash(ReplicaId),
     /// The load needs this much on each device, which is more than it has.
-    Lacks(ReplicaId, Bytes),
+    OutOfMemory(ReplicaId, Bytes),
     Grows(ReplicaId),
-    FetchGoesOn(ModelId, Time, Span),
+    FetchProgressed(ModelId, Time, Span),
     /// The flag says whether it fails.
     FetchEnds(ModelId, Time, bool),
     FetchStopped(ModelId, Time),
@@ -132,7 +132,7 @@ enum Due {
     /// A reading is taken; the flag says whether because memory settles or because it is time.
     Reading(DeviceId, bool),
     /// A reading reaches the pool.
-    Heard(DeviceId, u64),
+    Reported(DeviceId, u64),
     Saved(OrderId),
     Order(OrderId),
     Uncordon(DeviceId),
@@ -144,10 +144,10 @@ enum Due {
 
 struct Play {
     random: Random,
-    weather: Weather,
+    conditions: Conditions,
     world: World,
     referee: Referee,
-    calm: Option<Calm>,
+    fairness: Option<FairnessCheck>,
     heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
     sequence: u64,
     specs: BTreeMap<ModelId, ModelSpec>,
@@ -157,7 +157,7 @@ struct Play {
     processes: BTreeMap<ReplicaId, Process>,
     /// Models whose figures are too small, with the real ones.
     truly_needs: BTreeMap<ModelId, Bytes>,
-    kept: Kept,
+    measurements: Measurements,
     waiting: BTreeMap<Ticket, ModelId>,
     /// Fetches that run, with when they began.
     fetches_run: BTreeMap<ModelId, Time>,
@@ -202,7 +202,7 @@ impl Storm {
             match (play.world.next_turn(), next) {
                 (None, None) => break,
                 (Some(wake), next) if next.is_none_or(|next| wake < next) => {
-                    play.feed(wake, Event::Woke)
+                    play.feed(wake, Event::TimerFired)
                 }
                 _ => {
                     let Reverse((at, _, due)) = play.heap.pop().expect("peeked");
@@ -227,27 +227,27 @@ impl Storm {
 impl Play {
     fn new(storm: &Storm) -> Play {
         let mut random = Random::new(storm.seed);
-        let limits = weather::limits(&mut random);
-        let weather = if storm.calm {
-            Weather::calm(&mut random)
+        let limits = conditions::limits(&mut random);
+        let conditions = if storm.calm {
+            Conditions::calm(&mut random)
         } else {
-            Weather::new(&mut random)
+            Conditions::new(&mut random)
         };
-        let readings = weather::devices(&mut random);
-        let mut specs = weather::models(&mut random, readings.len() as u64);
-        if weather.fetches {
+        let readings = conditions::devices(&mut random);
+        let mut specs = conditions::models(&mut random, readings.len() as u64);
+        if conditions.fetches {
             for spec in specs.values_mut() {
                 spec.absent = random.chance(400);
             }
         }
-        if weather.host > Bytes::ZERO {
+        if conditions.host > Bytes::ZERO {
             for spec in specs.values_mut() {
-                spec.parking = weather::parking(&mut random, spec);
+                spec.parking = conditions::parking(&mut random, spec);
             }
         }
-        let calm = storm
+        let fairness = storm
             .calm
-            .then(|| Calm::new(&mut random, &mut specs, &limits));
+            .then(|| FairnessCheck::new(&mut random, &mut specs, &limits));
         let truly_needs = specs
             .iter()
             .filter(|_| !storm.calm && random.chance(100))
@@ -258,22 +258,27 @@ impl Play {
             .map(|(id, bytes)| (id, Bytes(bytes.0 / 100 * random.between(105, 180))))
             .collect();
         let night = !storm.calm && random.chance(200);
-        let referee = Referee::new(limits.clone(), &readings, weather.measured, specs.clone());
+        let referee = Referee::new(
+            limits.clone(),
+            &readings,
+            conditions.measured,
+            specs.clone(),
+        );
         let mut play = Play {
             world: World::new(Pool::new(limits, night, ReplicaId(1))),
             referee,
-            calm,
+            fairness,
             heap: BinaryHeap::new(),
             sequence: 0,
             specs,
             hardware: readings
                 .into_iter()
-                .map(|(id, it)| (id, Hardware::new(it, weather.measured)))
+                .map(|(id, it)| (id, Hardware::new(it, conditions.measured)))
                 .collect(),
             on_the_way: BTreeMap::new(),
             processes: BTreeMap::new(),
             truly_needs,
-            kept: Kept::default(),
+            measurements: Measurements::default(),
             waiting: BTreeMap::new(),
             fetches_run: BTreeMap::new(),
             cleanups: BTreeSet::new(),
@@ -282,7 +287,7 @@ impl Play {
             fault: storm.fault,
             check_every: storm.check_every.max(1),
             report: StormReport::default(),
-            weather,
+            conditions,
             random,
         };
         play.world.unsaved = Some(Vec::new());
@@ -300,18 +305,18 @@ impl Play {
             .iter()
             .map(|(&id, it)| (id, it.constant.clone()))
             .collect();
-        let links = weather::links(&mut self.random, &first);
+        let links = conditions::links(&mut self.random, &first);
         for &device in &devices {
             let reading = self.hardware[&device].read(Time(0), false);
             let foreign = reading.foreign;
-            self.hears(Time(0), device, reading, foreign);
+            self.report_reading(Time(0), device, reading, foreign);
         }
         self.starts_out(links);
         self.hosts_begin();
         for (model, spec) in self.specs.clone() {
             self.feed(Time(0), Event::ModelSet { model, spec });
-            if self.weather.remembered && self.random.chance(500) {
-                let numbers = weather::numbers(&mut self.random);
+            if self.conditions.remembered && self.random.chance(500) {
+                let numbers = conditions::numbers(&mut self.random);
                 self.feed(Time(0), Event::Remembered { model, numbers });
             }
         }
@@ -331,7 +336,7 @@ impl Play {
             };
             let model =
                 ModelId((self.random.below(count) * self.random.below(count) / count) as u32);
-            let key = KeyId(self.random.below(calm::KEYS));
+            let key = KeyId(self.random.below(fairness::KEYS));
             self.push(Time(at), Due::Arrival(Ticket(ticket), model, key));
         }
         for order in 0..storm.orders {
@@ -349,14 +354,14 @@ impl Play {
                 self.push(over, Due::Foreign(device, Bytes::ZERO));
             }
         }
-        for _ in 0..self.weather.troubles {
+        for _ in 0..self.conditions.troubles {
             let (device, lost) = (self.any_device(), self.random.chance(500));
             let at = Time(self.random.below(length));
             self.push(at, Due::Trouble(device, lost));
         }
         for &device in devices {
-            if self.weather.measured {
-                let at = Time(self.random.below(self.weather.period.0));
+            if self.conditions.measured {
+                let at = Time(self.random.below(self.conditions.period.0));
                 self.push(at, Due::Reading(device, false));
             }
         }
@@ -393,9 +398,11 @@ impl Play {
                 let remedy = Remedy::Time;
                 self.dies(at, replica, Exit::Failed { message, remedy });
             }
-            Due::Lacks(replica, needs) => self.lacks(at, replica, needs),
+            Due::OutOfMemory(replica, needs) => self.runs_out_of_memory(at, replica, needs),
             Due::Grows(replica) => self.grows(replica),
-            Due::FetchGoesOn(model, began, left) => self.fetch_goes_on(at, model, began, left),
+            Due::FetchProgressed(model, began, left) => {
+                self.fetch_progressed(at, model, began, left)
+            }
             Due::FetchEnds(model, began, fails) => self.fetch_ends(at, model, began, fails),
             Due::FetchStopped(model, began) => self.fetch_stopped(at, model, began),
             Due::Vanishes(model) => self.vanishes(at, model),
@@ -403,15 +410,15 @@ impl Play {
             Due::SleepFails(replica) => self.sleep_fails(at, replica),
             Due::WakeFails(replica) => self.wake_fails(at, replica),
             Due::HostRead(node) => self.host_read_due(at, node),
-            Due::Gone(replica) => self.exits(at, replica, Exit::Asked),
+            Due::Gone(replica) => self.exits(at, replica, Exit::Requested),
             Due::Returned(device, replica) => {
                 self.device(device).returns(replica);
                 self.referee.memory_returned(at, device, replica);
             }
             Due::Reading(device, settling) => self.reading_due(at, device, settling),
-            Due::Heard(device, nth) => {
+            Due::Reported(device, nth) => {
                 if let Some((reading, foreign)) = self.on_the_way.remove(&nth) {
-                    self.hears(at, device, reading, foreign);
+                    self.report_reading(at, device, reading, foreign);
                 }
             }
             Due::Saved(order) => self.saved(at, order),
@@ -424,11 +431,11 @@ impl Play {
     }
 
     fn lies(&mut self, at: Time, replica: ReplicaId, kind: u64) {
-        let nobody = ReplicaId(replica.0 + 1000);
+        let unknown = ReplicaId(replica.0 + 1000);
         let event = match kind {
             0 => Event::ReplicaReady { replica },
-            1 => Event::Drained { replica: nobody },
-            _ => Event::ReplicaReady { replica: nobody },
+            1 => Event::Drained { replica: unknown },
+            _ => Event::ReplicaReady { replica: unknown },
         };
         // A second "ready" of a running engine is false and must change nothing.
         let runs = |gate: &super::world::Gate| gate.mode.is_some();
@@ -440,10 +447,10 @@ impl Play {
     /// Passes one event to the pool, the world and the referee.
     fn feed(&mut self, at: Time, event: Event) {
         self.report.steps += 1;
-        if let Some(calm) = &mut self.calm {
+        if let Some(fairness) = &mut self.fairness {
             let loaded = self.processes.values().map(|it| it.model);
-            calm.time_passes(at, loaded.chain(self.waiting.values().copied()));
-            self.report.worst_wait = calm.worst;
+            fairness.time_passes(at, loaded.chain(self.waiting.values().copied()));
+            self.report.worst_wait = fairness.worst;
         }
         self.referee.event(at, &event);
         let mut actions = self.world.feed(at, event);

@@ -21,12 +21,12 @@ impl Play {
             let command = Command::Shutdown {
                 drain: Span::from_secs(60),
             };
-            return self.feed(at, Event::OrderAsked { order, command });
+            return self.feed(at, Event::OrderReceived { order, command });
         }
         if order.0 % LIMITS_EVERY == LIMITS_EVERY - 1 {
             self.reads_limits_again(at, order);
         }
-        if self.weather.cordons && self.random.chance(350) {
+        if self.conditions.cordons && self.random.chance(350) {
             return self.cordons(at, order);
         }
         let model = ModelId(self.random.below(self.specs.len() as u64) as u32);
@@ -76,7 +76,7 @@ impl Play {
             8 => Command::Reopen,
             _ => Command::Reset,
         };
-        self.feed(at, Event::OrderAsked { order, command });
+        self.feed(at, Event::OrderReceived { order, command });
     }
 
     /// Limits that follow from the order's number alone.
@@ -119,7 +119,7 @@ impl Play {
             let later = Span(self.random.below(1_200_000));
             self.push(at + later, Due::Uncordon(device));
         }
-        self.feed(at, Event::OrderAsked { order, command });
+        self.feed(at, Event::OrderReceived { order, command });
         if self.fault == Some(super::Fault::CordonForgotten) {
             self.uncordons_behind_the_referee(device);
         }
@@ -129,7 +129,7 @@ impl Play {
         self.own_orders += 1;
         let order = OrderId(OWN_ORDERS + self.own_orders);
         let command = Command::Uncordon { device };
-        self.feed(at, Event::OrderAsked { order, command });
+        self.feed(at, Event::OrderReceived { order, command });
     }
 
     /// The fault: the pool is informed that the cordon is over as soon as it was ordered.
@@ -138,8 +138,8 @@ impl Play {
         let now = self.world.now;
         let order = OrderId(u64::MAX - 1);
         let command = Command::Uncordon { device };
-        let asked = Event::OrderAsked { order, command };
-        let mut next = Some(asked);
+        let received = Event::OrderReceived { order, command };
+        let mut next = Some(received);
         // Orders are kept one after the other: each one that is kept starts the next.
         while let Some(event) = next {
             let answer = self.world.pool.step(now, event);
@@ -159,7 +159,7 @@ impl Play {
     /// Some devices are cordoned from before the start, and links may be read again at any time.
     pub(super) fn starts_out(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
         self.feed(Time(0), Event::LinksRead { links });
-        if self.weather.cordons && self.random.chance(200) {
+        if self.conditions.cordons && self.random.chance(200) {
             let device = self.any_device();
             let cordon = Cordon {
                 reason: "kept from before".to_owned(),

@@ -28,7 +28,7 @@ impl Play {
         }
         self.reads(at, device);
         self.reads_ahead(at);
-        let (period, short) = (self.weather.period, self.weather.settle_period);
+        let (period, short) = (self.conditions.period, self.conditions.settle_period);
         let it = self.device(device);
         if !settling {
             return self.push(at + period, Due::Reading(device, false));
@@ -44,7 +44,7 @@ impl Play {
     /// Chooses a model whose weights to read, and checks the choice: it has no engine, nothing loads, and its weights
     /// were not read in the last ten minutes.
     fn reads_ahead(&mut self, at: Time) {
-        let Some((model, again)) = self.kept.read_ahead(&self.world.pool, at) else {
+        let Some((model, again)) = self.measurements.read_ahead(&self.world.pool, at) else {
             return;
         };
         self.report.read_ahead += 1;
@@ -63,15 +63,15 @@ impl Play {
         let reading = it.read(at, blind);
         let foreign = it.constant.foreign;
         if !it.measured {
-            return self.hears(at, device, reading, foreign);
+            return self.report_reading(at, device, reading, foreign);
         }
         self.sequence += 1;
-        let (nth, lag) = (self.sequence, self.weather.lag);
+        let (nth, lag) = (self.sequence, self.conditions.lag);
         self.on_the_way.insert(nth, (reading, foreign));
-        self.push(at + lag, Due::Heard(device, nth));
+        self.push(at + lag, Due::Reported(device, nth));
     }
 
-    pub(super) fn hears(
+    pub(super) fn report_reading(
         &mut self,
         at: Time,
         device: DeviceId,

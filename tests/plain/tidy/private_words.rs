@@ -20,8 +20,8 @@ const IN_NAMES: &[&str] = &[
     "told",
     "whoever",
 ];
-/// Names of JSON fields and of columns, which keep their word; events of the core.
-const KEPT: &[&str] = &["asked_by", "Asked", "OrderAsked"];
+/// Names of JSON fields and of columns, which keep their word.
+const KEPT: &[&str] = &["asked_by"];
 
 const IN_COMMENTS: &[&str] = &[
     "besides",

@@ -8,8 +8,8 @@ use core::cmp::Reverse;
 use super::rule::{Facts, Resident, Rule, Wish};
 use pool::{DeviceId, ModelId, Span, Time};
 
-/// The rivals by their names on the command line.
-pub const RIVALS: [&str; 8] = [
+/// The baselines by their names on the command line.
+pub const BASELINES: [&str; 8] = [
     "lru",
     "fifo",
     "llama-swap",
@@ -150,7 +150,7 @@ impl Rule for LlamaSwap {
     fn order(&self, facts: &Facts<'_>) -> Vec<ModelId> {
         let mut order: Vec<ModelId> = facts.waiting.keys().copied().collect();
         order.sort_by_key(|model| {
-            let priority = facts.scene.models[model.0 as usize].priority;
+            let priority = facts.scenario.models[model.0 as usize].priority;
             (Reverse(priority), facts.waiting[model][0].at, *model)
         });
         order
@@ -169,10 +169,10 @@ impl Rule for LlamaCppRouter {
     }
 
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
-        let models = facts.scene.models.len().max(1) as u64;
+        let models = facts.scenario.models.len().max(1) as u64;
         let bytes =
             |it: &pool::ModelSpec| it.bytes_per_device.0 * u64::from(it.devices_per_replica.max(1));
-        let mean = facts.scene.models.iter().map(bytes).sum::<u64>() / models;
+        let mean = facts.scenario.models.iter().map(bytes).sum::<u64>() / models;
         let capacity: u64 = facts.capacity.values().map(|bytes| bytes.0).sum();
         let most = (capacity / mean.max(1)).max(1) as usize;
         let wanted = |it: &Resident| facts.waiting.contains_key(&it.model);
@@ -224,7 +224,7 @@ impl Rule for Ollama {
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         let names: BTreeMap<&str, u64> = {
             let mut names: Vec<&str> = facts
-                .scene
+                .scenario
                 .models
                 .iter()
                 .map(|it| it.name.as_str())
@@ -232,7 +232,7 @@ impl Rule for Ollama {
             names.sort_unstable();
             names.into_iter().zip(0..).collect()
         };
-        let rank = |it: &Resident| names[facts.scene.models[it.model.0 as usize].name.as_str()];
+        let rank = |it: &Resident| names[facts.scenario.models[it.model.0 as usize].name.as_str()];
         in_order(facts, model, |it| (false, rank(it), 0, it.model.0))
     }
 
@@ -299,12 +299,12 @@ impl Rule for Ncsa {
         }
         let whole = |device: &&DeviceId| facts.free_on(**device) == facts.capacity[*device].0;
         let mut devices: Vec<DeviceId> = fitting.iter().filter(whole).copied().collect();
-        let own = facts.scene.models[model.0 as usize].priority;
+        let own = facts.scenario.models[model.0 as usize].priority;
         let mut candidates: Vec<&Resident> = facts
             .residents
             .values()
             .filter(|it| !it.loading && !it.leaving)
-            .filter(|it| facts.scene.models[it.model.0 as usize].priority <= own)
+            .filter(|it| facts.scenario.models[it.model.0 as usize].priority <= own)
             .collect();
         candidates.sort_by_key(|it| (it.last_used, it.model));
         let mut victims = Vec::new();
@@ -356,7 +356,7 @@ impl Offline {
         if facts.waiting.contains_key(&model) {
             return u128::MAX >> 32;
         }
-        let reload = u128::from(facts.scene.models[model.0 as usize].reload.0);
+        let reload = u128::from(facts.scenario.models[model.0 as usize].reload.0);
         match self.uses[model.0 as usize].front() {
             Some(at) => reload * 1_000_000_000 / u128::from(at.since(facts.now).0.max(1)),
             None => 0,

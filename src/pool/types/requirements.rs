@@ -6,7 +6,7 @@ use crate::types::ids::{Bytes, KindId, ModelId, OrderId, Priority, Time};
 
 /// What one replica needs to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct Requirements {
     pub model: ModelId,
     pub priority: Priority,
     /// Devices of one node.

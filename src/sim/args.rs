@@ -16,20 +16,20 @@ pub(super) struct Options<'a> {
 const FLAGS: [&str; 6] = ["force", "now", "idle", "measured", "fixed", "absent"];
 
 impl<'a> Options<'a> {
-    pub(super) fn of(words: &[&'a str]) -> Result<Options<'a>, String> {
+    pub(super) fn of(args: &[&'a str]) -> Result<Options<'a>, String> {
         let mut options = Options {
             pairs: BTreeMap::new(),
             flags: Vec::new(),
             times: None,
         };
-        let mut words = words.iter();
-        while let Some(&word) = words.next() {
+        let mut args = args.iter();
+        while let Some(&word) = args.next() {
             if let Some(count) = word.strip_prefix('x').and_then(|count| count.parse().ok()) {
                 options.times = Some(count);
             } else if FLAGS.contains(&word) {
                 options.flags.push(word);
             } else {
-                let value = words
+                let value = args
                     .next()
                     .ok_or_else(|| format!("`{word}` requires a value"))?;
                 options.pairs.insert(word, value);

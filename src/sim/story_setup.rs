@@ -5,19 +5,19 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::story::Teller;
-use super::words::{Options, bytes, number, span};
+use super::args::{Options, bytes, number, span};
+use super::story::StoryRunner;
 use pool::{
     Bytes, DeviceId, DeviceReading, Event, FetchEnd, HostReading, KindId, Layout, Link, Loader,
     LoaderId, ModelId, ModelSpec, NodeId, Parking, Priority, Remedy, ReplicaId, Scaling, Span,
     Time,
 };
 
-impl Teller {
-    pub(super) fn device(&mut self, words: &[&str]) -> Result<(), String> {
-        let name = words.get(1).ok_or("which device?")?;
-        let total = bytes(words.get(2).ok_or("how large?")?)?;
-        let options = Options::of(&words[3..])?;
+impl StoryRunner {
+    pub(super) fn device(&mut self, args: &[&str]) -> Result<(), String> {
+        let name = args.get(1).ok_or("which device?")?;
+        let total = bytes(args.get(2).ok_or("how large?")?)?;
+        let options = Options::of(&args[3..])?;
         let foreign = options.get("foreign").map(bytes).transpose()?;
         let reading = DeviceReading {
             name: (*name).to_owned(),
@@ -28,7 +28,9 @@ impl Teller {
             foreign: foreign.unwrap_or_default(),
             ..DeviceReading::default()
         };
-        let device = DeviceId(self.devices.len() as u32);
+        let fresh = DeviceId(self.devices.len() as u32);
+        let known = self.devices.get(*name).map(|(device, _)| *device);
+        let device = known.unwrap_or(fresh);
         self.devices
             .insert((*name).to_owned(), (device, reading.clone()));
         self.world
@@ -44,10 +46,10 @@ impl Teller {
         Ok(())
     }
 
-    pub(super) fn model(&mut self, words: &[&str], transcript: &mut String) -> Result<(), String> {
-        let name = *words.get(1).ok_or("which model?")?;
-        let size = bytes(words.get(2).ok_or("how large?")?)?;
-        let options = Options::of(&words[3..])?;
+    pub(super) fn model(&mut self, args: &[&str], transcript: &mut String) -> Result<(), String> {
+        let name = *args.get(1).ok_or("which model?")?;
+        let size = bytes(args.get(2).ok_or("how large?")?)?;
+        let options = Options::of(&args[3..])?;
         let or = |key: &str, default: Span| {
             options
                 .get(key)
@@ -119,9 +121,9 @@ impl Teller {
     }
 
     /// `host 200GiB [node 1] [reserve 20GiB] [available 300GiB]`: what sleepers may take.
-    pub(super) fn host(&mut self, words: &[&str]) -> Result<(), String> {
-        let capacity = bytes(words.get(1).ok_or("a size is missing")?)?;
-        let options = Options::of(&words[2..])?;
+    pub(super) fn host(&mut self, args: &[&str]) -> Result<(), String> {
+        let capacity = bytes(args.get(1).ok_or("a size is missing")?)?;
+        let options = Options::of(&args[2..])?;
         let or = |key: &str, default| options.get(key).map_or(Ok(default), bytes);
         let node = NodeId(options.number("node")?.unwrap_or(0) as u32);
         let reading = HostReading {
@@ -210,10 +212,10 @@ impl Teller {
         let end = match what {
             "fetching" => {
                 let left = span(rest.get(1).ok_or("the time left is missing")?)?;
-                return Ok(Event::FetchGoesOn { model, left });
+                return Ok(Event::FetchProgressed { model, left });
             }
-            "fetched" => FetchEnd::Here,
-            "fetch_ends" => FetchEnd::Ended,
+            "fetched" => FetchEnd::Complete,
+            "fetch_ends" => FetchEnd::Cancelled,
             "unfetched" => FetchEnd::Failed {
                 message,
                 remedy: Remedy::Time,

@@ -1,4 +1,4 @@
-//! What a model that is waited for is waiting for itself, for the message to whoever waited in vain.
+//! Why requests for a model still wait, for the message to a request that timed out.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,7 +8,7 @@ use crate::types::obstacle::Obstacle;
 use crate::types::reason::plural;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standstill {
+pub enum StallReason {
     /// Its weights are being fetched.
     Fetching,
     /// A replica loads; loads took as long as `expected` before.
@@ -23,23 +23,23 @@ pub enum Standstill {
     Queued,
 }
 
-impl fmt::Display for Standstill {
+impl fmt::Display for StallReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Standstill::Fetching => write!(f, "its weights are being fetched"),
-            Standstill::Loading { since, expected } => {
+            StallReason::Fetching => write!(f, "its weights are being fetched"),
+            StallReason::Loading { since, expected } => {
                 write!(
                     f,
                     "it has been loading for {since}, which took {expected} before"
                 )
             }
-            Standstill::Leaving { victims: 0 } => write!(f, "its load is about to start"),
-            Standstill::Leaving { victims } => write!(
+            StallReason::Leaving { victims: 0 } => write!(f, "its load is about to start"),
+            StallReason::Leaving { victims } => write!(
                 f,
                 "{victims} other replica{} must leave for it first",
                 plural(*victims)
             ),
-            Standstill::Full {
+            StallReason::Full {
                 replicas,
                 in_flight,
             } => write!(
@@ -48,14 +48,14 @@ impl fmt::Display for Standstill {
                 plural(*replicas),
                 plural(*in_flight)
             ),
-            Standstill::NoRoom { obstacles } => {
+            StallReason::NoRoom { obstacles } => {
                 write!(f, "nothing that may be evicted makes room for it")?;
                 for obstacle in obstacles {
                     write!(f, "; {obstacle}")?;
                 }
                 Ok(())
             }
-            Standstill::Queued => write!(f, "other loads went first"),
+            StallReason::Queued => write!(f, "other loads went first"),
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use crate::facts::state::Pool;
 use crate::plan::obstacles;
-use crate::types::ask::Ask;
 use crate::types::ids::{ModelId, Time};
 use crate::types::replica::Phase;
-use crate::types::standstill::Standstill;
+use crate::types::requirements::Requirements;
+use crate::types::stall::StallReason;
 
-pub(crate) fn of(pool: &Pool, id: ModelId, since: Time) -> Standstill {
+pub(crate) fn of(pool: &Pool, id: ModelId, since: Time) -> StallReason {
     let model = &pool.models[&id];
     if model.fetch.is_some() {
-        return Standstill::Fetching;
+        return StallReason::Fetching;
     }
     let (mut ready, mut in_flight, mut loading) = (0, 0, None);
     for replica in &model.replicas {
@@ -30,26 +30,26 @@ pub(crate) fn of(pool: &Pool, id: ModelId, since: Time) -> Standstill {
         }
     }
     if ready > 0 {
-        return Standstill::Full {
+        return StallReason::Full {
             replicas: ready,
             in_flight,
         };
     }
     if let Some((since, expected)) = loading {
-        return Standstill::Loading {
+        return StallReason::Loading {
             since: pool.now.since(since),
             expected,
         };
     }
     if let Some(load) = model.planned.first() {
         let victims = pool.planned[load].victims.len();
-        return Standstill::Leaving {
+        return StallReason::Leaving {
             victims: u32::try_from(victims).unwrap_or(u32::MAX),
         };
     }
-    let obstacles = obstacles::of(pool, &Ask::of(pool, id, since));
+    let obstacles = obstacles::of(pool, &Requirements::of(pool, id, since));
     match obstacles.is_empty() {
-        true => Standstill::Queued,
-        false => Standstill::NoRoom { obstacles },
+        true => StallReason::Queued,
+        false => StallReason::NoRoom { obstacles },
     }
 }

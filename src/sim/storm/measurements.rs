@@ -6,14 +6,14 @@ use alloc::collections::BTreeMap;
 use pool::{Bytes, KindId, ModelId, Pool, ReadAheadHistory, Span, Time};
 
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct Measurements {
     /// The peaks of models, by number and kind of devices.
     pub(super) peaks: BTreeMap<(ModelId, u32, KindId), Bytes>,
     history: ReadAheadHistory,
     last_read: BTreeMap<ModelId, Time>,
 }
 
-impl Kept {
+impl Measurements {
     /// The model whose weights are read ahead now, and whether they were read in the last ten minutes.
     pub(super) fn read_ahead(&mut self, pool: &Pool, at: Time) -> Option<(ModelId, bool)> {
         let model = self.history.choose(pool, at, |_| true)?.model;

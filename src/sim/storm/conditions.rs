@@ -12,7 +12,7 @@ use pool::{
 
 /// What is enabled in this world.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Weather {
+pub(super) struct Conditions {
     /// Readings have times; memory of ended processes is returned late.
     pub measured: bool,
     /// Between two readings while memory is awaited, and otherwise.
@@ -34,10 +34,10 @@ pub(super) struct Weather {
     pub fetches: bool,
 }
 
-impl Weather {
-    pub fn new(random: &mut Random) -> Weather {
+impl Conditions {
+    pub fn new(random: &mut Random) -> Conditions {
         let measured = random.chance(400);
-        Weather {
+        Conditions {
             measured,
             settle_period: [reading_interval(true, true), Span(500), Span(3_000)]
                 [random.below(4).saturating_sub(1) as usize],
@@ -62,8 +62,8 @@ impl Weather {
     }
 
     /// Nothing fails.
-    pub fn calm(random: &mut Random) -> Weather {
-        Weather {
+    pub fn calm(random: &mut Random) -> Conditions {
+        Conditions {
             measured: random.chance(300),
             settle_period: reading_interval(true, true),
             period: Span::from_secs(60),

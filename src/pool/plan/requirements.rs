@@ -5,35 +5,35 @@ use alloc::vec::Vec;
 
 use crate::facts::device::Device;
 use crate::facts::state::{Model, Pool};
-use crate::types::ask::Ask;
 use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, Time};
 use crate::types::model::Layout;
 use crate::types::obstacle::Unfit;
 use crate::types::reason::Refusal;
+use crate::types::requirements::Requirements;
 use crate::types::share::Share;
 
-impl Ask {
+impl Requirements {
     /// One more replica of the model, over the fewest devices that an empty pool could provide (M5).
-    pub(crate) fn of(pool: &Pool, model: ModelId, since: Time) -> Ask {
+    pub(crate) fn of(pool: &Pool, model: ModelId, since: Time) -> Requirements {
         let it = &pool.models[&model];
         let mut first = None;
         for layout in it.layouts() {
-            let ask = Ask::over(pool, it, model, layout, since);
-            if never_fits(pool, &ask).is_none() {
-                return ask;
+            let requirements = Requirements::over(pool, it, model, layout, since);
+            if never_fits(pool, &requirements).is_none() {
+                return requirements;
             }
-            first.get_or_insert(ask);
+            first.get_or_insert(requirements);
         }
         first.expect("a model has a layout")
     }
 
-    fn over(pool: &Pool, it: &Model, model: ModelId, layout: Layout, since: Time) -> Ask {
+    fn over(pool: &Pool, it: &Model, model: ModelId, layout: Layout, since: Time) -> Requirements {
         let by_kind = it
             .learned
             .range((layout.devices, KindId(0))..=(layout.devices, KindId(u32::MAX)))
             .map(|(&(_, kind), &bytes)| (kind, bytes))
             .collect();
-        Ask {
+        Requirements {
             model,
             priority: pool.priority(model),
             devices: layout.devices.max(1),
@@ -48,7 +48,7 @@ impl Ask {
     }
 
     /// The same for another number of devices: the catalogue's figure, or the same weights divided among them.
-    pub(crate) fn over_devices(self, pool: &Pool, devices: Option<u32>) -> Ask {
+    pub(crate) fn over_devices(self, pool: &Pool, devices: Option<u32>) -> Requirements {
         let Some(devices) = devices.filter(|devices| *devices >= 1 && *devices != self.devices)
         else {
             return self;
@@ -63,11 +63,11 @@ impl Ask {
                 bytes_per_device,
             }
         });
-        Ask {
+        Requirements {
             priority: self.priority,
             forced_by: self.forced_by,
             is_gentle: self.is_gentle,
-            ..Ask::over(pool, it, self.model, layout, self.since)
+            ..Requirements::over(pool, it, self.model, layout, self.since)
         }
     }
 
@@ -125,12 +125,20 @@ impl Model {
 }
 
 /// M6: it does not fit even when the pool is empty and nothing is cordoned. Devices of a silent node count (N2).
-pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
+pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Refusal> {
     if pool.unknown_node_may_return() {
         return None;
     }
-    let fits = |id: &DeviceId| ask.fits_empty(pool, *id, &pool.devices[id]).is_ok();
-    let enough = ask.devices as usize;
+    if pool.devices.is_empty() && pool.nodes_may_join() {
+        let last = pool.last_gone.clone();
+        return Some(Refusal::NoDevices { last });
+    }
+    let fits = |id: &DeviceId| {
+        requirements
+            .fits_empty(pool, *id, &pool.devices[id])
+            .is_ok()
+    };
+    let enough = requirements.devices as usize;
     let mut most = 0;
     for node in pool.nodes.values() {
         let fitting = node.iter().filter(|id| fits(id)).take(enough).count();
@@ -139,7 +147,7 @@ pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
         }
         most = most.max(fitting);
     }
-    let allowed = pool.models[&ask.model].spec.allowed.as_ref();
+    let allowed = pool.models[&requirements.model].spec.allowed.as_ref();
     let usable: Vec<Bytes> = pool
         .devices
         .iter()
@@ -149,10 +157,10 @@ pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
     Some(Refusal::NeverFits {
         // On the kind of device on which it needs least.
         needs: allowed_kinds(pool, allowed)
-            .map(|kind| ask.bytes_on(kind))
+            .map(|kind| requirements.bytes_on(kind))
             .min()
-            .unwrap_or(ask.bytes),
-        devices: ask.devices,
+            .unwrap_or(requirements.bytes),
+        devices: requirements.devices,
         largest: usable.iter().copied().max().unwrap_or_default(),
         devices_that_fit: u32::try_from(most).unwrap_or(u32::MAX),
         devices_allowed: u32::try_from(usable.len()).unwrap_or(u32::MAX),
@@ -160,12 +168,12 @@ pub(crate) fn never_fits(pool: &Pool, ask: &Ask) -> Option<Refusal> {
 }
 
 /// How many replicas the devices that serve could hold if nothing else were loaded, counted up to `most`.
-pub(crate) fn fit_when_empty(pool: &Pool, ask: &Ask, most: u32) -> u32 {
+pub(crate) fn fit_when_empty(pool: &Pool, requirements: &Requirements, most: u32) -> u32 {
     let on_node = |node: &BTreeSet<DeviceId>| {
         let parts: Vec<u64> = node
             .iter()
             .filter_map(|id| {
-                let bytes = ask.needs_on(pool, *id).ok()?;
+                let bytes = requirements.needs_on(pool, *id).ok()?;
                 let capacity = pool.devices[id].capacity();
                 Some(capacity.0.checked_div(bytes.0).unwrap_or(u64::MAX))
             })
@@ -174,7 +182,7 @@ pub(crate) fn fit_when_empty(pool: &Pool, ask: &Ask, most: u32) -> u32 {
         let holds = |count: &u32| {
             let each = u64::from(*count);
             let parts: u64 = parts.iter().map(|it| (*it).min(each)).sum();
-            parts >= each * u64::from(ask.devices)
+            parts >= each * u64::from(requirements.devices)
         };
         (1..=most).take_while(holds).count()
     };

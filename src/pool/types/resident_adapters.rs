@@ -2,18 +2,18 @@
 //! beside the pool's own decisions, because adapters take no memory that the replica's reservation does not have already.
 //!
 //! ```text
-//!          ask: Load             loaded               ask: Load, for another
+//!          request: Load            loaded               request: Load, for another
 //!  absent ──────────▶ coming ──────────▶ here (n inside) ──────────────────▶ leaving ──▶ absent
-//!                        └─ failed ─▶ absent    └─ doubtful: whoever loaded it left, or its files changed
+//!                        └─ failed ─▶ absent    └─ doubtful: the request that loaded it left, or its files changed
 //! ```
 //!
-//! Whoever gets [`Turn::Load`] first unloads what `leaves`, then loads, and says how each ended.
+//! A request that gets [`AdapterAccess::Load`] first unloads what `leaves`, then loads, and reports how each ended.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
 /// What distinguishes the files of an adapter from those that it had before.
-pub type FilesMark = u64;
+pub type FilesFingerprint = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -25,8 +25,8 @@ enum Stage {
 #[derive(Clone, Debug)]
 struct Resident {
     stage: Stage,
-    /// `None`: nobody knows which files it has, or whether the engine has it.
-    mark: Option<FilesMark>,
+    /// `None`: it is unknown which files it has, or whether the engine has it.
+    fingerprint: Option<FilesFingerprint>,
     inside: u32,
     last_use: u64,
     /// Loaded by an earlier controller, whose requests are not counted here.
@@ -35,7 +35,7 @@ struct Resident {
 
 /// The adapters of one replica.
 #[derive(Clone, Debug)]
-pub struct Residents {
+pub struct ResidentAdapters {
     most: usize,
     held: BTreeMap<String, Resident>,
     uses: u64,
@@ -43,7 +43,7 @@ pub struct Residents {
 
 /// What a request for an adapter does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum AdapterAccess {
     /// The adapter is here, and the request is counted inside.
     Enter,
     /// Load it. What is in its place goes first; it may be the same adapter with other files.
@@ -52,9 +52,9 @@ pub enum Turn {
     Wait,
 }
 
-impl Residents {
-    pub fn new(most: u32) -> Residents {
-        Residents {
+impl ResidentAdapters {
+    pub fn new(most: u32) -> ResidentAdapters {
+        ResidentAdapters {
             most: most.max(1) as usize,
             held: BTreeMap::new(),
             uses: 0,
@@ -65,7 +65,7 @@ impl Residents {
     pub fn found(&mut self, name: String) {
         let resident = Resident {
             stage: Stage::Here,
-            mark: None,
+            fingerprint: None,
             inside: 0,
             last_use: 0,
             is_found: true,
@@ -86,24 +86,29 @@ impl Residents {
     }
 
     /// A request comes for the adapter with these files. `has_guests`: requests of an earlier controller are in the engine,
-    /// and nobody knows for which adapters.
-    pub fn ask(&mut self, name: &str, mark: FilesMark, has_guests: bool) -> Turn {
+    /// and it is unknown for which adapters.
+    pub fn request(
+        &mut self,
+        name: &str,
+        fingerprint: FilesFingerprint,
+        has_guests: bool,
+    ) -> AdapterAccess {
         self.uses += 1;
         let now = self.uses;
         if let Some(resident) = self.held.get_mut(name) {
             let is_in_use = resident.inside > 0 || (resident.is_found && has_guests);
-            let is_same = resident.mark == Some(mark);
+            let is_same = resident.fingerprint == Some(fingerprint);
             return match resident.stage {
-                Stage::Coming | Stage::Leaving => Turn::Wait,
-                Stage::Here if is_same || (resident.mark.is_none() && is_in_use) => {
+                Stage::Coming | Stage::Leaving => AdapterAccess::Wait,
+                Stage::Here if is_same || (resident.fingerprint.is_none() && is_in_use) => {
                     resident.inside += 1;
                     resident.last_use = now;
-                    Turn::Enter
+                    AdapterAccess::Enter
                 }
-                Stage::Here if is_in_use => Turn::Wait,
+                Stage::Here if is_in_use => AdapterAccess::Wait,
                 Stage::Here => {
                     resident.stage = Stage::Coming;
-                    Turn::Load {
+                    AdapterAccess::Load {
                         leaves: Some(name.into()),
                     }
                 }
@@ -113,7 +118,7 @@ impl Residents {
             true => None,
             false => match self.least_recent(has_guests) {
                 Some(victim) => Some(victim),
-                None => return Turn::Wait,
+                None => return AdapterAccess::Wait,
             },
         };
         if let Some(victim) = leaves.as_ref().and_then(|it| self.held.get_mut(it)) {
@@ -121,13 +126,13 @@ impl Residents {
         }
         let resident = Resident {
             stage: Stage::Coming,
-            mark: Some(mark),
+            fingerprint: Some(fingerprint),
             inside: 0,
             last_use: now,
             is_found: false,
         };
         self.held.insert(name.into(), resident);
-        Turn::Load { leaves }
+        AdapterAccess::Load { leaves }
     }
 
     fn least_recent(&self, has_guests: bool) -> Option<String> {
@@ -152,12 +157,12 @@ impl Residents {
     }
 
     /// The engine has it, with these files; the request that loaded it is counted inside.
-    pub fn loaded(&mut self, name: &str, mark: FilesMark) {
+    pub fn loaded(&mut self, name: &str, fingerprint: FilesFingerprint) {
         self.uses += 1;
         if let Some(resident) = self.held.get_mut(name) {
             *resident = Resident {
                 stage: Stage::Here,
-                mark: Some(mark),
+                fingerprint: Some(fingerprint),
                 inside: 1,
                 last_use: self.uses,
                 is_found: false,
@@ -173,14 +178,14 @@ impl Residents {
         }
     }
 
-    /// Nobody knows whether the engine has it: whoever loaded or unloaded it left before the engine answered, or the engine
-    /// kept it. It is unloaded before it is used, or when its place is needed.
+    /// It is unknown whether the engine has it: the request that loaded or unloaded it left before the engine answered, or
+    /// the engine kept it. It is unloaded before it is used, or when its place is needed.
     pub fn doubt(&mut self, name: &str) {
         self.uses += 1;
         let now = self.uses;
         if let Some(resident) = self.held.get_mut(name) {
             resident.stage = Stage::Here;
-            resident.mark = None;
+            resident.fingerprint = None;
             resident.last_use = now;
         }
     }
@@ -200,68 +205,93 @@ mod tests {
     use alloc::format;
     use alloc::vec::Vec;
 
-    fn enter(residents: &mut Residents, name: &str) {
-        match residents.ask(name, 1, false) {
-            Turn::Enter => {}
-            Turn::Load { leaves } => {
+    fn enter(resident_adapters: &mut ResidentAdapters, name: &str) {
+        match resident_adapters.request(name, 1, false) {
+            AdapterAccess::Enter => {}
+            AdapterAccess::Load { leaves } => {
                 if let Some(victim) = leaves {
-                    residents.unloaded(&victim);
+                    resident_adapters.unloaded(&victim);
                 }
-                residents.loaded(name, 1);
+                resident_adapters.loaded(name, 1);
             }
-            Turn::Wait => panic!("{name} waits"),
+            AdapterAccess::Wait => panic!("{name} waits"),
         }
     }
 
-    fn use_once(residents: &mut Residents, name: &str) {
-        enter(residents, name);
-        residents.leave(name);
+    fn use_once(resident_adapters: &mut ResidentAdapters, name: &str) {
+        enter(resident_adapters, name);
+        resident_adapters.leave(name);
     }
 
     #[test]
     fn the_least_recently_used_leaves_and_never_one_with_a_request_inside() {
-        let mut residents = Residents::new(2);
-        use_once(&mut residents, "a");
-        use_once(&mut residents, "b");
-        use_once(&mut residents, "a");
+        let mut resident_adapters = ResidentAdapters::new(2);
+        use_once(&mut resident_adapters, "a");
+        use_once(&mut resident_adapters, "b");
+        use_once(&mut resident_adapters, "a");
         let leaves = Some("b".into());
-        assert_eq!(residents.ask("c", 1, false), Turn::Load { leaves });
-        residents.unloaded("b");
-        residents.loaded("c", 1);
-        enter(&mut residents, "a");
-        assert_eq!(residents.ask("d", 1, false), Turn::Wait, "both are in use");
-        residents.leave("c");
+        assert_eq!(
+            resident_adapters.request("c", 1, false),
+            AdapterAccess::Load { leaves }
+        );
+        resident_adapters.unloaded("b");
+        resident_adapters.loaded("c", 1);
+        enter(&mut resident_adapters, "a");
+        assert_eq!(
+            resident_adapters.request("d", 1, false),
+            AdapterAccess::Wait,
+            "both are in use"
+        );
+        resident_adapters.leave("c");
         let leaves = Some("c".into());
-        assert_eq!(residents.ask("d", 1, false), Turn::Load { leaves });
+        assert_eq!(
+            resident_adapters.request("d", 1, false),
+            AdapterAccess::Load { leaves }
+        );
     }
 
     #[test]
     fn other_files_are_loaded_once_nobody_uses_the_old_ones() {
-        let mut residents = Residents::new(2);
-        enter(&mut residents, "a");
-        assert_eq!(residents.ask("a", 2, false), Turn::Wait);
-        residents.leave("a");
-        let leaves = Some("a".into());
-        assert_eq!(residents.ask("a", 2, false), Turn::Load { leaves });
+        let mut resident_adapters = ResidentAdapters::new(2);
+        enter(&mut resident_adapters, "a");
         assert_eq!(
-            residents.ask("a", 2, false),
-            Turn::Wait,
+            resident_adapters.request("a", 2, false),
+            AdapterAccess::Wait
+        );
+        resident_adapters.leave("a");
+        let leaves = Some("a".into());
+        assert_eq!(
+            resident_adapters.request("a", 2, false),
+            AdapterAccess::Load { leaves }
+        );
+        assert_eq!(
+            resident_adapters.request("a", 2, false),
+            AdapterAccess::Wait,
             "it is loaded once"
         );
-        residents.unloaded("a");
-        residents.loaded("a", 2);
-        assert_eq!(residents.ask("a", 2, false), Turn::Enter);
+        resident_adapters.unloaded("a");
+        resident_adapters.loaded("a", 2);
+        assert_eq!(
+            resident_adapters.request("a", 2, false),
+            AdapterAccess::Enter
+        );
     }
 
     #[test]
     fn what_an_earlier_controller_loaded_stays_while_its_requests_are_inside() {
-        let mut residents = Residents::new(1);
-        residents.found("a".into());
-        assert_eq!(residents.ask("b", 1, true), Turn::Wait);
-        assert_eq!(residents.ask("a", 1, true), Turn::Enter);
-        residents.leave("a");
+        let mut resident_adapters = ResidentAdapters::new(1);
+        resident_adapters.found("a".into());
+        assert_eq!(resident_adapters.request("b", 1, true), AdapterAccess::Wait);
+        assert_eq!(
+            resident_adapters.request("a", 1, true),
+            AdapterAccess::Enter
+        );
+        resident_adapters.leave("a");
         let leaves = Some("a".into());
-        assert_eq!(residents.ask("b", 1, false), Turn::Load { leaves });
+        assert_eq!(
+            resident_adapters.request("b", 1, false),
+            AdapterAccess::Load { leaves }
+        );
     }
 
     /// What an engine does: it has so many places, and unloads nothing that is in use.
@@ -282,7 +312,7 @@ mod tests {
                 state % bound
             };
             let most = 1 + below(4) as usize;
-            let mut residents = Residents::new(most as u32);
+            let mut resident_adapters = ResidentAdapters::new(most as u32);
             let mut engine = Engine::default();
             let mut inside: Vec<String> = Vec::new();
             // Loads that were begun: the name, what leaves, whether that has left.
@@ -292,24 +322,24 @@ mod tests {
                 match below(4) {
                     0 | 1 => {
                         let name = format!("adapter-{}", below(7));
-                        match residents.ask(&name, 1 + below(20) / 19, false) {
-                            Turn::Enter => {
+                        match resident_adapters.request(&name, 1 + below(20) / 19, false) {
+                            AdapterAccess::Enter => {
                                 assert!(engine.loaded.contains(&name), "seed {seed}");
                                 *engine.using.entry(name.clone()).or_default() += 1;
                                 inside.push(name);
                                 entered += 1;
                             }
-                            Turn::Load { leaves } => {
+                            AdapterAccess::Load { leaves } => {
                                 assert!(loads.iter().all(|(other, ..)| *other != name));
                                 loads.push((name, leaves, false));
                             }
-                            Turn::Wait => {}
+                            AdapterAccess::Wait => {}
                         }
                     }
                     2 if !inside.is_empty() => {
                         let name = inside.swap_remove(below(inside.len() as u64) as usize);
                         *engine.using.get_mut(&name).expect("inside") -= 1;
-                        residents.leave(&name);
+                        resident_adapters.leave(&name);
                     }
                     _ if !loads.is_empty() => {
                         let nth = below(loads.len() as u64) as usize;
@@ -323,20 +353,20 @@ mod tests {
                                     "seed {seed}: {victim} is in use"
                                 );
                                 engine.loaded.remove(&victim);
-                                residents.unloaded(&victim);
+                                resident_adapters.unloaded(&victim);
                                 loads[nth].2 = true;
                             }
                             None => {
                                 loads.swap_remove(nth);
                                 match below(5) {
-                                    0 => residents.refused(&name),
+                                    0 => resident_adapters.refused(&name),
                                     1 => {
                                         engine.loaded.insert(name.clone());
-                                        residents.doubt(&name);
+                                        resident_adapters.doubt(&name);
                                     }
                                     _ => {
                                         engine.loaded.insert(name.clone());
-                                        residents.loaded(&name, 1);
+                                        resident_adapters.loaded(&name, 1);
                                         *engine.using.entry(name.clone()).or_default() += 1;
                                         inside.push(name);
                                     }
@@ -348,7 +378,7 @@ mod tests {
                 }
                 assert!(engine.loaded.len() <= most, "seed {seed}: more than {most}");
             }
-            assert!(entered > 0, "seed {seed}: nobody ever found an adapter");
+            assert!(entered > 0, "seed {seed}: no request ever found an adapter");
         }
     }
 }

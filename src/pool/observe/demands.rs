@@ -5,9 +5,8 @@ use core::cmp::Reverse;
 
 use crate::facts::demand_index::PendingReplica;
 use crate::facts::state::Pool;
-use crate::plan::asking::never_fits;
 use crate::plan::orders;
-use crate::types::ask::Ask;
+use crate::plan::requirements::never_fits;
 use crate::types::ids::OrderId;
 use crate::types::ids::ReplicaId;
 use crate::types::ids::{ModelId, Span, Time};
@@ -15,40 +14,43 @@ use crate::types::model::Policy;
 use crate::types::rank::{Class, DemandRank};
 use crate::types::reason::LoadReason;
 use crate::types::replica::Phase;
+use crate::types::requirements::Requirements;
 
 /// Half the longest wait of a request, but no more than this.
 const PATIENCE_MAX: Span = Span::from_secs(300);
 
 impl Pool {
     /// Updates the index for the models that were touched.
-    pub(crate) fn refresh_wants(&mut self) {
-        while let Some(id) = self.wants.stale.pop_first() {
-            let mut new = wants_of(self, id);
+    pub(crate) fn refresh_demands(&mut self) {
+        while let Some(id) = self.demand_index.stale.pop_first() {
+            let mut new = demands_of(self, id);
             self.hold_back(id, &mut new);
-            let old = self.wants.of_model.remove(&id).unwrap_or_default();
+            let old = self.demand_index.of_model.remove(&id).unwrap_or_default();
             let mut known: Vec<(Class, PendingReplica)> = old
                 .iter()
-                .filter_map(|rank| Some((rank.class, self.wants.remove(rank)?)))
+                .filter_map(|rank| Some((rank.class, self.demand_index.remove(rank)?)))
                 .collect();
             let mut ranks = Vec::with_capacity(new.len());
-            for (rank, mut want) in new {
+            for (rank, mut pending) in new {
                 if rank.class == Class::Request {
                     self.look_again_at_changes(id, &rank);
                 }
                 // The same demand, at most a little later: it stays blocked.
                 let same = |(class, it): &(Class, PendingReplica)| {
-                    *class == rank.class && still_blocked(&it.ask, &want.ask)
+                    *class == rank.class && still_blocked(&it.requirements, &pending.requirements)
                 };
                 if let Some(nth) = known.iter().position(same) {
-                    want.blocked = known.swap_remove(nth).1.blocked;
+                    pending.blocked = known.swap_remove(nth).1.blocked;
                 }
-                self.wants.insert(rank, want);
+                self.demand_index.insert(rank, pending);
                 ranks.push(rank);
             }
-            let gone = known.iter().filter_map(|(_, want)| want.blocked?.retry);
-            self.wants.orphaned_retries.extend(gone);
+            let gone = known
+                .iter()
+                .filter_map(|(_, pending)| pending.blocked?.retry);
+            self.demand_index.orphaned_retries.extend(gone);
             if !ranks.is_empty() {
-                self.wants.of_model.insert(id, ranks);
+                self.demand_index.of_model.insert(id, ranks);
             }
         }
     }
@@ -56,15 +58,15 @@ impl Pool {
     /// A model that must be fetched is not placed until its weights are here. One that would not fit even into an
     /// empty pool is not fetched.
     fn hold_back(&mut self, id: ModelId, new: &mut Vec<(DemandRank, PendingReplica)>) {
-        self.wants.to_fetch.remove(&id);
+        self.demand_index.to_fetch.remove(&id);
         if !self.models.get(&id).is_some_and(|it| it.spec.absent) {
             return;
         }
-        let fits = |want: &PendingReplica| never_fits(self, &want.ask).is_none();
-        let why = new.iter().find(|(_, want)| fits(want));
-        let why = why.map(|(rank, want)| reason(self, rank, want));
-        new.retain(|(_, want)| !fits(want));
-        self.wants.to_fetch.extend(why.map(|why| (id, why)));
+        let fits = |pending: &PendingReplica| never_fits(self, &pending.requirements).is_none();
+        let why = new.iter().find(|(_, pending)| fits(pending));
+        let why = why.map(|(rank, pending)| reason(self, rank, pending));
+        new.retain(|(_, pending)| !fits(pending));
+        self.demand_index.to_fetch.extend(why.map(|why| (id, why)));
     }
 
     /// Whether the model's requests have waited less than the bound, if so how many requests its load serves for its
@@ -80,10 +82,10 @@ impl Pool {
         let (since, in_vain) = match self.first_in_time(id) {
             Some(first) => first,
             None if load < model.spec.queue_timeout => return (true, 0, oldest),
-            // Nobody waits for so long; those who come meanwhile may find it ready.
+            // Every waiting request will have timed out by then; later ones may find the replica ready.
             None => (oldest, 0),
         };
-        if since + self.passed_over_for(id) <= self.now {
+        if since + self.longest_delay(id) <= self.now {
             return (false, 0, since);
         }
         let served = model.queue.len() as u64 - in_vain;
@@ -105,7 +107,7 @@ impl Pool {
     fn look_again_at_changes(&mut self, id: ModelId, rank: &DemandRank) {
         let timeout = self.models[&id].spec.queue_timeout;
         let left = timeout.0.saturating_sub(self.comes_back_in(id).0);
-        for at in [self.passed_over_for(id), Span(left)].map(|span| rank.since + span) {
+        for at in [self.longest_delay(id), Span(left)].map(|span| rank.since + span) {
             if at > self.now {
                 self.look_again(at, id);
             }
@@ -113,7 +115,7 @@ impl Pool {
     }
 
     /// How long others with more waiting requests may be loaded before a model: its load must still be in time.
-    fn passed_over_for(&self, id: ModelId) -> Span {
+    fn longest_delay(&self, id: ModelId) -> Span {
         let timeout = self.models[&id].spec.queue_timeout;
         let load = self.comes_back_in(id);
         match load < timeout {
@@ -129,49 +131,49 @@ impl Pool {
     }
 
     /// Examines again the demands whose retry time has come.
-    pub(crate) fn retry_wants(&mut self) {
-        while let Some(&(at, rank)) = self.wants.retries.first() {
+    pub(crate) fn retry_demands(&mut self) {
+        while let Some(&(at, rank)) = self.demand_index.retries.first() {
             if at > self.now {
                 break;
             }
-            self.wants.retries.pop_first();
-            if let Some(want) = self.wants.by_rank.get_mut(&rank) {
-                want.blocked = None;
-                self.wants.fresh.insert(rank);
-                self.wants.fresher = true;
+            self.demand_index.retries.pop_first();
+            if let Some(pending) = self.demand_index.by_rank.get_mut(&rank) {
+                pending.blocked = None;
+                self.demand_index.fresh.insert(rank);
+                self.demand_index.has_fresh = true;
             }
         }
         let due = self
-            .wants
+            .demand_index
             .orphaned_retries
             .first()
             .is_some_and(|at| *at <= self.now);
         if due {
             let now = self.now;
-            self.wants.orphaned_retries.retain(|at| *at > now);
+            self.demand_index.orphaned_retries.retain(|at| *at > now);
             self.grows_everywhere();
         }
     }
 }
 
-fn still_blocked(old: &Ask, new: &Ask) -> bool {
+fn still_blocked(old: &Requirements, new: &Requirements) -> bool {
     old.since <= new.since
-        && Ask {
+        && Requirements {
             since: new.since,
             ..old.clone()
         } == *new
 }
 
-fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
-    let mut wants = Vec::new();
-    let mut push = |class: Class, ask: Ask, order: Option<OrderId>| {
+fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
+    let mut demand_index = Vec::new();
+    let mut push = |class: Class, requirements: Requirements, order: Option<OrderId>| {
         let (in_time, pull, since) = match class {
-            Class::Request => pool.pull(id, ask.since),
-            Class::Order | Class::Standing | Class::Growth => (false, 0, ask.since),
+            Class::Request => pool.pull(id, requirements.since),
+            Class::Order | Class::Standing | Class::Growth => (false, 0, requirements.since),
         };
         let rank = DemandRank {
-            unforced: ask.forced_by.is_none(),
-            priority: Reverse(ask.priority),
+            unforced: requirements.forced_by.is_none(),
+            priority: Reverse(requirements.priority),
             class,
             in_time,
             pull: Reverse(pull),
@@ -179,36 +181,36 @@ fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
             model: id,
         };
         let blocked = None;
-        wants.push((
+        demand_index.push((
             rank,
             PendingReplica {
-                ask,
+                requirements,
                 order,
                 blocked,
             },
         ));
     };
     let Some(model) = pool.models.get(&id).filter(|_| pool.closing.is_none()) else {
-        return wants;
+        return demand_index;
     };
     // A replica that is falling asleep can be woken soon.
     let falls_asleep = |it: &&ReplicaId| matches!(pool.replicas[*it].phase, Phase::Parking { .. });
     let parking = model.replicas.iter().filter(falls_asleep).count();
     let coming = pool.live(model) + model.planned.len() + parking;
-    if let Some((order, ask)) = orders::load_to_place(pool, id) {
-        push(Class::Order, ask, Some(order));
+    if let Some((order, requirements)) = orders::load_to_place(pool, id) {
+        push(Class::Order, requirements, Some(order));
     }
     if coming == 0
         && let Some(oldest) = model.queue.oldest()
     {
-        let ask = Ask::of(pool, id, pool.tickets[&oldest].since);
-        push(Class::Request, ask, None);
+        let requirements = Requirements::of(pool, id, pool.tickets[&oldest].since);
+        push(Class::Request, requirements, None);
     }
     let cooling = model.cooling_until.is_some_and(|until| until > pool.now);
     let may_start =
         !model.removed && !cooling && !pool.is_quarantined(model) && model.planned.is_empty();
     if !may_start {
-        return wants;
+        return demand_index;
     }
     if model.restoring {
         let wish = model
@@ -216,24 +218,29 @@ fn wants_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
             .as_ref()
             .expect("a model that is restored has a wish");
         if pool.live(model) < wish.replicas as usize {
-            let ask = Ask::of(pool, id, wish.since).over_devices(pool, wish.devices);
-            push(Class::Standing, ask, None);
+            let requirements =
+                Requirements::of(pool, id, wish.since).over_devices(pool, wish.devices);
+            push(Class::Standing, requirements, None);
         }
     } else if pool.is_protected(id) && pool.live(model) == 0 && !model.kept_away() {
-        push(Class::Standing, Ask::of(pool, id, model.since), None);
+        push(
+            Class::Standing,
+            Requirements::of(pool, id, model.since),
+            None,
+        );
     }
     if pool.live(model) > 0 && coming < pool.scaled_to(id) {
-        let mut ask = Ask::of(pool, id, model.since);
-        ask.is_gentle = true;
-        push(Class::Growth, ask, None);
+        let mut requirements = Requirements::of(pool, id, model.since);
+        requirements.is_gentle = true;
+        push(Class::Growth, requirements, None);
     }
-    wants
+    demand_index
 }
 
 /// Why the demand exists, for the history.
-pub(crate) fn reason(pool: &Pool, rank: &DemandRank, want: &PendingReplica) -> LoadReason {
+pub(crate) fn reason(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> LoadReason {
     let model = &pool.models[&rank.model];
-    match (rank.class, want.order) {
+    match (rank.class, pending.order) {
         (Class::Order, Some(order)) => LoadReason::Order { order },
         (Class::Standing, _) if model.restoring => LoadReason::Wish,
         (Class::Standing, _) => LoadReason::AlwaysHot {

@@ -1,4 +1,4 @@
-//! Calm storms: nothing crashes and no administrator acts, so every wait must end within a bound that follows from the
+//! Fairness of calm storms: nothing crashes and no administrator acts, so every wait must end within a bound that follows from the
 //! rules. Records the waits and checks them against it.
 //!
 //! A request waits for at most
@@ -29,7 +29,7 @@ const PASSED_OVER: Span = Span::from_secs(300);
 pub(super) const KEYS: u64 = 3;
 
 #[derive(Clone, Debug)]
-pub(super) struct Calm {
+pub(super) struct FairnessCheck {
     /// The longest request and the longest load.
     pub longest: Span,
     pub load: Span,
@@ -55,13 +55,13 @@ struct Wait {
     rows_of_others: u64,
 }
 
-impl Calm {
+impl FairnessCheck {
     /// Makes models for which a bound holds: nothing protected, nothing refused, short times.
     pub fn new(
         random: &mut Random,
         specs: &mut BTreeMap<ModelId, ModelSpec>,
         limits: &Limits,
-    ) -> Calm {
+    ) -> FairnessCheck {
         let mixed = random.chance(500);
         let longest = Span::from_secs(random.between(1, 60));
         let load = Span::from_secs(random.between(1, 40));
@@ -85,7 +85,7 @@ impl Calm {
             load,
             limits.release_wait,
         ];
-        Calm {
+        FairnessCheck {
             longest,
             load,
             turn: Span(parts.iter().map(|part| part.0).sum()),

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use crate::facts::shadows::Shadow;
 use crate::facts::state::Pool;
-use crate::types::ask::Ask;
 use crate::types::demand;
 use crate::types::ids::{Bytes, DeviceId, ModelId, Span};
+use crate::types::requirements::Requirements;
 
 /// Which models leave first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Pool {
         if own.holds(id) && simple.holds(id) {
             return;
         }
-        let ask = Ask::of(self, id, self.now);
+        let requirements = Requirements::of(self, id, self.now);
         let reload = self.models[&id].reload();
         let mut paid = [Span::ZERO; 2];
         for (nth, rule) in [Rule::Own, Rule::LeastRecent].into_iter().enumerate() {
@@ -43,7 +43,7 @@ impl Pool {
                 continue;
             }
             paid[nth] = reload;
-            let Some((devices, victims)) = self.shadow_room(shadow, &ask, rule) else {
+            let Some((devices, victims)) = self.shadow_room(shadow, &requirements, rule) else {
                 continue;
             };
             let shadow = match rule {
@@ -53,7 +53,7 @@ impl Pool {
             for victim in victims {
                 shadow.evict(victim);
             }
-            shadow.load(id, devices, ask.bytes, reload);
+            shadow.load(id, devices, requirements.bytes, reload);
         }
         let swap = self.shadows.own.reload.max(self.shadows.simple.reload);
         let now = self.now;
@@ -64,15 +64,15 @@ impl Pool {
     fn shadow_room(
         &self,
         shadow: &Shadow,
-        ask: &Ask,
+        requirements: &Requirements,
         rule: Rule,
     ) -> Option<(Vec<DeviceId>, Vec<ModelId>)> {
         let rooms = self.devices.keys().filter_map(|&device| {
-            let needs = ask.needs_on(self, device).ok()?;
-            self.shadow_room_on(shadow, device, needs, ask, rule)
+            let needs = requirements.needs_on(self, device).ok()?;
+            self.shadow_room_on(shadow, device, needs, requirements, rule)
         });
         let mut rooms: Vec<Room> = rooms.collect();
-        let count = ask.devices as usize;
+        let count = requirements.devices as usize;
         if rooms.len() < count {
             return None;
         }
@@ -92,7 +92,7 @@ impl Pool {
         shadow: &Shadow,
         device: DeviceId,
         needs: Bytes,
-        ask: &Ask,
+        requirements: &Requirements,
         rule: Rule,
     ) -> Option<Room> {
         let capacity = self.devices[&device].capacity();
@@ -101,7 +101,8 @@ impl Pool {
         let mut victims: Vec<(u64, u64, ModelId)> = Vec::new();
         if free < needs {
             let models = on.into_iter().flat_map(|it| it.models.iter().copied());
-            let stays = |id: &ModelId| self.is_protected(*id) || self.priority(*id) > ask.priority;
+            let stays =
+                |id: &ModelId| self.is_protected(*id) || self.priority(*id) > requirements.priority;
             let leaves = models.filter(|id| !stays(id));
             let mut order: Vec<(u64, u64, ModelId)> = leaves
                 .map(|id| {

@@ -1,5 +1,5 @@
 //! The counts of a replay: waits, loads, evictions, and memory held without use. The same for the core and for every
-//! rival.
+//! baseline.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::report::{Holding, Report, Tally};
-use super::scene::Scene;
+use super::scenario::Scenario;
 use super::spread::Spread;
 use pool::{Bytes, DeviceId, ModelId, Span, Time};
 
@@ -62,15 +62,15 @@ impl Stay {
 }
 
 #[derive(Debug, Default)]
-struct OfModel {
+struct ModelCounts {
     tally: Tally,
     waits: Spread,
     held: u128,
     idle: u128,
 }
 
-pub(super) struct Books {
-    models: Vec<OfModel>,
+pub(super) struct Accounts {
+    models: Vec<ModelCounts>,
     waits: Spread,
     /// Milliseconds that devices were held, and held while idle.
     device_held: u128,
@@ -81,10 +81,19 @@ pub(super) struct Books {
     report: Report,
 }
 
-impl Books {
-    pub fn new(policy: &str, scene: &Scene, keep_holdings: bool, curve_step: Span) -> Books {
-        Books {
-            models: scene.models.iter().map(|_| OfModel::default()).collect(),
+impl Accounts {
+    pub fn new(
+        policy: &str,
+        scenario: &Scenario,
+        keep_holdings: bool,
+        curve_step: Span,
+    ) -> Accounts {
+        Accounts {
+            models: scenario
+                .models
+                .iter()
+                .map(|_| ModelCounts::default())
+                .collect(),
             waits: Spread::default(),
             device_held: 0,
             device_idle: 0,

@@ -15,20 +15,20 @@ use pool::{
 type Setting = (Option<OrderId>, Option<u64>);
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Books {
+pub(super) struct ExpectedState {
     /// The settings of each field, the last one in effect; those of a failed load are removed.
     settings: BTreeMap<(ModelId, Field), Vec<Setting>>,
     /// Loads that were accepted and have not ended.
     loads: BTreeMap<ModelId, OrderId>,
     cordons: BTreeMap<DeviceId, Cordoned>,
-    asked: BTreeMap<OrderId, Asked>,
+    received: BTreeMap<OrderId, ReceivedOrder>,
     /// Numbers the events, to know which came first.
     sequence: u64,
     pub broken: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct ReceivedOrder {
     command: Command,
     at: Time,
     nth: u64,
@@ -43,32 +43,33 @@ struct Cordoned {
     nth: u64,
 }
 
-impl Books {
-    pub fn asked(&mut self, order: OrderId, command: Command, at: Time) {
+impl ExpectedState {
+    pub fn received(&mut self, order: OrderId, command: Command, at: Time) {
         self.sequence += 1;
         let nth = self.sequence;
-        self.asked.insert(order, Asked { command, at, nth });
+        self.received
+            .insert(order, ReceivedOrder { command, at, nth });
     }
 
     /// The order's wish is confirmed.
     pub fn accepted(&mut self, order: OrderId) {
-        let Some(asked) = self.asked.get(&order).cloned() else {
+        let Some(received) = self.received.get(&order).cloned() else {
             return self
                 .broken
                 .push(format!("{order} is accepted and was never given"));
         };
-        match asked.command {
+        match received.command {
             Command::Set { model, change } => self.sets(order, model, &change),
             Command::Load(load) => {
-                self.sets(order, load.model, &change_of(&load, asked.at));
+                self.sets(order, load.model, &change_of(&load, received.at));
                 self.loads.insert(load.model, order);
             }
             Command::Unload { model, .. } => {
                 self.loads.remove(&model);
             }
             Command::Cleanup { .. } | Command::Reset => self.loads.clear(),
-            Command::Cordon { device, .. } => self.cordon(device, asked.nth, true),
-            Command::Uncordon { device } => self.cordon(device, asked.nth, false),
+            Command::Cordon { device, .. } => self.cordon(device, received.nth, true),
+            Command::Uncordon { device } => self.cordon(device, received.nth, false),
             // The devices of this world have no nodes that drain.
             Command::DrainNode { .. }
             | Command::UndrainNode { .. }
@@ -123,8 +124,8 @@ impl Books {
     }
 
     pub fn settled(&mut self, order: OrderId, outcome: &Outcome) {
-        let asked = self.asked.get(&order).map(|it| it.command.clone());
-        let Some(Command::Load(load)) = asked else {
+        let received = self.received.get(&order).map(|it| it.command.clone());
+        let Some(Command::Load(load)) = received else {
             return;
         };
         let was_accepted = self.loads.get(&load.model) == Some(&order);
@@ -232,7 +233,7 @@ impl Books {
     /// A new controller knows only what the store holds.
     pub fn begin_again(&mut self, disk: &Disk) {
         self.loads = BTreeMap::new();
-        self.asked = BTreeMap::new();
+        self.received = BTreeMap::new();
         self.settings = BTreeMap::new();
         for (&model, over) in &disk.overrides {
             for which in FIELDS {
@@ -251,10 +252,10 @@ impl Books {
     }
 }
 
-fn change_of(load: &LoadOrder, asked: Time) -> OverrideChange {
+fn change_of(load: &LoadOrder, received: Time) -> OverrideChange {
     OverrideChange {
         priority: load.priority.map(Some),
         keep_hot: load.keep_hot.map(Some),
-        expires: load.lease.map(|lease| Some(asked + lease)),
+        expires: load.lease.map(|lease| Some(received + lease)),
     }
 }

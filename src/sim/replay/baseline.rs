@@ -1,15 +1,15 @@
-//! The simulation of the rivals: the same devices, models, load times, seats and requests as a replay of the core,
-//! with another rule for placement and eviction. Holds what the rules have in common; `rules` has the rules.
+//! The simulation of the baselines: the same devices, models, load times, seats and requests as a replay of the core,
+//! with another rule for placement and eviction. Holds what the rules have in common; `baselines` has the rules.
 
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::books::{Books, Stay};
+use super::accounts::{Accounts, Stay};
 use super::report::Report;
 use super::rule::{Facts, Queued, Resident, Rule, Wish};
 use super::run::Options;
-use super::scene::{Arrival, Scene};
+use super::scenario::{Arrival, Scenario};
 use pool::{Bytes, DeviceId, ModelId, NodeId, Priority, Span, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +29,7 @@ struct Pending {
 }
 
 struct World<'a, R> {
-    scene: &'a Scene,
+    scenario: &'a Scenario,
     rule: R,
     now: Time,
     heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
@@ -43,12 +43,12 @@ struct World<'a, R> {
     /// One load at a time on each node, as from one disk.
     loading: BTreeMap<NodeId, ModelId>,
     nodes: BTreeMap<DeviceId, NodeId>,
-    books: Books,
+    accounts: Accounts,
 }
 
 /// Replays the requests under a rule to the end.
-pub fn run_rival(
-    scene: &Scene,
+pub fn run_baseline(
+    scenario: &Scenario,
     rule: impl Rule,
     arrivals: impl IntoIterator<Item = Arrival>,
     options: &Options,
@@ -62,9 +62,9 @@ pub fn run_rival(
                 .saturating_sub(it.foreign),
         )
     };
-    let capacity: BTreeMap<DeviceId, Bytes> = scene.devices.iter().map(room).collect();
+    let capacity: BTreeMap<DeviceId, Bytes> = scenario.devices.iter().map(room).collect();
     let mut world = World {
-        scene,
+        scenario,
         now: Time(0),
         heap: BinaryHeap::new(),
         sequence: 0,
@@ -75,12 +75,12 @@ pub fn run_rival(
         waiting: BTreeMap::new(),
         pending: BTreeMap::new(),
         loading: BTreeMap::new(),
-        nodes: scene
+        nodes: scenario
             .devices
             .iter()
             .map(|(id, it)| (*id, it.node))
             .collect(),
-        books: Books::new(rule.name(), scene, options.holdings, options.curve_step),
+        accounts: Accounts::new(rule.name(), scenario, options.holdings, options.curve_step),
         rule,
     };
     let mut count = 0;
@@ -120,18 +120,18 @@ impl<R: Rule> World<'_, R> {
         self.rule.used(model, at);
         let resident = self.residents.get(&model);
         let ready = resident.is_some_and(|it| !it.loading && !it.leaving);
-        self.books.arrived(model, at, !ready);
-        let spec = &self.scene.models[model.0 as usize];
+        self.accounts.arrived(model, at, !ready);
+        let spec = &self.scenario.models[model.0 as usize];
         let seats = spec.seats_per_replica.max(1);
         let free = resident.is_some_and(|it| it.in_flight < seats);
         if ready && free && !self.waiting.contains_key(&model) {
-            self.books.seated(model, at, at);
+            self.accounts.seated(model, at, at);
             self.seat(model, service);
             return;
         }
         let queue = self.waiting.entry(model).or_default();
         if queue.len() >= spec.queue_limit as usize {
-            self.books.refused(model, "queue_full");
+            self.accounts.refused(model, "queue_full");
             return;
         }
         queue.push_back(Queued { at, service });
@@ -144,8 +144,8 @@ impl<R: Rule> World<'_, R> {
         let resident = self.residents.get_mut(&model).expect("ready");
         resident.in_flight += 1;
         resident.last_used = now;
-        let (stay, books) = self.stays.get_mut(&model).expect("ready");
-        books.busy(now);
+        let (stay, accounts) = self.stays.get_mut(&model).expect("ready");
+        accounts.busy(now);
         let stay = *stay;
         self.push(now + service, Due::Ended(model, stay));
     }
@@ -201,7 +201,7 @@ impl<R: Rule> World<'_, R> {
         }
         if leaving {
             if idle {
-                self.push(now + self.scene.stop_takes, Due::Gone(model, stay));
+                self.push(now + self.scenario.stop_takes, Due::Gone(model, stay));
             }
             return;
         }
@@ -213,7 +213,9 @@ impl<R: Rule> World<'_, R> {
     }
 
     fn give_seats(&mut self, model: ModelId) {
-        let seats = self.scene.models[model.0 as usize].seats_per_replica.max(1);
+        let seats = self.scenario.models[model.0 as usize]
+            .seats_per_replica
+            .max(1);
         while self.residents[&model].in_flight < seats {
             let Some(queue) = self.waiting.get_mut(&model) else {
                 return;
@@ -222,7 +224,7 @@ impl<R: Rule> World<'_, R> {
             if queue.is_empty() {
                 self.waiting.remove(&model);
             }
-            self.books.seated(model, next.at, self.now);
+            self.accounts.seated(model, next.at, self.now);
             self.seat(model, next.service);
         }
     }
@@ -255,7 +257,7 @@ impl<R: Rule> World<'_, R> {
             }
             let Self {
                 rule,
-                scene,
+                scenario,
                 now,
                 residents,
                 free,
@@ -264,7 +266,7 @@ impl<R: Rule> World<'_, R> {
                 ..
             } = self;
             let facts = Facts {
-                scene,
+                scenario,
                 now: *now,
                 residents,
                 free,
@@ -276,7 +278,7 @@ impl<R: Rule> World<'_, R> {
                 Wish::Wait => {}
                 Wish::Refuse(why) => {
                     for _ in self.waiting.remove(&model).into_iter().flatten() {
-                        self.books.refused(model, why);
+                        self.accounts.refused(model, why);
                     }
                 }
                 Wish::Load {
@@ -287,7 +289,7 @@ impl<R: Rule> World<'_, R> {
                     for &victim in &victims {
                         let (own, by) = (self.priority(victim), self.priority(model));
                         if own > by {
-                            self.books.inversion();
+                            self.accounts.inversion();
                         }
                         if cut {
                             self.cut(victim);
@@ -295,7 +297,7 @@ impl<R: Rule> World<'_, R> {
                         self.rule.evicted(victim);
                         self.leaves(victim, "evicted");
                     }
-                    let needs = self.scene.models[model.0 as usize].bytes_per_device;
+                    let needs = self.scenario.models[model.0 as usize].bytes_per_device;
                     for device in &devices {
                         let free = self.free.get_mut(device).expect("known");
                         // Reserved at once; the victims' memory is returned when they are gone.
@@ -317,7 +319,7 @@ impl<R: Rule> World<'_, R> {
 
     fn facts(&self) -> Facts<'_> {
         Facts {
-            scene: self.scene,
+            scenario: self.scenario,
             now: self.now,
             residents: &self.residents,
             free: &self.free,
@@ -327,7 +329,7 @@ impl<R: Rule> World<'_, R> {
     }
 
     fn priority(&self, model: ModelId) -> Priority {
-        self.scene.models[model.0 as usize].priority
+        self.scenario.models[model.0 as usize].priority
     }
 
     fn cut(&mut self, model: ModelId) {
@@ -336,28 +338,28 @@ impl<R: Rule> World<'_, R> {
         if cut > 0 {
             self.stays.get_mut(&model).expect("there").1.idle(self.now);
         }
-        self.books.cut(u64::from(cut));
+        self.accounts.cut(u64::from(cut));
     }
 
     fn leaves(&mut self, model: ModelId, why: &str) {
         let resident = self.residents.get_mut(&model).expect("there");
         resident.leaving = true;
-        self.books.evicted(model, why);
+        self.accounts.evicted(model, why);
         if resident.in_flight == 0 {
             let stay = self.stays[&model].0;
-            self.push(self.now + self.scene.stop_takes, Due::Gone(model, stay));
+            self.push(self.now + self.scenario.stop_takes, Due::Gone(model, stay));
         }
     }
 
     fn gone(&mut self, model: ModelId) {
         let resident = self.residents.remove(&model).expect("there");
         let (_, stay) = self.stays.remove(&model).expect("there");
-        let bytes = self.scene.models[model.0 as usize].bytes_per_device;
+        let bytes = self.scenario.models[model.0 as usize].bytes_per_device;
         for device in &resident.devices {
             let free = self.free.get_mut(device).expect("known");
             *free = Bytes(free.0.wrapping_add(bytes.0));
         }
-        self.books.left(stay, self.now, "evicted");
+        self.accounts.left(stay, self.now, "evicted");
         for pending in self.pending.values_mut() {
             pending.victims.remove(&model);
         }
@@ -386,7 +388,7 @@ impl<R: Rule> World<'_, R> {
         let node = self.node(&pending);
         let now = self.now;
         self.sequence += 1;
-        let spec = &self.scene.models[model.0 as usize];
+        let spec = &self.scenario.models[model.0 as usize];
         let stay = Stay::new(model, pending.devices.clone(), spec.bytes_per_device, now);
         self.stays.insert(model, (self.sequence, stay));
         self.residents.insert(
@@ -401,7 +403,7 @@ impl<R: Rule> World<'_, R> {
                 leaving: false,
             },
         );
-        self.books.load_began(model);
+        self.accounts.load_began(model);
         self.loading.insert(node, model);
         let number = self.sequence;
         self.push(now + spec.reload, Due::Ready(model, number));
@@ -417,9 +419,9 @@ impl<R: Rule> World<'_, R> {
         let now = self.now;
         let mut empty = Vec::new();
         for (&model, queue) in &mut self.waiting {
-            let patience = self.scene.models[model.0 as usize].queue_timeout;
+            let patience = self.scenario.models[model.0 as usize].queue_timeout;
             while let Some(first) = queue.front().filter(|it| it.at + patience <= now) {
-                self.books.timed_out(model, first.at, now);
+                self.accounts.timed_out(model, first.at, now);
                 queue.pop_front();
             }
             if queue.is_empty() {
@@ -440,8 +442,8 @@ impl<R: Rule> World<'_, R> {
         }
         let now = self.now;
         for (_, (_, stay)) in core::mem::take(&mut self.stays) {
-            self.books.left(stay, now, "still there");
+            self.accounts.left(stay, now, "still there");
         }
-        self.books.close()
+        self.accounts.close()
     }
 }

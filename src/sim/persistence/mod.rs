@@ -1,21 +1,21 @@
 //! Storms of wishes: administrators who give orders faster than a slow store writes, leases that end, loads and
 //! devices that fail, models that leave the catalogue, and a controller that is killed at any moment and starts again
-//! from what the store holds. `books` checks what must hold (D1).
+//! from what the store holds. `expected` checks what must hold (D1).
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-mod books;
 mod disk;
+mod expected;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::random::Random;
 use super::world::World;
-use books::Books;
 use disk::{Disk, Write};
+use expected::ExpectedState;
 use pool::{
     Action, Bytes, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, KeyId, Limits,
     LoadOrder, ModelId, ModelSpec, OrderId, OverrideChange, Pool, Priority, RecordKind, Remedy,
@@ -52,7 +52,7 @@ struct Play {
     random: Random,
     world: World,
     disk: Disk,
-    books: Books,
+    expected: ExpectedState,
     specs: BTreeMap<ModelId, ModelSpec>,
     in_catalogue: BTreeSet<ModelId>,
     /// Engines, and whether each has been ordered to stop.
@@ -100,7 +100,7 @@ impl Play {
         let mut play = Play {
             world: World::new(Pool::new(Limits::default(), false, ReplicaId(1))),
             disk: Disk::default(),
-            books: Books::default(),
+            expected: ExpectedState::default(),
             in_catalogue: specs.keys().copied().collect(),
             specs,
             engines: BTreeMap::new(),
@@ -168,7 +168,7 @@ impl Play {
             && self.report.broken.is_empty()
         {
             let wake = wake.max(self.world.now);
-            self.feed(wake, Event::Woke);
+            self.feed(wake, Event::TimerFired);
             if self.world.wake == Some(wake) {
                 break;
             }
@@ -194,7 +194,7 @@ impl Play {
                 let device = DeviceId(self.random.below(u64::from(DEVICES)) as u32);
                 let lost = self.random.chance(300);
                 let is_ending = self.disk.uncordons(device);
-                self.books.device_fails(device, lost, is_ending);
+                self.expected.device_fails(device, lost, is_ending);
                 let trouble = "Xid 79".to_owned();
                 self.feed(
                     now,
@@ -219,7 +219,7 @@ impl Play {
             self.disk.write(write.wish);
         }
         self.disk.in_flight.clear();
-        self.books.begin_again(&self.disk);
+        self.expected.begin_again(&self.disk);
         self.begins(now);
     }
 
@@ -243,7 +243,7 @@ impl Play {
         self.disk.write(write.wish);
         if let Some(order) = write.order {
             self.report.accepted += 1;
-            self.books.accepted(order);
+            self.expected.accepted(order);
             self.feed(now, Event::Saved { order });
         }
         true
@@ -302,17 +302,17 @@ impl Play {
             _ => Command::Uncordon { device },
         };
         self.report.orders += 1;
-        self.books.asked(order, command.clone(), now);
-        self.feed(now, Event::OrderAsked { order, command });
+        self.expected.received(order, command.clone(), now);
+        self.feed(now, Event::OrderReceived { order, command });
     }
 
     fn an_engine_reports(&mut self, now: Time) {
         let nth = self.random.below(self.engines.len() as u64) as usize;
-        let Some((&replica, &told_to_go)) = self.engines.iter().nth(nth) else {
+        let Some((&replica, &is_stopping)) = self.engines.iter().nth(nth) else {
             return;
         };
         let fails = self.random.chance(400);
-        if !told_to_go && !fails {
+        if !is_stopping && !fails {
             return self.feed(now, Event::ReplicaReady { replica });
         }
         self.engines.remove(&replica);
@@ -321,8 +321,8 @@ impl Play {
             false => Remedy::Change,
         };
         let message = "no kernel image".to_owned();
-        let exit = match told_to_go {
-            true => Exit::Asked,
+        let exit = match is_stopping {
+            true => Exit::Requested,
             false => Exit::Failed { message, remedy },
         };
         self.feed(now, Event::ReplicaExited { replica, exit });
@@ -332,7 +332,7 @@ impl Play {
     fn the_catalogue_changes(&mut self, now: Time) {
         let model = self.model();
         if self.in_catalogue.remove(&model) {
-            self.books.load_is_over(model);
+            self.expected.load_is_over(model);
             self.feed(now, Event::ModelRemoved { model });
         } else {
             self.in_catalogue.insert(model);
@@ -363,8 +363,8 @@ impl Play {
         let actions = self.world.feed(at, event);
         self.done(actions);
         let view = self.world.pool.view(self.world.now);
-        self.books.compare(&self.disk, &view);
-        let broken = core::mem::take(&mut self.books.broken);
+        self.expected.compare(&self.disk, &view);
+        let broken = core::mem::take(&mut self.expected.broken);
         self.report.broken.extend(broken);
         let violations = check(&self.world.pool);
         let violations = violations.iter().map(ToString::to_string);
@@ -386,17 +386,17 @@ impl Play {
                     } = &wish
                         && away.replicas == 0
                     {
-                        self.books.load_is_over(*model);
+                        self.expected.load_is_over(*model);
                     }
                     self.disk.in_flight.push_back(Write { order: None, wish });
                 }
-                Action::Settle { order, outcome } => self.books.settled(order, &outcome),
+                Action::Settle { order, outcome } => self.expected.settled(order, &outcome),
                 Action::Launch { replica, .. } => {
                     self.engines.insert(replica, false);
                 }
                 Action::Stop { replica, .. } => {
-                    if let Some(told_to_go) = self.engines.get_mut(&replica) {
-                        *told_to_go = true;
+                    if let Some(is_stopping) = self.engines.get_mut(&replica) {
+                        *is_stopping = true;
                     }
                 }
                 Action::Record(record) if record.kind == RecordKind::LeaseEnded => {
@@ -405,7 +405,7 @@ impl Play {
                         record.model.as_ref() == Some(&spec.name)
                     };
                     if let Some((&model, _)) = self.specs.iter().find(named) {
-                        self.books.lease_ends(model, now);
+                        self.expected.lease_ends(model, now);
                     }
                 }
                 Action::Record(record) if record.kind == RecordKind::LoadFailed => {

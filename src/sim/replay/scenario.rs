@@ -12,7 +12,7 @@ use pool::{
 pub struct Arrival {
     /// Never earlier than the arrival before it.
     pub at: Time,
-    /// An index into `Scene::models`.
+    /// An index into `Scenario::models`.
     pub model: ModelId,
     pub key: KeyId,
     /// How long it occupies its seat once it has one.
@@ -21,7 +21,7 @@ pub struct Arrival {
 
 /// Everything but the requests. Load times are `ModelSpec::reload`: in a replay a load takes the expected time.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct Scenario {
     pub devices: Vec<(DeviceId, DeviceReading)>,
     /// The host memory for sleepers on each node; empty: no sleepers.
     pub hosts: Vec<(NodeId, HostReading)>,

@@ -1,0 +1,151 @@
+//! How long a replica stays after requests with `keep_alive`, beside the model's keep-hot time (L2). Arithmetic
+//! only.
+
+use crate::types::ids::{Span, Time};
+
+/// The `keep_alive` of one request that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// When the request ended.
+    pub ended: Time,
+    /// When the last earlier request without `keep_alive` ended: the model's keep-hot time counts for it.
+    pub ended_without: Option<Time>,
+    pub span: Span,
+    /// It may be longer than the model's keep-hot time.
+    pub may_extend: bool,
+}
+
+/// The `keep_alive` of all requests of a replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeepAliveState {
+    /// When the last request with `keep_alive` ended.
+    ended: Option<Time>,
+    ended_without: Option<Time>,
+    /// The latest moment that a request named, within the model's keep-hot time.
+    until: Time,
+    /// The moment that the last request named which may go beyond the model's keep-hot time.
+    extended: Option<Time>,
+}
+
+impl KeepAliveState {
+    /// Before any request with `keep_alive`; the last request ended at this time.
+    pub fn since(last_end: Option<Time>) -> KeepAliveState {
+        KeepAliveState {
+            ended_without: last_end,
+            ..KeepAliveState::default()
+        }
+    }
+
+    /// `keep_hot`: the model's own time.
+    pub fn note(&mut self, keep: KeepAlive, keep_hot: Span) {
+        self.ended = self.ended.max(Some(keep.ended));
+        self.ended_without = self.ended_without.max(keep.ended_without);
+        self.until = self.until.max(keep.ended + keep.span.min(keep_hot));
+        if keep.may_extend {
+            self.extended = Some(keep.ended + keep.span);
+        }
+    }
+
+    /// When keep-hot ends for a replica that is idle since this time.
+    pub fn ends(&self, idle_since: Time, keep_hot: Span) -> Time {
+        let by_model = idle_since + keep_hot;
+        let ends = match self.ended.is_some_and(|ended| ended >= idle_since) {
+            // The last request had a `keep_alive`; requests without one keep the model's time.
+            true => {
+                let others = self.ended_without.map(|at| at + keep_hot);
+                self.until.min(by_model).max(others.unwrap_or_default())
+            }
+            false => by_model,
+        };
+        ends.max(self.extended.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEEP_HOT: Span = Span::from_secs(600);
+
+    fn at(seconds: u64) -> Time {
+        Time(seconds * 1000)
+    }
+
+    fn ended_with(ended: u64, seconds: u64, may_extend: bool) -> KeepAlive {
+        KeepAlive {
+            ended: at(ended),
+            ended_without: None,
+            span: Span::from_secs(seconds),
+            may_extend,
+        }
+    }
+
+    #[test]
+    fn a_request_shortens_its_own_time_and_no_other_requests() {
+        let mut keep_alive = KeepAliveState::default();
+        assert_eq!(
+            keep_alive.ends(at(100), KEEP_HOT),
+            at(700),
+            "no request had a time"
+        );
+        assert_eq!(
+            keep_alive.ends(at(0), KEEP_HOT),
+            at(600),
+            "at the beginning of time"
+        );
+        keep_alive.note(ended_with(100, 30, false), KEEP_HOT);
+        assert_eq!(keep_alive.ends(at(100), KEEP_HOT), at(130));
+        keep_alive.note(ended_with(110, 0, false), KEEP_HOT);
+        assert_eq!(
+            keep_alive.ends(at(110), KEEP_HOT),
+            at(130),
+            "the first one's"
+        );
+        let with_another = KeepAlive {
+            ended_without: Some(at(115)),
+            ..ended_with(120, 0, false)
+        };
+        keep_alive.note(with_another, KEEP_HOT);
+        assert_eq!(
+            keep_alive.ends(at(120), KEEP_HOT),
+            at(715),
+            "of one without"
+        );
+        assert_eq!(
+            keep_alive.ends(at(125), KEEP_HOT),
+            at(725),
+            "of a later one"
+        );
+    }
+
+    #[test]
+    fn only_who_may_extends_the_models_time_and_their_last_word_counts() {
+        let mut keep_alive = KeepAliveState::default();
+        keep_alive.note(ended_with(100, 9_000, false), KEEP_HOT);
+        assert_eq!(keep_alive.ends(at(100), KEEP_HOT), at(700));
+        keep_alive.note(ended_with(400, 0, false), KEEP_HOT);
+        assert_eq!(keep_alive.ends(at(400), KEEP_HOT), at(700));
+        keep_alive.note(ended_with(410, 9_000, true), KEEP_HOT);
+        assert_eq!(keep_alive.ends(at(410), KEEP_HOT), at(9_410));
+        assert_eq!(
+            keep_alive.ends(at(500), KEEP_HOT),
+            at(9_410),
+            "of a later one"
+        );
+        keep_alive.note(ended_with(1_500, 60, true), KEEP_HOT);
+        assert_eq!(keep_alive.ends(at(1_500), KEEP_HOT), at(1_560));
+        let forever = KeepAlive {
+            span: Span(u64::MAX),
+            ..ended_with(1_600, 0, true)
+        };
+        keep_alive.note(forever, KEEP_HOT);
+        assert_eq!(keep_alive.ends(at(1_600), KEEP_HOT), Time(u64::MAX));
+    }
+
+    #[test]
+    fn what_was_used_before_an_adoption_keeps_its_time() {
+        let mut keep_alive = KeepAliveState::since(Some(at(90)));
+        keep_alive.note(ended_with(100, 0, false), KEEP_HOT);
+        assert_eq!(keep_alive.ends(at(100), KEEP_HOT), at(690));
+    }
+}
