@@ -232,6 +232,7 @@ impl Failure {
             }
             Refusal::TimedOut { retry, .. } => (unavailable, "queue_timeout", Some(*retry)),
             Refusal::NeverFits { .. } => (unavailable, "never_fits", None),
+            Refusal::NoDevices { .. } => (unavailable, "no_devices", Some(NO_ROOM_RETRY)),
             Refusal::NoRoom { .. } => (unavailable, "no_room", Some(NO_ROOM_RETRY)),
             Refusal::LoadFailed { retry, .. } => (unavailable, "load_failed", Some(*retry)),
             Refusal::Cooling { retry, .. } => (unavailable, "cooling_down", Some(*retry)),

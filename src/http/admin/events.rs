@@ -31,7 +31,7 @@ const LIMIT: u32 = 100;
 /// Records that a follower reads from the store at once.
 const PAGE: u32 = 200;
 
-const KINDS: [RecordKind; 22] = [
+const KINDS: [RecordKind; 25] = [
     RecordKind::Load,
     RecordKind::Ready,
     RecordKind::LoadFailed,
@@ -54,6 +54,9 @@ const KINDS: [RecordKind; 22] = [
     RecordKind::NodeGone,
     RecordKind::NodeDrain,
     RecordKind::NodeUndrain,
+    RecordKind::NodeRequested,
+    RecordKind::NodeRefused,
+    RecordKind::NodeReleased,
 ];
 
 #[derive(Debug, IntoParams)]

@@ -46,6 +46,9 @@ impl Pool {
         if self.silent.contains_key(&node) {
             return Some(Away::Silent);
         }
+        if self.node_demand.releasing.contains(&node) {
+            return Some(Away::Released);
+        }
         (self.engines_given_up(node) > 0).then_some(Away::EndsOthers)
     }
 
@@ -58,6 +61,7 @@ impl Pool {
                 node,
                 for_: self.silent_for(ledger.node),
             },
+            Away::Released => NodeAway::Released { node },
             Away::EndsOthers => NodeAway::EndsOthers {
                 node,
                 engines: self.engines_given_up(ledger.node),
@@ -68,6 +72,11 @@ impl Pool {
     pub(crate) fn silent_for(&self, node: NodeId) -> Span {
         let since = self.silent.get(&node);
         since.map_or(Span::ZERO, |since| self.now.since(*since))
+    }
+
+    /// Whether more devices may come: what does not fit today may fit later.
+    pub(crate) fn nodes_may_join(&self) -> bool {
+        self.limits.nodes_may_join || !self.known_nodes.is_empty()
     }
 
     /// Whether a node may come back whose devices are not known: nothing can be called too large for it.

@@ -93,6 +93,7 @@ pub const CAUSES: &[&str] = &[
     "no_such_replica",
     "no_such_device",
     "not_cordoned",
+    "no_devices",
     "no_such_node",
     "node_serves",
     "not_loaded",

@@ -31,6 +31,8 @@ id! {
     ReplicaId(u64, "r"),
     /// One request that waits for a seat.
     Ticket(u64, "t"),
+    /// A size of node that a cluster can bring.
+    ShapeId(u32, "shape "),
     /// A request of the pool for one more node. Never reused.
     DemandId(u64, "demand "),
     /// One administrator's order.

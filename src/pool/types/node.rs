@@ -24,10 +24,18 @@ pub(crate) enum Presence {
     Gone,
 }
 
+impl Node {
+    pub fn is_joined(&self) -> bool {
+        self.presence == Presence::Joined
+    }
+}
+
 /// Why nothing is placed on a device for now, although it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Away {
     Silent,
     /// The node has engines that the pool has given up; what they hold is unknown (N4).
     EndsOthers,
+    /// The pool gives the node back (S2).
+    Released,
 }

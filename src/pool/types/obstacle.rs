@@ -60,6 +60,8 @@ pub enum Unfit {
 pub enum NodeAway {
     /// N2.
     Silent { node: String, for_: Span },
+    /// The pool gives it back (S2).
+    Released { node: String },
     /// It still has engines that the pool has given up (N4).
     EndsOthers { node: String, engines: u32 },
 }
@@ -142,6 +144,7 @@ impl fmt::Display for NodeAway {
             NodeAway::Silent { node, for_ } => {
                 write!(f, "node {node} has not been heard of for {for_} (N2)")
             }
+            NodeAway::Released { node } => write!(f, "node {node} is being given back (S2)"),
             NodeAway::EndsOthers { node, engines } => write!(
                 f,
                 "node {node} must end what the pool has given up there first, {engines} in all (N4)"

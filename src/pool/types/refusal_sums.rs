@@ -89,6 +89,7 @@ impl Refusal {
             Refusal::NoSuchReplica { .. } => "no_such_replica",
             Refusal::NoSuchDevice { .. } => "no_such_device",
             Refusal::NotCordoned { .. } => "not_cordoned",
+            Refusal::NoDevices { .. } => "no_devices",
             Refusal::NoSuchNode { .. } => "no_such_node",
             Refusal::NodeServes { .. } => "node_serves",
             Refusal::NotLoaded => "not_loaded",

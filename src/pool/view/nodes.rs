@@ -28,6 +28,8 @@ pub enum NodeState {
     Silent,
     /// It is back, and ends engines that the pool has given up (N4).
     EndsOthers,
+    /// The pool gives it back (S2).
+    Released,
     /// It takes nothing new (N5).
     Draining,
 }
@@ -38,6 +40,7 @@ impl NodeState {
             NodeState::Joined => "joined",
             NodeState::Silent => "silent",
             NodeState::EndsOthers => "ends_others",
+            NodeState::Released => "released",
             NodeState::Draining => "draining",
         }
     }
@@ -66,6 +69,11 @@ impl Pool {
                 let reason = format!("node {name} has not been heard of for {silent}");
                 (NodeState::Silent, joined, reason)
             }
+            (Some(Away::Released), _) => (
+                NodeState::Released,
+                joined,
+                String::from("it is idle and given back"),
+            ),
             (_, Some(drain)) => (NodeState::Draining, drain.since, drain.reason.clone()),
             (Some(Away::EndsOthers), None) => {
                 let engines = self.engines_given_up(id);

@@ -1,0 +1,152 @@
+//! What becomes of requests for nodes: pending, refused, fulfilled; and which requested nodes are idle (S2). Facts only.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::plan::node_demand::is_idle;
+use crate::types::action::{Action, RecordKind};
+use crate::types::ids::{DemandId, ModelId, NodeId, Priority, ShapeId};
+use crate::types::node_demand::{NodeShape, PendingNode};
+
+impl Pool {
+    pub(crate) fn shapes_set(&mut self, shapes: Vec<NodeShape>) {
+        let shapes = shapes.into_iter().map(|shape| (shape.shape, shape));
+        self.node_demand.shapes = shapes.collect();
+        let known = &self.node_demand.shapes;
+        self.node_demand
+            .failed
+            .retain(|id, _| known.contains_key(id));
+        self.touch_everything();
+    }
+
+    pub(crate) fn node_pending(&mut self, demand: DemandId, reason: String) {
+        let pending = self.node_demand.pending.as_mut();
+        if let Some(pending) = pending.filter(|it| it.demand == demand) {
+            pending.reason = reason;
+        }
+    }
+
+    pub(crate) fn node_refused(&mut self, demand: DemandId, why: &str, actions: &mut Vec<Action>) {
+        let pending = self.node_demand.pending.take_if(|it| it.demand == demand);
+        let Some(pending) = pending else {
+            return;
+        };
+        let until = self.now + self.limits.node_retry;
+        self.node_demand.failed.insert(pending.shape, until);
+        let name = self.shape_name(pending.shape);
+        let retry = self.limits.node_retry;
+        let text =
+            format!("no node of size {name}: {why}; none that large is requested for {retry} (S2)");
+        let record = self.record(RecordKind::NodeRefused, None, text);
+        actions.push(Action::Record(record));
+        self.touch_everything();
+    }
+
+    fn shape_name(&self, shape: ShapeId) -> String {
+        let known = self.node_demand.shapes.get(&shape);
+        known.map_or_else(|| format!("{shape}"), |it| it.name.clone())
+    }
+
+    pub(crate) fn request_node(
+        &mut self,
+        shape: ShapeId,
+        model: ModelId,
+        priority: Priority,
+        actions: &mut Vec<Action>,
+    ) {
+        // Numbers of an earlier run are smaller: nodes may join for them.
+        let last = self.node_demand.last;
+        let demand = DemandId(self.now.0.max(last.0 + 1));
+        self.node_demand.last = demand;
+        self.node_demand.pending = Some(PendingNode {
+            demand,
+            shape,
+            model,
+            priority,
+            since: self.now,
+            reason: String::new(),
+            joined: None,
+        });
+        let text = format!(
+            "one more node of size {} is requested (S2)",
+            self.shape_name(shape)
+        );
+        let record = self.record(RecordKind::NodeRequested, Some(model), text);
+        actions.push(Action::Record(record));
+        actions.push(Action::RequestNode { demand, shape });
+        self.grows_everywhere();
+    }
+
+    pub(crate) fn cancel_node(&mut self, actions: &mut Vec<Action>) {
+        if let Some(pending) = self.node_demand.pending.take() {
+            let demand = pending.demand;
+            actions.push(Action::CancelNode { demand });
+            self.grows_everywhere();
+        }
+    }
+
+    pub(crate) fn release_node(&mut self, node: NodeId, actions: &mut Vec<Action>) {
+        self.node_demand.releasing.insert(node);
+        self.node_demand.idle.remove(&node);
+        let text = format!(
+            "node {} is given back: it is idle (S2)",
+            self.node_name(node)
+        );
+        let record = self.record(RecordKind::NodeReleased, None, text);
+        actions.push(Action::Record(record));
+        actions.push(Action::ReleaseNode { node });
+        self.node_changes(node);
+    }
+
+    /// The node that was requested has joined: it counts as requested until its devices are known.
+    pub(crate) fn demand_is_met(&mut self, node: NodeId, demand: Option<DemandId>) {
+        let joined = Some((node, self.now));
+        let pending = self.node_demand.pending.as_mut();
+        if let Some(pending) = pending.filter(|it| Some(it.demand) == demand) {
+            pending.joined = joined;
+        }
+    }
+
+    /// Its devices are known, or will not be: it has fewer than were requested.
+    pub(crate) fn devices_of_demand(&mut self, actions: &mut Vec<Action>) {
+        let Some(pending) = &self.node_demand.pending else {
+            return;
+        };
+        let Some((node, at)) = pending.joined else {
+            return;
+        };
+        let shape = self.node_demand.shapes.get(&pending.shape);
+        let wanted = shape.map_or(0, |it| it.devices as usize);
+        let has = self.nodes.get(&node).map_or(0, |it| it.len());
+        if has >= wanted {
+            self.node_demand.pending = None;
+            self.touch_everything();
+        } else if at + self.limits.node_devices_within <= self.now {
+            let (demand, name) = (pending.demand, self.node_name(node));
+            let why = format!("node {name} has joined with {has} of {wanted} devices");
+            self.node_refused(demand, &why, actions);
+        }
+    }
+
+    /// A node that is idle for long enough is given back.
+    pub(crate) fn note_idle_nodes(&mut self) {
+        let leased = self.known_nodes.iter();
+        let leased = leased.filter(|(_, it)| it.demand.is_some() && it.is_joined());
+        let leased: Vec<NodeId> = leased.map(|(&id, _)| id).collect();
+        if leased.is_empty() && self.node_demand.idle.is_empty() {
+            return;
+        }
+        let now = self.now;
+        let mut idle = core::mem::take(&mut self.node_demand.idle);
+        idle.retain(|node, _| leased.contains(node));
+        for node in leased {
+            if is_idle(self, node) {
+                idle.entry(node).or_insert(now);
+            } else {
+                idle.remove(&node);
+            }
+        }
+        self.node_demand.idle = idle;
+    }
+}

@@ -1,0 +1,153 @@
+//! When another node is requested instead of an eviction, and when one is given back (S2). Part of `plan::next`;
+//! changes nothing.
+
+use crate::facts::state::Pool;
+use crate::types::decision::{Decision, Plan};
+use crate::types::ids::{NodeId, ShapeId, Time};
+use crate::types::node_demand::NodeShape;
+use crate::types::rank::DemandRank;
+use crate::types::requirements::Requirements;
+
+/// What is decided for a demand that would have to evict, or fits nowhere; `None`: it is planned without another node.
+pub(crate) fn instead(
+    pool: &Pool,
+    rank: &DemandRank,
+    requirements: &Requirements,
+    plan: &Plan,
+) -> Option<Decision> {
+    let demand = &pool.node_demand;
+    let fits_now = plan.refusal.is_none() && plan.victims.is_empty();
+    if demand.shapes.is_empty() || requirements.forced_by.is_some() || fits_now {
+        return None;
+    }
+    let wait = |until: Option<Time>| {
+        let retry = until.into_iter().chain(plan.retry).min();
+        Some(Decision::Block { rank: *rank, retry })
+    };
+    let patience = pool.limits.node_patience;
+    let shape = cheapest_shape(pool, requirements);
+    let Some(pending) = &demand.pending else {
+        let (model, priority) = (requirements.model, requirements.priority);
+        return shape.map(|shape| Decision::RequestNode {
+            shape,
+            model,
+            priority,
+        });
+    };
+    let served = demand.shapes.get(&pending.shape);
+    let served = served.is_some_and(|shape| holds(pool, requirements, shape));
+    if !served && shape.is_none() {
+        return None;
+    }
+    // One request at a time, for the highest priority first.
+    if !served && requirements.priority > pending.priority && pending.joined.is_none() {
+        return Some(Decision::CancelNode);
+    }
+    let since = if served {
+        pending.since
+    } else {
+        requirements.since.max(pending.since)
+    };
+    let until = since + patience;
+    if pool.now < until {
+        return wait(Some(until));
+    }
+    // It has taken longer than the patience. If nothing may be evicted either, the node is all there is to wait for.
+    if plan.refusal.is_some() {
+        return wait(None);
+    }
+    None
+}
+
+/// Whether a node could be requested for it, or one comes.
+pub(crate) fn may_serve(pool: &Pool, requirements: &Requirements) -> bool {
+    let demand = &pool.node_demand;
+    let comes = demand.pending.iter().any(|pending| {
+        let shape = demand.shapes.get(&pending.shape);
+        shape.is_some_and(|shape| holds(pool, requirements, shape))
+    });
+    comes || cheapest_shape(pool, requirements).is_some()
+}
+
+/// When a size that failed may be requested again, if the demand could use it.
+pub(crate) fn retry(pool: &Pool, requirements: &Requirements) -> Option<Time> {
+    let failed = pool.node_demand.failed.iter();
+    let usable = failed.filter(|(id, _)| {
+        let shape = pool.node_demand.shapes.get(id);
+        shape.is_some_and(|shape| holds(pool, requirements, shape))
+    });
+    let at = usable.map(|(_, at)| *at);
+    at.filter(|at| *at > pool.now).min()
+}
+
+/// The request is dropped if no demand could use the node any more; idle nodes are given back.
+pub(crate) fn next(pool: &Pool) -> Option<Decision> {
+    let demand = &pool.node_demand;
+    if let Some(pending) = demand.pending.as_ref().filter(|it| it.joined.is_none()) {
+        let shape = demand.shapes.get(&pending.shape);
+        let uses = |shape: &NodeShape| {
+            let mut all = pool.demand_index.by_rank.values();
+            all.any(|it| holds(pool, &it.requirements, shape))
+        };
+        if pool.closing.is_some() || !shape.is_some_and(uses) {
+            return Some(Decision::CancelNode);
+        }
+    }
+    let due = |(node, since): &(&NodeId, &Time)| {
+        let spent = pool.night || **since + pool.limits.node_scale_down_after <= pool.now;
+        spent && !demand.releasing.contains(node) && is_idle(pool, **node)
+    };
+    // While somebody waits for memory no node is given back.
+    if !pool.demand_index.by_rank.is_empty() && pool.closing.is_none() {
+        return None;
+    }
+    let (&node, _) = demand.idle.iter().find(due)?;
+    Some(Decision::ReleaseNode { node })
+}
+
+/// When time alone makes one of these due.
+pub(crate) fn wake(pool: &Pool) -> Option<Time> {
+    let demand = &pool.node_demand;
+    let waits = demand.idle.iter();
+    let waits = waits.filter(|(node, _)| !demand.releasing.contains(node));
+    let idle = waits.map(|(_, since)| *since + pool.limits.node_scale_down_after);
+    let joined = demand.pending.iter().filter_map(|it| it.joined);
+    let joined = joined.map(|(_, at)| at + pool.limits.node_devices_within);
+    idle.chain(joined).filter(|at| *at > pool.now).min()
+}
+
+/// Nothing is loaded or planned on it, and it was requested by the pool.
+pub(crate) fn is_idle(pool: &Pool, node: NodeId) -> bool {
+    let known = pool.known_nodes.get(&node);
+    let ours = known.is_some_and(|it| it.demand.is_some() && it.is_joined());
+    let devices = pool.nodes.get(&node).into_iter().flatten();
+    let mut devices = devices.map(|id| &pool.devices[id]);
+    ours && devices.all(|it| it.holders.is_empty()) && pool.engines_given_up(node) == 0
+}
+
+/// The cheapest size that holds it and has not failed lately, nor a smaller one of the same kind.
+fn cheapest_shape(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
+    let demand = &pool.node_demand;
+    let failed = |shape: &NodeShape| {
+        demand.failed.iter().any(|(id, until)| {
+            let smaller = demand.shapes.get(id);
+            *until > pool.now
+                && smaller.is_some_and(|it| it.kind == shape.kind && it.devices <= shape.devices)
+        })
+    };
+    let fitting = demand.shapes.values();
+    let fitting = fitting.filter(|shape| holds(pool, requirements, shape) && !failed(shape));
+    let best = fitting.min_by_key(|shape| {
+        let cost = shape.cost_per_hour_cents.unwrap_or(u32::MAX);
+        (cost, shape.devices, shape.bytes_per_device, shape.shape)
+    });
+    best.map(|shape| shape.shape)
+}
+
+fn holds(pool: &Pool, requirements: &Requirements, shape: &NodeShape) -> bool {
+    let model = &pool.models[&requirements.model];
+    // Devices that a model's file names are devices that are there.
+    model.spec.allowed.is_none()
+        && requirements.devices <= shape.devices
+        && requirements.bytes_on(shape.kind) <= shape.bytes_per_device
+}

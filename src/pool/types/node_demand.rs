@@ -1,0 +1,48 @@
+//! Nodes that can be requested, and the request that is open. Plain data.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+
+use crate::types::ids::{Bytes, DemandId, KindId, ModelId, NodeId, Priority, ShapeId, Time};
+
+/// A size of node that a cluster can bring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeShape {
+    pub shape: ShapeId,
+    /// The name shown to administrators.
+    pub name: String,
+    pub devices: u32,
+    /// What replicas may hold of each device.
+    pub bytes_per_device: Bytes,
+    pub kind: KindId,
+    pub cost_per_hour_cents: Option<u32>,
+}
+
+/// The open request for a node. There is at most one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingNode {
+    pub demand: DemandId,
+    pub shape: ShapeId,
+    /// The model that it was first made for, and its priority then.
+    pub model: ModelId,
+    pub priority: Priority,
+    pub since: Time,
+    /// What the cluster says about it.
+    pub reason: String,
+    /// The node that has joined for it, and when; its devices are still to come.
+    pub joined: Option<(NodeId, Time)>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeDemand {
+    pub shapes: BTreeMap<ShapeId, NodeShape>,
+    pub pending: Option<PendingNode>,
+    /// Sizes that failed, until when they are not requested again.
+    pub failed: BTreeMap<ShapeId, Time>,
+    /// The last number given to a request.
+    pub last: DemandId,
+    /// Requested nodes with nothing loaded or planned, and since when.
+    pub idle: BTreeMap<NodeId, Time>,
+    /// Nodes that are being given back.
+    pub releasing: BTreeSet<NodeId>,
+}

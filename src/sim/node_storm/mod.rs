@@ -1,0 +1,346 @@
+//! Storms over nodes: connections break and come back, nodes die and return with engines that were given up, reports
+//! are doubled and late, nodes drain, and the controller itself is killed between an order and a node's answer. The
+//! real core runs in a small world whose processes really hold memory; `truth` checks what must never happen (N1–N5).
+
+mod shell;
+mod truth;
+
+use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::random::Random;
+use super::world::World;
+use pool::{
+    Bytes, Command, Event, KeyId, Limits, ModelId, ModelSpec, NodeId, OrderId, Pool, Priority,
+    ReplicaId, Span, Ticket, Time, check,
+};
+use truth::Truth;
+
+/// A fault planted around the core, which the checks must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeFault {
+    /// A node that returns does not report the engines that it has.
+    EnginesHidden,
+    /// The pool is informed that a silent node is back.
+    SilenceEnded,
+    /// The pool is informed that an engine has ended when it was only ordered to.
+    EndsAtOnce,
+}
+
+#[derive(Clone, Debug)]
+pub struct NodeStorm {
+    pub seed: u64,
+    pub fault: Option<NodeFault>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeStormReport {
+    pub steps: u64,
+    pub answered: u64,
+    pub launches: u64,
+    pub silences: u64,
+    pub gone: u64,
+    /// Engines that came back after they had been given up.
+    pub disowned: u64,
+    pub adopted: u64,
+    pub restarts: u64,
+    pub drains: u64,
+    /// What the checks found; empty is good.
+    pub broken: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Arrival(Ticket, ModelId),
+    Served(Ticket),
+    Ready(ReplicaId),
+    Crash(ReplicaId),
+    Ended(ReplicaId),
+    Cut(NodeId),
+    /// Nothing was heard of the node for a while; the number is of the time that it was cut.
+    Silent(NodeId, u64),
+    /// The bound has passed, or the cluster reports its end.
+    Gone(NodeId, u64),
+    Back(NodeId, u64),
+    /// Every process on it ends.
+    Dies(NodeId),
+    Drain(NodeId),
+    Restart,
+    /// A report comes again, late.
+    Again(String, ReplicaId),
+    Peace,
+    End,
+}
+
+/// What a node is to the controller, apart from what the pool believes.
+#[derive(Clone, Debug, Default)]
+struct Link {
+    is_cut: bool,
+    /// How often it was cut: later reports of an earlier cut count for nothing.
+    cuts: u64,
+    reported_gone: bool,
+}
+
+struct Play {
+    random: Random,
+    world: World,
+    truth: Truth,
+    heap: BinaryHeap<Reverse<(Time, u64, Due)>>,
+    sequence: u64,
+    specs: BTreeMap<ModelId, ModelSpec>,
+    links: BTreeMap<NodeId, Link>,
+    waiting: BTreeMap<Ticket, ModelId>,
+    orders: u64,
+    /// Where each replica was launched.
+    node_of: BTreeMap<ReplicaId, NodeId>,
+    /// The first replica number of this run of the controller, and the newest so far.
+    first: u64,
+    newest: u64,
+    /// Nothing breaks any more.
+    peace: bool,
+    fault: Option<NodeFault>,
+    report: NodeStormReport,
+    done: bool,
+}
+
+const STEPS_MAX: u64 = 50_000;
+const TICKETS: u64 = 120;
+const LENGTH: u64 = 3_600_000;
+
+impl NodeStorm {
+    pub fn new(seed: u64) -> NodeStorm {
+        NodeStorm { seed, fault: None }
+    }
+
+    pub fn run(&self) -> NodeStormReport {
+        let mut play = Play::new(self);
+        while play.report.steps < STEPS_MAX && play.report.broken.is_empty() && !play.done {
+            let next = play.heap.peek().map(|Reverse((at, ..))| *at);
+            match (play.world.next_turn(), next) {
+                (None, None) => break,
+                (Some(wake), next) if next.is_none_or(|next| wake < next) => {
+                    play.feed(wake, Event::TimerFired);
+                }
+                _ => {
+                    let Reverse((at, _, due)) = play.heap.pop().expect("peeked");
+                    play.happens(at, due);
+                }
+            }
+        }
+        if play.report.broken.is_empty() {
+            play.ends();
+        }
+        play.report
+    }
+}
+
+impl Play {
+    fn new(storm: &NodeStorm) -> Play {
+        let mut random = Random::new(storm.seed ^ 0x6e6f_6465);
+        let truth = Truth::new(&mut random);
+        let count = random.between(2, 6);
+        let specs = (0..count).map(|nth| (ModelId(nth as u32), spec(&mut random, nth)));
+        let specs = specs.collect();
+        let mut play = Play {
+            world: World::new(Pool::new(limits(), false, ReplicaId(1))),
+            links: truth.nodes().map(|node| (node, Link::default())).collect(),
+            truth,
+            heap: BinaryHeap::new(),
+            sequence: 0,
+            specs,
+            waiting: BTreeMap::new(),
+            orders: 0,
+            node_of: BTreeMap::new(),
+            first: 1,
+            newest: 0,
+            peace: false,
+            fault: storm.fault,
+            report: NodeStormReport::default(),
+            done: false,
+            random,
+        };
+        play.begin();
+        play
+    }
+
+    fn begin(&mut self) {
+        self.starts(Time(0));
+        let models = self.specs.len() as u64;
+        for ticket in 0..TICKETS {
+            let at = Time(self.random.below(LENGTH));
+            let model = ModelId(self.random.below(models) as u32);
+            self.push(at, Due::Arrival(Ticket(ticket), model));
+        }
+        let nodes: Vec<NodeId> = self.links.keys().copied().collect();
+        for node in nodes {
+            for _ in 0..self.random.between(1, 5) {
+                let at = Time(self.random.below(LENGTH));
+                self.push(at, Due::Cut(node));
+            }
+            if self.random.chance(300) {
+                let at = Time(self.random.below(LENGTH));
+                self.push(at, Due::Dies(node));
+            }
+            if self.random.chance(300) {
+                let at = Time(self.random.below(LENGTH));
+                self.push(at, Due::Drain(node));
+            }
+        }
+        if self.random.chance(400) {
+            let at = Time(self.random.below(LENGTH));
+            self.push(at, Due::Restart);
+        }
+        // Long enough for everything that was cut to come back, and for every load to end.
+        self.push(Time(LENGTH), Due::Peace);
+        self.push(Time(LENGTH * 2), Due::End);
+    }
+
+    fn push(&mut self, at: Time, due: Due) {
+        self.sequence += 1;
+        self.heap.push(Reverse((at, self.sequence, due)));
+    }
+
+    fn happens(&mut self, at: Time, due: Due) {
+        match due {
+            Due::Arrival(ticket, model) => self.arrives(at, ticket, model),
+            Due::Served(ticket) => {
+                if let Some(event) = self.world.end(ticket, at) {
+                    self.feed(at, event);
+                }
+            }
+            Due::Ready(replica) => {
+                if self.truth.becomes_ready(replica, at) {
+                    self.reports(at, replica, "ready");
+                }
+            }
+            Due::Crash(replica) => self.process_ends(at, replica, "crashed"),
+            Due::Ended(replica) => self.process_ends(at, replica, "exited"),
+            Due::Cut(node) => self.cut(at, node),
+            Due::Silent(node, nth) if self.is_cut(node, nth) => {
+                self.report.silences += 1;
+                self.feed(at, Event::NodeSilent { node });
+                if self.random.chance(100) {
+                    self.feed(at, Event::NodeSilent { node });
+                }
+                if self.fault == Some(NodeFault::SilenceEnded) {
+                    self.claims_to_be_back(at, node);
+                }
+            }
+            Due::Gone(node, nth) if self.is_cut(node, nth) => self.is_gone(at, node),
+            Due::Back(node, nth) if self.is_cut(node, nth) => self.is_back(at, node),
+            Due::Silent(..) | Due::Gone(..) | Due::Back(..) => {}
+            Due::Dies(node) => self.dies(at, node),
+            Due::Drain(node) => self.drains(at, node),
+            Due::Restart => self.restarts(at),
+            Due::Again(what, replica) => self.reports_once(at, replica, &what),
+            Due::Peace => self.peace_comes(at),
+            Due::End => self.done = true,
+        }
+    }
+
+    fn is_cut(&self, node: NodeId, nth: u64) -> bool {
+        let link = &self.links[&node];
+        link.is_cut && link.cuts == nth
+    }
+
+    fn arrives(&mut self, at: Time, ticket: Ticket, model: ModelId) {
+        let seats = self.specs[&model].seats_per_replica;
+        self.world.now = self.world.now.max(at);
+        for replica in self.truth.replicas_of(model) {
+            if self.world.enter(ticket, replica, seats, at) {
+                self.report.answered += 1;
+                return self.is_served(at, ticket);
+            }
+        }
+        self.waiting.insert(ticket, model);
+        let key = KeyId(0);
+        self.feed(at, Event::RequestArrived { ticket, model, key });
+    }
+
+    fn is_served(&mut self, at: Time, ticket: Ticket) {
+        let took = self.random.between(20, 120_000);
+        self.push(at + Span(took), Due::Served(ticket));
+    }
+
+    fn order(&mut self, at: Time, command: Command) {
+        self.orders += 1;
+        let order = OrderId(self.orders);
+        self.feed(at, Event::OrderReceived { order, command });
+    }
+
+    /// Passes one event to the pool, and carries out what follows.
+    fn feed(&mut self, at: Time, event: Event) {
+        self.report.steps += 1;
+        self.truth.event(at, &event);
+        let actions = self.world.feed(at, event);
+        for action in &actions {
+            self.truth.action(action, &mut self.report.broken);
+            self.carry_out(at, action);
+        }
+        let violations = check(&self.world.pool);
+        let violations = violations.iter().map(ToString::to_string);
+        self.report.broken.extend(violations);
+    }
+
+    /// Nothing breaks any more: every node is connected, and no drain is left.
+    fn peace_comes(&mut self, at: Time) {
+        self.peace = true;
+        let nodes: Vec<(NodeId, Link)> = self.links.clone().into_iter().collect();
+        for (node, link) in nodes {
+            if link.is_cut {
+                self.is_back(at, node);
+            }
+            self.order(at, Command::UndrainNode { node });
+        }
+    }
+
+    /// After a long peace every request has been answered, and the pool believes what is true.
+    fn ends(&mut self) {
+        for ticket in self.waiting.keys() {
+            self.report
+                .broken
+                .push(format!("Q4: {ticket} was never answered"));
+        }
+        let view = self.world.pool.view(self.world.now);
+        let replicas = view.models.iter().flat_map(|it| &it.replicas);
+        let believed: BTreeSet<ReplicaId> = replicas.map(|it| it.replica).collect();
+        let real = self.truth.running();
+        for replica in real.difference(&believed) {
+            let text = format!("N1: {replica} runs, and the pool has forgotten it");
+            self.report.broken.push(text);
+        }
+        for replica in believed.difference(&real) {
+            let text = format!("N1: the pool believes in {replica}, which does not run");
+            self.report.broken.push(text);
+        }
+        for node in &view.nodes {
+            if node.state != pool::NodeState::Joined {
+                let text = format!("N1: {} is {} in peace", node.name, node.state.name());
+                self.report.broken.push(text);
+            }
+        }
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        nodes_may_join: true,
+        ..Limits::default()
+    }
+}
+
+fn spec(random: &mut Random, nth: u64) -> ModelSpec {
+    ModelSpec {
+        name: format!("model-{nth}"),
+        priority: Priority([0, 0, 1, 2][random.below(4) as usize]),
+        devices_per_replica: random.between(1, 2) as u32,
+        bytes_per_device: Bytes(random.between(10, 70) * Bytes::GIB),
+        keep_hot: Span::from_secs(random.between(60, 900)),
+        seats_per_replica: random.between(1, 4) as u32,
+        reload: Span::from_secs(random.between(1, 60)),
+        queue_timeout: Span::from_secs(random.between(30, 300)),
+        ..ModelSpec::default()
+    }
+}

@@ -1,0 +1,313 @@
+//! The shell of a storm over nodes: it carries orders to the nodes that it reaches, and reports from them. What is sent
+//! to a node that is cut off is lost, and so is what such a node reports.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::super::world::World;
+use super::{Due, LENGTH, NodeFault, Play, limits};
+use pool::{
+    Action, Command, Event, Exit, NodeId, Pool, Remedy, ReplicaId, Share, Span, StopReason, Ticket,
+    Time,
+};
+
+impl Play {
+    /// A controller begins: it knows the models, and every node that reaches it joins.
+    pub(super) fn starts(&mut self, at: Time) {
+        for (model, spec) in self.specs.clone() {
+            self.feed(at, Event::ModelSet { model, spec });
+        }
+        let nodes: Vec<NodeId> = self.links.keys().copied().collect();
+        for node in nodes {
+            if !self.links[&node].is_cut {
+                self.joins(at, node);
+            }
+        }
+    }
+
+    fn joins(&mut self, at: Time, node: NodeId) {
+        let link = self.links.get_mut(&node).expect("a node of ours");
+        (link.is_cut, link.reported_gone) = (false, false);
+        let mut running = self.truth.on(node);
+        if self.fault == Some(NodeFault::EnginesHidden) {
+            running.clear();
+        }
+        self.feed(
+            at,
+            Event::NodeJoined {
+                node,
+                name: format!("node-{}", node.0),
+                running: running.clone(),
+                demand: None,
+            },
+        );
+        for (device, reading) in self.truth.devices_of(node) {
+            self.feed(at, Event::DeviceRead { device, reading });
+        }
+        for replica in running {
+            self.states_what_it_has(at, replica);
+        }
+    }
+
+    /// A node reports again what each of its engines is; those of an earlier controller are adopted or ended.
+    fn states_what_it_has(&mut self, at: Time, replica: ReplicaId) {
+        let Some(process) = self.truth.processes.get(&replica).cloned() else {
+            return;
+        };
+        if !self.is_of_this_run(replica) {
+            let Some(ready) = process.ready.filter(|_| !process.is_ordered_to_end) else {
+                return self.ends_soon(at, replica);
+            };
+            self.report.adopted += 1;
+            return self.feed(
+                at,
+                Event::ReplicaAdopted {
+                    replica,
+                    model: process.model,
+                    placement: process.shares,
+                    ready_for: at.since(ready),
+                    in_flight: 0,
+                    last_end: None,
+                },
+            );
+        }
+        if process.ready.is_some() {
+            self.feed(at, Event::ReplicaReady { replica });
+        }
+    }
+
+    fn is_of_this_run(&self, replica: ReplicaId) -> bool {
+        replica.0 >= self.first
+    }
+
+    pub(super) fn cut(&mut self, at: Time, node: NodeId) {
+        let link = self.links.get_mut(&node).expect("a node of ours");
+        if self.peace || link.is_cut {
+            return;
+        }
+        link.is_cut = true;
+        link.cuts += 1;
+        let nth = link.cuts;
+        self.push(at + Span::from_secs(5), Due::Silent(node, nth));
+        if self.random.chance(500) {
+            let bound = self.random.between(10_000, 900_000);
+            self.push(at + Span(bound), Due::Gone(node, nth));
+        }
+        let back = self.random.between(500, LENGTH / 3);
+        self.push(at + Span(back), Due::Back(node, nth));
+    }
+
+    /// The pool gives the node up. Its engines may run on, whoever said that they cannot.
+    pub(super) fn is_gone(&mut self, at: Time, node: NodeId) {
+        self.report.gone += 1;
+        self.links
+            .get_mut(&node)
+            .expect("a node of ours")
+            .reported_gone = true;
+        let all_end = self.random.chance(500);
+        if all_end {
+            for replica in self.truth.on(node) {
+                self.truth.processes.remove(&replica);
+            }
+        }
+        let twice = self.random.chance(100);
+        for _ in 0..=u32::from(twice) {
+            let why = "has not been heard of for too long".to_owned();
+            self.feed(at, Event::NodeGone { node, why });
+        }
+    }
+
+    pub(super) fn is_back(&mut self, at: Time, node: NodeId) {
+        self.joins(at, node);
+    }
+
+    /// The fault: the pool is informed that the node is back, and it is not.
+    pub(super) fn claims_to_be_back(&mut self, at: Time, node: NodeId) {
+        let running = self.truth.on(node);
+        let event = Event::NodeJoined {
+            node,
+            name: format!("node-{}", node.0),
+            running,
+            demand: None,
+        };
+        let now = self.world.now.max(at);
+        self.world.pool.step(now, event);
+        self.truth.is_still_silent(node);
+    }
+
+    /// The machine fails; the cluster reports it soon, and starts it anew later.
+    pub(super) fn dies(&mut self, at: Time, node: NodeId) {
+        if self.peace || self.links[&node].is_cut {
+            return;
+        }
+        for replica in self.truth.on(node) {
+            self.truth.processes.remove(&replica);
+        }
+        self.cut(at, node);
+    }
+
+    pub(super) fn drains(&mut self, at: Time, node: NodeId) {
+        self.report.drains += 1;
+        let command = Command::DrainNode {
+            node,
+            reason: "repairs".to_owned(),
+            until: None,
+            now: self.random.chance(300),
+        };
+        self.order(at, command);
+    }
+
+    /// The controller is killed: what it had not confirmed is lost, and its clients with it. The nodes run on.
+    pub(super) fn restarts(&mut self, at: Time) {
+        self.report.restarts += 1;
+        let newest = self.truth.processes.keys().last().map_or(0, |it| it.0);
+        self.first = self.first.max(newest).max(self.newest) + 1;
+        self.world = World::new(Pool::new(limits(), false, ReplicaId(self.first)));
+        self.world.now = at;
+        self.waiting.clear();
+        self.starts(at);
+    }
+
+    /// A report of a process, sometimes doubled and late; lost if its node is cut off.
+    pub(super) fn reports(&mut self, at: Time, replica: ReplicaId, what: &str) {
+        if self.random.chance(80) {
+            let late = Span(self.random.below(120_000));
+            self.push(at + late, Due::Again(what.to_owned(), replica));
+        }
+        self.reports_once(at, replica, what);
+    }
+
+    pub(super) fn reports_once(&mut self, at: Time, replica: ReplicaId, what: &str) {
+        let Some(&node) = self.node_of.get(&replica) else {
+            return;
+        };
+        if self.links[&node].is_cut {
+            return;
+        }
+        let failed = || Exit::Failed {
+            message: "CUDA error".to_owned(),
+            remedy: Remedy::Time,
+        };
+        let event = match what {
+            "ready" => Event::ReplicaReady { replica },
+            "crashed" => {
+                let exit = failed();
+                Event::ReplicaExited { replica, exit }
+            }
+            _ => {
+                let exit = Exit::Requested;
+                Event::ReplicaExited { replica, exit }
+            }
+        };
+        // A second "ready" of an engine that has ended since would be false: nodes do not repeat those.
+        let is_false = what == "ready" && !self.truth.processes.contains_key(&replica);
+        if !is_false {
+            self.feed(at, event);
+        }
+    }
+
+    /// The process really ends, and its memory is free.
+    pub(super) fn process_ends(&mut self, at: Time, replica: ReplicaId, how: &str) {
+        if self.truth.processes.remove(&replica).is_none() {
+            return;
+        }
+        self.cut_streams(at, replica);
+        self.reports(at, replica, how);
+    }
+
+    fn cut_streams(&mut self, at: Time, replica: ReplicaId) {
+        let inside = self.world.seats.iter();
+        let inside = inside.filter(|(_, on)| **on == replica);
+        let inside: Vec<Ticket> = inside.map(|(&ticket, _)| ticket).collect();
+        for ticket in inside {
+            self.world.end(ticket, at);
+        }
+        self.world.gates.remove(&replica);
+    }
+
+    fn ends_soon(&mut self, at: Time, replica: ReplicaId) {
+        if let Some(process) = self.truth.processes.get_mut(&replica) {
+            process.is_ordered_to_end = true;
+            let slow = Span(self.random.below(12_000));
+            self.push(at + slow, Due::Ended(replica));
+        }
+    }
+
+    pub(super) fn carry_out(&mut self, at: Time, action: &Action) {
+        match action {
+            Action::Grant { ticket, .. } => {
+                self.report.answered += 1;
+                self.waiting.remove(ticket);
+                self.is_served(at, *ticket);
+            }
+            Action::Refuse { ticket, .. } => {
+                self.report.answered += 1;
+                self.waiting.remove(ticket);
+            }
+            Action::Launch {
+                replica,
+                model,
+                placement,
+                ..
+            } => {
+                self.newest = self.newest.max(replica.0);
+                self.launches(at, *replica, *model, placement);
+            }
+            Action::Stop {
+                replica, reason, ..
+            } => {
+                if matches!(reason, StopReason::NodeLost { .. }) {
+                    // Nothing is there any more that could be ordered to stop, as far as anybody knows.
+                    return self.cut_streams(at, *replica);
+                }
+                if self.reaches(*replica) {
+                    self.ends_soon(at, *replica);
+                    if self.fault == Some(NodeFault::EndsAtOnce) {
+                        let (replica, exit) = (*replica, Exit::Requested);
+                        self.world.gates.remove(&replica);
+                        self.feed(at, Event::ReplicaExited { replica, exit });
+                    }
+                }
+            }
+            Action::Disown { replica, .. } => {
+                self.report.disowned += 1;
+                self.ends_soon(at, *replica);
+            }
+            _ => {}
+        }
+    }
+
+    fn reaches(&self, replica: ReplicaId) -> bool {
+        let node = self.node_of.get(&replica);
+        node.is_some_and(|node| !self.links[node].is_cut)
+    }
+
+    fn launches(
+        &mut self,
+        at: Time,
+        replica: ReplicaId,
+        model: pool::ModelId,
+        placement: &[Share],
+    ) {
+        self.report.launches += 1;
+        let node = self.truth.devices[&placement[0].device].node;
+        self.node_of.insert(replica, node);
+        if self.links[&node].is_cut {
+            return;
+        }
+        let mut broken: Vec<String> = Vec::new();
+        self.truth.starts(replica, model, placement, &mut broken);
+        self.report.broken.append(&mut broken);
+        let load = Span(self.random.between(500, 60_000));
+        match self.random.below(100) {
+            0..=9 => self.push(at + load, Due::Crash(replica)),
+            10..=19 => {
+                self.push(at + load, Due::Ready(replica));
+                let later = Span(self.random.below(LENGTH / 4));
+                self.push(at + load + later, Due::Crash(replica));
+            }
+            _ => self.push(at + load, Due::Ready(replica)),
+        }
+    }
+}
