@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::state::State;
+
 /// What a load would do, or why it would be refused.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -124,7 +126,7 @@ pub struct ModelView {
     pub adapters: Vec<String>,
     pub engine: Option<String>,
     pub source: Option<String>,
-    pub state: String,
+    pub state: State,
     /// What is wrong with its file, if anything.
     pub file_error: Option<String>,
     pub priority: u32,
@@ -197,7 +199,7 @@ pub struct OverrideView {
 #[serde(default)]
 pub struct ReplicaView {
     pub replica: String,
-    pub state: String,
+    pub state: State,
     pub stage: Option<String>,
     pub percent: Option<f64>,
     /// How much longer the load is expected to take; 0 if it is overdue.
@@ -267,7 +269,7 @@ pub struct CordonAnswer {
 pub struct LeavingReplica {
     pub replica: String,
     pub model: String,
-    pub state: String,
+    pub state: State,
     pub in_flight: u64,
     pub bytes: u64,
 }
@@ -285,7 +287,7 @@ pub struct Owner {
     pub replica: String,
     pub model: String,
     pub bytes: u64,
-    pub state: Option<String>,
+    pub state: Option<State>,
 }
 
 #[derive(Debug, Default, Deserialize)]

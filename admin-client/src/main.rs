@@ -2,6 +2,7 @@
 //! (success), 1 (refused or failed), 2 (wrong usage) or 3 (cannot reach the server).
 
 mod answers;
+mod assumed;
 mod cli;
 mod client;
 mod commands;
@@ -11,6 +12,7 @@ mod render;
 mod screen;
 mod settings;
 mod sse;
+mod state;
 mod style;
 mod top;
 

@@ -19,6 +19,7 @@ use crate::render::progress::{Progress, progress};
 use crate::render::quantity::{Clock, count};
 use crate::render::{outcome, plan as plan_text};
 use crate::screen::{Screen, announced, note};
+use crate::state::State;
 use crate::style::clean;
 
 /// Interval between polls of a model that is being loaded.
@@ -170,9 +171,9 @@ async fn watch(session: &Session, args: &LoadArgs, mut obstacle: Option<String>)
         if let Some(view) = polled.ok().and_then(|list| list.models.into_iter().next()) {
             let wanted = args.wish.replicas.or(view.wished_replicas).unwrap_or(1);
             let now = Clock::read().now;
-            let loading = view.replicas.iter().any(|it| it.state == "launching");
+            let loading = view.replicas.iter().any(|it| it.state == State::Launching);
             seen_loading = seen_loading.or(loading.then_some(now));
-            let waits = !loading && view.replicas.iter().all(|it| it.state != "ready");
+            let waits = !loading && view.replicas.iter().all(|it| it.state != State::Ready);
             if let Some(obstacle) = obstacle.take_if(|_| waits) {
                 display.note(&format!("{model} waits for room: {}", clean(&obstacle)));
             }

@@ -9,6 +9,7 @@ use crate::render::cordon::why;
 use crate::render::fold::{fitted, painted, sentence};
 use crate::render::quantity::{Clock, bytes, bytes_or_dash};
 use crate::render::table::{Cell, Column, column, table};
+use crate::state::State;
 use crate::style::{Style, Tint, clean, clean_line, width};
 
 const COLUMNS: [Column; 12] = [
@@ -231,13 +232,13 @@ fn segments(device: &DeviceView, colour: bool) -> Vec<Segment> {
             bytes: owner.bytes,
             glyph: if colour { '█' } else { letter(n) },
             tint: Tint::Owner(n),
-            legend: match owner.state.as_deref() {
-                Some(state) if state != "ready" => {
+            legend: match &owner.state {
+                Some(state) if *state != State::Ready => {
                     format!(
                         "{} {} ({})",
                         clean_line(&owner.replica),
                         clean_line(&owner.model),
-                        clean_line(state)
+                        clean_line(state.as_str())
                     )
                 }
                 _ => format!(

@@ -32,7 +32,7 @@ pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
             bytes(replica.bytes),
             count(in_flight, "request"),
         );
-        let state = format!("{:<8}", name(&replica.state, style));
+        let state = format!("{:<8}", name(replica.state.as_str(), style));
         out.push_str(&item(&state, None, &text, style));
     }
     if let Some(at) = &answer.cut_at {

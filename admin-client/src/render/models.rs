@@ -5,10 +5,10 @@ use crate::render::fold::{item, name, painted};
 use crate::render::plan::needs;
 use crate::render::quantity::{Clock, bytes, later, milliseconds};
 use crate::render::table::{Cell, Column, column, facts, table};
+use crate::state::State;
 use crate::style::{Style, Tint, clean};
 
 /// The state of a model whose file cannot be used.
-const BROKEN: &str = "broken";
 
 const COLUMNS: [Column; 8] = [
     column("MODEL").shortens_to(20),
@@ -49,8 +49,8 @@ pub fn models(views: &[ModelView], clock: Clock, style: Style) -> String {
 fn broken_files(views: &[ModelView], style: Style) -> String {
     let line = |view: &ModelView| {
         let error = view.file_error.as_deref()?;
-        let instead = match view.state.as_str() {
-            BROKEN => "",
+        let instead = match view.state {
+            State::Broken => "",
             _ => " (its last good version is served)",
         };
         let (model, error) = (clean(&view.model), clean(error));
@@ -80,12 +80,12 @@ fn row(view: &ModelView, clock: Clock) -> Vec<Cell> {
     ]
 }
 
-pub fn state_tint(state: &str) -> Option<Tint> {
+pub fn state_tint(state: &State) -> Option<Tint> {
     match state {
-        "ready" => Some(Tint::Good),
-        "waiting" | "loading" | "draining" => Some(Tint::Warning),
-        "cooling" | "quarantined" | BROKEN => Some(Tint::Bad),
-        "cold" => Some(Tint::Faint),
+        State::Ready => Some(Tint::Good),
+        State::Waiting | State::Loading | State::Draining => Some(Tint::Warning),
+        State::Cooling | State::Quarantined | State::Broken => Some(Tint::Bad),
+        State::Cold => Some(Tint::Faint),
         _ => None,
     }
 }
@@ -103,7 +103,7 @@ pub fn replicas(view: &ModelView) -> String {
     let ready = view
         .replicas
         .iter()
-        .filter(|replica| replica.state == "ready")
+        .filter(|replica| replica.state == State::Ready)
         .count();
     let wanted = view.wished_replicas.map_or(0, |wanted| wanted as usize);
     match wanted.max(view.replicas.len()) {
@@ -118,7 +118,7 @@ pub fn memory(view: &ModelView) -> String {
     if view.engine.as_deref() == Some("remote") {
         return "remote".to_owned();
     }
-    if view.state == BROKEN {
+    if view.state == State::Broken {
         return "-".to_owned();
     }
     let held: u64 = view
@@ -159,7 +159,7 @@ pub fn keep_hot_left(view: &ModelView, clock: Clock) -> String {
 /// One model with all its facts.
 pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
     let model = name(&view.model, style);
-    let state = clean(&view.state);
+    let state = clean(view.state.as_str());
     let tint = state_tint(&view.state);
     let tints = [
         (Tint::Strong, model.as_str()),
@@ -171,7 +171,7 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         &tints[..1]
     };
     let mut out = painted(&format!("{model}  {state}"), shown, style);
-    if view.state == BROKEN {
+    if view.state == State::Broken {
         let next = "mend the file, then run `admin-client reload`".to_owned();
         let pairs = [
             ("file", view.source.clone()),
@@ -324,7 +324,7 @@ fn replica_row(replica: &ReplicaView, clock: Clock) -> Vec<Cell> {
     let stage = match (replica.stage.as_deref(), replica.percent) {
         (Some(stage), Some(percent)) => format!("{} ({stage} {percent:.0} %)", replica.state),
         (Some(stage), None) => format!("{} ({stage})", replica.state),
-        (None, _) => replica.state.clone(),
+        (None, _) => replica.state.to_string(),
     };
     vec![
         Cell::from(replica.replica.as_str()),

@@ -3,6 +3,7 @@
 use crate::answers::{ModelView, ReplicaView};
 use crate::render::models::fetched;
 use crate::render::quantity::milliseconds;
+use crate::state::State;
 use crate::style::clean;
 
 /// The progress of a load at one moment.
@@ -28,12 +29,12 @@ pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
     let ready = view
         .replicas
         .iter()
-        .filter(|replica| replica.state == "ready")
+        .filter(|replica| replica.state == State::Ready)
         .count() as u64;
     let launching: Vec<&ReplicaView> = view
         .replicas
         .iter()
-        .filter(|replica| replica.state == "launching")
+        .filter(|replica| replica.state == State::Launching)
         .collect();
     if let Some(fetch) = view.weights.as_ref().and_then(|it| it.fetch.as_ref()) {
         let percent = fetch.percent.map(clamped);
@@ -61,7 +62,7 @@ pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
         None if view
             .replicas
             .iter()
-            .any(|replica| replica.state == "stopping") =>
+            .any(|replica| replica.state == State::Stopping) =>
         {
             "stopping the old replica".to_owned()
         }

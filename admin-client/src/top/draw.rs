@@ -13,6 +13,7 @@ use super::rows::{BAR, PANES, Pane};
 use crate::render::bars::{Run, runs};
 use crate::render::fold::fitted;
 use crate::render::quantity::{Clock, milliseconds};
+use crate::state::State;
 use crate::style::{Tint, clean_line};
 
 /// From this width on, panes stand beside each other.
@@ -110,15 +111,16 @@ fn status_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
         .view
         .models
         .iter()
-        .filter(|it| it.state == "ready")
+        .filter(|it| it.state == State::Ready)
         .count();
     let waiting = app.view.queue.waiting.len();
-    let troubled = ["cooling", "quarantined", "broken"];
+    let is_failing =
+        |state: &State| matches!(state, State::Cooling | State::Quarantined | State::Broken);
     let failing = app
         .view
         .models
         .iter()
-        .filter(|it| troubled.contains(&it.state.as_str()))
+        .filter(|it| is_failing(&it.state))
         .count();
     let now = clock.time_of_day(&clock.now.to_rfc3339());
     spans.push(Span::styled("● live", colours.of(Tint::Good)));

@@ -7,6 +7,7 @@ use crate::render::events::kind_tint;
 use crate::render::models::{keep_hot_left, memory, replicas, state_tint};
 use crate::render::progress::progress;
 use crate::render::quantity::{Clock, bytes, label, milliseconds_or_dash};
+use crate::state::State;
 use crate::style::{Tint, clean_line};
 
 /// In the order of the Tab key.
@@ -210,9 +211,9 @@ fn model(model: &ModelView, clock: Clock) -> Row {
 
 /// The state, with the progress of a load.
 fn state(model: &ModelView) -> String {
-    let is_loading = model.replicas.iter().any(|it| it.state == "launching");
+    let is_loading = model.replicas.iter().any(|it| it.state == State::Launching);
     if !is_loading {
-        return model.state.clone();
+        return model.state.to_string();
     }
     let figure = progress(model, model.wished_replicas.unwrap_or(1), 0).figure;
     match figure.as_str() {
@@ -223,13 +224,13 @@ fn state(model: &ModelView) -> String {
 }
 
 /// What changes first, what is cold last.
-fn state_rank(state: &str) -> u32 {
+fn state_rank(state: &State) -> u32 {
     match state {
-        "loading" => 0,
-        "waiting" => 1,
-        "draining" => 2,
-        "ready" => 3,
-        "cold" => 5,
+        State::Loading => 0,
+        State::Waiting => 1,
+        State::Draining => 2,
+        State::Ready => 3,
+        State::Cold => 5,
         _ => 4,
     }
 }

@@ -140,7 +140,7 @@ mod tests {
         view.apply(serde_json::from_value(change).expect("a change"));
         let names: Vec<&str> = view.models.iter().map(|it| it.model.as_str()).collect();
         assert_eq!(names, ["a", "b", "d"]);
-        assert_eq!(view.models[0].state, "ready");
+        assert_eq!(view.models[0].state.as_str(), "ready");
         assert_eq!(view.queue.waiting.len(), 1);
         assert!(view.evening.is_evening);
         view.apply(serde_json::from_value(json!({"queue": {"waiting": []}})).expect("a change"));
