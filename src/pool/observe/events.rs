@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use crate::facts::shadows::Shadows;
 use crate::facts::state::{Model, Pool, Waiting};
 use crate::observe::adopt::Found;
 use crate::plan::order_refusals::refusal_of;
@@ -129,6 +130,10 @@ impl Pool {
     /// Sleepers may have to leave sooner or later than their timers say, and models may be quarantined or not.
     fn limits_set(&mut self, limits: Limits) {
         if self.limits != limits {
+            // The shadows did not follow the uses while least recent use was configured.
+            if self.limits.policy != limits.policy {
+                self.shadows = Shadows::default();
+            }
             self.limits = limits;
             self.touch_everything();
         }

@@ -7,6 +7,7 @@ use crate::facts::shadows::Shadow;
 use crate::facts::state::Pool;
 use crate::types::demand;
 use crate::types::ids::{Bytes, DeviceId, ModelId, Span};
+use crate::types::model::Policy;
 use crate::types::requirements::Requirements;
 
 /// Which models leave first.
@@ -25,8 +26,11 @@ struct Room {
 }
 
 impl Pool {
-    /// The model is used again after a pause.
+    /// The model is used again after a pause. With least recent use configured there is nothing to compare.
     pub(crate) fn shadows_serve(&mut self, id: ModelId) {
+        if self.limits.policy == Policy::Lru {
+            return;
+        }
         let (own, simple) = (&self.shadows.own, &self.shadows.simple);
         if own.holds(id) && simple.holds(id) {
             return;

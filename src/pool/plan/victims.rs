@@ -119,8 +119,11 @@ impl Pool {
         self.limits.policy == Policy::Lru || self.shadows.lead.simple_since().is_some()
     }
 
-    /// For how long the latter has been so.
+    /// For how long the latter has been so; `None` if least recent use is configured, because then nothing is compared.
     pub(crate) fn by_recency_for(&self) -> Option<Span> {
+        if self.limits.policy == Policy::Lru {
+            return None;
+        }
         let since = self.shadows.lead.simple_since()?;
         Some(self.now.since(since))
     }
