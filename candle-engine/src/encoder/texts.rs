@@ -3,7 +3,7 @@
 use super::network::Sequence;
 use crate::api_error::ApiError;
 use crate::error::EngineError;
-use crate::files::read_json;
+use crate::files::{read_json, read_tokenizer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,21 +53,7 @@ impl Texts {
         most: usize,
         includes_prompt: bool,
     ) -> Result<Self, EngineError> {
-        let file = folder.join("tokenizer.json");
-        if !file.exists() {
-            return Err(EngineError::model(
-                &file,
-                "the file is missing",
-                "download it, or write it with transformers' fast tokenizer; vocab.txt and sentencepiece files alone are not supported",
-            ));
-        }
-        let tokenizer = Tokenizer::from_file(&file).map_err(|error| {
-            EngineError::model(
-                &file,
-                format!("it is not a tokenizer ({error})"),
-                "download it again",
-            )
-        })?;
+        let (tokenizer, file) = read_tokenizer(folder)?;
         let from = (file.as_path(), Some(folder));
         Self::of(tokenizer, from, vocabulary, most, includes_prompt)
     }

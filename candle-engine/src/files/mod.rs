@@ -29,7 +29,8 @@ pub(crate) use expected::{Expected, POSITIONS, Role};
 pub(crate) use json::read_json;
 pub(crate) use load::LoadPlan;
 pub(crate) use mapped::MappedFile;
-pub(crate) use tokenizer_files::TokenizerFile;
+pub(crate) use own_names::OwnNames;
+pub(crate) use tokenizer_files::{TokenizerFile, read_tokenizer};
 
 use crate::error::EngineError;
 use crate::sampling::SamplingSettings;

@@ -27,6 +27,29 @@ pub(crate) struct Templates {
 
 const SETTINGS_FILE: &str = "tokenizer_config.json";
 
+/// Reads `tokenizer.json` of a folder; also returns the file's path.
+///
+/// # Errors
+/// A file that is missing or no tokenizer.
+pub(crate) fn read_tokenizer(folder: &Path) -> Result<(Tokenizer, PathBuf), EngineError> {
+    let file = folder.join("tokenizer.json");
+    if !file.exists() {
+        return Err(EngineError::model(
+            &file,
+            "the file is missing",
+            "download it, or write it with transformers' fast tokenizer; vocab.txt and sentencepiece's tokenizer.model alone are not supported",
+        ));
+    }
+    let tokenizer = Tokenizer::from_file(&file).map_err(|error| {
+        EngineError::model(
+            &file,
+            format!("it is not a tokenizer ({error})"),
+            "download it again",
+        )
+    })?;
+    Ok((tokenizer, file))
+}
+
 impl ModelFiles {
     /// The tokenizer: of the GGUF, or `tokenizer.json` with the special tokens of `tokenizer_config.json`.
     ///
@@ -36,21 +59,7 @@ impl ModelFiles {
         if let Some(vocabulary) = &self.vocabulary {
             return self.tokenizer_of(vocabulary);
         }
-        let file = self.folder().join("tokenizer.json");
-        if !file.exists() {
-            return Err(EngineError::model(
-                &file,
-                "the file is missing",
-                "download it; sentencepiece's tokenizer.model alone is not supported",
-            ));
-        }
-        let tokenizer = Tokenizer::from_file(&file).map_err(|error| {
-            EngineError::model(
-                &file,
-                format!("it is not a tokenizer ({error})"),
-                "download it again",
-            )
-        })?;
+        let (tokenizer, file) = read_tokenizer(self.folder())?;
         let settings = read_json(&self.folder().join(SETTINGS_FILE))?.unwrap_or_default();
         Ok(TokenizerFile {
             tokenizer,
