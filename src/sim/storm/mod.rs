@@ -15,6 +15,7 @@ mod hosts;
 mod measurements;
 mod orders;
 mod readings;
+mod settings;
 
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use core::cmp::Reverse;
@@ -31,73 +32,7 @@ use pool::{
     Bytes, DeviceId, DeviceReading, Event, Exit, KeyId, ModelId, ModelSpec, NodeId, OrderId, Pool,
     Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
 };
-
-/// A fault planted in the world around the core, which the referee must notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The pool is informed that a process is gone when it was only ordered to stop.
-    StoppingCountsAsFree,
-    /// A gate reports that it is idle when it is not.
-    GateLies,
-    /// One answer in a hundred is given twice.
-    AnsweredTwice,
-    /// Readings do not show what ended processes have not returned.
-    MemoryUnseen,
-    /// The pool is informed that a cordon is over as soon as it was ordered.
-    CordonForgotten,
-    /// The pool is informed that loads come from the host's memory when they come from a disk.
-    LoaderLies,
-    /// A replica is evicted in addition to the victims.
-    UnneededVictim,
-    /// The pool is not informed that weights were deleted.
-    DeletionUnseen,
-}
-
-#[derive(Clone, Debug)]
-pub struct Storm {
-    pub seed: u64,
-    pub requests: u64,
-    pub orders: u64,
-    pub fault: Option<Fault>,
-    /// Nothing fails and no administrator acts; then every wait must end within a bound.
-    pub calm: bool,
-    /// The pool's own ledgers are checked after every this many steps; 1: each.
-    pub check_every: u64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StormReport {
-    pub steps: u64,
-    pub requests: u64,
-    pub seated_by_gate: u64,
-    pub granted: u64,
-    pub refused: u64,
-    pub left: u64,
-    pub launches: u64,
-    pub crashes: u64,
-    /// Engines that fell asleep, and that were woken.
-    pub slept: u64,
-    pub woken: u64,
-    /// Models whose weights were chosen to be read ahead, and measured peaks that faded.
-    pub read_ahead: u64,
-    pub faded: u64,
-    /// Fetches of weights that were begun.
-    pub fetches: u64,
-    /// Loads that ran out of memory.
-    pub ran_out_of_memory: u64,
-    pub evictions: u64,
-    pub settled: u64,
-    /// Orders and failures that took a device out of service.
-    pub cordons: u64,
-    /// Choices of victims that every other choice was compared with.
-    pub judged: u64,
-    pub finished: bool,
-    pub transcript_hash: u64,
-    /// The longest wait for a seat in a calm storm, in thousandths of its bound.
-    pub worst_wait: u64,
-    /// What the referee or the checker found; empty is good.
-    pub broken: Vec<String>,
-}
+pub use settings::{Fault, Storm, StormReport};
 
 /// The most steps of a world before it must have finished.
 const STEPS_MAX: u64 = 200_000;
@@ -171,26 +106,6 @@ struct Play {
 }
 
 impl Storm {
-    pub fn new(seed: u64) -> Storm {
-        Storm {
-            seed,
-            requests: 150,
-            orders: 12,
-            fault: None,
-            calm: false,
-            check_every: 1,
-        }
-    }
-
-    pub fn calm(seed: u64) -> Storm {
-        Storm {
-            orders: 0,
-            requests: 300,
-            calm: true,
-            ..Storm::new(seed)
-        }
-    }
-
     /// Runs the storm to the end.
     pub fn run(&self) -> StormReport {
         let mut play = Play::new(self);
