@@ -35,6 +35,8 @@ use crate::inference::routes::{
 };
 use crate::inference::upstream::quiet::quiet;
 use crate::landing;
+use crate::node_route;
+use crate::me;
 use crate::openapi::documentation;
 use crate::openapi::schemas::models::{Health, Readiness};
 use crate::paths::without_folders;
@@ -126,7 +128,8 @@ fn router(app: App) -> Router {
     let audited = axum::middleware::from_fn_with_state(app.clone(), audit::record);
     let based = inference_routes()
         .merge(admin::routes().route_layer(audited))
-        .merge(service_routes());
+        .merge(service_routes())
+        .route("/node/connect", get(node_route::connect));
     let (based, api) = compat::below_base(based, &app).split_for_parts();
     let (alias, _) = compat::at_root(inference_routes(), &app).split_for_parts();
     let scrapers_alone = axum::middleware::from_extractor_with_state::<Scraper, App>(app.clone());
@@ -179,6 +182,8 @@ pub(crate) fn service_routes() -> OpenApiRouter<App> {
         .routes(routes!(health))
         .routes(routes!(ready))
         .routes(routes!(session::show, session::open, session::end))
+        .routes(routes!(me::show))
+        .routes(routes!(me::usage))
         .routes(routes!(votes::vote))
         .routes(routes!(votes::leaderboard))
 }

@@ -209,15 +209,20 @@ fn of_key(key: &KeyRecord, expires: Option<Time>, by: &'static str) -> SessionVi
     }
 }
 
-fn of_person(identity: &Arc<Identity>, by: &'static str) -> SessionView {
+/// The highest of a person's roles.
+pub(crate) fn role_of(identity: &Identity) -> (GrantRole, Role) {
     let has = |role: GrantRole| identity.grants.iter().any(|it| it.role == role);
-    let (grant, role) = if has(GrantRole::Admin) {
+    if has(GrantRole::Admin) {
         (GrantRole::Admin, Role::Admin)
     } else if has(GrantRole::Viewer) {
         (GrantRole::Viewer, Role::Viewer)
     } else {
         (GrantRole::User, Role::User)
-    };
+    }
+}
+
+fn of_person(identity: &Arc<Identity>, by: &'static str) -> SessionView {
+    let (grant, role) = role_of(identity);
     let all = |patterns: &[String]| patterns.iter().any(|it| it == "*");
     let mut grants = identity.grants.iter().filter(|it| it.role == grant);
     SessionView {

@@ -13,8 +13,10 @@ use crate::dialect::Seal;
 use crate::edge::Edge;
 use crate::inference::request::reading::Reading;
 use crate::inference::upstream::proxy::Upstream;
+use crate::key_usage::KeyUsages;
 use crate::live::Hub;
 use crate::metrics::Metrics;
+use crate::node_route::NodeRoute;
 use crate::reload::Reload;
 use crate::request_ids::SharedIds;
 use crate::stored::StoredResponses;
@@ -47,10 +49,13 @@ pub struct Parts {
     /// Seals the reasoning that clients keep between turns.
     pub(super) seal: Arc<Seal>,
     pub(super) strangers: Arc<Strangers>,
+    pub(super) nodes: NodeRoute,
     pub(super) sessions: Sessions,
     pub(super) wrong_logins: WrongLogins,
     /// Those who follow the pool.
     pub(super) live: Hub,
+    /// What each key has in flight and has used.
+    pub(super) usages: Arc<KeyUsages>,
     /// Responses for later turns.
     pub(super) responses: Arc<StoredResponses>,
     pub(super) metrics: Metrics,
@@ -92,6 +97,7 @@ impl App {
         let reading = Reading::of(&now.server);
         let started_unix_seconds = handle.clock().now().0 / 1000;
         let (store, clock) = (Arc::clone(handle.store()), handle.clock());
+        let usages = KeyUsages::new(Arc::clone(&store), Arc::clone(&limits));
         let responses = StoredResponses::new(store, config.clone(), clock);
         App(Arc::new(Parts {
             handle,
@@ -103,9 +109,11 @@ impl App {
             oidc: oidc.map(Arc::new),
             seal: Arc::new(seal),
             strangers: Arc::default(),
+            nodes: NodeRoute::default(),
             sessions: Sessions::default(),
             wrong_logins: WrongLogins::default(),
             live: Hub::default(),
+            usages: Arc::new(usages),
             responses: Arc::new(responses),
             metrics,
             upstream: Arc::default(),
@@ -120,6 +128,11 @@ impl App {
     /// What writes them.
     pub fn responses(&self) -> Arc<StoredResponses> {
         Arc::clone(&self.responses)
+    }
+
+    /// What writes them.
+    pub fn usages(&self) -> Arc<KeyUsages> {
+        Arc::clone(&self.usages)
     }
 
     /// To be fired when answers that have begun cannot be finished.

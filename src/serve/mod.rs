@@ -5,7 +5,7 @@ pub(crate) mod evening;
 mod files;
 mod limits;
 pub(crate) mod lock;
-mod log;
+pub(crate) mod log;
 mod memory;
 mod notify;
 mod reload;
@@ -191,6 +191,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let listening: OwnedFd = listener.as_fd().try_clone_to_owned().map_err(line)?;
     let ending = app.ending();
     let responses = app.responses();
+    let usages = app.usages();
+    let counting = AbortOnDropHandle::new(start(Arc::clone(&usages).keep_writing()));
     let storing = AbortOnDropHandle::new(start(Arc::clone(&responses).keep_writing()));
     let mut server = start(Server::new(listener, app).serve(stop.clone()));
     let base = config.server.base_path.as_str();
@@ -236,6 +238,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         limits::save(&limits, &store).await;
         evening::note_up(&live, &store).await;
         responses.write_all().await;
+        usages.write_all().await;
         store.close().await;
         // Before the new process may start, because it has to know which streams continue here.
         let reports = seats::tell(&runtime_dir, handle.clone());
@@ -249,6 +252,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
                 let _ = tokio::time::timeout(CONNECTIONS_WITHIN, &mut server).await;
             }
             responses.write_all().await;
+            usages.write_all().await;
         };
         let served = async {
             let served = successor.free().await;
@@ -291,8 +295,9 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     stop.cancel();
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
     limits::save(&limits, &store).await;
-    drop((noted, storing));
+    drop((noted, storing, counting));
     responses.write_all().await;
+    usages.write_all().await;
     evening::note_up(&live, &store).await;
     store.close().await;
     drop((takeover_socket, lock));
@@ -424,7 +429,9 @@ fn describe(catalog: &Catalog, inventory: &Inventory) {
     let models = if names.len() == 1 { "model" } else { "models" };
     tracing::info!("{} {models}: {}", names.len(), names.join(", "));
     for (name, entry) in catalog.entries() {
-        if let Some(fault) = entry.fetch.as_ref().and_then(source::not_built) {
+        let adapters = entry.dynamic_adapters.as_ref().and_then(|it| it.fetch());
+        let fetches = entry.fetch.as_ref().into_iter().chain(adapters);
+        for fault in fetches.filter_map(source::not_built) {
             tracing::warn!(model = %name, "{fault}");
         }
     }

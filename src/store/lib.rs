@@ -21,9 +21,11 @@ mod fault;
 mod history;
 mod history_reads;
 mod integers;
+mod key_usage;
 mod keys;
 mod measurements;
 mod migrations;
+mod nodes;
 mod open;
 mod past;
 mod report;
@@ -45,10 +47,12 @@ pub use elo::{MOST_PER_GAME, START};
 pub use fault::StoreFault;
 pub use history::{Retention, StoredMemory, StoredRecord, StoredShare};
 pub use history_reads::HistoryQuery;
+pub use key_usage::KeyUsage;
 pub use keys::{
     KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
 };
 pub use measurements::{Circumstances, Measurement, Measurements};
+pub use nodes::{NoPass, NodeNumbers, NodePass, NodeToken};
 pub use past::{ModelPast, Past};
 pub use report::{EventCount, UseCount};
 pub use response_reads::{ChainBounds, ItemPlace, StoredLink};

@@ -14,7 +14,7 @@ macro_rules! files {
 
 /// Every file of `migrations/`, as `NUMBER_DESCRIPTION`. Databases hold the checksum of each text: what was released
 /// never changes.
-const FILES: [(&str, &str); 11] = files![
+const FILES: [(&str, &str); 13] = files![
     "0001_first_state",
     "0002_cordons",
     "0003_measured_and_remembered",
@@ -26,6 +26,8 @@ const FILES: [(&str, &str); 11] = files![
     "0009_responses",
     "0010_decisions",
     "0011_votes",
+    "0012_key_usage",
+    "0013_nodes",
 ];
 
 pub(super) static MIGRATIONS: LazyLock<Migrator> =

@@ -23,7 +23,14 @@ const NAME_MAX: usize = 100;
 const PATTERNS_MAX: usize = 100;
 const PATTERN_MAX: usize = 200;
 /// Routes of keys that lie in no folder.
-const OTHER_ROUTES: [&str; 4] = ["/metrics", "/hot-models", "/run", "/pending"];
+const OTHER_ROUTES: [&str; 6] = [
+    "/metrics",
+    "/hot-models",
+    "/me",
+    "/me/usage",
+    "/run",
+    "/pending",
+];
 
 impl Strict for NewKeyRequest {
     fn read(fields: &mut Fields) -> Result<NewKeyRequest, Failure> {

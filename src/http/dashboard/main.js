@@ -29,8 +29,9 @@ import { Queue } from './screens/queue.js';
 import { Report } from './screens/report.js';
 import { SignIn } from './screens/signin.js';
 import { TimeLine } from './screens/timeline.js';
+import { Usage } from './screens/usage.js';
 
-const VIEWS = { home: Home, pool: Pool, models: Models, queue: Queue, events: Events, timeline: TimeLine, audit: Audit, report: Report, playground: Playground, leaderboard: Leaderboard, logs: Logs, devices: Devices, evening: Evening, keys: KeysScreen, config: Configuration };
+const VIEWS = { home: Home, usage: Usage, pool: Pool, models: Models, queue: Queue, events: Events, timeline: TimeLine, audit: Audit, report: Report, playground: Playground, leaderboard: Leaderboard, logs: Logs, devices: Devices, evening: Evening, keys: KeysScreen, config: Configuration };
 
 /** Where a model's panel opens beside the screen; others use the name for themselves. */
 const WITH_PANEL = new Set(['pool', 'models', 'queue', 'timeline', 'devices', 'evening', 'report']);

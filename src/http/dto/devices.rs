@@ -202,6 +202,34 @@ impl DeviceView {
     }
 }
 
+impl WaitingView {
+    fn of(
+        snapshot: &Snapshot,
+        request: &pool::WaitingView,
+        key_name: &dyn Fn(KeyId) -> String,
+    ) -> WaitingView {
+        WaitingView {
+            ticket: request.ticket.to_string(),
+            model: model_name(snapshot, request.model),
+            key: match request.key {
+                KeyId(0) => "anonymous".to_owned(),
+                key => key_name(key),
+            },
+            position: request.position,
+            waited_ms: snapshot.pool.now.since(request.since).0,
+            expected_ms: request.expected.0,
+            stage: stage(snapshot, request.model),
+        }
+    }
+
+    /// The requests of one key, without the names of keys.
+    pub fn of_key(snapshot: &Snapshot, key: KeyId) -> Vec<WaitingView> {
+        let own = snapshot.pool.waiting.iter().filter(|it| it.key == key);
+        own.map(|it| WaitingView::of(snapshot, it, &|key| key.to_string()))
+            .collect()
+    }
+}
+
 impl QueueView {
     pub fn empty() -> QueueView {
         QueueView {
@@ -213,19 +241,8 @@ impl QueueView {
     /// `key_name` gives the name of a key; it is asked for none but real ones.
     pub fn of(snapshot: &Snapshot, key_name: &dyn Fn(KeyId) -> String) -> QueueView {
         let pool = &snapshot.pool;
-        let waiting = pool.waiting.iter().map(|it| WaitingView {
-            ticket: it.ticket.to_string(),
-            model: model_name(snapshot, it.model),
-            key: if it.key == KeyId(0) {
-                "anonymous".to_owned()
-            } else {
-                key_name(it.key)
-            },
-            position: it.position,
-            waited_ms: pool.now.since(it.since).0,
-            expected_ms: it.expected.0,
-            stage: stage(snapshot, it.model),
-        });
+        let waiting = pool.waiting.iter();
+        let waiting = waiting.map(|it| WaitingView::of(snapshot, it, key_name));
         let orders = pool.orders.iter().map(|order| OrderView {
             order: order.order.to_string(),
             what: order.what,

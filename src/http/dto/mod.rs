@@ -11,6 +11,7 @@ mod live;
 mod load;
 mod me;
 mod models;
+mod nodes;
 mod plan;
 mod report;
 mod session;
@@ -18,6 +19,7 @@ mod upkeep;
 mod values;
 mod votes;
 mod weights;
+mod what_if;
 mod why;
 
 pub use audit::{AuditList, AuditView};
@@ -29,6 +31,10 @@ pub use live::{EveningView, LiveChange, LiveView, StoreView};
 pub use load::{LoadAnswer, LoadRequest, UnloadAnswer, UnloadRequest};
 pub use me::{MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest};
 pub use models::{ModelList, ModelPatch, ModelView, RemoveAnswer, find, measured};
+pub use nodes::{
+    DrainNodeAnswer, DrainNodeRequest, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
+    NodeView, RevokedNodeToken, UndrainNodeAnswer, UndrainNodeRequest, name_of as node_name,
+};
 pub use plan::PlanView;
 pub use report::ReportView;
 pub use session::{LoginRequest, SessionView};
@@ -39,6 +45,7 @@ pub use upkeep::{
 };
 pub use values::at;
 pub use votes::{Leaderboard, VoteAnswer, VoteRequest, VotedModel};
+pub use what_if::{WhatIfRequest, WhatIfView};
 pub use why::WhyView;
 
 /// For tests: a real pool with one device of 24 GiB, and what its readers would see of it.

@@ -220,7 +220,7 @@ fn model_patterns() -> Array {
 
 fn route_patterns() -> Array {
     some(ObjectBuilder::new().pattern(Some(
-        "^/(v1/[a-z/*]*|admin/[a-z/*]*|hot-models|metrics|run|pending)$",
+        "^/(v1/[a-z/*]*|admin/[a-z/*]*|hot-models|me|me/usage|metrics|run|pending)$",
     )))
 }
 

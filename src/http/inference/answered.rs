@@ -21,8 +21,9 @@ use crate::inference::answer::as_chat::AsChat;
 use crate::inference::answer::first_event::{self, Beginning, Refusal};
 use crate::inference::answer::stream;
 use crate::inference::answer::stream::{event_stream, spawn};
+use crate::inference::answer::whole::{self, Whole};
 use crate::inference::request::ignored::note;
-use crate::inference::request::outgoing::renamed;
+use crate::inference::request::outgoing::{renamed, streamed};
 use crate::inference::request::request_fields::Fate;
 use crate::inference::understood::Understood;
 use crate::inference::upstream::in_flight::{
@@ -33,7 +34,7 @@ use crate::inference::upstream::remote;
 use crate::state::App;
 use access::limits::Admitted;
 use controller::Lease;
-use pool::Time;
+use pool::{KeyId, Time};
 
 /// A request on its way to its engine and back.
 pub(super) struct Call {
@@ -42,10 +43,13 @@ pub(super) struct Call {
     pub admitted: Arc<Admitted>,
     pub deadlines: Deadlines,
     pub sight: Sight,
+    pub key: KeyId,
     /// When the request arrived.
     pub received: Time,
     /// The body for the engine, while the request could be placed again.
     pub kept: Option<Bytes>,
+    /// The engine was asked for no stream.
+    pub is_plain: bool,
 }
 
 /// Names the fields of a request that had no effect with the engine's model.
@@ -94,7 +98,16 @@ impl Call {
             let response = event_stream(body, self.request.teller.stream_type());
             return Ok(note(response, &self.request.outgoing.ignored));
         }
-        let answer = self.aggregate(served, upstream).await?;
+        let answer = match self.is_plain {
+            true => match whole::pass(served, upstream).await? {
+                Whole::Held(answer) => answer,
+                Whole::Passing(answer) => {
+                    self.kept = None;
+                    answer
+                }
+            },
+            false => self.aggregate(served, upstream).await?,
+        };
         Ok(note(answer, &self.request.outgoing.ignored))
     }
 
@@ -173,6 +186,16 @@ impl Call {
             let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
             body = share.of(self.app.reading.run(self.request.bytes, named).await?);
         }
+        // Of an answer in one piece it is not known how many tokens a client that leaves has had, nor, without the engine's own
+        // counter, whether any come.
+        self.is_plain = self.request.outgoing.is_plain
+            && lease.sees_plain_tokens()
+            && !self.admitted.is_limited_by_tokens();
+        if self.is_plain {
+            lease.expect_whole();
+        } else if self.request.outgoing.is_plain {
+            body = record::share().of(streamed(&body));
+        }
         let admitted = Arc::clone(&self.admitted);
         let deadline = self.deadlines.deadline;
         let served = InFlightRequest::new(
@@ -180,7 +203,7 @@ impl Call {
             &self.request.model,
             lease,
             self.received,
-            (admitted, self.sight.clone()),
+            (admitted, self.sight.clone(), self.key),
             deadline,
         );
         reach(&self.app, served, self.request.outgoing.path, (&JSON, body)).await

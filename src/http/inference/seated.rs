@@ -54,8 +54,10 @@ pub(super) async fn seat(
         admitted,
         deadlines,
         sight: sight.clone(),
+        key: context.user.key,
         received: context.arrived_at,
         kept: None,
+        is_plain: false,
     };
     let lease = match seat {
         Seat::Now(lease) => lease,

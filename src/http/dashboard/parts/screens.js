@@ -3,6 +3,7 @@ const ALL = ['admin', 'viewer'], EVERYBODY = ['admin', 'viewer', 'user'];
 
 export const SCREENS = {
   home: { word: 'Your models', icon: 'models', key: 'h', for: ['user'], group: '' },
+  usage: { word: 'Usage and key', icon: 'report', key: 'u', for: ['user'], group: '' },
   pool: { word: 'Pool', icon: 'pool', key: 'p', for: ALL, group: 'Now' },
   models: { word: 'Models', icon: 'models', key: 'm', for: ALL, group: 'Now' },
   queue: { word: 'Queue', icon: 'queue', key: 'q', for: ALL, group: 'Now' },

@@ -1,13 +1,19 @@
-// The page of somebody with an ordinary key: which models they have, how they are, and trying one.
+// The first page with an ordinary key: which models one has, how they are, what one's own requests wait for, and trying a model.
 import { html, useEffect, useMemo, useState } from '../lib/view.js';
 import { BASE, get, session } from '../lib/api.js';
-import { count, short } from '../lib/text.js';
+import { sum } from '../lib/device.js';
+import { useNow } from '../lib/live.js';
+import { tokensOf, useMe, useMyUsage } from '../lib/me.js';
+import { clean, count, countdown, hourMinute, short, span } from '../lib/text.js';
 import { link } from '../lib/route.js';
-import { Button, Clock, Empty, Head, Loading, Name, Problem, Search, State, copyText } from '../parts/bits.js';
+import { Button, Empty, Head, Loading, Name, Problem, Search, State, copyText } from '../parts/bits.js';
 import { Table } from '../parts/table.js';
 import { tell } from '../parts/messages.js';
+import { STAGES } from './queue.js';
 
 const READ_MS = 4000;
+/** Of each kind. */
+const CARDS = 12;
 
 /** The models of this key with their states, read again every few seconds while the page is in sight. */
 export function useOwnModels() {
@@ -30,18 +36,44 @@ export function useOwnModels() {
 }
 
 const COLUMNS = [
-  { id: 'model', title: 'Model', grow: 3, least: 140, cell: it => html`<${Name} of=${it.model} />` },
-  { id: 'state', title: 'State', width: '150px', cell: it => html`<${State} of=${it.state} />` },
-  { id: 'wait', title: 'If you ask now', grow: 2, hide: 700, cell: it => html`<span class="soft">${{ ready: 'answers at once', asleep: 'wakes up, in seconds', cold: 'is loaded first, which can take minutes', loading: 'is being loaded', waiting: 'waits for room', fetching: 'is being downloaded' }[it.state] ?? ''}</span>` },
+  { id: 'model', title: 'Model', grow: 3, least: 140, cell: (it, width) => html`<span class="stack"><${Name} of=${it.model} />${width < 620 ? html`<span class="row-small"><${State} of=${it.state} /></span>` : it.aliases.length > 0 && html`<span class="soft clip" title=${it.aliases.join(', ')}>also ${it.aliases.map(one => short(one, 40)).join(', ')}</span>`}</span>` },
+  { id: 'state', title: 'State', width: '150px', hide: 620, cell: it => html`<${State} of=${it.state} />` },
+  { id: 'wait', title: 'If you ask now', grow: 3, hide: 700, cell: it => html`<span class="soft">${ifAsked(it)}</span>` },
   { id: 'act', title: 'Try', quiet: true, right: true, width: '64px', cell: it => html`<a class="text-button" href=${link('playground', { models: it.model })}>Try it</a>` },
 ];
 
+const ifAsked = it => it.remote ? 'another server answers' : { ready: 'answers at once', asleep: 'wakes up, in seconds', cold: `is loaded first, in about ${span(it.load_ms_expected)}`, loading: 'is being loaded', waiting: 'waits for room', fetching: 'is being downloaded', draining: 'is loaded again after it has left',
+  cooling: 'is tried again soon: its last load failed', quarantined: 'is not loaded: an administrator has to look at it' }[it.state] ?? '';
+
+/** A request that waits: what for, at which place, and how far it is. */
+function WaitingCard({ of: it, readAt, now }) {
+  const age = Math.max(0, Date.now() - readAt) + 0 * now, waited = it.waited_ms + age, left = Math.max(0, it.expected_ms - age);
+  return html`<li class="mine"><div class="mine-head"><${Name} of=${it.model} most=${60} /><span class="figure soft">${it.ticket}</span></div>
+    <p>Place <b class="figure">${it.position}</b>, because ${STAGES[it.stage] ?? clean(it.stage)}.</p>
+    ${it.expected_ms > 0 && html`<progress max=${waited + left} value=${waited} aria-label=${`The wait for ${short(it.model, 60)}`}></progress>`}
+    <p class="mine-facts"><span>waits since <b class="figure">${countdown(waited)}</b></span><span>${it.expected_ms > 0 ? html`expected in <b class="figure">${countdown(left)}</b>, at ${hourMinute(Date.now() + left)}` : 'nobody can tell yet for how long'}</span></p></li>`;
+}
+
+const RunningCard = ({ of: it, readAt, now }) => html`<li class="mine running"><div class="mine-head"><${Name} of=${it.model} most=${60} /><${State} of="ready" /></div>
+  <p class="mine-facts"><span>answers since <b class="figure">${countdown(it.running_ms + Math.max(0, Date.now() - readAt) + 0 * now)}</b></span><span>${it.waited_ms < 50 ? 'it did not wait' : html`after a wait of ${span(it.waited_ms)}`}</span></p></li>`;
+
+function Requests({ of: me, readAt }) {
+  const now = useNow(500), waiting = me.waiting.slice(0, CARDS), running = me.running.slice(0, CARDS), left = me.waiting.length + me.running.length - waiting.length - running.length;
+  if (!me.waiting.length && !me.running.length) return null;
+  return html`<section class="block-section"><h2>Your requests <span class="soft">${[me.waiting.length && `${me.waiting.length} waiting`, me.running.length && `${me.running.length} running`].filter(Boolean).join(', ')}</span></h2>
+    <ul class="mine-list">${waiting.map(it => html`<${WaitingCard} key=${it.ticket} of=${it} readAt=${readAt} now=${now} />`)}${running.map((it, nth) => html`<${RunningCard} key=${`r${nth}`} of=${it} readAt=${readAt} now=${now} />`)}</ul>${left > 0 && html`<p class="soft">${left} more are not shown.</p>`}</section>`;
+}
+
 export function Home() {
-  const who = session.use(it => it.who), [models, failure] = useOwnModels(), [find, setFind] = useState('');
-  const rows = useMemo(() => (models ?? []).filter(it => it.model.toLowerCase().includes(find.toLowerCase())), [models, find]), address = `${BASE}/v1`;
+  const who = session.use(it => it.who), [me, failure, readAt] = useMe(), [usage] = useMyUsage(1), [find, setFind] = useState('');
+  const models = me?.models, rows = useMemo(() => (models ?? []).filter(it => it.model.toLowerCase().includes(find.toLowerCase()) || it.aliases.some(one => one.toLowerCase().includes(find.toLowerCase()))), [models, find]), address = `${BASE}/v1`;
+  const today = usage?.days.find(it => it.day === usage.today)?.models ?? [], tokens = sum(today, tokensOf), most = me?.limits.tokens_per_day;
+  const tile = (value, word, tone) => html`<div class="tile" data-tone=${tone}><span class="tile-value figure">${value}</span><span class="tile-word">${word}</span></div>`;
   return html`<${Head} title="Your models" about=${models ? `${count(models.length, 'model')}, ${models.filter(it => it.state === 'ready').length} ready` : undefined}><${Search} label="Find a model" value=${find} onInput=${setFind} /><//>
-    ${who?.by !== 'nothing' && html`<p class="soft home-who">Signed in as <b>${short(who?.name ?? '', 60)}</b>${who?.expires_at ? html`, until <${Clock} at=${who.expires_at} />` : ''}.</p>`}
-    <p class="home-who">Base URL for OpenAI’s clients: <code>${address}</code> <${Button} icon="copy" onClick=${async () => { if (await copyText(address)) tell('The address is copied'); }}>Copy<//></p>
-    ${failure && html`<${Problem} failure=${failure} />`}${!models && !failure && html`<${Loading} />`}
-    ${models && html`<${Table} label="Your models" columns=${COLUMNS} rows=${rows} id=${it => it.model} empty=${html`<${Empty} icon="models" title=${models.length ? 'No model is called so' : 'Your key may use no model'}>Ask an administrator.<//>`} />`}`;
+    ${failure && html`<${Problem} failure=${failure} />`}${!me && !failure && html`<${Loading} />`}
+    ${me && who?.by !== 'nothing' && html`<div class="tiles" role="group" aria-label="Today">${tile(me.running.length, 'requests running')}${tile(me.waiting.length, 'requests waiting', me.waiting.length ? 'busy' : '')}${tile(sum(today, it => it.requests).toLocaleString('en'), 'requests today')}
+      ${tile(most ? html`${tokens.toLocaleString('en')} <span class="soft">of ${most.toLocaleString('en')}</span>` : tokens.toLocaleString('en'), 'tokens today', most && tokens >= most ? 'bad' : '')}</div>`}
+    ${me && html`<${Requests} of=${me} readAt=${readAt} />`}
+    ${me && html`<${Table} label="Your models" columns=${COLUMNS} rows=${rows} id=${it => it.model} rowHeight=${innerWidth < 760 ? 56 : 48} empty=${html`<${Empty} icon="models" title=${models.length ? 'No model is called so' : 'Your key may use no model'}>${models.length ? 'Search for another part of its name.' : 'Ask an administrator.'}<//>`} />`}
+    ${me && html`<p class="home-who home-base">Base URL for OpenAI’s clients: <code>${address}</code> <${Button} icon="copy" onClick=${async () => { if (await copyText(address)) tell('The address is copied'); }}>Copy<//></p>`}`;
 }

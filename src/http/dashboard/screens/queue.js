@@ -4,7 +4,7 @@ import { byName, live, useNow } from '../lib/live.js';
 import { clean, count, countdown, hourMinute, short, span } from '../lib/text.js';
 import { Empty, Head, ModelLink, Name, State, progressOf } from '../parts/bits.js';
 
-const STAGES = { fetching: 'its weights are downloaded', starting: 'its engine starts', loading: 'its weights are loaded', warming: 'its engine warms up', waiting: 'there is no room yet', ready: 'all its places are taken',
+export const STAGES = { fetching: 'its weights are downloaded', starting: 'its engine starts', loading: 'its weights are loaded', warming: 'its engine warms up', waiting: 'there is no room yet', ready: 'all its places are taken',
   draining: 'its last replica leaves first', cooling: 'a failed load cools down', cold: 'a load to begin', asleep: 'it wakes up' };
 
 /** How long somebody has waited by now: the figure is as old as the picture. */

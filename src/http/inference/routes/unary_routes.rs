@@ -179,7 +179,7 @@ pub(crate) async fn seated_as(
         model,
         lease,
         context.arrived_at,
-        (admitted, context.user.sight.clone()),
+        (admitted, context.user.sight.clone(), context.user.key),
         deadline,
     ))
 }

@@ -19,11 +19,12 @@ use crate::inference::answer::aggregate::Usage;
 use crate::inference::upstream::overflow;
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
+use crate::key_usage::{CountedRequest, RunningRequest};
 use crate::metrics::Metrics;
 use crate::state::App;
 use access::limits::Admitted;
 use controller::{Clock, Cut, Lease};
-use pool::Time;
+use pool::{KeyId, Time};
 
 /// An engine's own error is passed on up to this size.
 const ENGINE_ERROR_MAX: usize = 1 << 20;
@@ -43,6 +44,8 @@ pub(crate) struct InFlightRequest {
     arrived_at: Time,
     /// Counted among the requests of its key and its model until it ends.
     admitted: Arc<Admitted>,
+    /// Counted for its key's own page.
+    counted: CountedRequest,
     /// The token counts that the engine has reported so far.
     reported: Mutex<Usage>,
     /// Pieces of the answer that came.
@@ -63,11 +66,18 @@ impl InFlightRequest {
         model: &str,
         lease: Lease,
         arrived_at: Time,
-        (admitted, sight): (Arc<Admitted>, Sight),
+        (admitted, sight, key): (Arc<Admitted>, Sight, KeyId),
         deadline: Option<Time>,
     ) -> InFlightRequest {
+        let counted = app.usages.begin(RunningRequest {
+            key,
+            model: model.to_owned(),
+            arrived_at,
+            seated_at: app.handle.clock().now(),
+        });
         InFlightRequest {
             admitted,
+            counted,
             sight,
             reported: Mutex::default(),
             heard: AtomicU64::new(0),
@@ -126,9 +136,14 @@ impl Drop for InFlightRequest {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         let heard = *self.heard.get_mut();
-        if reported == Usage::default() && (heard > 0 || *self.is_charged.get_mut()) {
-            self.admitted
-                .took(self.admitted.estimate().saturating_add(heard));
+        let is_charged = heard > 0 || *self.is_charged.get_mut();
+        if reported != Usage::default() {
+            self.counted
+                .used(reported.prompt_tokens, reported.completion_tokens);
+        } else if is_charged {
+            let estimate = self.admitted.estimate();
+            self.admitted.took(estimate.saturating_add(heard));
+            self.counted.used(estimate, heard);
         }
     }
 }

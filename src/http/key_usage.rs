@@ -1,0 +1,304 @@
+//! What each key has in flight and has used: requests that have a seat, and the requests and tokens of each day. The counts
+//! are written to the store every few seconds, so that a `kill -9` loses no more than these.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use access::limits::Limits;
+use pool::{KeyId, Time};
+use store::{KeyUsage, Store, StoreFault};
+
+const WRITE_EVERY: Duration = Duration::from_secs(5);
+/// Keys times models whose counts the store has not taken yet. More are not counted, because the store cannot be written.
+const UNWRITTEN_MAX: usize = 20_000;
+
+/// Who uses which model.
+type Place = (KeyId, String);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Used {
+    requests: u64,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+}
+
+/// A request that has a seat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningRequest {
+    pub key: KeyId,
+    pub model: String,
+    pub arrived_at: Time,
+    pub seated_at: Time,
+}
+
+/// All keys' requests and counts.
+pub struct KeyUsages {
+    store: Arc<Store>,
+    limits: Arc<Limits>,
+    running: Mutex<BTreeMap<u64, RunningRequest>>,
+    unwritten: Mutex<BTreeMap<Place, Used>>,
+    numbers: AtomicU64,
+    /// Held while counts move from here to the store, so that a reader finds each in one of both.
+    writing: tokio::sync::Mutex<()>,
+}
+
+/// One request among those in flight. Requests without a key are not counted.
+pub struct CountedRequest {
+    usages: Arc<KeyUsages>,
+    number: Option<u64>,
+}
+
+impl CountedRequest {
+    /// It ends now, after an engine took it.
+    pub fn used(&self, prompt_tokens: u64, completion_tokens: u64) {
+        if let Some(number) = self.number {
+            self.usages.count(number, prompt_tokens, completion_tokens);
+        }
+    }
+}
+
+impl Drop for CountedRequest {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            locked(&self.usages.running).remove(&number);
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl KeyUsages {
+    pub fn new(store: Arc<Store>, limits: Arc<Limits>) -> KeyUsages {
+        KeyUsages {
+            store,
+            limits,
+            running: Mutex::default(),
+            unwritten: Mutex::default(),
+            numbers: AtomicU64::new(0),
+            writing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub fn begin(self: &Arc<KeyUsages>, request: RunningRequest) -> CountedRequest {
+        let number = (request.key != KeyId(0)).then(|| {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            locked(&self.running).insert(number, request);
+            number
+        });
+        CountedRequest {
+            usages: Arc::clone(self),
+            number,
+        }
+    }
+
+    fn count(&self, number: u64, prompt_tokens: u64, completion_tokens: u64) {
+        let place = locked(&self.running)
+            .get(&number)
+            .map(|it| (it.key, it.model.clone()));
+        let Some(place) = place else { return };
+        let used = Used {
+            requests: 1,
+            prompt_tokens,
+            completion_tokens,
+        };
+        add(&mut locked(&self.unwritten), place, used);
+    }
+
+    /// The requests of a key that have a seat now, the oldest first.
+    pub fn running(&self, key: KeyId) -> Vec<RunningRequest> {
+        let running = locked(&self.running);
+        running
+            .values()
+            .filter(|it| it.key == key)
+            .cloned()
+            .collect()
+    }
+
+    /// What a key used in the last `days` days, the oldest first, and the number of the present day.
+    pub async fn of_key(
+        &self,
+        key: KeyId,
+        days: u32,
+        limit: u32,
+    ) -> Result<(Vec<KeyUsage>, i64), StoreFault> {
+        let today = self.limits.today();
+        let _turn = self.writing.lock().await;
+        let mut rows = self
+            .store
+            .key_usage(key, today - i64::from(days) + 1, limit)
+            .await?;
+        for ((holder, model), used) in locked(&self.unwritten).iter() {
+            if *holder != key {
+                continue;
+            }
+            let known = rows
+                .iter_mut()
+                .find(|it| it.day == today && it.model == *model);
+            match known {
+                Some(row) => {
+                    row.requests += used.requests;
+                    row.prompt_tokens += used.prompt_tokens;
+                    row.completion_tokens += used.completion_tokens;
+                }
+                None => rows.push(row_of(key, today, model, used)),
+            }
+        }
+        Ok((rows, today))
+    }
+
+    /// Writes every few seconds, until it is dropped.
+    pub async fn keep_writing(self: Arc<KeyUsages>) {
+        loop {
+            tokio::time::sleep(WRITE_EVERY).await;
+            self.write_all().await;
+        }
+    }
+
+    /// Writes what is to be written now.
+    pub async fn write_all(&self) {
+        let _turn = self.writing.lock().await;
+        let taken = std::mem::take(&mut *locked(&self.unwritten));
+        if taken.is_empty() {
+            return;
+        }
+        let today = self.limits.today();
+        let rows = taken.iter();
+        let rows = rows.map(|((key, model), used)| row_of(*key, today, model, used));
+        let rows: Vec<KeyUsage> = rows.collect();
+        let written = match self.store.add_key_usage(&rows).await {
+            // Another process has taken over, and answers that began here end here.
+            Err(fault) if fault.is_closed() => self.write_beside(&rows).await,
+            written => written,
+        };
+        if let Err(fault) = written {
+            if !fault.is_logged_by_the_store() {
+                tracing::warn!(%fault, "cannot save the usage of keys");
+            }
+            let mut unwritten = locked(&self.unwritten);
+            for (place, used) in taken {
+                add(&mut unwritten, place, used);
+            }
+        }
+    }
+
+    async fn write_beside(&self, rows: &[KeyUsage]) -> Result<(), StoreFault> {
+        let url = format!("sqlite://{}", self.store.path().display());
+        let other = Store::open_beside(&url).await?;
+        let written = other.add_key_usage(rows).await;
+        other.close().await;
+        written
+    }
+}
+
+fn row_of(holder: KeyId, day: i64, model: &str, used: &Used) -> KeyUsage {
+    KeyUsage {
+        holder,
+        day,
+        model: model.to_owned(),
+        requests: used.requests,
+        prompt_tokens: used.prompt_tokens,
+        completion_tokens: used.completion_tokens,
+    }
+}
+
+fn add(unwritten: &mut BTreeMap<Place, Used>, place: Place, used: Used) {
+    if unwritten.len() >= UNWRITTEN_MAX && !unwritten.contains_key(&place) {
+        return;
+    }
+    let sum = unwritten.entry(place).or_default();
+    sum.requests += used.requests;
+    sum.prompt_tokens = sum.prompt_tokens.saturating_add(used.prompt_tokens);
+    sum.completion_tokens = sum.completion_tokens.saturating_add(used.completion_tokens);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::LimitsSection;
+
+    async fn usages(folder: &std::path::Path, now: Arc<AtomicU64>) -> Arc<KeyUsages> {
+        let url = format!("sqlite://{}/state.db", folder.display());
+        let store = Arc::new(Store::open(&url).await.expect("a store"));
+        let clock = move || Time(now.load(Ordering::Relaxed));
+        let limits = Limits::new(LimitsSection::default(), chrono_tz::UTC, clock).expect("limits");
+        Arc::new(KeyUsages::new(store, Arc::new(limits)))
+    }
+
+    fn request(key: u64, model: &str) -> RunningRequest {
+        RunningRequest {
+            key: KeyId(key),
+            model: model.to_owned(),
+            arrived_at: Time(1),
+            seated_at: Time(2),
+        }
+    }
+
+    fn sums(rows: &[KeyUsage]) -> Vec<(i64, &str, u64, u64, u64)> {
+        let row = |it: &KeyUsage| (it.day, it.requests, it.prompt_tokens, it.completion_tokens);
+        let with_model = rows.iter().map(|it| (row(it), it.model.as_str()));
+        with_model
+            .map(|((a, b, c, d), m)| (a, m, b, c, d))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn a_key_reads_its_own_requests_and_days_whether_they_are_written_or_not() {
+        const DAY: u64 = 86_400_000;
+        let folder = tempfile::tempdir().expect("a folder");
+        let now = Arc::new(AtomicU64::new(DAY + 5));
+        let usages = usages(folder.path(), Arc::clone(&now)).await;
+        let first = usages.begin(request(3, "a"));
+        let other = usages.begin(request(4, "a"));
+        let without_key = usages.begin(request(0, "a"));
+        assert_eq!(usages.running(KeyId(3)), [request(3, "a")]);
+        assert!(usages.running(KeyId(0)).is_empty());
+        first.used(10, 5);
+        other.used(7, 7);
+        without_key.used(1, 1);
+        drop(first);
+        assert!(usages.running(KeyId(3)).is_empty());
+        let (rows, today) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
+        assert_eq!((sums(&rows), today), (vec![(1, "a", 1, 10, 5)], 1));
+        usages.write_all().await;
+        assert_eq!(
+            usages.of_key(KeyId(3), 30, 100).await.expect("read").0,
+            rows
+        );
+        usages.begin(request(3, "a")).used(1, 2);
+        usages.begin(request(3, "b")).used(3, 4);
+        let (rows, _) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
+        assert_eq!(sums(&rows), [(1, "a", 2, 11, 7), (1, "b", 1, 3, 4)]);
+        usages.write_all().await;
+        now.store(2 * DAY, Ordering::Relaxed);
+        usages.begin(request(3, "b")).used(1, 1);
+        let (rows, today) = usages.of_key(KeyId(3), 30, 100).await.expect("read");
+        let days = [(1, "a", 2, 11, 7), (1, "b", 1, 3, 4), (2, "b", 1, 1, 1)];
+        assert_eq!((sums(&rows), today), (days.to_vec(), 2));
+        let (rows, _) = usages.of_key(KeyId(3), 1, 100).await.expect("read");
+        assert_eq!(sums(&rows), [(2, "b", 1, 1, 1)]);
+    }
+
+    #[tokio::test]
+    async fn what_the_store_cannot_take_stays_and_is_bounded() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let usages = usages(folder.path(), Arc::new(AtomicU64::new(0))).await;
+        let mut unwritten = BTreeMap::new();
+        let used = Used {
+            requests: 1,
+            ..Used::default()
+        };
+        for nth in 0..UNWRITTEN_MAX as u64 + 5 {
+            add(&mut unwritten, (KeyId(nth + 1), "a".to_owned()), used);
+        }
+        add(&mut unwritten, (KeyId(1), "a".to_owned()), used);
+        assert_eq!(unwritten.len(), UNWRITTEN_MAX);
+        assert_eq!(unwritten[&(KeyId(1), "a".to_owned())].requests, 2);
+        *locked(&usages.unwritten) = unwritten;
+        usages.write_all().await;
+        assert!(locked(&usages.unwritten).is_empty());
+    }
+}
