@@ -11,7 +11,7 @@ use config::validate::QUEUE_LIMIT_MAX;
 use config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, Provider};
 use pool::{Bytes, Priority, Scaling, Span};
 
-use super::adapter_names::{AdapterRoom, DynamicAdapters};
+use super::adapter_names::{AdapterPlace, AdapterRoom, DynamicAdapters};
 use super::constraint::DeviceConstraint;
 use super::diagnostics::Diagnostics;
 use super::dynamic_adapters;
@@ -147,6 +147,10 @@ impl Entry {
         serde_json::to_value(&self.document).unwrap_or(Value::Null)
     }
 
+    pub(super) fn document(&self) -> &ModelDocument {
+        &self.document
+    }
+
     /// The same model with one more adapter.
     pub(super) fn with_adapter(
         &self,
@@ -195,7 +199,7 @@ impl Entry {
         let seats = configured_seats(&document, notes)?;
         let engine = document.engine_config.engine.as_deref();
         let engine = engine.or(known.engine.as_deref());
-        let dynamic_adapters = dynamic_adapters::read(&document, engine, notes)?;
+        let mut dynamic_adapters = dynamic_adapters::read(&document, engine, config, notes)?;
         let adapter_room = match &dynamic_adapters {
             Some(dynamic) => dynamic.room,
             None => AdapterRoom {
@@ -218,6 +222,11 @@ impl Entry {
             config,
             notes,
         )?;
+        if let (Some(dynamic), Some(fetch)) = (&mut dynamic_adapters, &fetch)
+            && let AdapterPlace::Bucket(bucket) = &mut dynamic.place
+        {
+            bucket.ask_as(fetch);
+        }
         if let Recipe::Remote(remote) = &mut recipe {
             remote::check_document(remote, &document, &source, notes)?;
         }

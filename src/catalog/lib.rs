@@ -8,6 +8,7 @@ mod adapter_names;
 mod adapters;
 mod answer_room;
 mod arguments;
+mod as_file;
 mod broken;
 mod candle_config;
 mod candle_models;
@@ -41,6 +42,7 @@ mod model_file;
 mod models;
 mod need;
 mod need_source;
+mod plain_requests;
 mod prompt;
 mod reading_files;
 mod reasoning;
@@ -59,7 +61,7 @@ mod weights;
 mod weights_config;
 mod without_effect;
 
-pub use adapter_names::{AdapterRoom, DynamicAdapters};
+pub use adapter_names::{AdapterBucket, AdapterPlace, AdapterRoom, DynamicAdapters};
 pub use broken::BrokenModel;
 pub use candle_models::Serves;
 pub use constraint::{DeviceConstraint, DeviceFacts, UnknownDevice};
@@ -82,7 +84,7 @@ pub use layouts::{Demand, DeviceShare, Layout};
 pub use limits::{DEVICES_MAX, MODEL_ID_MAX, model_id_problem};
 pub use model_card::ModelCard;
 pub use model_file::{ModelDocument, UnknownFields};
-pub use model_files::adapter::AdapterFiles;
+pub use model_files::adapter::{AdapterConfig, AdapterFiles};
 pub use model_files::{
     Architecture, CONFIG_TOLERANCE_PER_CENT, CacheLoad, FileError, LayerCache, LayerGroup,
     ModelFiles, NumberWidth, Parameters, Split, Weights, damage, parameters_by_config,

@@ -1,9 +1,11 @@
 //! The controller's interface for the HTTP layer and the schedule: take a seat, give an order, read.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::adapter_lookups::{AdapterError, AdapterFound, AdapterLookups};
@@ -12,14 +14,16 @@ use super::clock::Clock;
 use super::gate::{Gate, Lease};
 use super::hub_lookups::HubLookups;
 use super::message::Message;
+use super::node_link::NodeConnections;
 use super::routing::{Route, Routes};
 use super::seats_taken::{SeatsTaken, guests_of};
 use super::snapshot::Snapshot;
 use super::watch::LoadPath;
+use super::what_if::{Assumptions, WhatIf, what_if};
 use catalog::{BrokenModel, Changes, Entry, Warning};
 use config::Config;
 use pool::{Command, KeyId, LoadOrder, OrderId, Outcome, Plan, Refusal, Ticket};
-use store::{Store, StoredRecord};
+use store::{NodePass, Store, StoredRecord};
 
 /// The controller is shutting down or gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +179,9 @@ impl Handle {
         name: &str,
     ) -> Result<Arc<AdapterFound>, AdapterError> {
         let clock = self.clock;
-        self.adapter_lookups.find(entry, name, || clock.now()).await
+        self.adapter_lookups
+            .find(entry, name, move || clock.now())
+            .await
     }
 
     /// The names of a model's adapters that were found lately or that a replica has.
@@ -224,6 +230,35 @@ impl Handle {
             .send(Message::Plan { load, reply })
             .map_err(|_| Busy)?;
         answer.await.map_err(|_| Busy)
+    }
+
+    /// Serves the connection of a node, until it ends. Why it did is in the log.
+    pub async fn serve_node(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        peer: SocketAddr,
+        pass: NodePass,
+    ) {
+        let connections = NodeConnections {
+            inbox: self.inbox.clone(),
+            store: Arc::clone(&self.store),
+            snapshot: Arc::clone(&self.snapshot),
+            clock: self.clock,
+        };
+        match connections.serve(stream, peer, pass).await {
+            Ok(()) => tracing::info!(%peer, "a node has closed its connection"),
+            Err(end) => tracing::warn!(%peer, "the connection of a node has ended: {end}"),
+        }
+    }
+
+    /// What the pool would do under the assumptions, decided on a copy of it: nothing changes.
+    pub async fn what_if(&self, assumptions: &Assumptions) -> Result<WhatIf, Busy> {
+        let (reply, answer) = oneshot::channel();
+        self.inbox
+            .send(Message::Copy { reply })
+            .map_err(|_| Busy)?;
+        let pool = answer.await.map_err(|_| Busy)?;
+        Ok(what_if(*pool, self.clock.now(), assumptions))
     }
 
     /// Registers a model, or replaces a registered one; kept in the store before this returns (D1).

@@ -30,6 +30,7 @@
 //! tables have other writers: a catalogue change writes its registration (`registry`), `http` writes keys and the
 //! audit, `serve` writes day totals of tokens and the times of cleanups. The store makes one write after the other.
 
+mod adapter_files;
 mod adapter_lookups;
 mod adopting;
 mod allowed_devices;
@@ -41,6 +42,7 @@ mod device_reports;
 mod devices;
 mod engines;
 mod execute;
+mod fetched_adapter;
 mod fetches;
 mod fetching;
 mod gate;
@@ -53,6 +55,10 @@ mod launching;
 mod measuring;
 mod message;
 mod models;
+mod node_engines;
+mod node_link;
+mod node_messages;
+mod nodes;
 mod orders;
 mod parking;
 mod parts;
@@ -72,6 +78,7 @@ mod usage;
 mod vital;
 mod watch;
 mod watch_task;
+mod what_if;
 
 pub use adapter_lookups::{AdapterError, AdapterFound};
 pub use adopting::refusal;
@@ -88,6 +95,7 @@ pub use replica_adapters::{AdapterLoad, AdapterSeat, AdapterTurn, ReplicaAdapter
 pub use routing::Route;
 pub use run::spawn;
 pub use seats_taken::SeatsTaken;
-pub use snapshot::{DeviceSnapshot, LoadStage, ModelFacts, ProcessFacts, Snapshot, Stale};
+pub use what_if::{Assumptions, WhatIf, WhatIfReplica};
+pub use snapshot::{DeviceSnapshot, LoadStage, ModelFacts, NodeFacts, ProcessFacts, Snapshot, Stale};
 pub use vital::Heartbeat;
 pub use watch::{Finding, LoadPath};

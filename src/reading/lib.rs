@@ -36,6 +36,14 @@ impl fmt::Display for ParseError {
     }
 }
 
+/// The YAML document of a value.
+///
+/// # Errors
+/// The value has something that YAML cannot hold.
+pub fn to_yaml(value: &impl serde::Serialize) -> Result<String, String> {
+    serde_saphyr::to_string(value).map_err(|error| error.to_string())
+}
+
 /// Parses one YAML document. Unknown keys, duplicate keys and wrong values are errors.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     let options = serde_saphyr::options! { with_snippet: false };

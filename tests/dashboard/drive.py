@@ -452,12 +452,39 @@ def a_user_has_a_page_of_their_own(browser):
     expect(page.get_by_role("heading", name="Your models", level=1)).to_be_visible()
     expect(page.locator(".table-body")).to_contain_text("steady")
     assert page.get_by_role("link", name="Keys").count() == 0
+    expect(page.get_by_role("group", name="Today")).to_contain_text("requests today")
     page = it.go("keys")
     expect(page.get_by_role("heading", name="Your models", level=1)).to_be_visible()
     page = it.go("playground?models=steady")
     page.get_by_label("Message", exact=True).fill("hello")
     page.get_by_label("Message", exact=True).press("Enter")
     expect(page.locator(".turn-facts")).to_contain_text("first token", timeout=PATIENCE_MS)
+    page = it.go("usage")
+    expect(page.locator(".usage-table")).to_contain_text("steady", timeout=PATIENCE_MS)
+    expect(page.get_by_role("img", name=re.compile("tokens by day"))).to_be_visible()
+    expect(page.locator(".lines-card")).to_contain_text("a user")
+    assert USER not in page.content(), "the page shows the key"
+    for width, height in WIDTHS[:2]:
+        page.set_viewport_size({"width": width, "height": height})
+        for screen in ("home", "usage"):
+            it.go(screen)
+            page.wait_for_timeout(300)
+            wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, f"{screen} is {wide} px too wide at {width}"
+    it.close()
+
+
+@check
+def what_a_cordon_would_move_is_shown_before_it_is_ordered(browser):
+    it = tab(browser)
+    where = api("GET", "models", query="?model=steady")["models"][0]["replicas"][0]["devices"][0]["device"]
+    page = it.go(f"devices?device={where}")
+    page.get_by_role("button", name="What if…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("would leave")
+    expect(dialog).to_contain_text("Is loaded at once")
+    dialog.get_by_role("button", name="Close").last.click()
+    assert api("GET", "models", query="?model=steady")["models"][0]["replicas"][0]["devices"][0]["device"] == where
     it.close()
 
 

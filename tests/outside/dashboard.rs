@@ -129,7 +129,7 @@ fn people_see_and_steer_the_pool_in_a_browser() {
     ];
     let pool = Pool::with_devices(&files, &format!("{CONFIG}auth: {{inference: key}}\n"));
     wait_for("the always-hot model", || is_ready(&pool, "steady"));
-    drive(&pool, &["a", "e", "s", "t"]);
+    drive(&pool, &["a", "e", "s", "t", "w"]);
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Route {
 
     /// Reads, or previews.
     fn only_reads(&self) -> bool {
-        self.method == "GET" || self.path == "/admin/plan"
+        self.method == "GET" || ["/admin/plan", "/admin/what-if"].contains(&self.path.as_str())
     }
 
     /// Logging in and out: for everybody but pages of other sites.

@@ -2,6 +2,7 @@
 
 pub mod help;
 mod keys;
+mod nodes;
 mod values;
 
 use std::path::PathBuf;
@@ -10,9 +11,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use keys::{KeyArgs, KeysCommand, Role};
+pub use nodes::{DrainArgs, NodesCommand};
 pub use values::{Change, Key};
 use values::{
-    context, duration, duration_or_none, entries, gpus, lines, memory_gib, priority,
+    context, duration, duration_or_none, entries, gpus, lines, memory_gib, model_priority, priority,
     priority_or_none, replicas, screens,
 };
 
@@ -83,22 +85,36 @@ pub enum Command {
         #[arg(long)]
         now: bool,
     },
-    /// Show what a load would evict. Nothing changes
-    #[command(after_help = "Example: admin-client plan org/m --gpus 2")]
+    /// Show what a load would evict, or what a cordon or a priority would change. Nothing changes
+    #[command(
+        after_help = "Examples: admin-client plan org/m --gpus 2\n          admin-client plan --if-cordoned gpu1 --if-priority org/m=2"
+    )]
     Plan {
         /// The model's name or an alias
-        model: String,
+        #[arg(required_unless_present_any = ["if_cordoned", "if_priority"], conflicts_with_all = ["if_cordoned", "if_priority"])]
+        model: Option<String>,
         #[command(flatten)]
         wish: Wish,
+        /// What if this device were out of service? Repeatable
+        #[arg(long, value_name = "DEVICE", conflicts_with_all = WISH)]
+        if_cordoned: Vec<String>,
+        /// What if this model had another priority? Repeatable
+        #[arg(long, value_name = "MODEL=N", value_parser = model_priority, conflicts_with_all = WISH)]
+        if_priority: Vec<(String, u32)>,
     },
     /// List all models: state, priority, memory, waiting requests
     #[command(after_help = "Example: admin-client models")]
     Models,
     /// Show one model with its replicas
-    #[command(after_help = "Example: admin-client show org/m")]
+    #[command(
+        after_help = "Examples: admin-client show org/m\n          admin-client show org/m --as-file > config/models/m.yaml"
+    )]
     Show {
         /// The model's name or an alias
         model: String,
+        /// Print a model file that gives the same model, with the settings in force
+        #[arg(long)]
+        as_file: bool,
     },
     /// Change a model's priority, keep-hot time or lease
     #[command(after_help = "Example: admin-client set org/m --keep-hot 1h")]
@@ -239,6 +255,10 @@ pub enum Command {
         #[arg(long, value_name = "PATH")]
         path: Option<String>,
     },
+    /// List the machines of the pool, let others join, and take one out of service
+    #[command(after_help = "Example: admin-client nodes token > join-token")]
+    #[command(subcommand)]
+    Nodes(NodesCommand),
     /// Create, list, change and revoke API keys
     #[command(after_help = "Example: admin-client keys create ann --role user --expires 30d")]
     #[command(subcommand)]
@@ -339,6 +359,9 @@ pub struct CordonArgs {
     #[arg(long)]
     pub no_wait: bool,
 }
+
+/// The names of the settings in [`Wish`].
+const WISH: [&str; 6] = ["priority", "keep_hot", "lease", "gpus", "replicas", "force"];
 
 /// Settings of a load. Absent ones come from the model.
 #[derive(Clone, Debug, Default, Args)]

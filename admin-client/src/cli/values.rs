@@ -52,6 +52,14 @@ pub fn duration_or_none(text: &str) -> Result<Change<String>, String> {
     }
 }
 
+/// `MODEL=N`: a model and its priority. Names may have `=` themselves.
+pub fn model_priority(text: &str) -> Result<(String, u32), String> {
+    match text.rsplit_once('=') {
+        Some((model, number)) if !model.is_empty() => Ok((model.to_owned(), priority(number)?)),
+        _ => Err("write the model, =, and the priority, such as org/m=2".to_owned()),
+    }
+}
+
 const PRIORITY_MAX: u32 = 1_000_000;
 const PRIORITY: &str = "a priority is 0 or more; 0 is the default, 2 and above stays hot";
 

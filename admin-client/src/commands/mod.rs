@@ -8,12 +8,14 @@ mod keys;
 mod leaderboard;
 mod load;
 mod models;
+mod nodes;
 mod report;
 mod session;
 mod state;
 mod stream;
 mod top;
 mod upkeep;
+mod what_if;
 mod why;
 
 use crate::cli::{Cli, Command};
@@ -32,14 +34,28 @@ pub use session::Session;
 pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
     let outcome = match command {
         Command::Load(args) => load::load(session, &args).await,
-        Command::Plan { model, wish } => load::plan(session, &model, &wish).await,
+        Command::Plan {
+            model: Some(model),
+            wish,
+            ..
+        } => load::plan(session, &model, &wish).await,
+        Command::Plan {
+            model: None,
+            if_cordoned,
+            if_priority,
+            ..
+        } => what_if::run(session, &if_cordoned, &if_priority).await,
         Command::Unload {
             model,
             replica,
             now,
         } => load::unload(session, &model, replica.as_deref(), now).await,
         Command::Models => models::list(session).await,
-        Command::Show { model } => models::show(session, &model).await,
+        Command::Show {
+            model,
+            as_file: true,
+        } => models::as_file(session, &model).await,
+        Command::Show { model, .. } => models::show(session, &model).await,
         Command::Set(args) => models::set(session, &args).await,
         Command::Register(args) => models::register(session, &args).await,
         Command::Remove { model } => models::remove(session, &model).await,
@@ -87,6 +103,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Audit { limit, of, path } => {
             audit::run(session, &audit::Filter { limit, of, path }).await
         }
+        Command::Nodes(command) => nodes::run(session, command).await,
         Command::Keys(command) => keys::run(session, command).await,
         Command::Completions { shell } => completions(shell),
         // It has a runtime of its own.

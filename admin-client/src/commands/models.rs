@@ -36,6 +36,15 @@ pub async fn show(session: &Session, model: &str) -> Result<(), Failure> {
     })
 }
 
+pub async fn as_file(session: &Session, model: &str) -> Result<(), Failure> {
+    let query = [("model", model)];
+    let text = session
+        .client
+        .get_text("admin/models/file", &query, "application/yaml")
+        .await?;
+    session.screen.print(text.trim_end())
+}
+
 pub async fn set(session: &Session, args: &SetArgs) -> Result<(), Failure> {
     let mut body = Map::new();
     if let Some(priority) = &args.priority {

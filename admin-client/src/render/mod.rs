@@ -8,6 +8,7 @@ pub mod events;
 pub mod fold;
 pub mod leaderboard;
 pub mod models;
+pub mod nodes;
 pub mod outcome;
 pub mod plan;
 pub mod progress;
@@ -15,6 +16,7 @@ pub mod quantity;
 pub mod queue;
 pub mod report;
 pub mod table;
+pub mod what_if;
 pub mod why;
 
 #[cfg(test)]

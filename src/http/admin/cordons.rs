@@ -25,19 +25,9 @@ const UNTIL_MAX: Span = Span::from_secs(365 * 24 * 3600);
 
 impl Strict for CordonRequest {
     fn read(fields: &mut Fields) -> Result<CordonRequest, Failure> {
-        let reason = fields.text("reason")?;
-        if reason
-            .as_ref()
-            .is_some_and(|it| it.chars().count() > REASON_MAX)
-        {
-            return Err(Failure::invalid(
-                Some("reason".to_owned()),
-                format!("reason: is longer than {REASON_MAX} characters; shorten it"),
-            ));
-        }
         Ok(CordonRequest {
+            reason: reason(fields)?,
             device: fields.needed_text("device", "\"gpu0\"; GET /admin/devices lists them")?,
-            reason,
             until: fields.text("until")?.map(|text| until(&text)).transpose()?,
             now: fields.flag("now")?.unwrap_or(false),
             wait: fields.flag("wait")?.unwrap_or(true),
@@ -52,8 +42,20 @@ impl Strict for UncordonRequest {
     }
 }
 
+/// Why something is taken out of service, for people.
+pub(super) fn reason(fields: &mut Fields) -> Result<Option<String>, Failure> {
+    let reason = fields.text("reason")?;
+    match reason {
+        Some(text) if text.chars().count() > REASON_MAX => Err(Failure::invalid(
+            Some("reason".to_owned()),
+            format!("reason: is longer than {REASON_MAX} characters; shorten it"),
+        )),
+        reason => Ok(reason),
+    }
+}
+
 /// A moment as RFC 3339 writes it, or a length from now.
-fn until(text: &str) -> Result<Until, Failure> {
+pub(super) fn until(text: &str) -> Result<Until, Failure> {
     if let Ok(moment) = DateTime::parse_from_rfc3339(text) {
         let ms = u64::try_from(moment.timestamp_millis()).unwrap_or(0);
         return Ok(Until::At(Time(ms)));
@@ -76,7 +78,7 @@ fn wrong_until(problem: &str) -> Failure {
 }
 
 /// The moment that is meant, if it lies ahead.
-fn end(until: Option<Until>, now: Time) -> Result<Option<Time>, Failure> {
+pub(super) fn end(until: Option<Until>, now: Time) -> Result<Option<Time>, Failure> {
     let Some(until) = until else {
         return Ok(None);
     };
@@ -94,7 +96,7 @@ fn end(until: Option<Until>, now: Time) -> Result<Option<Time>, Failure> {
 }
 
 /// The device of a name, a UUID or an index, in this order; or 404 with those that exist.
-fn device(snapshot: &Snapshot, name: &str) -> Result<DeviceId, Failure> {
+pub(super) fn device(snapshot: &Snapshot, name: &str) -> Result<DeviceId, Failure> {
     let all = || snapshot.devices.values().map(|device| &device.info);
     let index = name.parse::<u32>().ok();
     let found = all()

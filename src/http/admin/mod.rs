@@ -15,9 +15,11 @@ mod live_view;
 pub(super) mod load;
 mod logs;
 pub(super) mod models;
+mod nodes;
 mod queue;
 mod report;
 pub(super) mod upkeep;
+mod what_if;
 mod why;
 
 use utoipa_axum::router::OpenApiRouter;
@@ -31,15 +33,21 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(load::load))
         .routes(routes!(load::unload))
         .routes(routes!(load::plan))
+        .routes(routes!(what_if::preview))
         .routes(routes!(
             models::list,
             models::register,
             models::change,
             models::remove
         ))
+        .routes(routes!(models::file))
         .routes(routes!(devices::list))
         .routes(routes!(cordons::cordon))
         .routes(routes!(cordons::uncordon))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::create_token, nodes::revoke_token))
+        .routes(routes!(nodes::drain))
+        .routes(routes!(nodes::undrain))
         .routes(routes!(queue::show))
         .routes(routes!(live::follow))
         .routes(routes!(events::list))

@@ -3,6 +3,8 @@
 
 use axum::Json;
 use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use utoipa::IntoParams;
 
@@ -17,6 +19,7 @@ use crate::inference::request::shape::may_be_a_tree;
 use crate::openapi::AdminErrors;
 use crate::state::App;
 use catalog::{CatalogError, Source};
+use config::{KeepHot, Length};
 use controller::{ChangeError, Snapshot};
 use pool::{Command, Outcome, OverrideChange, Priority, Time};
 use reading::UniqueEntries;
@@ -131,6 +134,36 @@ pub async fn list(
     Ok(Json(ModelList {
         models: vec![found],
     }))
+}
+
+/// Write a model as a file
+///
+/// A model file that gives the same model when it lies in the folder of models, with what the reference and administrators said
+/// of it. Values that may be secrets are replaced by `FILL_IN`. To clone a model, change `model_id`.
+///
+/// Administrators only.
+#[utoipa::path(
+    get, path = "/admin/models/file", tag = "admin: models", operation_id = "show_model_file", security(("admin_key" = [])),
+    params(OneQuery),
+    responses(
+        (status = 200, description = "The file", body = String, content_type = "application/yaml",
+            example = json!("engine_config:\n  model_id: tiny-chat\n  type: CandleEngine\n")),
+        AdminErrors,
+    )
+)]
+pub async fn file(
+    State(app): State<App>,
+    _: Admin,
+    Params(OneQuery { model }): Params<OneQuery>,
+) -> Result<Response, Failure> {
+    let route = known(&app, &model)?;
+    let snapshot = app.handle.snapshot();
+    let over = snapshot.model(&route.entry.name);
+    let over = over.map(|it| it.over.clone()).unwrap_or_default();
+    let keep_hot = over.keep_hot.map(|it| KeepHot::For(Length(it)));
+    let text = route.entry.as_file(over.priority, keep_hot);
+    let kind = HeaderValue::from_static("application/yaml; charset=utf-8");
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
 /// Every model, also those whose files are broken.

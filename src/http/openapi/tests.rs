@@ -17,7 +17,7 @@ fn complete(strangers: bool) -> Value {
     serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ROUTES: [(&str, &str); 52] = [
+const ROUTES: [(&str, &str); 56] = [
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
     ("post", "/v1/messages"),
@@ -42,12 +42,16 @@ const ROUTES: [(&str, &str); 52] = [
     ("get", "/session"),
     ("post", "/session"),
     ("delete", "/session"),
+    ("get", "/me"),
+    ("get", "/me/usage"),
     ("post", "/votes"),
     ("get", "/leaderboard"),
     ("post", "/admin/load"),
     ("post", "/admin/unload"),
     ("post", "/admin/plan"),
+    ("post", "/admin/what-if"),
     ("get", "/admin/models"),
+    ("get", "/admin/models/file"),
     ("put", "/admin/models"),
     ("patch", "/admin/models"),
     ("delete", "/admin/models"),
@@ -273,10 +277,13 @@ fn what_administrators_send_is_closed_and_what_engines_read_is_open() {
         "CordonRequest",
         "ModelPatch",
         "NewKeyRequest",
-        "VoteRequest",
+        "VoteForOne",
+        "VoteForNone",
     ] {
         assert_eq!(schemas[name]["additionalProperties"], false, "{name}");
     }
+    let votes = schemas["VoteRequest"]["oneOf"].as_array();
+    assert_eq!(votes.map(Vec::len), Some(2), "a winner, or a tie");
     let of_users = document["paths"]
         .as_object()
         .unwrap()

@@ -33,7 +33,7 @@ export function headers(method, more = {}) {
 }
 
 /** The JSON of an answer; throws a `Failure`. Without `timeout` an order may take as long as it needs. */
-export async function request(method, path, { body, query, timeout = TIMEOUT_MS, signal } = {}) {
+export async function request(method, path, { body, query, timeout = TIMEOUT_MS, signal, asText = false } = {}) {
   const given = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== '');
   const address = BASE + path + (given.length ? '?' + new URLSearchParams(given) : '');
   const signals = [signal, timeout && AbortSignal.timeout(timeout)].filter(Boolean);
@@ -41,7 +41,7 @@ export async function request(method, path, { body, query, timeout = TIMEOUT_MS,
   try {
     response = await fetch(address, {
       method, cache: 'no-store', credentials: 'same-origin',
-      headers: headers(method, { Accept: 'application/json', ...(body !== undefined && { 'Content-Type': 'application/json' }) }),
+      headers: headers(method, { Accept: asText ? '*/*' : 'application/json', ...(body !== undefined && { 'Content-Type': 'application/json' }) }),
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: signals.length ? AbortSignal.any(signals) : undefined,
     });
@@ -55,10 +55,12 @@ export async function request(method, path, { body, query, timeout = TIMEOUT_MS,
     throw failure;
   }
   if (response.status === 204) return null;
+  if (asText) return response.text();
   try { return await response.json(); } catch { throw unreachable(); }
 }
 
 export const get = (path, query, more) => request('GET', path, { query, ...more });
+export const getText = (path, query) => request('GET', path, { query, asText: true });
 export const post = (path, body = {}, more) => request('POST', path, { body, ...more });
 
 /** The server does not know the session any more. */

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from '../lib/view.js';
 import { bytes, clean, count, short, span } from '../lib/text.js';
 import { byName, live } from '../lib/live.js';
-import { mayChange, READ_ONLY } from '../lib/api.js';
+import { getText, mayChange, READ_ONLY } from '../lib/api.js';
 import { change, load, plan as ask, unload } from '../lib/orders.js';
 import { sum } from '../lib/device.js';
 import { go } from '../lib/route.js';
@@ -11,6 +11,7 @@ import { Confirm, Field, openDialog } from './dialog.js';
 import { Button, Name, copyText } from './bits.js';
 import { tell } from './messages.js';
 import { openPlan } from './plan.js';
+import { WhatIf } from './what-if.js';
 
 const held = model => model.replicas.filter(it => it.state !== 'planned');
 
@@ -28,8 +29,21 @@ export function actionsOf(model) {
     ['Events', () => go('events', { of: name }), { icon: 'events' }],
     ['Playground', () => go('playground', { models: name }), { icon: 'playground' }],
     [isPinned ? 'Unpin' : 'Pin to the top', () => togglePin(name), { icon: 'pin' }],
+    ['Clone as file', () => save(name), { icon: 'download', ...denied }],
     ['Copy the name', async () => { if (await copyText(name)) tell('The name is copied'); }, { icon: 'copy' }],
   ];
+}
+
+/** The model's file with the settings in force, kept in the browser's downloads. */
+async function save(name) {
+  try {
+    const text = await getText('/admin/models/file', { model: name }), link = document.createElement('a');
+    link.href = URL.createObjectURL(new Blob([text], { type: 'application/yaml' }));
+    link.download = `${name.split('/').pop().replace(/[^\w.-]+/g, '-').slice(0, 100)}.yaml`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    tell(`${link.download} is saved`, { more: 'Change its model_id and put it into the folder of models.' });
+  } catch (failure) { tell(`${short(name, 50)} was not saved`, { tone: 'bad', more: failure.message }); }
 }
 
 export const openUnload = (models, replica) => openDialog(UnloadDialog, { models, replica });
@@ -73,6 +87,7 @@ function PriorityDialog({ models, close }) {
       error=${isRight ? null : 'A whole number from 0 to 1,000,000.'}><input id="priority" type="number" min="0" max="1000000" step="1" value=${value} data-first onInput=${event => setValue(event.currentTarget.value)} /><//>
     <ul class="plain lines">${there.slice(0, 30).map(it => html`<li key=${it.model}><span class="grow"><${Name} of=${it.model} most=${50} /></span><span class="figure">${it.priority} → ${isRight ? number : '?'}</span><span class="soft">now from ${it.priority_from}</span></li>`)}</ul>
     ${there.length > 30 && html`<p class="soft">and ${there.length - 30} more</p>`}
+    ${isRight && there.length > 0 && there.length <= 64 && there.some(it => it.priority !== number) && html`<${WhatIf} assumed=${{ priorities: Object.fromEntries(there.map(it => [it.model, number])) }} />`}
     ${over.length > 0 && html`<p><${Button} onClick=${async () => { await set(null).catch(() => {}); close(); }}>Back to the catalogue’s priority<//></p>`}<//>`;
 }
 

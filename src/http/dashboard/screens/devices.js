@@ -10,6 +10,7 @@ import { Ago, Button, Clock, Empty, Fact, Head, ModelLink, State } from '../part
 import { Confirm, Field, openDialog } from '../parts/dialog.js';
 import { tell } from '../parts/messages.js';
 import { Table } from '../parts/table.js';
+import { WhatIf, WhatIfDialog } from '../parts/what-if.js';
 
 const COLUMNS = [
   { id: 'device', title: 'Device', width: 'minmax(62px, 110px)', cell: it => html`<span class="stack"><b class="figure">${short(it.device, 20)}</b><span class="soft">${it.node}</span></span>` },
@@ -34,7 +35,7 @@ function One({ device }) {
   const may = useMayChange();
   const act = device.cordon ? html`<${Button} disabled=${!may} title=${may ? undefined : READ_ONLY} onClick=${() => openDialog(Uncordon, { name: device.device })}>Put back into service…<//>`
     : html`<${Button} disabled=${!may} title=${may ? undefined : READ_ONLY} onClick=${() => openDialog(Cordon, { name: device.device })}>Take out of service…<//>`;
-  return html`<section class="lines-card" aria-label=${`Device ${device.device}`}><div class="queue-head"><h2 class="figure">${device.device}</h2><span class="soft">${clean(device.name ?? '')}</span><span class="grow"></span>${act}<${Button} icon="close" onClick=${() => replace('devices', {})}>Close<//></div>
+  return html`<section class="lines-card" aria-label=${`Device ${device.device}`}><div class="queue-head"><h2 class="figure">${device.device}</h2><span class="soft">${clean(device.name ?? '')}</span><span class="grow"></span>${!device.cordon && html`<${Button} icon="why" onClick=${() => openDialog(WhatIfDialog, { title: `What if ${device.device} were out of service?`, assumed: { cordoned: [device.device] } })}>What if…<//>`}${act}<${Button} icon="close" onClick=${() => replace('devices', {})}>Close<//></div>
     ${device.stale && html`<p class="notice">The device cannot be read, so that the figures are the last ones known: ${clean(device.stale)}</p>`}
     ${device.cordon && html`<p class="notice">${device.cordon.failed ? 'The device itself reported trouble' : 'Cordoned'} since <${Clock} at=${device.cordon.since_at} />${device.cordon.until_at ? html`, expected until <${Clock} at=${device.cordon.until_at} />` : ''}: ${clean(device.cordon.reason)}</p>`}
     <${Bar} device=${device} /><div class="columns-2 device-facts"><dl class="facts">${parts(device).filter(it => it.kind !== 'replica').map(it => html`<${Fact} key=${it.kind} label=${PART_WORDS[it.kind][0]}><b class="figure">${bytes(it.bytes)}</b> <span class="soft">${PART_WORDS[it.kind][1]}</span><//>`)}
@@ -52,8 +53,8 @@ function Cordon({ name, close }) {
     tell(`${name} takes nothing new`, { more: leaves.length ? `${count(leaves.length, 'replica')} will leave` : null });
   };
   return html`<${Confirm} title=${`Take ${name} out of service`} close=${close} danger=${leaves.length > 0} action=${leaves.length ? `Cordon and drain ${count(leaves.length, 'replica')}` : 'Cordon'} disabled=${!device} act=${act}>
-    ${!device && html`<p class="notice">This device is gone.</p>`}<p>Nothing new goes to the device until it is put back (M7). ${leaves.length ? 'These replicas leave it:' : 'No replica is on it.'}</p>
-    ${leaves.length > 0 && html`<ul class="plain lines">${leaves.map(it => html`<li key=${it.replica}><span class="grow"><${ModelLink} of=${it.model} most=${50} /> <span class="soft figure">${it.replica}</span></span><span class="figure">${bytes(it.bytes)}</span></li>`)}</ul>`}
+    ${!device && html`<p class="notice">This device is gone.</p>`}<p>Nothing new goes to the device until it is put back (M7). ${leaves.length ? 'What is on it leaves:' : 'No replica is on it.'}</p>
+    ${device && leaves.length > 0 && html`<${WhatIf} assumed=${{ cordoned: [name] }} />`}
     <div class="fields"><${Field} label="Reason" id="cordon-reason" help="For people."><input id="cordon-reason" maxlength="500" value=${reason} data-first onInput=${event => setReason(event.currentTarget.value)} placeholder="new fan" /><//>
       <${Field} label="Expected for" id="cordon-until" help="Like 2h. It takes somebody to put it back."><input id="cordon-until" value=${until} onInput=${event => setUntil(event.currentTarget.value)} placeholder="2h" /><//></div>
     ${leaves.length > 0 && html`<label class="check"><input type="checkbox" checked=${now} onChange=${event => setNow(event.currentTarget.checked)} /><span>Do not wait: cut the requests in flight</span></label>`}<//>`;

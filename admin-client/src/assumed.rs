@@ -1,0 +1,25 @@
+//! The answer of `plan` under assumptions, as far as it is shown. Plain data.
+
+use serde::Deserialize;
+
+use crate::answers::{Plan, Share};
+
+/// What the pool would do under assumptions.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WhatIf {
+    pub leaving: Vec<WhatIfReplica>,
+    pub loads: Vec<WhatIfReplica>,
+    pub next: Vec<Plan>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WhatIfReplica {
+    pub replica: Option<String>,
+    pub model: String,
+    pub priority: u32,
+    pub devices: Vec<Share>,
+    pub in_flight: u64,
+    pub reason: String,
+}

@@ -1,0 +1,30 @@
+//! `plan --if-cordoned`, `plan --if-priority`: what the pool would do under these assumptions.
+
+use serde_json::{Map, Value, json};
+
+use crate::assumed::WhatIf;
+use crate::commands::Session;
+use crate::failure::Failure;
+use crate::render;
+
+pub async fn run(
+    session: &Session,
+    cordoned: &[String],
+    priorities: &[(String, u32)],
+) -> Result<(), Failure> {
+    let mut words: Vec<String> = Vec::new();
+    words.extend(
+        cordoned
+            .iter()
+            .map(|device| format!("{device} were cordoned")),
+    );
+    let priority = |(model, number): &(String, u32)| format!("{model} had priority {number}");
+    words.extend(priorities.iter().map(priority));
+    let of = |(model, number): &(String, u32)| (model.clone(), Value::from(*number));
+    let priorities: Map<String, Value> = priorities.iter().map(of).collect();
+    let request = json!({ "cordoned": cordoned, "priorities": priorities });
+    let answer = session.client.post("admin/what-if", &request).await?;
+    session.show(&answer, |answer: &WhatIf| {
+        render::what_if::what_if(answer, &words.join(" and "), session.screen.style)
+    })
+}

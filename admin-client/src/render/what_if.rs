@@ -1,0 +1,84 @@
+//! What the pool would do under assumptions as text: what would leave, what would be loaded, and what the next requests
+//! would get. Pure.
+
+use crate::assumed::{WhatIf, WhatIfReplica};
+use crate::render::fold::{item, name, painted, sentence};
+use crate::render::plan;
+use crate::render::quantity::{bytes, count};
+use crate::style::{Style, Tint, clean};
+
+pub fn what_if(answer: &WhatIf, assumed: &str, style: Style) -> String {
+    let mut out = sentence(&format!("If {}:", clean(assumed)), style);
+    for it in &answer.leaving {
+        let id = it.replica.as_deref().unwrap_or("a replica");
+        let text = format!("{} of {}", clean(id), described(it, style));
+        out.push_str(&item("leaves", Some(Tint::Warning), &text, style));
+    }
+    for it in &answer.loads {
+        out.push_str(&item(
+            "loads ",
+            Some(Tint::Good),
+            &described(it, style),
+            style,
+        ));
+    }
+    if answer.leaving.is_empty() && answer.loads.is_empty() {
+        out.push_str(&painted(
+            "  nothing would leave, and nothing would be loaded",
+            &[],
+            style,
+        ));
+    }
+    if !answer.next.is_empty() {
+        out.push_str(&sentence("The next request, each for itself:", style));
+    }
+    for next in &answer.next {
+        out.push_str(&plan::plan(next, style));
+    }
+    out.push_str(&sentence("Nothing was changed.", style));
+    out
+}
+
+/// `org/m (priority 1, 8.0 GiB on gpu0, 2 requests in flight): why`.
+fn described(it: &WhatIfReplica, style: Style) -> String {
+    let place = it.devices.iter();
+    let place = place.map(|share| format!("{} on {}", bytes(share.bytes), clean(&share.device)));
+    let mut facts = vec![format!("priority {}", it.priority)];
+    facts.extend(place);
+    if it.in_flight > 0 {
+        let in_flight = usize::try_from(it.in_flight).unwrap_or(usize::MAX);
+        facts.push(format!("{} in flight", count(in_flight, "request")));
+    }
+    let (model, facts) = (name(&it.model, style), facts.join(", "));
+    format!("{model} ({facts}): {}", clean(&it.reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_leaves_and_what_is_loaded_stands_with_its_reason() {
+        let answer: WhatIf = serde_json::from_value(json!({
+            "leaving": [{"replica": "r1", "model": "hot", "priority": 2, "in_flight": 1,
+                "devices": [{"device": "gpu1", "bytes": 1_073_741_824}], "reason": "device gpu1 is cordoned (M7)"}],
+            "loads": [{"replica": null, "model": "hot", "priority": 2, "in_flight": 0,
+                "devices": [{"device": "gpu0", "bytes": 1_073_741_824}], "reason": "always-hot, priority 2 (P4)"}],
+            "next": [{"model": "big", "feasible": false, "reason": "does not fit"}]
+        }))
+        .expect("an answer");
+        let text = what_if(&answer, "gpu1 were cordoned", Style::PLAIN);
+        for part in [
+            "If gpu1 were cordoned:",
+            "r1 of hot (priority 2, 1.0 GiB on gpu1, 1 request in flight): device gpu1",
+            "hot (priority 2, 1.0 GiB on gpu0): always-hot",
+            "cannot be loaded now",
+            "Nothing was changed.",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        let nothing = what_if(&WhatIf::default(), "x had priority 0", Style::PLAIN);
+        assert!(nothing.contains("nothing would leave"), "{nothing}");
+    }
+}

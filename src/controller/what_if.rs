@@ -1,0 +1,300 @@
+//! What the pool would do if devices were cordoned or priorities were others. A copy of the pool is given the orders of
+//! an administrator and decides by itself; nothing is carried out, and the pool is not touched.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pool::{
+    Action, Command, DeviceId, Event, LoadOrder, ModelId, ModelView, OrderId, OverrideChange, Plan,
+    Pool, PoolView, Priority, ReplicaId, ReplicaState, Share, Time,
+};
+
+/// Above all numbers that orders are given.
+const FIRST_ORDER: u64 = 1 << 62;
+/// Answers to the copy's own actions, per assumption: each closes a gate or keeps a wish, so that there are few.
+const ANSWERS_MAX: usize = 10_000;
+
+/// What is taken to be so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assumptions {
+    pub cordoned: Vec<DeviceId>,
+    pub priorities: Vec<(ModelId, Priority)>,
+}
+
+/// What the pool would decide at once.
+#[derive(Clone, Debug, Default)]
+pub struct WhatIf {
+    /// Replicas that would leave.
+    pub leaving: Vec<WhatIfReplica>,
+    /// Loads that would begin for requests that wait, and of models that are always hot or ordered.
+    pub loads: Vec<WhatIfReplica>,
+    /// Of each model concerned that would have no replica: the decision for its next request, each for itself.
+    pub next: Vec<(Plan, Vec<String>)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WhatIfReplica {
+    pub replica: ReplicaId,
+    pub model: String,
+    pub priority: Priority,
+    pub shares: Vec<Share>,
+    pub in_flight: u32,
+    /// Why it leaves, or why it is loaded.
+    pub reason: String,
+}
+
+pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
+    let before = pool.view(now);
+    let in_flight = in_flight_of(&before);
+    let set = assumptions.priorities.iter().map(|(model, priority)| {
+        let change = OverrideChange {
+            priority: Some(Some(*priority)),
+            ..OverrideChange::default()
+        };
+        Command::Set {
+            model: *model,
+            change,
+        }
+    });
+    let cordon = assumptions.cordoned.iter().map(|device| Command::Cordon {
+        device: *device,
+        reason: "what if".to_owned(),
+        until: None,
+        now: false,
+    });
+    for (nth, command) in set.chain(cordon).enumerate() {
+        let order = OrderId(FIRST_ORDER + nth as u64);
+        give(&mut pool, now, order, command, &in_flight);
+    }
+    let after = pool.view(now);
+    let concerned = assumptions.priorities.iter().map(|(model, _)| *model);
+    let mut concerned: BTreeSet<ModelId> = concerned.collect();
+    let mut answer = WhatIf::default();
+    let stays: BTreeSet<ReplicaId> = replicas(&after)
+        .filter(|(_, it)| !is_leaving(it.state))
+        .map(|(_, it)| it.replica)
+        .collect();
+    let reasons: BTreeMap<ReplicaId, &str> = replicas(&after)
+        .map(|(_, it)| (it.replica, it.reason.as_str()))
+        .collect();
+    for (model, it) in replicas(&before) {
+        if is_leaving(it.state) || stays.contains(&it.replica) {
+            continue;
+        }
+        concerned.insert(model.model);
+        let reason = reasons.get(&it.replica).copied();
+        answer.leaving.push(WhatIfReplica {
+            reason: reason.unwrap_or("its load would be given up").to_owned(),
+            ..described(model, it)
+        });
+    }
+    let known: BTreeSet<ReplicaId> = replicas(&before).map(|(_, it)| it.replica).collect();
+    let new = replicas(&after).filter(|(_, it)| !known.contains(&it.replica));
+    answer.loads = new.map(|(model, it)| described(model, it)).collect();
+    for model in &after.models {
+        let has_replica = model.replicas.iter().any(|it| !is_leaving(it.state));
+        if !concerned.contains(&model.model) || has_replica {
+            continue;
+        }
+        let load = LoadOrder {
+            model: model.model,
+            replicas: Some(1),
+            devices: None,
+            priority: None,
+            keep_hot: None,
+            lease: None,
+            force: false,
+        };
+        if let Some(plan) = pool.preview(now, &load) {
+            let candidates = pool.candidates(&plan);
+            answer.next.push((plan, candidates));
+        }
+    }
+    answer
+}
+
+/// Has the copy take an order, as the shell would: wishes are kept, and gates close with the requests that are inside.
+fn give(
+    pool: &mut Pool,
+    now: Time,
+    order: OrderId,
+    command: Command,
+    in_flight: &BTreeMap<ReplicaId, u32>,
+) {
+    let mut events = vec![Event::OrderReceived { order, command }];
+    for _ in 0..ANSWERS_MAX {
+        let Some(event) = events.pop() else { return };
+        let answer = pool.step(now, event);
+        events.extend(
+            answer
+                .actions
+                .into_iter()
+                .filter_map(|action| match action {
+                    Action::Save { order, .. } => Some(Event::Saved { order }),
+                    Action::CloseGate { replica, .. } => Some(Event::GateClosed {
+                        replica,
+                        in_flight: in_flight.get(&replica).copied().unwrap_or(0),
+                    }),
+                    _ => None,
+                }),
+        );
+    }
+}
+
+fn in_flight_of(view: &PoolView) -> BTreeMap<ReplicaId, u32> {
+    replicas(view)
+        .map(|(_, it)| (it.replica, it.in_flight))
+        .collect()
+}
+
+fn replicas(view: &PoolView) -> impl Iterator<Item = (&ModelView, &pool::ReplicaView)> {
+    let of = |model| move |it| (model, it);
+    view.models
+        .iter()
+        .flat_map(move |model| model.replicas.iter().map(of(model)))
+}
+
+fn is_leaving(state: ReplicaState) -> bool {
+    matches!(state, ReplicaState::Draining | ReplicaState::Stopping)
+}
+
+fn described(model: &ModelView, it: &pool::ReplicaView) -> WhatIfReplica {
+    WhatIfReplica {
+        replica: it.replica,
+        model: model.name.clone(),
+        priority: model.priority,
+        shares: it.shares.clone(),
+        in_flight: it.in_flight,
+        reason: it.reason.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pool::{Bytes, DeviceReading, Limits, ModelSpec, NodeId, Span};
+
+    const GIB: u64 = Bytes::GIB;
+
+    fn pool(models: &[(&str, u32, u64)]) -> Pool {
+        let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
+        for nth in 0..2 {
+            let reading = DeviceReading {
+                name: format!("gpu{nth}"),
+                node: NodeId(0),
+                total: Bytes(16 * GIB),
+                ..DeviceReading::default()
+            };
+            let device = DeviceId(nth);
+            pool.step(Time(1), Event::DeviceRead { device, reading });
+        }
+        for (nth, (name, priority, gib)) in models.iter().enumerate() {
+            let spec = ModelSpec {
+                name: (*name).to_owned(),
+                priority: Priority(*priority),
+                devices_per_replica: 1,
+                bytes_per_device: Bytes(gib * GIB),
+                keep_hot: Span::from_secs(600),
+                queue_limit: 10,
+                queue_timeout: Span::from_secs(300),
+                seats_per_replica: 4,
+                load_deadline: Span::from_secs(300),
+                ..ModelSpec::default()
+            };
+            let model = ModelId(nth as u32);
+            run(&mut pool, Event::ModelSet { model, spec });
+        }
+        pool
+    }
+
+    /// The event, and ready engines for what it launches.
+    fn run(pool: &mut Pool, event: Event) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            let answer = pool.step(Time(1_000), event);
+            events.extend(answer.actions.into_iter().filter_map(|it| match it {
+                Action::Launch { replica, .. } => Some(Event::ReplicaReady { replica }),
+                Action::Save { order, .. } => Some(Event::Saved { order }),
+                _ => None,
+            }));
+        }
+    }
+
+    fn load(pool: &mut Pool, model: u32) {
+        let load = LoadOrder {
+            model: ModelId(model),
+            replicas: Some(1),
+            devices: None,
+            priority: None,
+            keep_hot: None,
+            lease: None,
+            force: false,
+        };
+        let order = OrderId(u64::from(model) + 1);
+        let command = Command::Load(load);
+        run(pool, Event::OrderReceived { order, command });
+    }
+
+    fn device_of(pool: &Pool, name: &str) -> DeviceId {
+        let view = pool.view(Time(1_000));
+        let model = view.models.iter().find(|it| it.name == name).unwrap();
+        model.replicas[0].shares[0].device
+    }
+
+    fn names(replicas: &[WhatIfReplica]) -> Vec<&str> {
+        replicas.iter().map(|it| it.model.as_str()).collect()
+    }
+
+    #[test]
+    fn an_always_hot_model_would_move_and_the_pool_stays_as_it_is() {
+        let pool = pool(&[("hot", 2, 10)]);
+        let device = device_of(&pool, "hot");
+        let before = format!("{:?}", pool.view(Time(1_000)));
+        let assumed = Assumptions {
+            cordoned: vec![device],
+            ..Assumptions::default()
+        };
+        let answer = what_if(pool.clone(), Time(1_000), &assumed);
+        assert_eq!(names(&answer.leaving), ["hot"]);
+        assert_eq!(names(&answer.loads), ["hot"]);
+        assert_ne!(answer.loads[0].shares[0].device, device);
+        assert!(answer.next.is_empty());
+        assert_eq!(format!("{:?}", pool.view(Time(1_000))), before);
+    }
+
+    #[test]
+    fn what_would_not_fit_says_why() {
+        // Each has a device of its own, and both are protected.
+        let pool = pool(&[("hot", 2, 10), ("warm", 2, 12)]);
+        let assumed = Assumptions {
+            cordoned: vec![device_of(&pool, "hot")],
+            ..Assumptions::default()
+        };
+        let answer = what_if(pool, Time(1_000), &assumed);
+        assert_eq!(names(&answer.leaving), ["hot"]);
+        assert!(answer.loads.is_empty(), "{:?}", answer.loads);
+        let (plan, _) = &answer.next[0];
+        let refusal = plan.refusal.as_ref().unwrap().to_string();
+        assert!(refusal.contains("warm"), "{refusal}");
+    }
+
+    #[test]
+    fn a_higher_priority_would_let_a_model_take_the_place_of_others() {
+        let mut pool = pool(&[("one", 1, 12), ("two", 1, 12), ("low", 0, 12)]);
+        load(&mut pool, 0);
+        load(&mut pool, 1);
+        let with = |priorities: Vec<(ModelId, Priority)>| {
+            let assumed = Assumptions {
+                priorities,
+                ..Assumptions::default()
+            };
+            what_if(pool.clone(), Time(2_000), &assumed)
+        };
+        let same = with(vec![(ModelId(2), Priority(0))]);
+        assert!(same.next[0].0.refusal.is_some(), "{:?}", same.next);
+        assert!(same.leaving.is_empty() && same.loads.is_empty());
+        // Always hot, it would be loaded at once, and one of the others would leave for it.
+        let hot = with(vec![(ModelId(2), Priority(2))]);
+        assert_eq!(names(&hot.loads), ["low"]);
+        assert_eq!(hot.leaving.len(), 1, "{:?}", hot.leaving);
+    }
+}

@@ -1,0 +1,128 @@
+//! What the pool would do if devices were cordoned or priorities were others. Nothing changes.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+
+use super::cordons::device;
+use super::fields::{Body, Fields, Strict};
+use super::known_model::known;
+use crate::auth::Reader;
+use crate::dto::{WhatIfRequest, WhatIfView};
+use crate::error::Failure;
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use controller::Assumptions;
+use pool::Priority;
+
+/// Devices and models of one request.
+const MOST: usize = 64;
+
+impl Strict for WhatIfRequest {
+    fn read(fields: &mut Fields) -> Result<WhatIfRequest, Failure> {
+        let wrong = |field: &str, problem: String| {
+            Failure::invalid(Some(field.to_owned()), format!("{field}: {problem}"))
+        };
+        let cordoned = fields.texts("cordoned")?;
+        let mut priorities = BTreeMap::new();
+        if let Some(serde_json::Value::Object(object)) = fields.object("priorities")? {
+            for (model, value) in object {
+                let number = value.as_u64().and_then(|it| u32::try_from(it).ok());
+                let number = number.filter(|it| *it <= Priority::MAX.0);
+                let Some(number) = number else {
+                    let problem = format!(
+                        "{value} is no priority; allowed: whole numbers from 0 to {}",
+                        Priority::MAX
+                    );
+                    return Err(wrong("priorities", problem));
+                };
+                priorities.insert(model, Priority(number));
+            }
+        }
+        for (field, count) in [
+            ("cordoned", cordoned.len()),
+            ("priorities", priorities.len()),
+        ] {
+            if count > MOST {
+                let problem = format!("has {count} entries; allowed: at most {MOST}");
+                return Err(wrong(field, problem));
+            }
+        }
+        if cordoned.is_empty() && priorities.is_empty() {
+            let problem =
+                "nothing is assumed; name devices in `cordoned` or models in `priorities`";
+            return Err(wrong("cordoned", problem.to_owned()));
+        }
+        Ok(WhatIfRequest {
+            cordoned,
+            priorities,
+        })
+    }
+}
+
+/// Preview a cordon or a priority
+///
+/// What the pool would decide at once if these devices were out of service and these models had other priorities: which
+/// replicas would leave, which loads would begin, and what the next request for a model without a replica would get. It is
+/// decided by the pool's own rules on a copy of its state. Nothing changes.
+///
+/// Administrators and viewers only.
+#[utoipa::path(
+    post, path = "/admin/what-if", tag = "admin: loading", operation_id = "preview_what_if", security(("admin_key" = [])),
+    request_body(content = WhatIfRequest, example = json!({"cordoned": ["gpu1"], "priorities": {"tiny-chat": 2}})),
+    responses(
+        (status = 200, description = "What would happen", body = WhatIfView, example = json!({
+            "leaving": [{"replica": "r1", "model": "tiny-code", "priority": 0, "devices": [{"device": "gpu1", "bytes": 17179869184_u64}],
+                "in_flight": 0, "reason": "device gpu1 is cordoned (M7): what if"}],
+            "loads": [], "next": []
+        })),
+        AdminErrors,
+    )
+)]
+pub async fn preview(
+    State(app): State<App>,
+    _: Reader,
+    Body(request): Body<WhatIfRequest>,
+) -> Result<Json<WhatIfView>, Failure> {
+    let snapshot = app.handle.snapshot();
+    let mut assumptions = Assumptions::default();
+    for name in &request.cordoned {
+        let found = device(&snapshot, name).map_err(|mut failure| {
+            failure.body.error.param = Some("cordoned".to_owned());
+            failure
+        })?;
+        if !assumptions.cordoned.contains(&found) {
+            assumptions.cordoned.push(found);
+        }
+    }
+    for (name, priority) in request.priorities {
+        let route = known(&app, &name)?;
+        assumptions.priorities.push((route.model, priority));
+    }
+    let answer = app.handle.what_if(&assumptions).await?;
+    let now = app.handle.clock().now();
+    Ok(Json(WhatIfView::of(&answer, now, &app.handle.snapshot())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assumptions_are_read_strictly() {
+        let read = |json: &str| WhatIfRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
+        let good = read(r#"{"cordoned":["gpu1"],"priorities":{"m":2}}"#).unwrap();
+        assert_eq!(good.priorities["m"], Priority(2));
+        for (json, field) in [
+            ("{}", "cordoned"),
+            (r#"{"cordoned":"gpu1"}"#, "cordoned"),
+            (r#"{"priorities":{"m":-1}}"#, "priorities"),
+            (r#"{"priorities":{"m":1000001}}"#, "priorities"),
+            (r#"{"priorities":["m"]}"#, "priorities"),
+        ] {
+            let failure = read(json).expect_err(json);
+            assert_eq!(failure.body.error.param.as_deref(), Some(field), "{json}");
+        }
+    }
+}
