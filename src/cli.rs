@@ -53,6 +53,12 @@ pub enum Command {
     /// Translate the configuration of another program into model files.
     #[command(subcommand)]
     Import(ImportCommand),
+    /// Request nodes from the cluster of the configuration, look at them, and give them back.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Join this machine to the pool of a controller on another: its devices become that pool's.
+    #[command(after_help = NODE_EXAMPLES)]
+    Node(NodeArgs),
     /// Print the version, and the commit that a release is built from.
     Version,
     /// Serve one model with the embedded engine (started by `serve`, one process per replica).
@@ -82,6 +88,9 @@ impl ConfigArgs {
 pub struct CheckArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
+    /// Only inspect the Slurm cluster of the configuration, and say what is missing before it can bring nodes.
+    #[arg(long, conflicts_with = "models")]
+    pub slurm: bool,
     /// Model files, or folders of them, to check instead of those in the configuration.
     #[arg(value_name = "FILE|DIR")]
     pub models: Vec<PathBuf>,
@@ -172,6 +181,91 @@ pub struct ImportArgs {
     /// Replace files that exist.
     #[arg(long)]
     pub force: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Request one node of a shape. Prints the id of its lease.
+    Request(ClusterRequestArgs),
+    /// List the leases of this pool: pending, running, and ended lately.
+    Status(ClusterStatusArgs),
+    /// Give a node back: it lets its requests end first.
+    Release(ClusterReleaseArgs),
+    /// Print the script that a request would submit to Slurm. Nothing is submitted.
+    Script(ClusterRequestArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ClusterRequestArgs {
+    /// The name of a shape in cluster.shapes.
+    pub shape: String,
+    /// Nodes that are not used, in addition to those in the configuration.
+    #[arg(long, value_name = "NODE", value_delimiter = ',', value_parser = node_name)]
+    pub exclude: Vec<String>,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ClusterStatusArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ClusterReleaseArgs {
+    /// The id of the lease, as `request` and `status` print it.
+    pub id: String,
+    /// End the job at once; requests in flight fail.
+    #[arg(long)]
+    pub now: bool,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+/// It stands in a job's script.
+fn node_name(text: &str) -> Result<String, String> {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.[]".contains(letter);
+    match !text.is_empty() && !text.starts_with('-') && text.chars().all(allowed) {
+        true => Ok(text.to_owned()),
+        false => Err("write names such as gpu07,gpu08".to_owned()),
+    }
+}
+
+const NODE_EXAMPLES: &str = "\
+Examples:
+  On the controller:  admin-client nodes token > join-token && chmod 600 join-token
+  On this machine:    model-pool node --controller http://10.0.0.1:8080 --token-file join-token
+  Over TLS:           model-pool node --controller https://pool.lab:8443 --fingerprint sha256:… --token-file join-token";
+
+#[derive(Args, Clone, Debug)]
+pub struct NodeArgs {
+    /// The controller's address, like https://pool.lab:8443; without a path its base path is /llm.
+    #[arg(long, value_name = "URL")]
+    pub controller: String,
+    /// What this machine is called in the pool. The default is its host name.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// A file with mode 0600 that holds a token of `admin-client nodes token`.
+    #[arg(long, value_name = "FILE")]
+    pub token_file: PathBuf,
+    /// The controller's certificate, as its log shows it. Without it an authority of the system must have signed it.
+    #[arg(long, value_name = "sha256:HEX")]
+    pub fingerprint: Option<String>,
+    /// Where the gateway reaches the engines here, like 10.0.0.2:7000.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<std::net::SocketAddr>,
+    /// The folder for sockets, logs and the journal of engines; the default is `node` in state.dir.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The request of the pool that this node was started for.
+    #[arg(long, hide = true)]
+    pub demand: Option<u64>,
+    #[command(flatten)]
+    pub config: ConfigArgs,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -3,7 +3,7 @@
 //! them for the tests. docs/architecture.md describes each crate.
 
 pub use {
-    access, catalog, config, controller, engine, guardian, http, inventory, pool, schedule, sim,
+    access, catalog, cluster, config, controller, engine, guardian, http, inventory, pool, schedule, sim,
     simulate, source, store,
 };
 
@@ -11,9 +11,11 @@ pub mod admin_key;
 pub mod backup;
 pub mod check;
 pub mod cli;
+pub mod cluster_command;
 mod devices;
 pub mod import_command;
 pub mod local_server;
+pub mod node_command;
 mod private_file;
 pub mod pull;
 pub mod serve;

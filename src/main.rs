@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use model_pool::cli::{Cli, Command, EngineArgs};
 use model_pool::serve::stop_signal;
-use model_pool::{admin_key, backup, check, import_command, local_server, pull, serve};
+use model_pool::{
+    admin_key, backup, check, cluster_command, import_command, local_server, node_command, pull,
+    serve,
+};
 use terminal::{Defaults, ServerArgs};
 
 fn main() -> ExitCode {
@@ -37,6 +40,8 @@ fn main() -> ExitCode {
         Some(Command::Backup(args)) => backup::run(&args),
         Some(Command::AdminKey(command)) => admin_key::run(&command),
         Some(Command::Import(command)) => import_command::run(&command),
+        Some(Command::Cluster(command)) => cluster_command::run(&command),
+        Some(Command::Node(args)) => node_command::run(&args),
         Some(Command::Version) => {
             let commit = option_env!("MODEL_POOL_BUILT_FROM");
             let commit = commit.map(|it| format!(" ({it})")).unwrap_or_default();

@@ -276,6 +276,52 @@ pub struct LeavingReplica {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+pub struct NodeList {
+    pub nodes: Vec<NodeView>,
+    pub tokens: Vec<NodeTokenView>,
+}
+
+/// A machine of the pool.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeView {
+    pub node: String,
+    pub state: String,
+    pub since: Option<String>,
+    pub reason: Option<String>,
+    pub devices: Vec<String>,
+    pub replicas: Vec<String>,
+}
+
+/// A token with which machines join.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeTokenView {
+    pub id: String,
+    pub prefix: String,
+    pub expires_at: String,
+    pub used_at: Option<String>,
+    pub state: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NewNodeToken {
+    pub id: String,
+    pub token: String,
+    pub expires_at: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DrainNodeAnswer {
+    pub node: String,
+    pub left: Vec<String>,
+    pub draining: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct UncordonAnswer {
     pub device: String,
 }

@@ -1,16 +1,18 @@
 //! LoRA adapters without a file in the catalogue: a request names `base:suffix:id`, and the adapter is looked for below a
-//! path of the base model, in a folder of that name or of `suffix:id`. Here is which names they have and how many a replica
+//! path of the base model, in a folder of that name or of `suffix:id`, on this machine or in a bucket. Here is which names they have and how many a replica
 //! holds; `controller` looks for them, and the pool decides which leaves for which.
 
 use std::path::PathBuf;
 
 use pool::{Bytes, Span};
 
+use super::weights::{BucketUri, Fetch, Origin};
+
 /// The longest `suffix:id`.
 const ID_MAX: usize = 128;
 
 /// What one replica has room for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AdapterRoom {
     pub count: u32,
     /// The highest rank.
@@ -20,8 +22,7 @@ pub struct AdapterRoom {
 /// A base model's adapters that are looked for by their names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DynamicAdapters {
-    /// Where they are looked for; absolute.
-    pub folder: PathBuf,
+    pub place: AdapterPlace,
     pub room: AdapterRoom,
     /// The most that the files of one take.
     pub bytes_max: Bytes,
@@ -31,7 +32,63 @@ pub struct DynamicAdapters {
     pub timeout: Span,
 }
 
+/// Where adapters are looked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AdapterPlace {
+    /// Absolute.
+    Folder(PathBuf),
+    Bucket(Box<AdapterBucket>),
+}
+
+/// A folder of a bucket with a folder for each adapter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdapterBucket {
+    /// How the bucket is asked. Its `cache` is the folder of this machine that adapters are brought to.
+    pub fetch: Fetch,
+    /// The most that all adapters in that folder take.
+    pub cache_bytes_max: Bytes,
+}
+
+impl AdapterBucket {
+    /// How one adapter is fetched, which has a folder of this name. The name has been checked.
+    pub fn of(&self, folder: &str) -> Fetch {
+        let mut fetch = self.fetch.clone();
+        if let Origin::Bucket(bucket) = &mut fetch.origin {
+            let BucketUri { prefix, .. } = &mut bucket.uri;
+            *prefix = format!("{prefix}/{folder}").trim_matches('/').to_owned();
+        }
+        fetch
+    }
+
+    /// What the base model's own mirror says of the way to its bucket holds for its adapters in the same kind of bucket.
+    fn ask_as(&mut self, base: &Fetch) {
+        if let (Origin::Bucket(own), Some(by)) = (&mut self.fetch.origin, &base.extra_by)
+            && by.uri.scheme == own.uri.scheme
+        {
+            let uri = own.uri.clone();
+            *own = by.clone();
+            own.uri = uri;
+            own.filters.clear();
+        }
+    }
+}
+
 impl DynamicAdapters {
+    /// A bucket is asked as that of the base model is.
+    pub(super) fn ask_as(&mut self, base: &Fetch) {
+        if let AdapterPlace::Bucket(bucket) = &mut self.place {
+            bucket.ask_as(base);
+        }
+    }
+
+    /// What is fetched for them.
+    pub fn fetch(&self) -> Option<&Fetch> {
+        match &self.place {
+            AdapterPlace::Folder(_) => None,
+            AdapterPlace::Bucket(bucket) => Some(&bucket.fetch),
+        }
+    }
+
     /// Whether an adapter that was trained for a model of this name is one of this model's. Names are compared without
     /// the organisation or the folders before them, in which copies of a model differ.
     pub fn is_base(&self, name: &str) -> bool {

@@ -186,7 +186,9 @@ const OF_OPENAI_ALONE: [&str; 10] = [
 ];
 
 /// Bounds on tokens in the embedded engine; `None` is without one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize,
+)]
 pub struct TokenBudgets {
     /// Of one prompt.
     pub input: Option<u32>,
@@ -199,7 +201,7 @@ pub struct TokenBudgets {
 }
 
 /// Waiting requests join once so many of them wait, or after so many steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Joining {
     /// Thousandths of the number of those that run.
     pub served_ratio_milli: u32,
@@ -270,6 +272,7 @@ pub const CANDLE_METRICS: Metrics = Metrics {
     running: "candle_engine_requests_running",
     waiting: "candle_engine_requests_waiting",
     cache_used: &["candle_engine_cache_used_ratio"],
+    generated: Some("candle_engine_sampled_tokens_total"),
 };
 
 /// It keeps its mapping of the weights, whose pages are the system's then, and drops caches.

@@ -2,6 +2,8 @@
 //! later code can rely on its values. Files that it names are not opened; the machine's time zone is looked up.
 
 mod classes;
+mod cluster;
+mod cluster_slurm;
 mod compat;
 mod cron;
 mod environment;
@@ -10,6 +12,7 @@ mod idle_yields;
 pub mod limits;
 mod live;
 mod load;
+mod node;
 pub mod oidc;
 mod origins;
 pub mod positions;
@@ -25,6 +28,8 @@ mod whole;
 mod zone;
 
 pub use classes::{Applies, applies, classified};
+pub use cluster::{ClusterKind, ClusterSection, CommandSection, ShapeSection};
+pub use cluster_slurm::SlurmSection;
 pub use compat::CompatSection;
 pub use cron::CronExpression;
 pub use environment::PREFIX as ENVIRONMENT_PREFIX;
@@ -33,6 +38,7 @@ pub use idle_yields::IdleYields;
 pub use limits::{Limit, LimitsSection, OnOutage, RedisSection};
 pub use live::LiveConfig;
 pub use load::DEFAULT_FILE;
+pub use node::NodeSection;
 pub use oidc::{GrantRole, GrantSection, OidcSection};
 pub use origins::{KeyOrigins, Origin};
 pub use problem::{PlacedProblem, Problem};
@@ -40,7 +46,7 @@ pub use reading::ParseError;
 pub use reload::{Comparison, KeyChange};
 pub use responses::ResponsesSection;
 pub use sections::{
-    AuthSection, AutoscalerKind, AutoscalerSection, CatalogSection, EveningMode, EveningSection,
+    AuthSection, CatalogSection, EveningMode, EveningSection,
     FixedDevice, HistorySection, InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection,
     MetricsAuth, OnRestart, OnUnknown, ParkingSection, PoolPolicy, PoolSection, Provider,
     SourcesSection, StateSection,

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use pool::{Bytes, Span};
 
 use super::cron::CronExpression;
-use super::oidc;
 use super::problem::Problem;
-use super::sections::{AutoscalerKind, AutoscalerSection, PoolSection, Provider};
+use super::sections::{PoolSection, Provider};
 use super::{Config, IdleProbe, InventorySection, Length, MaxTurn, TimeZone, responses, server};
+use super::{cluster, oidc};
 
 /// Requests that may wait for one model.
 pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
@@ -99,17 +99,13 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
         "is not a URL such as https://huggingface.co; one with a password goes into HF_ENDPOINT"
             .to_owned(),
     );
-    unless(
-        config.autoscaler.kind == AutoscalerKind::None,
-        "autoscaler.kind",
-        "is ray or slurm, not supported yet; write none".to_owned(),
-    );
     problems.extend(pool_problems(&config.pool));
     problems.extend(evening_problems(config));
     problems.extend(config.limits.problems());
     problems.extend(responses::problems(&config.state.responses));
     problems.extend(server::problems(&config.server));
     problems.extend(inventory_problems(&config.inventory));
+    problems.extend(cluster::problems(&config.cluster));
     problems.extend(config.compat.problem());
     problems.extend(config.auth.oidc.iter().flat_map(oidc::problems));
     problems
@@ -222,11 +218,7 @@ fn evening_problems(config: &Config) -> Vec<Problem> {
         );
         problems.push(Problem::new("parking.keep", message));
     }
-    let patience = config.autoscaler.patience;
-    if patience.0 == Span::ZERO {
-        let message = format!("is {patience}; allowed: 1ms and more, such as 3m");
-        problems.push(Problem::new("autoscaler.patience", message));
-    }
+    problems.extend(config.node.problems());
     problems
 }
 
@@ -296,9 +288,7 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<Problem> {
 /// Settings that work but have less effect than expected.
 pub(super) fn notices(config: &Config) -> Vec<String> {
     let mut notices: Vec<String> = config.compat.notice().into_iter().collect();
-    if config.autoscaler.patience != AutoscalerSection::default().patience {
-        notices.push("autoscaler.patience has no effect while autoscaler.kind is none".to_owned());
-    }
+    notices.extend(cluster::notices(&config.cluster));
     let inventory = &config.inventory;
     if matches!(inventory.provider, Provider::Nvml | Provider::Fixed)
         && inventory.host_memory != InventorySection::default().host_memory

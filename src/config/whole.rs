@@ -6,12 +6,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::cluster::ClusterSection;
 use super::compat::CompatSection;
 use super::limits::LimitsSection;
+use super::node::NodeSection;
 use super::origins::KeyOrigins;
 use super::sections::{
-    AuthSection, AutoscalerSection, CatalogSection, EveningSection, InventorySection, LogSection,
-    ParkingSection, PoolPolicy, PoolSection, SourcesSection, StateSection,
+    AuthSection, CatalogSection, EveningSection, InventorySection, LogSection, ParkingSection,
+    PoolPolicy, PoolSection, SourcesSection, StateSection,
 };
 use super::server::ServerSection;
 use super::values::{DatabaseUrl, TimeZone};
@@ -35,7 +37,9 @@ pub struct Config {
     pub sources: SourcesSection,
     pub auth: AuthSection,
     pub limits: LimitsSection,
-    pub autoscaler: AutoscalerSection,
+    #[serde(alias = "autoscaler")]
+    pub cluster: ClusterSection,
+    pub node: NodeSection,
     pub log: LogSection,
     pub compat: CompatSection,
     /// The file that was read, if any.

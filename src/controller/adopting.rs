@@ -11,7 +11,7 @@ use super::control::Control;
 use super::keeper::Job;
 use super::message::Message;
 use super::seats_taken::{SeatsTaken, guests_of};
-use catalog::Catalog;
+use catalog::{Catalog, Entry};
 use engine::{Adopted, Fate, Found, Kept, ReplicaLog, Resolved};
 use inventory::{DeviceInfo, Inventory};
 use pool::{Bytes, Event, ModelId, Record, RecordKind, Share, Time};
@@ -34,14 +34,20 @@ pub fn refusal(
             None => "the model is no longer in the catalogue".to_owned(),
         });
     };
-    // Weights that were replaced meanwhile are no reason: what is loaded serves on.
-    let rest = record.arguments.strip_prefix(&entry.arguments());
-    if rest.is_none_or(|rest| !rest.is_empty() && !rest.starts_with(' ')) {
-        return Some("its model file says another engine or other arguments now".to_owned());
+    if let Some(problem) = arguments_problem(&record.arguments, entry) {
+        return Some(problem);
     }
     let known = |device: &str| inventory.devices().iter().any(|it| key_of(it) == device);
     let gone = record.placement.iter().find(|it| !known(&it.device));
     gone.map(|share| format!("its device {} is not there", share.device))
+}
+
+/// Why an engine that was started so does not fit its model's file any more.
+pub(super) fn arguments_problem(arguments: &str, entry: &Entry) -> Option<String> {
+    // Weights that were replaced meanwhile are no reason: what is loaded serves on.
+    let rest = arguments.strip_prefix(&entry.arguments());
+    rest.is_none_or(|rest| !rest.is_empty() && !rest.starts_with(' '))
+        .then(|| "its model file says another engine or other arguments now".to_owned())
 }
 
 impl Control {

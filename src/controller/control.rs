@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -16,6 +16,7 @@ use super::fetches::Fetches;
 use super::keeper::Job;
 use super::message::Message;
 use super::models::Models;
+use super::nodes::Nodes;
 use super::orders::{Orders, SeatRequests};
 use super::parts::{Parts, Start};
 use super::publishing::Publishing;
@@ -48,6 +49,7 @@ pub(super) struct Control {
     pub folders: Folders,
     pub models: Models,
     pub devices: Devices,
+    pub nodes: Nodes,
     pub engines: Engines,
     pub seats: SeatRequests,
     pub orders: Orders,
@@ -69,6 +71,7 @@ impl Control {
         parts: Parts,
         inbox: mpsc::UnboundedSender<Message>,
         jobs: mpsc::UnboundedSender<Job>,
+        numbers: &Arc<AtomicU64>,
     ) -> (Control, Start) {
         let config = parts.config.get();
         let control = Control {
@@ -90,6 +93,7 @@ impl Control {
             },
             models: Models::default(),
             devices: Devices::new(&parts.inventory),
+            nodes: Nodes::new(rand::random(), Arc::clone(numbers)),
             engines: Engines::new(parts.guardians),
             seats: SeatRequests::new(),
             orders: Orders::default(),
@@ -180,6 +184,7 @@ impl Control {
                 .collect(),
             devices: Arc::clone(&self.devices.known),
             provider: self.devices.provider,
+            nodes: self.nodes.facts(),
             kinds: self.devices.kinds.clone(),
         };
         self.publishing.publish(now, snapshot);

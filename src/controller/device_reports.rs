@@ -19,8 +19,13 @@ impl Control {
             fault,
             lost,
             owners,
+            own: by_node,
             machine,
+            node,
         } = readings;
+        // On the host and on fixed devices memory is the pool's own count, and free when a process ends.
+        let provider = node.map_or(Some(self.devices.provider), |node| self.nodes.provider(node));
+        let is_measured = provider == Some(Provider::Nvml);
         let mut devices = self.devices.known.as_ref().clone();
         let mut events = Vec::new();
         let mut read_before = BTreeSet::new();
@@ -29,7 +34,8 @@ impl Control {
                 continue;
             };
             read_before.insert(used.id);
-            let mut own: BTreeMap<ReplicaId, Bytes> = BTreeMap::new();
+            let mut own: BTreeMap<ReplicaId, Bytes> =
+                by_node.get(&used.id).cloned().unwrap_or_default();
             for (pid, bytes) in &used.processes {
                 if let Some(&replica) = owners.get(pid) {
                     let held = own.entry(replica).or_default();
@@ -37,8 +43,7 @@ impl Control {
                 }
             }
             let reading = DeviceReading {
-                // On the host and on fixed devices memory is the pool's own count, and free when a process ends.
-                taken: (self.devices.provider == Provider::Nvml).then_some(began),
+                taken: is_measured.then_some(began),
                 total: used.total,
                 foreign: used.foreign,
                 own: own
@@ -61,6 +66,10 @@ impl Control {
         for (_, device) in devices
             .iter_mut()
             .filter(|(id, _)| !read_before.contains(id))
+            .filter(|(_, it)| match node {
+                Some(node) => it.info.node == node,
+                None => !self.nodes.is_remote(it.info.node),
+            })
         {
             let why = faults
                 .get(&device.info.id)
@@ -80,7 +89,7 @@ impl Control {
                 }
             }
         }
-        events.extend(machine.into_iter().flat_map(|machine| self.hosts(machine)));
+        events.extend(machine.into_iter().flat_map(|machine| self.hosts(machine, node)));
         self.devices.known = Arc::new(devices);
         self.turn_all(events);
         self.take_peaks();
@@ -91,9 +100,17 @@ impl Control {
 
     /// What may sleep on each node. A device that is the machine's memory itself has nowhere else to
     /// put its models: only engines that need no memory outside of their device sleep there.
-    fn hosts(&self, machine: MachineMemory) -> Vec<Event> {
-        let mut kinds = self.devices.known.values().map(|device| device.info.kind);
-        let has_room = self.devices.provider == Provider::Fixed
+    fn hosts(&self, machine: MachineMemory, node: Option<NodeId>) -> Vec<Event> {
+        let all = || {
+            let all = self.devices.known.values();
+            all.filter(move |it| match node {
+                Some(node) => it.info.node == node,
+                None => !self.nodes.is_remote(it.info.node),
+            })
+        };
+        let mut kinds = all().map(|device| device.info.kind);
+        let provider = node.map_or(Some(self.devices.provider), |node| self.nodes.provider(node));
+        let has_room = provider == Some(Provider::Fixed)
             || kinds.any(|kind| kind == DeviceKind::Nvidia);
         let has_sleepers = || {
             self.models
@@ -104,8 +121,7 @@ impl Control {
         if !has_room && !has_sleepers() {
             return Vec::new();
         }
-        let all = self.devices.known.values();
-        let nodes: BTreeSet<NodeId> = all.map(|device| device.info.node).collect();
+        let nodes: BTreeSet<NodeId> = all().map(|device| device.info.node).collect();
         let parking = &self.config.parking;
         let each = |bytes: Bytes| Bytes(bytes.0 / (nodes.len().max(1) as u64));
         let reading = HostReading {

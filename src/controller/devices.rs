@@ -1,6 +1,6 @@
 //! The devices as they were last read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -21,19 +21,16 @@ pub(super) struct Devices {
 
 impl Devices {
     pub fn new(inventory: &Inventory) -> Devices {
-        let unread = |info: &DeviceInfo| DeviceSnapshot {
-            info: info.clone(),
-            used: None,
-            read_at: None,
-            stale: None,
-            own: BTreeMap::new(),
-        };
         let devices = inventory.devices().iter();
         Devices {
             provider: inventory.provider(),
             kinds: kinds(inventory.devices()),
             look: Arc::default(),
-            known: Arc::new(devices.map(|info| (info.id, unread(info))).collect()),
+            known: Arc::new(
+                devices
+                    .map(|info| (info.id, DeviceSnapshot::unread(info.clone())))
+                    .collect(),
+            ),
         }
     }
 
@@ -47,6 +44,30 @@ impl Devices {
             headroom: info.headroom,
             ..DeviceReading::default()
         }
+    }
+
+    /// Devices of a node that joins. Gives those that are new, or not as they were.
+    pub fn add(&mut self, infos: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
+        let mut known = self.known.as_ref().clone();
+        let mut new = Vec::new();
+        for info in infos {
+            let next = KindId(u32::try_from(self.kinds.len()).unwrap_or(u32::MAX));
+            self.kinds.entry(kind_name(&info)).or_insert(next);
+            let same = known.get(&info.id).is_some_and(|it| it.info == info);
+            if !same {
+                known.insert(info.id, DeviceSnapshot::unread(info.clone()));
+                new.push(info);
+            }
+        }
+        self.known = Arc::new(known);
+        new
+    }
+
+    /// Devices of a node that is gone.
+    pub fn remove(&mut self, ids: &BTreeSet<DeviceId>) {
+        let mut known = self.known.as_ref().clone();
+        known.retain(|id, _| !ids.contains(id));
+        self.known = Arc::new(known);
     }
 
     /// Those that are there.

@@ -68,9 +68,13 @@ impl Control {
                 if let Some(stop) = self.engines.stops.remove(&replica) {
                     let _ = stop.send(Duration::from_millis(grace.0));
                 }
+                if let Some(node) = self.node_of(replica) {
+                    self.stop_on(node, replica, grace);
+                }
             }
-            // No node but the controller's own machine, which cannot come back with engines of another time.
-            Action::Disown { .. } => {}
+            Action::Disown { node, replica } => self.disown(node, replica),
+            // The pool requests nodes once it knows which sizes a cluster can bring (`ShapesSet`).
+            Action::RequestNode { .. } | Action::CancelNode { .. } | Action::ReleaseNode { .. } => {}
             Action::Save { order, wish } => {
                 let wish = self.named(wish);
                 let _ = self.jobs.send(Job::Wish {

@@ -332,14 +332,10 @@ impl Lease {
         self.gate.cut.clone()
     }
 
-    /// Whether the engine can be asked for an answer in one piece: its own counter shows meanwhile that it computes.
-    pub fn sees_plain_tokens(&self) -> bool {
-        self.gate.activity.sees_plain_tokens()
-    }
-
-    /// The answer comes in one piece. Called once, before the request is sent.
-    pub fn expect_whole(&self) {
-        self.gate.activity.expect_whole(&self.beat);
+    /// Announces an answer in one piece; false if the engine's own counter would not show that it computes meanwhile.
+    /// Called once, before the request is sent.
+    pub fn expect_whole(&self) -> bool {
+        self.gate.activity.expect_whole(&self.beat)
     }
 
     /// A piece of the answer came from the engine.

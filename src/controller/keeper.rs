@@ -31,6 +31,8 @@ pub(super) enum Job {
         model: String,
         numbers: Vec<u64>,
     },
+    /// Of devices that have come with a node, for records that follow.
+    DeviceNames(BTreeMap<DeviceId, String>),
 }
 
 /// A wish with the name that the store knows the model by.
@@ -172,7 +174,7 @@ fn parts(job: Job) -> Vec<(Place, Job)> {
         },
         Job::Measurement { of, .. } => Place::Measurement(of.clone()),
         Job::Remembered { model, .. } => Place::Remembered(model.clone()),
-        Job::Usage(_) | Job::Record(_) => return Vec::new(),
+        Job::Usage(_) | Job::Record(_) | Job::DeviceNames(_) => return Vec::new(),
     };
     vec![(place, job)]
 }
@@ -236,6 +238,11 @@ impl Keeper {
                     self.waiting.lost += 1;
                     self.store.history_lost(1);
                 }
+            }
+            Job::DeviceNames(names) => {
+                // Records before it are of devices with other names.
+                self.append().await;
+                self.device_names.extend(names);
             }
             other => {
                 self.append().await;
@@ -372,6 +379,6 @@ async fn write(store: &Store, job: &Job) -> Result<(), StoreFault> {
         Job::Measurement { of, measurement } => store.save_measurement(of, *measurement).await,
         Job::Remembered { model, numbers } => store.save_remembered(model, numbers).await,
         Job::Usage(minutes) => store.add_usage(minutes).await,
-        Job::Record(_) => Ok(()),
+        Job::Record(_) | Job::DeviceNames(_) => Ok(()),
     }
 }

@@ -12,6 +12,7 @@ use pool::{Event, ReplicaId, Span};
 
 /// The pool's own deadline for falling asleep is shorter; this one only ends a request that hangs.
 const SLEEP_PATIENCE: Duration = Duration::from_secs(600);
+const SLEEP_DEADLINE: Span = Span::from_secs(600);
 
 impl Control {
     pub(super) fn park(&mut self, replica: ReplicaId) -> Option<Event> {
@@ -23,10 +24,17 @@ impl Control {
         if let Some(facts) = self.engines.processes.get(&replica) {
             facts.activity.rest(true);
         }
+        let node = self.node_of(replica);
+        if let (Some(node), SleepBy::Commands { sleep, .. }) = (node, &by) {
+            self.command_on(node, replica, true, sleep.clone(), SLEEP_DEADLINE);
+            return None;
+        }
         let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.engines.guardians));
         self.tasks.spawn(async move {
             // First: who comes after us must not take a sleeper for one that serves.
-            guardians.note_sleep(replica, true).await;
+            if node.is_none() {
+                guardians.note_sleep(replica, true).await;
+            }
             let outcome = engine::fall_asleep(&endpoint, &by, SLEEP_PATIENCE).await;
             let request = ParkRequest::Sleep;
             let _ = inbox.send(Message::Parked(Parked {
@@ -47,11 +55,16 @@ impl Control {
         if let Some(facts) = self.engines.processes.get_mut(&replica) {
             facts.stage = Some(stage);
         }
+        let node = self.node_of(replica);
+        if let (Some(node), SleepBy::Commands { wake, .. }) = (node, &by) {
+            self.command_on(node, replica, false, wake.clone(), deadline);
+            return None;
+        }
         let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.engines.guardians));
         let patience = Duration::from_millis(deadline.0);
         self.tasks.spawn(async move {
             let outcome = engine::wake(&endpoint, &by, &health, patience).await;
-            if outcome.is_ok() {
+            if outcome.is_ok() && node.is_none() {
                 guardians.note_sleep(replica, false).await;
             }
             let request = ParkRequest::Wake;

@@ -50,7 +50,7 @@ impl Control {
 
     /// Cordons of devices that are there. One of a device that is not stays in the store, for the
     /// day on which the device is back.
-    fn cordons_of(&self, cordons: Vec<(String, Cordon)>) -> Vec<Event> {
+    fn cordons_of(&mut self, cordons: Vec<(String, Cordon)>) -> Vec<Event> {
         let mut events = Vec::new();
         for (key, cordon) in cordons {
             if let Some(name) = key.strip_prefix(NODE_KEY) {
@@ -66,11 +66,15 @@ impl Control {
                     tracing::info!("device {name} is cordoned: {reason} (M7)");
                     events.push(Event::CordonRestored { device, cordon });
                 }
-                None => tracing::warn!(
-                    device = key,
-                    reason = cordon.reason,
-                    "a cordoned device is not there; its cordon is kept"
-                ),
+                None => {
+                    tracing::warn!(
+                        device = key,
+                        reason = cordon.reason,
+                        "a cordoned device is not there; its cordon is kept"
+                    );
+                    // It may come with a node.
+                    self.nodes.cordons.push((key, cordon));
+                }
             }
         }
         events

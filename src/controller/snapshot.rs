@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::fetches::FetchFacts;
@@ -11,7 +12,7 @@ use catalog::Entry;
 use config::Provider;
 use engine::{ActivityMeter, EngineLoad, ReplicaLog, Stage};
 use inventory::{DeviceInfo, DeviceUse};
-use pool::{Bytes, DeviceId, KindId, ModelId, ModelView, PoolView, ReplicaId, Span, Time};
+use pool::{Bytes, DeviceId, KindId, ModelId, ModelView, NodeId, PoolView, ReplicaId, Span, Time};
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -23,6 +24,8 @@ pub struct Snapshot {
     pub logs: BTreeMap<ModelId, Vec<(ReplicaId, Arc<ReplicaLog>)>>,
     pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
     pub provider: Provider,
+    /// Nodes that have joined, and are not gone.
+    pub nodes: BTreeMap<NodeId, NodeFacts>,
     /// Devices that measure the same, by what they call themselves.
     pub kinds: BTreeMap<String, KindId>,
 }
@@ -83,6 +86,22 @@ pub struct ProcessFacts {
     pub dead: Option<Time>,
     pub log: Arc<ReplicaLog>,
     pub model: ModelId,
+    /// Where it runs.
+    pub node: NodeId,
+}
+
+/// What is known of a node, beside what the pool knows.
+#[derive(Clone, Debug)]
+pub struct NodeFacts {
+    pub name: String,
+    pub version: String,
+    /// Where its connection comes from.
+    pub address: SocketAddr,
+    /// Where requests for its engines go.
+    pub relay: SocketAddr,
+    pub is_encrypted: bool,
+    pub joined_at: Time,
+    pub is_leaving: bool,
 }
 
 /// How far a load has come.
@@ -120,6 +139,18 @@ pub struct DeviceSnapshot {
     pub stale: Option<Stale>,
     /// What replicas were measured to hold.
     pub own: BTreeMap<ReplicaId, Bytes>,
+}
+
+impl DeviceSnapshot {
+    pub(super) fn unread(info: DeviceInfo) -> DeviceSnapshot {
+        DeviceSnapshot {
+            info,
+            used: None,
+            read_at: None,
+            stale: None,
+            own: BTreeMap::new(),
+        }
+    }
 }
 
 /// Why figures are old, and how old they are.

@@ -104,7 +104,7 @@ fn values(
     match endpoint {
         Endpoint::Tcp(address) => set("port", u64::from(address.port()).into()),
         Endpoint::Unix(path) => set("socket", text(path)?),
-        Endpoint::Remote(_) => None,
+        Endpoint::Remote(_) | Endpoint::Node(_) => None,
     };
     if let Some(path) = &program.model_path {
         set("model_path", text(path)?);

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::node_place::NodePlace;
 use super::remote::Remote;
 use super::tls::{self, TlsStream};
 
@@ -21,6 +22,8 @@ pub enum Endpoint {
     Tcp(SocketAddr),
     /// A server that the pool did not start.
     Remote(Arc<Remote>),
+    /// An engine of a node, reached through the node.
+    Node(Arc<NodePlace>),
 }
 
 impl fmt::Display for Endpoint {
@@ -29,6 +32,7 @@ impl fmt::Display for Endpoint {
             Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
             Endpoint::Tcp(address) => write!(f, "http://{address}"),
             Endpoint::Remote(remote) => remote.fmt(f),
+            Endpoint::Node(place) => place.fmt(f),
         }
     }
 }
@@ -57,6 +61,7 @@ pub async fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
             stream.set_nodelay(true)?;
             Ok(Stream::Tcp(stream))
         }
+        Endpoint::Node(place) => place.connect().await,
         Endpoint::Remote(remote) => {
             let stream = remote.connect().await?;
             match remote.server_name()? {

@@ -15,7 +15,9 @@ use std::path::Path;
 use super::EngineFault;
 
 /// The kinds of failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub enum Failure {
     /// There was not enough memory.
     OutOfMemory,

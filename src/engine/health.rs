@@ -72,7 +72,7 @@ async fn ask(
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
     let host = match endpoint {
         Endpoint::Tcp(address) => address.to_string(),
-        Endpoint::Unix(_) => "localhost".to_owned(),
+        Endpoint::Unix(_) | Endpoint::Node(_) => "localhost".to_owned(),
         Endpoint::Remote(_) => String::new(),
     };
     let mut request = request

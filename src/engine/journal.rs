@@ -85,7 +85,9 @@ impl From<&Endpoint> for Place {
         match endpoint {
             Endpoint::Unix(path) => Place::Unix(path.clone()),
             Endpoint::Tcp(address) => Place::Tcp(*address),
-            Endpoint::Remote(_) => unreachable!("nothing that is started listens elsewhere"),
+            Endpoint::Remote(_) | Endpoint::Node(_) => {
+                unreachable!("what is started listens on this machine")
+            }
         }
     }
 }

@@ -1,13 +1,17 @@
 //! The data that goes into one launch and the reports that come out of it.
 
 use super::oom::OutOfMemory;
+use super::serial;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Endpoint, EngineLoad, Failure, Watch};
 use catalog::{RemoteRecipe, ServerRecipe};
+use guardian::Masking;
 use pool::{Bytes, DeviceId, ReplicaId};
 
 /// Everything one launch needs; the driver makes no choices.
@@ -30,8 +34,9 @@ pub struct Launch {
 }
 
 /// One device of a placement, as an engine addresses it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceAddress {
+    #[serde(with = "serial::device")]
     pub id: DeviceId,
     /// The position on the PCI bus order that NVML and `CUDA_DEVICE_ORDER=PCI_BUS_ID` share.
     pub index: u32,
@@ -39,17 +44,18 @@ pub struct DeviceAddress {
     pub uuid: Option<String>,
     pub kind: DeviceKind,
     /// The total memory of the device, including what other processes use.
+    #[serde(with = "serial::bytes")]
     pub total: Bytes,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeviceKind {
     Host,
     Nvidia,
 }
 
-/// What runs the replica.
-#[derive(Clone, Debug)]
+/// What runs the replica. Another process of the same version can read it, with the secrets of its environment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Program {
     /// The embedded engine: our own executable in another process.
     Candle(CandleProgram),
@@ -57,7 +63,8 @@ pub enum Program {
     Command(CommandProgram),
     /// An engine of the catalogue's table.
     Server(ServerProgram),
-    /// A remote endpoint; no process is started.
+    /// A remote endpoint; no process is started. It never leaves this process.
+    #[serde(skip)]
     Remote(RemoteRecipe),
 }
 
@@ -74,13 +81,38 @@ impl Program {
             },
         }
     }
+
+    /// Masks everything secret that the engine is given.
+    pub fn masking(&self) -> Masking {
+        match self {
+            Program::Candle(program) => Masking::of(&program.env, &[]),
+            Program::Command(program) => Masking::of(&program.env, &program.argv),
+            Program::Server(program) => {
+                let env = program.recipe.env.iter();
+                let env = env.map(|(name, value)| (name.clone(), value.0.clone()));
+                Masking::of(&env.collect(), &[])
+            }
+            // Its output is the pool's own words, in which there is no secret.
+            Program::Remote(_) => Masking::default(),
+        }
+    }
+
+    /// Where its engine reports its load.
+    pub fn metrics(&self) -> Option<catalog::Metrics> {
+        match self {
+            Program::Candle(_) => Some(catalog::CANDLE_METRICS),
+            Program::Server(program) => program.recipe.engine.metrics,
+            Program::Command(_) | Program::Remote(_) => None,
+        }
+    }
 }
 
 /// An engine of the catalogue's table; the recipe makes its command line.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ServerProgram {
     pub recipe: Box<ServerRecipe>,
     /// The weights' share of each device, where their files could be read.
+    #[serde(with = "serial::bytes_or_none")]
     pub weights_per_device: Option<Bytes>,
 }
 
@@ -96,7 +128,7 @@ impl fmt::Debug for ServerProgram {
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct CandleProgram {
     /// Our own executable.
     pub executable: PathBuf,
@@ -145,7 +177,7 @@ impl fmt::Debug for CandleProgram {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CandleDevice {
     Cpu,
     Cuda,
@@ -156,7 +188,7 @@ pub enum CandleDevice {
 /// model_path }}`, `{{ model_name }}`, `{{ devices }}` (indices joined by commas), `{{ device_count }}`, `{{
 /// memory_bytes }}` and `{{ context }}`; a name without a value in this launch is an error, never an empty
 /// string.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct CommandProgram {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
@@ -189,7 +221,7 @@ impl fmt::Debug for CommandProgram {
 }
 
 /// Where a command listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Listen {
     /// A free loopback port, chosen just before the start: `{{ port }}`.
     Port,
@@ -225,7 +257,7 @@ pub enum Report {
     Exited(ExitReport),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitReport {
     /// Whether a stop had been ordered before it ended.
     pub requested: bool,

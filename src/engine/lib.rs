@@ -37,20 +37,24 @@ mod launch;
 mod liveness;
 mod log;
 mod memory;
+mod node_place;
 mod oom;
+mod owners;
 mod parking;
+mod pinned;
 mod read_ahead;
 mod remote;
 mod remote_run;
 mod reserved;
 mod run;
 mod scrape;
+mod serial;
 mod server;
 mod stage;
 mod tls;
 mod weights;
 
-pub use activity::{ActivityMeter, Beat};
+pub use activity::{ActivityMeter, ActivityReport, Beat};
 pub use adoption::{Adopted, Fate, Found, Resolved, resolve};
 pub use driver::{EngineDriver, Prepared};
 pub use endpoint::{Endpoint, Stream, connect};
@@ -67,13 +71,20 @@ pub use launch::{
 };
 pub use liveness::{LivenessLimits, Watch};
 pub use log::{LogLine, LogStream, ReplicaLog};
+pub use node_place::{
+    NodePlace, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK, RELAY_NO_ENGINE, RelayAddress,
+    RelaySecret,
+};
 pub use oom::OutOfMemory;
-pub use parking::{SleepBy, fall_asleep, wake};
+pub use owners::with_children;
+pub use parking::{SleepBy, fall_asleep, run as run_command, wake};
+pub use pinned::{Fingerprint, NoFingerprint, connect as connect_pinned};
 pub use read_ahead::{ReadAhead, ReadEnd};
 pub use remote::Remote;
 pub use run::{run, run_adopted};
 pub use scrape::EngineLoad;
 pub use stage::Stage;
+pub use tls::connect_trusted;
 pub use weights::{tier_of, weights_mark};
 
 use drivers::driver_of;

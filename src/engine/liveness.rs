@@ -32,7 +32,7 @@ pub struct Watch {
 }
 
 /// How long silence may last before an engine counts as dead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LivenessLimits {
     /// From one health probe to the next.
     pub heartbeat: Duration,

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use pool::Bytes;
 
 /// An engine ran out of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct OutOfMemory {
     /// What it needs on one device, if its output says so.
+    #[serde(with = "super::serial::bytes_or_none")]
     pub needed: Option<Bytes>,
     /// The host's memory was full, not the device's.
     pub of_host: bool,

@@ -66,7 +66,7 @@ pub async fn wake(
 }
 
 /// Runs a command; an error contains the last line of its output.
-async fn run(command: &[String], timeout: Duration) -> Result<(), String> {
+pub async fn run(command: &[String], timeout: Duration) -> Result<(), String> {
     let [program, arguments @ ..] = command else {
         return Err("the command is empty".to_owned());
     };

@@ -92,7 +92,7 @@ impl Reserved {
         match &self.endpoint {
             Endpoint::Tcp(address) => TcpListener::bind(address)
                 .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse),
-            Endpoint::Unix(_) | Endpoint::Remote(_) => false,
+            Endpoint::Unix(_) | Endpoint::Remote(_) | Endpoint::Node(_) => false,
         }
     }
 }
@@ -109,7 +109,7 @@ impl Drop for Reserved {
                 // Usually gone already: a well-behaved engine removes its own socket.
                 let _ = std::fs::remove_file(path);
             }
-            Endpoint::Remote(_) => {}
+            Endpoint::Remote(_) | Endpoint::Node(_) => {}
         }
     }
 }

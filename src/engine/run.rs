@@ -349,11 +349,7 @@ impl Engine {
         let started = tokio::time::Instant::now();
         let mut ready = pin!(until_ready(&endpoint, &path, started, not_yet));
         let mut living = pin!(until_dead(&endpoint, &path, &self.watch));
-        let mut scraping = pin!(scrape::follow(
-            &endpoint,
-            self.watch.metrics.as_ref(),
-            report
-        ));
+        let mut scraping = pin!(scrape::follow(&endpoint, &self.watch, report));
         let memory_path = kind.and_then(|it| it.driver.memory_path());
         let mut mapping = pin!(mapped.follow(&endpoint, memory_path, MEMORY_EVERY));
         let cleanup = guard.record.cleanup.clone();

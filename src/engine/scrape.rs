@@ -1,18 +1,24 @@
-//! An engine's own load figures: how many requests it runs, how many wait inside it, how full its cache is.
+//! An engine's own load figures: how many requests it runs, how many wait inside it, how full its cache is, and how many
+//! tokens it has generated, by which the liveness watch sees that requests without `stream` go on.
 //! Reads them from the Prometheus text format by the names in the engine's table row.
 
 use std::time::Duration;
 
 use super::health::get_long;
-use super::{Endpoint, Report};
+use super::{Endpoint, LivenessLimits, Report, Watch};
 use catalog::Metrics;
 
 const EVERY: Duration = Duration::from_secs(5);
+/// So often at least within the shortest silence that the engine may have: one answer may be late.
+const PER_SILENCE: u32 = 5;
+const EVERY_MIN: Duration = Duration::from_millis(10);
 /// vLLM's histograms alone are tens of KiB.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// An engine's own load figures; `None` where it does not report one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize,
+)]
 pub struct EngineLoad {
     pub running: Option<u32>,
     pub waiting: Option<u32>,
@@ -24,24 +30,40 @@ pub struct EngineLoad {
 /// liveness watch judges whether the engine is alive.
 pub(super) async fn follow(
     endpoint: &Endpoint,
-    metrics: Option<&Metrics>,
+    watch: &Watch,
     report: impl Fn(Report),
 ) -> std::convert::Infallible {
-    let Some(metrics) = metrics else {
+    let Some(metrics) = &watch.metrics else {
         return std::future::pending().await;
     };
+    let every = every(metrics, &watch.limits);
     let mut last = EngineLoad::default();
     loop {
+        let ended = watch.activity.ended();
         if let Ok(answer) = get_long(endpoint, metrics.path, TEXT_BYTES_MAX).await
             && answer.status == 200
         {
-            let load = read(&String::from_utf8_lossy(&answer.body), metrics);
+            let text = String::from_utf8_lossy(&answer.body);
+            if let Some(name) = metrics.generated {
+                let tokens = sum(&text, name).map(|tokens| tokens as u64);
+                watch.activity.counted(tokens, ended);
+            }
+            let load = read(&text, metrics);
             if load != last {
                 last = load;
                 report(Report::Load(load));
             }
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// From one reading to the next.
+fn every(metrics: &Metrics, limits: &LivenessLimits) -> Duration {
+    let shortest = limits.stall_after.min(limits.first_token_after);
+    match metrics.generated {
+        None => EVERY,
+        Some(_) => (shortest / PER_SILENCE).clamp(EVERY_MIN, EVERY),
     }
 }
 
@@ -82,7 +104,24 @@ mod tests {
         running: "x:running",
         waiting: "x:waiting",
         cache_used: &["x:new_name", "x:cache"],
+        generated: Some("x:tokens_total"),
     };
+
+    #[test]
+    fn an_engine_that_may_be_silent_for_a_short_time_is_read_often() {
+        let limits = |seconds| LivenessLimits {
+            stall_after: Duration::from_secs(seconds),
+            ..LivenessLimits::default()
+        };
+        assert_eq!(every(&NAMES, &limits(60)), EVERY);
+        assert_eq!(every(&NAMES, &limits(1)), Duration::from_millis(200));
+        assert_eq!(every(&NAMES, &limits(0)), EVERY_MIN);
+        let without = Metrics {
+            generated: None,
+            ..NAMES
+        };
+        assert_eq!(every(&without, &limits(1)), EVERY);
+    }
 
     #[test]
     fn numbers_are_found_by_their_whole_names_with_or_without_labels() {

@@ -37,7 +37,7 @@ impl EngineDriver for ServerDriver {
             at: match endpoint {
                 Endpoint::Tcp(address) => Where::Port(address.port()),
                 Endpoint::Unix(path) => Where::Socket(path),
-                Endpoint::Remote(_) => {
+                Endpoint::Remote(_) | Endpoint::Node(_) => {
                     return Err(EngineFault::WrongEndpoint {
                         model: launch.model_name.clone(),
                         endpoint: endpoint.clone(),

@@ -40,6 +40,18 @@ pub(super) async fn handshake(
     }
 }
 
+/// Shakes hands with a server of this name, whose certificate an authority of the system must have signed.
+///
+/// # Errors
+/// With what to do, where the certificate does not prove the name.
+pub async fn connect_trusted(
+    stream: TcpStream,
+    host: String,
+) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+    let name = ServerName::try_from(host).map_err(io::Error::other)?;
+    handshake(stream, name).await
+}
+
 async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
     let read = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
     let found = read.map_err(io::Error::other)?;

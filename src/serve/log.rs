@@ -30,7 +30,7 @@ const LINE_BYTES_MAX: usize = 16 << 10;
 const REPORT_TARGET: &str = "model_pool::left_out";
 
 /// Changes what is logged while the service runs. `None`: the variable `RUST_LOG` says what is.
-pub(super) struct LevelSwitch(Option<reload::Handle<EnvFilter, Registry>>);
+pub(crate) struct LevelSwitch(Option<reload::Handle<EnvFilter, Registry>>);
 
 impl LevelSwitch {
     /// Returns why this has no effect, if it has none.
@@ -52,7 +52,7 @@ fn filter(level: LogLevel) -> EnvFilter {
     ))
 }
 
-pub(super) fn start(config: &Config) -> LevelSwitch {
+pub(crate) fn start(config: &Config) -> LevelSwitch {
     let from_variable = EnvFilter::try_from_default_env().ok();
     let is_fixed = from_variable.is_some();
     let first = from_variable.unwrap_or_else(|| filter(config.log.level));

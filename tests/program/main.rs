@@ -57,6 +57,7 @@ mod takeover;
 mod terminal;
 mod votes;
 mod who_may;
+mod what_if;
 mod whole;
 mod why;
 mod wrong_inputs;

@@ -36,7 +36,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Models and settings",
         &["register", "remove", "reload", "config"],
     ),
-    ("Devices in and out of service", &["cordon", "uncordon"]),
+    (
+        "Devices and machines in and out of service",
+        &["cordon", "uncordon", "nodes"],
+    ),
     ("Access", &["keys", "audit"]),
     ("Shells", &["completions"]),
 ];

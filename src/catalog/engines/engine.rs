@@ -60,6 +60,8 @@ pub struct Engine {
     pub barred_env: &'static [FlagReason],
     /// Its numbers in Prometheus' text form, if it has them.
     pub metrics: Option<Metrics>,
+    /// Whether it ends the work of a request without `stream` when its client leaves.
+    pub ends_with_client: bool,
     /// How it sleeps, a row for each depth that it knows.
     pub parking: &'static [Parking],
     /// What a line of its output tells of the load.
@@ -120,6 +122,8 @@ pub struct Metrics {
     pub waiting: &'static str,
     /// The part of its cache that is in use, 0 to 1; other names where versions differ.
     pub cache_used: &'static [&'static str],
+    /// Tokens generated so far, a counter that moves with each of them; none where it moves at the end of an answer.
+    pub generated: Option<&'static str>,
 }
 
 /// A request to the engine's own API.

@@ -95,7 +95,7 @@ pub struct FlagError {
 }
 
 /// The checked words of `engine_kwargs`, by key in the user's order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CheckedFlags {
     pub of_key: Vec<(String, Vec<String>)>,
     /// Key and warning.

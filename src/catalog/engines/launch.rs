@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use minijinja::{Environment, UndefinedBehavior, Value};
 
+use serde::{Deserialize, Serialize};
+
 use pool::Bytes;
 
 use super::super::adapter_names::AdapterRoom;
@@ -15,9 +17,10 @@ use super::flags::CheckedFlags;
 use super::lora::Room;
 use super::place::{Place, PlacedDevice, ServerCommand, Where};
 
-/// How to run one replica of an engine of the table.
-#[derive(Clone, Debug, PartialEq)]
+/// How to run one replica of an engine of the table. Other processes of the same version read it by the engine's name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerRecipe {
+    #[serde(with = "super::by_name")]
     pub engine: &'static Engine,
     /// Instead of the engine's own program.
     pub program: Option<String>,

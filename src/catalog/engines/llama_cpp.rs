@@ -53,7 +53,10 @@ pub const LLAMA_CPP: Engine = Engine {
         running: "llamacpp:requests_processing",
         waiting: "llamacpp:requests_deferred",
         cache_used: &["llamacpp:kv_cache_usage_ratio"],
+        // Its counters of tokens move at the end of each answer.
+        generated: None,
     }),
+    ends_with_client: true,
     parking: &[],
     stage,
     lora: None,

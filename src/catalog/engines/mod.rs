@@ -5,6 +5,7 @@
 //!
 //! To add an engine: one file that describes it as an [`Engine`], and one row in [`ENGINES`].
 
+mod by_name;
 mod chosen_parsers;
 mod engine;
 mod flags;

@@ -55,7 +55,10 @@ pub const SGLANG: Engine = Engine {
         running: "sglang:num_running_reqs",
         waiting: "sglang:num_queue_reqs",
         cache_used: &["sglang:token_usage"],
+        // Its counter of generated tokens moves at the end of each answer.
+        generated: None,
     }),
+    ends_with_client: true,
     parking: PARKING,
     stage: |line| by_marks(line, MARKS),
     lora: Some(SGLANG_LORA),

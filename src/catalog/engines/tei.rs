@@ -47,6 +47,7 @@ pub const TEI: Engine = Engine {
         ),
     ],
     metrics: None,
+    ends_with_client: false,
     parking: &[],
     stage: |line| by_marks(line, MARKS),
     lora: None,

@@ -45,6 +45,7 @@ pub const TRTLLM: Engine = Engine {
     generation_path: None,
     barred_env: &[],
     metrics: None,
+    ends_with_client: false,
     parking: &[],
     stage: |line| by_marks(line, MARKS),
     lora: None,

@@ -138,7 +138,7 @@ pub async fn list(
 
 /// Write a model as a file
 ///
-/// A model file that gives the same model when it lies in the folder of models, with what the reference and administrators said
+/// A model file that gives the same model when it lies in the folder of models, with what the reference and administrators set
 /// of it. Values that may be secrets are replaced by `FILL_IN`. To clone a model, change `model_id`.
 ///
 /// Administrators only.

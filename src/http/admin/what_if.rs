@@ -87,17 +87,18 @@ pub async fn preview(
 ) -> Result<Json<WhatIfView>, Failure> {
     let snapshot = app.handle.snapshot();
     let mut assumptions = Assumptions::default();
+    let of = |field: &str, mut failure: Failure| {
+        failure.body.error.param = Some(field.to_owned());
+        failure
+    };
     for name in &request.cordoned {
-        let found = device(&snapshot, name).map_err(|mut failure| {
-            failure.body.error.param = Some("cordoned".to_owned());
-            failure
-        })?;
+        let found = device(&snapshot, name).map_err(|failure| of("cordoned", failure))?;
         if !assumptions.cordoned.contains(&found) {
             assumptions.cordoned.push(found);
         }
     }
     for (name, priority) in request.priorities {
-        let route = known(&app, &name)?;
+        let route = known(&app, &name).map_err(|failure| of("priorities", failure))?;
         assumptions.priorities.push((route.model, priority));
     }
     let answer = app.handle.what_if(&assumptions).await?;

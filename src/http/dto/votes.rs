@@ -1,7 +1,11 @@
 //! Votes for the best of several answers and the leaderboard, as the API takes and shows them.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::openapi::schema::{Array, ArrayBuilder, Object, ObjectBuilder, OneOf, Schema, Type};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::values::at;
 use store::{MOST_PER_GAME, Rating, START};
@@ -9,9 +13,38 @@ use store::{MOST_PER_GAME, Rating, START};
 /// Thousandths of a point in a point.
 const MILLI: f64 = 1000.0;
 
-/// Which answer a person found best. Either `winner` or `tie` is given.
-#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+/// Which answer a person found best.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoteRequest {
+    pub comparison: String,
+    pub models: Vec<String>,
+    pub winner: Option<String>,
+    pub tie: Option<bool>,
+}
+
+/// Either `winner` or `tie` is given.
+impl PartialSchema for VoteRequest {
+    fn schema() -> RefOr<Schema> {
+        let named = |name: Cow<'_, str>| Ref::from_schema_name(name);
+        let either = OneOf::builder()
+            .item(named(VoteForOne::name()))
+            .item(named(VoteForNone::name()));
+        let note = "Which answer a person found best. Either `winner` or `tie` is given.";
+        RefOr::T(either.description(Some(note)).into())
+    }
+}
+
+impl ToSchema for VoteRequest {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((VoteForOne::name().into_owned(), VoteForOne::schema()));
+        schemas.push((VoteForNone::name().into_owned(), VoteForNone::schema()));
+    }
+}
+
+/// One answer is best.
+#[expect(dead_code, reason = "it describes a body for the document")]
+#[derive(ToSchema)]
+struct VoteForOne {
     /// Your own name of the comparison, which takes one vote: letters, digits, `-` and `_`.
     #[schema(
         min_length = 8,
@@ -19,15 +52,62 @@ pub struct VoteRequest {
         pattern = "^[A-Za-z0-9_-]+$",
         example = "c-0198f6a2"
     )]
-    pub comparison: String,
-    /// The models that answered, by name or alias.
-    #[schema(min_items = 2, max_items = 4)]
-    pub models: Vec<String>,
+    comparison: String,
+    /// The models that answered, by name or alias; each is there once.
+    #[schema(schema_with = compared)]
+    models: Vec<String>,
     /// The one with the best answer, as it stands in `models`.
-    #[schema(example = "tiny-guide")]
-    pub winner: Option<String>,
-    /// No answer is better than the others.
-    pub tie: Option<bool>,
+    #[schema(min_length = 1, pattern = r"\S", example = "tiny-guide")]
+    winner: String,
+    #[schema(schema_with = only_false)]
+    tie: Option<bool>,
+}
+
+/// No answer is better than the others.
+#[expect(dead_code, reason = "it describes a body for the document")]
+#[derive(ToSchema)]
+struct VoteForNone {
+    /// Your own name of the comparison, which takes one vote: letters, digits, `-` and `_`.
+    #[schema(
+        min_length = 8,
+        max_length = 64,
+        pattern = "^[A-Za-z0-9_-]+$",
+        example = "c-0198f6a2"
+    )]
+    comparison: String,
+    /// The models that answered, by name or alias; each is there once.
+    #[schema(schema_with = compared)]
+    models: Vec<String>,
+    #[schema(schema_with = only_true, required = true)]
+    tie: bool,
+}
+
+fn compared() -> Array {
+    let name = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .pattern(Some(r"\S"));
+    ArrayBuilder::new()
+        .items(name)
+        .min_items(Some(2))
+        .max_items(Some(4))
+        .unique_items(true)
+        .build()
+}
+
+fn only_true() -> Object {
+    only(true)
+}
+
+fn only_false() -> Object {
+    only(false)
+}
+
+fn only(value: bool) -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::Boolean)
+        .enum_values(Some([value]))
+        .build()
 }
 
 /// A counted vote.

@@ -137,7 +137,7 @@ async fn run<S, F>(
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let wire = TokioIo::new(CountedStream::new(stream, Arc::clone(&watch)));
-    let serving = builder.serve_connection(wire, TowerToHyperService::new(service));
+    let serving = builder.serve_connection_with_upgrades(wire, TowerToHyperService::new(service));
     let mut serving = std::pin::pin!(serving);
     // Of a connection that was accepted a moment ago the first request is on its way: hyper would close
     // it unread.

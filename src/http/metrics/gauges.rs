@@ -13,6 +13,7 @@ pub fn write(snapshot: &Snapshot, text: &mut Text) {
     replicas(snapshot, text);
     devices(snapshot, text);
     hosts(snapshot, text);
+    nodes(snapshot, text);
     readiness(snapshot, text);
     engines(snapshot, text);
     estimates(snapshot, text);
@@ -138,6 +139,25 @@ fn devices(snapshot: &Snapshot, text: &mut Text) {
         for (kind, bytes) in known.into_iter().chain(used.map(|used| ("used", used))) {
             text.sample(&[("device", &name), ("kind", kind)], bytes.0 as f64);
         }
+    }
+}
+
+/// Of machines that have joined; there are at most a thousand.
+fn nodes(snapshot: &Snapshot, text: &mut Text) {
+    let nodes = || {
+        let views = snapshot.pool.nodes.iter();
+        views.filter_map(|view| Some((view, snapshot.nodes.get(&view.node)?)))
+    };
+    let help = "Nodes that have joined: 1 in the state in which they are (joined, silent, draining, ends_others).";
+    text.family("node_state", Kind::Gauge, help);
+    for (view, facts) in nodes() {
+        text.sample(&[("node", &facts.name), ("state", view.state.name())], 1.0);
+    }
+    let help = "Replicas on a node.";
+    text.family("node_replicas", Kind::Gauge, help);
+    for (view, facts) in nodes() {
+        let on = snapshot.processes.values().filter(|it| it.node == view.node);
+        text.sample(&[("node", &facts.name)], on.count() as f64);
     }
 }
 

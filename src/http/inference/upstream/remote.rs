@@ -13,7 +13,7 @@ use engine::{Endpoint, Remote};
 pub(crate) fn of(lease: &Lease) -> Option<&Remote> {
     match lease.endpoint() {
         Endpoint::Remote(remote) => Some(remote),
-        Endpoint::Unix(_) | Endpoint::Tcp(_) => None,
+        Endpoint::Unix(_) | Endpoint::Tcp(_) | Endpoint::Node(_) => None,
     }
 }
 

@@ -1,0 +1,80 @@
+//! Nodes and their tokens as text. Pure.
+
+use crate::answers::{DrainNodeAnswer, NodeList};
+use crate::render::quantity::Clock;
+use crate::render::table::{Cell, Column, column, table};
+use crate::style::{Style, clean};
+
+const NODES: [Column; 6] = [
+    column("NODE"),
+    column("STATE"),
+    column("SINCE").leaves(1),
+    column("DEVICES").shortens_to(12),
+    column("REPLICAS"),
+    column("WHY").goes_below(),
+];
+
+const TOKENS: [Column; 5] = [
+    column("TOKEN"),
+    column("BEGINS"),
+    column("STATE"),
+    column("EXPIRES"),
+    column("LAST USED").leaves(1),
+];
+
+/// The nodes, and below them the tokens that are valid.
+pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
+    let rows: Vec<Vec<Cell>> = list
+        .nodes
+        .iter()
+        .map(|node| {
+            let since = node.since.as_deref().map(|at| clock.stamp(at));
+            vec![
+                Cell::from(node.node.as_str()),
+                Cell::from(node.state.as_str()),
+                Cell::from(since.unwrap_or_else(|| "-".to_owned())),
+                Cell::from(node.devices.join(", ")),
+                Cell::from(match node.replicas.len() {
+                    0 => "-".to_owned(),
+                    _ => node.replicas.join(", "),
+                }),
+                Cell::from(node.reason.clone().unwrap_or_default()),
+            ]
+        })
+        .collect();
+    let mut out = table(&NODES, &rows, "no nodes", style);
+    let valid = list.tokens.iter().filter(|it| it.state == "valid");
+    let rows: Vec<Vec<Cell>> = valid
+        .map(|token| {
+            let used = token.used_at.as_deref().map(|at| clock.stamp(at));
+            vec![
+                Cell::from(token.id.as_str()),
+                Cell::from(format!("{}…", token.prefix)),
+                Cell::from(token.state.as_str()),
+                Cell::from(clock.stamp(&token.expires_at)),
+                Cell::from(used.unwrap_or_else(|| "never".to_owned())),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        out.push('\n');
+        out.push_str(&table(&TOKENS, &rows, "", style));
+    }
+    out
+}
+
+/// What has left a node that drains, and what has not.
+pub fn drained(answer: &DrainNodeAnswer) -> String {
+    let node = clean(&answer.node);
+    let left = match answer.left.len() {
+        0 => String::new(),
+        _ => format!("; left: {}", clean(&answer.left.join(", "))),
+    };
+    let draining = match answer.draining.len() {
+        0 => String::new(),
+        _ => format!("; still there: {}", clean(&answer.draining.join(", "))),
+    };
+    format!(
+        "{node} takes nothing new{left}{draining}\n`admin-client nodes undrain {node}` puts it back into service\n"
+    )
+}

@@ -1,0 +1,50 @@
+//! The section `node`: how nodes and their controller treat each other. A node reads `listen` and `plain`, a controller
+//! the rest and tells its nodes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::problem::Problem;
+use super::units::Length;
+use super::values::ListenAddress;
+
+/// Machines that join the pool (`model-pool node`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeSection {
+    /// How long a node without its controller keeps its engines before it drains and ends; 1s or more.
+    pub orphan_after: Length,
+    /// A node that has said nothing for this long counts as silent: nothing is placed on it; 2s or more.
+    pub silent_after: Length,
+    /// On the node: where the gateway reaches its engines. null: a free port on every address, or on loopback if the
+    /// controller is there.
+    pub listen: Option<ListenAddress>,
+    /// On the node: plain TCP from the gateway instead of TLS. On loopback it is always plain.
+    pub plain: bool,
+}
+
+impl Default for NodeSection {
+    fn default() -> NodeSection {
+        NodeSection {
+            orphan_after: Length::from_secs(600),
+            silent_after: Length::from_secs(5),
+            listen: None,
+            plain: false,
+        }
+    }
+}
+
+impl NodeSection {
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut at_least = |key: &str, is: Length, least: Length| {
+            if is.0 < least.0 {
+                let message = format!("is {is}; allowed: {least} and more");
+                problems.push(Problem::new(format!("node.{key}"), message));
+            }
+        };
+        at_least("orphan_after", self.orphan_after, Length::from_secs(1));
+        at_least("silent_after", self.silent_after, Length::from_secs(2));
+        problems
+    }
+}

@@ -1,0 +1,126 @@
+//! Checks the files of an adapter before any engine has to: the size, the rank, the base model.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::adapter_lookups::{AdapterError, AdapterFound};
+use catalog::{AdapterConfig, AdapterFiles, AdapterPlace, DynamicAdapters, Entry, FileError};
+use pool::{Bytes, FilesFingerprint};
+use source::ADAPTER_FILES_MAX;
+
+/// The adapter of this name in a folder of this machine. `None`: there is none. Blocking.
+pub(super) fn look_in_folder(
+    entry: &Entry,
+    name: &str,
+) -> Result<Option<AdapterFound>, AdapterError> {
+    let (Some(dynamic), Some(id)) = (&entry.dynamic_adapters, entry.adapter_id(name)) else {
+        return Ok(None);
+    };
+    let AdapterPlace::Folder(root) = &dynamic.place else {
+        return Ok(None);
+    };
+    let mut folders = [root.join(name), root.join(id)].into_iter();
+    let folder = folders.find(|it| it.is_dir());
+    folder
+        .map(|folder| checked(dynamic, folder, (name, id)))
+        .transpose()
+}
+
+/// The adapter in a folder that has all its files. Blocking.
+pub(super) fn checked(
+    dynamic: &DynamicAdapters,
+    folder: PathBuf,
+    (name, id): (&str, &str),
+) -> Result<AdapterFound, AdapterError> {
+    match check(dynamic, &folder) {
+        Ok((mark, rank, bytes)) => Ok(AdapterFound {
+            name: name.to_owned(),
+            id: id.to_owned(),
+            folder,
+            mark,
+            rank,
+            bytes,
+        }),
+        Err(problem) => Err(AdapterError::Unusable {
+            name: name.to_owned(),
+            problem,
+        }),
+    }
+}
+
+/// Reads the description and the header of an adapter in a folder, and compares them with what the model takes.
+fn check(dynamic: &DynamicAdapters, folder: &Path) -> Result<(FilesFingerprint, u32, Bytes), String> {
+    let (mark, bytes) = files_of(folder).map_err(|error| format!("its files: {error}"))?;
+    check_size(dynamic, bytes)?;
+    let files = AdapterFiles::read(folder).map_err(|error| without_folder(&error, folder))?;
+    check_description(dynamic, &files.config, files.rank())?;
+    Ok((mark, files.rank(), bytes))
+}
+
+/// Whether its files may take so much.
+pub(super) fn check_size(dynamic: &DynamicAdapters, bytes: Bytes) -> Result<(), String> {
+    match bytes > dynamic.bytes_max {
+        true => Err(format!(
+            "its files take {bytes}, and at most {} are allowed (lora_config.max_adapter_gib)",
+            dynamic.bytes_max
+        )),
+        false => Ok(()),
+    }
+}
+
+/// An error that does not show where the pool keeps the adapter.
+pub(super) fn without_folder(error: &FileError, folder: &Path) -> String {
+    let text = error.to_string();
+    let folder = format!("{}/", folder.display());
+    text.replace(&folder, "")
+        .replace(folder.trim_end_matches('/'), "its folder")
+}
+
+/// Whether it is an adapter of this base model, of a rank that its engine has room for.
+pub(super) fn check_description(
+    dynamic: &DynamicAdapters,
+    config: &AdapterConfig,
+    rank: u32,
+) -> Result<(), String> {
+    let most = dynamic.room.rank;
+    if rank > most {
+        return Err(format!(
+            "its rank is {rank}, and the engine has room for {most} (lora_config.max_lora_rank)"
+        ));
+    }
+    match config.base.as_deref() {
+        Some(base) if !dynamic.is_base(base) => Err(format!(
+            "adapter_config.json says that it was trained for {}, and this model is {}; if that is the same, add the name to lora_config.base_models",
+            base.escape_debug(),
+            dynamic.bases.join(" or ")
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A mark of the files of a folder, and their size. No file is read.
+fn files_of(folder: &Path) -> std::io::Result<(FilesFingerprint, Bytes)> {
+    let mut files = Vec::new();
+    for file in std::fs::read_dir(folder)? {
+        let file = file?;
+        let about = std::fs::metadata(file.path())?;
+        if about.is_file() {
+            files.push((file.file_name(), about));
+        }
+        if files.len() > ADAPTER_FILES_MAX {
+            return Err(std::io::Error::other(format!(
+                "more than {ADAPTER_FILES_MAX}"
+            )));
+        }
+    }
+    files.sort_by(|one, other| one.0.cmp(&other.0));
+    let mut hasher = DefaultHasher::new();
+    let mut bytes = 0_u64;
+    for (name, about) in &files {
+        name.hash(&mut hasher);
+        (about.len(), about.mtime(), about.mtime_nsec(), about.ino()).hash(&mut hasher);
+        bytes = bytes.saturating_add(about.len());
+    }
+    Ok((hasher.finish(), Bytes(bytes)))
+}

@@ -1,0 +1,593 @@
+//! The nodes that have joined, as the loop knows them: who is connected, which of its engines the pool keeps, and when
+//! a node counts as silent and as gone. Their engines are replicas like those of this machine; what differs is where an
+//! order goes and where a report comes from.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::control::Control;
+use super::gate::Cut;
+use super::node_link::{NodeLink, never, not_now};
+use super::node_messages::{Admitted, Joining, NodeMessage};
+use super::snapshot::NodeFacts;
+use config::Provider;
+use engine::{Endpoint, NodePlace, RelayAddress, RelaySecret};
+use node_link::{
+    Accepted, EngineReport, NodeDevice, NodeReport, Order, Refused, RefusedKind, RelayForm, Running,
+};
+use pool::{
+    Command, Cordon, DemandId, DeviceId, Event, Exit, NodeId, OrderId, ReplicaId, Span, Time,
+};
+
+/// Numbers of nodes and devices of this machine are below.
+const FIRST_NUMBER: u32 = 1 << 16;
+/// How much longer than it may take a node is waited for before it counts as gone.
+const MARGIN: Span = Span::from_secs(60);
+/// How often it is looked whether nodes have fallen silent.
+const LOOK_EVERY: Span = Span(250);
+/// Nodes that were given up and must not come back with their engines.
+const FENCED_MAX: usize = 1024;
+/// Nodes at the same time.
+const NODES_MAX: usize = 1024;
+/// Without another one, when the pool has no figure.
+const STOP_GRACE_MS: u64 = 10_000;
+
+#[derive(Debug)]
+pub(super) struct Nodes {
+    /// Of this start of the controller.
+    epoch: u64,
+    known: BTreeMap<NodeId, Node>,
+    /// The last connection's number.
+    generation: u64,
+    fenced: VecDeque<u64>,
+    looked: Time,
+    /// Numbers of orders, also for those that the loop gives by itself.
+    numbers: Arc<AtomicU64>,
+    /// Cordons of devices that are not there.
+    pub cordons: Vec<(String, Cordon)>,
+}
+
+#[derive(Debug)]
+struct Node {
+    name: String,
+    epoch: u64,
+    place: String,
+    version: String,
+    peer: SocketAddr,
+    relay: RelayAddress,
+    provider: Provider,
+    devices: BTreeMap<String, DeviceId>,
+    demand: Option<DemandId>,
+    generation: u64,
+    link: Option<Arc<NodeLink>>,
+    /// It has listed its engines on this connection: it takes part.
+    has_joined: bool,
+    joined_at: Time,
+    /// Since when nothing is heard of it.
+    silent_since: Option<Time>,
+    /// The last report that was taken.
+    taken: u64,
+    is_leaving: bool,
+}
+
+impl Nodes {
+    pub fn new(epoch: u64, numbers: Arc<AtomicU64>) -> Nodes {
+        Nodes {
+            epoch,
+            known: BTreeMap::new(),
+            generation: 0,
+            fenced: VecDeque::new(),
+            looked: Time(0),
+            numbers,
+            cordons: Vec::new(),
+        }
+    }
+
+    /// When to look again.
+    pub fn next_look(&self) -> Option<Time> {
+        (!self.known.is_empty()).then(|| self.looked + LOOK_EVERY)
+    }
+
+    /// How memory counts on the node; `None` for the machine of the controller.
+    pub fn provider(&self, node: NodeId) -> Option<Provider> {
+        self.known.get(&node).map(|it| it.provider)
+    }
+
+    pub fn is_remote(&self, node: NodeId) -> bool {
+        self.known.contains_key(&node)
+    }
+
+    /// The device of a node's own name.
+    pub fn device(&self, node: NodeId, name: &str) -> Option<DeviceId> {
+        self.known.get(&node)?.devices.get(name).copied()
+    }
+
+    pub fn devices(&self, node: NodeId) -> BTreeSet<DeviceId> {
+        let known = self.known.get(&node);
+        known.map(|it| it.devices.values().copied().collect()).unwrap_or_default()
+    }
+
+    /// A reading was looked at: the next one may come.
+    pub fn reading_taken(&self, node: NodeId) {
+        if let Some(link) = self.known.get(&node).and_then(|it| it.link.as_ref()) {
+            link.reading_waits.store(false, Ordering::Release);
+        }
+    }
+
+    /// Gives an order to a node. While it is not connected the order is lost; when it is back the pool sees what the
+    /// node has, and orders again.
+    pub fn order(&self, node: NodeId, order: Order) {
+        if let Some(link) = self.known.get(&node).and_then(|it| it.link.as_ref()) {
+            let _ = link.orders.send(order);
+        }
+    }
+
+    pub fn endpoint(&self, node: NodeId, replica: ReplicaId) -> Option<Endpoint> {
+        let relay = self.known.get(&node)?.relay.clone();
+        Some(Endpoint::Node(Arc::new(NodePlace { relay, replica })))
+    }
+
+    pub fn name(&self, node: NodeId) -> Option<&str> {
+        self.known.get(&node).map(|it| it.name.as_str())
+    }
+
+    /// What readers see.
+    pub fn facts(&self) -> BTreeMap<NodeId, NodeFacts> {
+        let facts = |it: &Node| NodeFacts {
+            name: it.name.clone(),
+            version: it.version.clone(),
+            address: it.peer,
+            relay: it.relay.address,
+            is_encrypted: it.relay.fingerprint.is_some(),
+            joined_at: it.joined_at,
+            is_leaving: it.is_leaving,
+        };
+        self.known.iter().map(|(&id, it)| (id, facts(it))).collect()
+    }
+
+    fn is_current(&self, node: NodeId, generation: u64) -> bool {
+        self.known.get(&node).is_some_and(|it| it.generation == generation)
+    }
+}
+
+impl Control {
+    pub(super) fn node_message(&mut self, message: NodeMessage) {
+        match message {
+            NodeMessage::Hello(mut joining) => {
+                let (reply, _) = tokio::sync::oneshot::channel();
+                let reply = std::mem::replace(&mut joining.reply, reply);
+                let _ = reply.send(self.admit(*joining));
+            }
+            NodeMessage::Running {
+                node,
+                generation,
+                running,
+            } if self.nodes.is_current(node, generation) => self.node_lists(node, running),
+            NodeMessage::Report {
+                node,
+                generation,
+                number,
+                report,
+            } if self.nodes.is_current(node, generation) => {
+                self.node_report(node, report);
+                if let Some(known) = self.nodes.known.get_mut(&node) {
+                    known.taken = number;
+                    if let Some(link) = &known.link {
+                        link.taken.store(number, Ordering::Release);
+                    }
+                }
+            }
+            NodeMessage::Readings {
+                node,
+                generation,
+                readings,
+            } if self.nodes.is_current(node, generation) => {
+                self.nodes.reading_taken(node);
+                self.node_readings(node, readings);
+            }
+            NodeMessage::Disconnected { node, generation }
+                if self.nodes.is_current(node, generation) =>
+            {
+                self.node_silent(node, "its connection is lost");
+            }
+            // Of a connection that another one has replaced.
+            NodeMessage::Running { .. }
+            | NodeMessage::Report { .. }
+            | NodeMessage::Readings { .. }
+            | NodeMessage::Disconnected { .. } => {}
+        }
+    }
+
+    /// Whether the node may take part. Its devices are known from here on; the pool hears of them when it has listed
+    /// its engines.
+    fn admit(&mut self, joining: Joining) -> Result<Admitted, Refused> {
+        let id = NodeId(FIRST_NUMBER.saturating_add(joining.numbers.node));
+        let now = self.clock.now();
+        if self.nodes.fenced.contains(&joining.epoch) {
+            return Err(Refused {
+                message: format!(
+                    "node {} was given up after it had been silent for too long, and its work went to others; its engines end, and it may be started again",
+                    joining.name
+                ),
+                kind: RefusedKind::Fenced,
+            });
+        }
+        if let Some(known) = self.nodes.known.get(&id)
+            && known.epoch != joining.epoch
+        {
+            if known.place == joining.place {
+                // Its data folder has one process at a time, and engines end with their node.
+                self.node_gone(id, "was started anew");
+            } else if known.silent_since.is_none() {
+                return Err(never(format!(
+                    "a node called {} has joined from {} already: start this one with another --name, or end that one",
+                    joining.name, known.peer
+                )));
+            } else {
+                let left = known.silent_since.unwrap_or(now) + self.gone_after();
+                return Err(not_now(format!(
+                    "a node called {} from {} has fallen silent and may still have its engines; it counts as gone in {}: start this one with another --name, or later",
+                    joining.name,
+                    known.peer,
+                    left.since(now)
+                )));
+            }
+        }
+        if !self.nodes.known.contains_key(&id) && self.nodes.known.len() >= NODES_MAX {
+            return Err(not_now(format!("there are {NODES_MAX} nodes already")));
+        }
+        let relay = relay_of(&joining.name, joining.relay)?;
+        let numbers = joining.numbers.devices.iter();
+        let devices: BTreeMap<String, DeviceId> = joining
+            .devices
+            .iter()
+            .map(|it| it.name.clone())
+            .zip(numbers.map(|it| DeviceId(FIRST_NUMBER.saturating_add(*it))))
+            .collect();
+        self.nodes.generation += 1;
+        let generation = self.nodes.generation;
+        let before = self.nodes.known.remove(&id);
+        if let Some(link) = before.as_ref().and_then(|it| it.link.as_ref()) {
+            link.closed.cancel();
+        }
+        let taken = before.as_ref().map_or(0, |it| it.taken);
+        joining.link.taken.store(taken, Ordering::Release);
+        let is_new = before.is_none();
+        self.nodes.known.insert(
+            id,
+            Node {
+                name: joining.name.clone(),
+                epoch: joining.epoch,
+                place: joining.place,
+                version: joining.version,
+                peer: joining.peer,
+                relay,
+                provider: joining.provider,
+                devices,
+                demand: joining.demand.map(DemandId),
+                generation,
+                link: Some(joining.link),
+                has_joined: false,
+                joined_at: before.as_ref().map_or(now, |it| it.joined_at),
+                silent_since: before.as_ref().map_or(Some(now), |it| it.silent_since.or(Some(now))),
+                taken,
+                is_leaving: before.as_ref().is_some_and(|it| it.is_leaving),
+            },
+        );
+        self.take_devices(id, &joining.name, &joining.devices);
+        if is_new {
+            tracing::info!("node {} joins from {}", joining.name, joining.peer);
+        }
+        let milliseconds = |span: Span| span.0;
+        Ok(Admitted {
+            node: id,
+            generation,
+            accepted: Accepted {
+                controller: self.nodes.epoch,
+                received: taken,
+                credential: None,
+                silent_after_ms: milliseconds(self.config.node.silent_after.0),
+                orphan_after_ms: milliseconds(self.config.node.orphan_after.0),
+                drain_ms: milliseconds(self.config.unload_drain()),
+            },
+        })
+    }
+
+    fn take_devices(&mut self, node: NodeId, name: &str, devices: &[NodeDevice]) {
+        let ids = self.nodes.known[&node].devices.clone();
+        let infos: Vec<_> = devices
+            .iter()
+            .filter_map(|device| {
+                let id_of = |name: &str| ids.get(name).copied();
+                Some(device.info(id_of(&device.name)?, (node, name), id_of))
+            })
+            .collect();
+        let new = self.devices.add(infos);
+        if new.is_empty() {
+            return;
+        }
+        let names = new.iter().map(|info| (info.id, info.name.clone()));
+        let _ = self
+            .jobs
+            .send(super::keeper::Job::DeviceNames(names.collect()));
+    }
+
+    /// The node takes part from here on: what it has is what counts.
+    fn node_lists(&mut self, node: NodeId, running: Vec<Running>) {
+        let Some(known) = self.nodes.known.get_mut(&node) else {
+            return;
+        };
+        known.has_joined = true;
+        known.silent_since = None;
+        let (name, demand) = (known.name.clone(), known.demand);
+        let ids: BTreeSet<ReplicaId> = running.iter().map(|it| ReplicaId(it.replica)).collect();
+        let lost: Vec<ReplicaId> = self
+            .replicas_on(node)
+            .into_iter()
+            .filter(|it| !ids.contains(it))
+            .collect();
+        for replica in lost {
+            self.forget_replica(replica, &format!("node {name} came back without it"));
+        }
+        let mut events = Vec::new();
+        for id in self.nodes.devices(node) {
+            if let Some(device) = self.devices.known.get(&id) {
+                events.push(Event::DeviceRead {
+                    device: id,
+                    reading: self.devices.reading_of(&device.info),
+                });
+            }
+        }
+        events.push(self.links());
+        events.extend(self.cordons_of_node(node));
+        for it in running {
+            let replica = ReplicaId(it.replica);
+            if self.engines.processes.contains_key(&replica) {
+                continue;
+            }
+            match self.adopt_from(node, &it) {
+                Ok(event) => events.push(event),
+                Err(why) => {
+                    tracing::warn!(
+                        "{} ({replica}) on node {name} is stopped: {why} (D2)",
+                        it.model
+                    );
+                    let grace_ms = match it.ready_for_ms {
+                        Some(_) => it.kept.stop_grace_ms,
+                        None => 0,
+                    };
+                    let replica = it.replica;
+                    self.nodes.order(node, Order::Stop { replica, grace_ms });
+                }
+            }
+        }
+        events.push(Event::NodeJoined {
+            node,
+            name,
+            running: ids.into_iter().collect(),
+            demand,
+        });
+        self.turn_all(events);
+        self.figure_for_devices();
+        self.publish();
+    }
+
+    fn node_report(&mut self, node: NodeId, report: NodeReport) {
+        let Some(name) = self.nodes.name(node).map(str::to_owned) else {
+            return;
+        };
+        match report {
+            NodeReport::Engine { replica, report } => {
+                let replica = ReplicaId(replica);
+                let is_known = self
+                    .engines
+                    .processes
+                    .get(&replica)
+                    .is_some_and(|it| it.node == node);
+                if is_known {
+                    if let Some(endpoint) = self.nodes.endpoint(node, replica) {
+                        self.report(replica, report.report(endpoint));
+                    }
+                } else if matches!(report, EngineReport::Exited(_))
+                    && !self.engines.processes.contains_key(&replica)
+                {
+                    // One that the pool had given up: its memory is free now.
+                    self.turn(Event::ReplicaExited {
+                        replica,
+                        exit: Exit::Requested,
+                    });
+                }
+            }
+            NodeReport::Commanded {
+                replica,
+                sleep,
+                outcome,
+            } => self.commanded(ReplicaId(replica), sleep, outcome),
+            NodeReport::Trouble { device, trouble } => {
+                if let Some(device) = self.nodes.device(node, &device) {
+                    let what = trouble.into();
+                    self.device_trouble(inventory::DeviceEvent { device, what });
+                }
+            }
+            NodeReport::Leaving { why } => {
+                if let Some(known) = self.nodes.known.get_mut(&node)
+                    && !std::mem::replace(&mut known.is_leaving, true)
+                {
+                    let why = bounded(&why);
+                    tracing::info!("node {name} leaves: {why}");
+                    let now = self.clock.now();
+                    let until = now + self.config.unload_drain() + MARGIN;
+                    self.node_order(Command::DrainNode {
+                        node,
+                        reason: format!("it leaves: {why}"),
+                        until: Some(until),
+                        now: false,
+                    });
+                }
+            }
+            NodeReport::Goodbye { why } => {
+                self.node_gone(node, &format!("has left: {}", bounded(&why)));
+            }
+        }
+    }
+
+    /// An order that nobody waits for.
+    fn node_order(&mut self, command: Command) {
+        let order = OrderId(self.nodes.numbers.fetch_add(1, Ordering::Relaxed));
+        self.turn(Event::OrderReceived { order, command });
+    }
+
+    /// Looks whether nodes have fallen silent, and whether silent ones are certainly gone.
+    pub(super) fn look_at_nodes(&mut self, now: Time) {
+        if self.nodes.next_look().is_none_or(|at| at > now) {
+            return;
+        }
+        self.nodes.looked = now;
+        let silent_after = self.config.node.silent_after.0;
+        let gone_after = self.gone_after();
+        let mut silent = Vec::new();
+        let mut gone = Vec::new();
+        for (&id, node) in &self.nodes.known {
+            let heard = node.link.as_ref().map(|it| Time(it.heard.load(Ordering::Relaxed)));
+            match (node.silent_since, heard) {
+                (None, Some(heard)) if now.since(heard) > silent_after => silent.push(id),
+                (Some(since), _) if now.since(since) > gone_after => gone.push(id),
+                _ => {}
+            }
+        }
+        for id in silent {
+            self.node_silent(id, &format!("it has said nothing for {silent_after}"));
+        }
+        for id in gone {
+            self.node_gone(id, &format!("has been silent for {gone_after} and must have ended by itself"));
+        }
+    }
+
+    /// A silent node ends its engines by itself after `orphan_after` and its drain.
+    fn gone_after(&self) -> Span {
+        self.config.node.orphan_after.0 + self.config.unload_drain() + MARGIN
+    }
+
+    fn node_silent(&mut self, node: NodeId, why: &str) {
+        let now = self.clock.now();
+        let Some(known) = self.nodes.known.get_mut(&node) else {
+            return;
+        };
+        // Whatever comes on this connection is late.
+        if let Some(link) = known.link.take() {
+            link.closed.cancel();
+        }
+        known.generation = 0;
+        let had_joined = std::mem::replace(&mut known.has_joined, false);
+        if known.silent_since.is_none() {
+            known.silent_since = Some(now);
+        }
+        if had_joined {
+            tracing::warn!("node {} is silent: {why}", known.name);
+            self.turn(Event::NodeSilent { node });
+            self.publish();
+        }
+    }
+
+    fn node_gone(&mut self, node: NodeId, why: &str) {
+        let Some(known) = self.nodes.known.remove(&node) else {
+            return;
+        };
+        tracing::info!("node {} {why}", known.name);
+        self.nodes.fenced.push_back(known.epoch);
+        if self.nodes.fenced.len() > FENCED_MAX {
+            self.nodes.fenced.pop_front();
+        }
+        if known.is_leaving {
+            self.node_order(Command::UndrainNode { node });
+        }
+        for replica in self.replicas_on(node) {
+            self.forget_replica(replica, &format!("node {} {why}", known.name));
+        }
+        self.turn(Event::NodeGone {
+            node,
+            why: why.to_owned(),
+        });
+        if let Some(link) = known.link {
+            link.closed.cancel();
+        }
+        self.devices.remove(&known.devices.values().copied().collect());
+        self.publish();
+        let (store, name) = (Arc::clone(&self.store), known.name);
+        self.tasks.spawn(async move {
+            if let Err(fault) = store.save_node_credential(&name, None).await {
+                tracing::warn!(%fault, "the credential of a node that is gone stays");
+            }
+        });
+    }
+
+    pub(super) fn replicas_on(&self, node: NodeId) -> Vec<ReplicaId> {
+        let all = self.engines.processes.iter();
+        all.filter(|(_, it)| it.node == node)
+            .map(|(&replica, _)| replica)
+            .collect()
+    }
+
+    /// The node of a replica, if it is not this machine.
+    pub(super) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
+        let node = self.engines.processes.get(&replica)?.node;
+        self.nodes.is_remote(node).then_some(node)
+    }
+
+    /// It ended without a report; the pool hears it by the node's event.
+    fn forget_replica(&mut self, replica: ReplicaId, why: &str) {
+        let Some(process) = self.engines.processes.remove(&replica) else {
+            return;
+        };
+        self.engines.stops.remove(&replica);
+        if let Some(gate) = self.engines.drop_gate(replica) {
+            gate.cut(Cut::Crashed(why.to_owned()));
+        }
+        self.withdraw(replica, process.model);
+    }
+
+    /// Cordons that were kept for devices which have come with the node.
+    fn cordons_of_node(&mut self, node: NodeId) -> Vec<Event> {
+        let mut events = Vec::new();
+        for device in self.nodes.devices(node) {
+            let key = self.devices.key(device);
+            let mut kept = self.nodes.cordons.iter();
+            if let Some(at) = kept.position(|(of, _)| *of == key) {
+                let (_, cordon) = self.nodes.cordons.swap_remove(at);
+                events.push(Event::CordonRestored { device, cordon });
+            }
+        }
+        events
+    }
+
+    /// Ends an engine of a node that the pool has given up.
+    pub(super) fn disown(&self, node: NodeId, replica: ReplicaId) {
+        self.nodes.order(
+            node,
+            Order::Stop {
+                replica: replica.0,
+                grace_ms: STOP_GRACE_MS,
+            },
+        );
+    }
+
+}
+
+fn relay_of(node: &str, form: RelayForm) -> Result<RelayAddress, Refused> {
+    let fingerprint = form.fingerprint.map(|it| it.parse()).transpose();
+    let fingerprint = fingerprint.map_err(|error| never(format!("its listener: {error}")))?;
+    Ok(RelayAddress {
+        node: node.to_owned(),
+        address: form.address,
+        secret: RelaySecret(form.secret),
+        fingerprint,
+    })
+}
+
+/// A text of a node, for records and logs.
+fn bounded(text: &str) -> String {
+    let plain = text.chars().filter(|it| !it.is_control());
+    plain.take(300).collect()
+}

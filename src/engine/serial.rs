@@ -1,0 +1,38 @@
+//! Sizes and numbers of the core as plain numbers, for launches and reports that cross a connection.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use pool::{Bytes, DeviceId};
+
+macro_rules! as_number {
+    ($($module:ident: $type:ident($inner:ty)),* $(,)?) => {$(
+        pub(super) mod $module {
+            use super::*;
+
+            pub fn serialize<S: Serializer>(it: &$type, serializer: S) -> Result<S::Ok, S::Error> {
+                it.0.serialize(serializer)
+            }
+
+            pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<$type, D::Error> {
+                <$inner>::deserialize(from).map($type)
+            }
+        }
+    )*};
+}
+
+as_number! {
+    bytes: Bytes(u64),
+    device: DeviceId(u32),
+}
+
+pub(super) mod bytes_or_none {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(it: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
+        it.map(|bytes| bytes.0).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
+        Ok(Option::<u64>::deserialize(from)?.map(Bytes))
+    }
+}

@@ -1,0 +1,303 @@
+//! Nodes: who has joined, tokens with which more may join, and taking one out of service (N5). What leaves a node, and
+//! when, is the pool's decision.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use utoipa::IntoParams;
+
+use super::cordons::{end, reason, until};
+use super::fields::{Body, Fields, Nothing, Params, Strict};
+use super::load::refused;
+use crate::auth::{Admin, Reader};
+use crate::dto::{
+    DrainNodeAnswer, DrainNodeRequest, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
+    NodeView, RevokedNodeToken, UndrainNodeAnswer, UndrainNodeRequest, node_name,
+};
+use crate::error::Failure;
+use crate::openapi::AdminErrors;
+use crate::state::App;
+use controller::Snapshot;
+use pool::{Command, NodeId, Outcome, ReplicaId, Span};
+use store::{StoreFault, generate_key};
+
+const EXPIRES: Span = Span::from_secs(24 * 3600);
+const EXPIRES_MAX: Span = Span::from_secs(365 * 24 * 3600);
+
+impl Strict for DrainNodeRequest {
+    fn read(fields: &mut Fields) -> Result<DrainNodeRequest, Failure> {
+        Ok(DrainNodeRequest {
+            reason: reason(fields)?,
+            node: fields.needed_text("node", "\"gpu-2\"; GET /admin/nodes lists them")?,
+            until: fields.text("until")?.map(|text| until(&text)).transpose()?,
+            now: fields.flag("now")?.unwrap_or(false),
+            wait: fields.flag("wait")?.unwrap_or(true),
+        })
+    }
+}
+
+impl Strict for UndrainNodeRequest {
+    fn read(fields: &mut Fields) -> Result<UndrainNodeRequest, Failure> {
+        let node = fields.needed_text("node", "\"gpu-2\"; GET /admin/nodes lists them")?;
+        Ok(UndrainNodeRequest { node })
+    }
+}
+
+impl Strict for NodeTokenRequest {
+    fn read(fields: &mut Fields) -> Result<NodeTokenRequest, Failure> {
+        let expires = fields.length("expires")?;
+        if expires.is_some_and(|it| it > EXPIRES_MAX) {
+            return Err(Failure::invalid(
+                Some("expires".to_owned()),
+                "expires: allowed are at most 365d",
+            ));
+        }
+        Ok(NodeTokenRequest { expires })
+    }
+}
+
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct NodeTokenQuery {
+    /// The token's id, as the list shows it.
+    #[param(value_type = String, pattern = "^t[0-9]{1,9}$", example = "t2")]
+    id: u64,
+}
+
+impl Strict for NodeTokenQuery {
+    fn read(fields: &mut Fields) -> Result<NodeTokenQuery, Failure> {
+        let text = fields.needed_text("id", "?id=t2")?;
+        let id = text.strip_prefix('t').and_then(|digits| digits.parse().ok());
+        let id = id.ok_or_else(|| {
+            Failure::invalid(
+                Some("id".to_owned()),
+                "id: is no token's id; they look like t2",
+            )
+        })?;
+        Ok(NodeTokenQuery { id })
+    }
+}
+
+/// List nodes
+///
+/// The machines of the pool, the controller's own included, and the tokens with which others may join.
+///
+/// Administrators only.
+#[utoipa::path(
+    get, path = "/admin/nodes", tag = "admin: pool", operation_id = "list_nodes", security(("admin_key" = [])),
+    responses(
+        (status = 200, description = "The nodes", body = NodeList, example = json!({"nodes": [{
+            "node": "gpu-2", "state": "joined", "since": "2026-01-31T20:15:00.000Z", "reason": null,
+            "devices": ["gpu-2/gpu0"], "replicas": ["r7"], "is_controller": false, "version": "0.1.0",
+            "address": "10.0.0.2:51544", "relay": "10.0.0.2:7000", "is_encrypted": true,
+            "joined_at": "2026-01-31T20:15:00.000Z"}],
+            "tokens": [{"id": "t2", "prefix": "mp-Ab3xY9", "created_at": "2026-01-31T20:00:00.000Z",
+            "expires_at": "2026-02-01T20:00:00.000Z", "used_at": "2026-01-31T20:15:00.000Z", "state": "valid"}]})),
+        AdminErrors,
+    )
+)]
+pub async fn list(
+    State(app): State<App>,
+    _: Reader,
+    _: Params<Nothing>,
+) -> Result<Json<NodeList>, Failure> {
+    let tokens = app.handle.store().node_tokens().await.map_err(unread)?;
+    let now = app.handle.clock().now();
+    Ok(Json(NodeList {
+        nodes: NodeView::all(&app.handle.snapshot()),
+        tokens: tokens.iter().map(|it| NodeTokenView::of(it, now)).collect(),
+    }))
+}
+
+/// Create a token for nodes
+///
+/// `model-pool node` joins with it until it expires. Only this answer shows it. A node that has joined comes back
+/// without it.
+///
+/// Administrators only.
+#[utoipa::path(
+    post, path = "/admin/nodes/tokens", tag = "admin: pool", operation_id = "create_node_token", security(("admin_key" = [])),
+    request_body(content = NodeTokenRequest, example = json!({"expires": "24h"})),
+    responses(
+        (status = 200, description = "The token, shown once", body = NewNodeToken,
+            example = json!({"id": "t2", "token": "mp-…", "expires_at": "2026-02-01T20:00:00.000Z"})),
+        AdminErrors,
+    )
+)]
+pub async fn create_token(
+    State(app): State<App>,
+    admin: Admin,
+    Body(request): Body<NodeTokenRequest>,
+) -> Result<Json<NewNodeToken>, Failure> {
+    let now = app.handle.clock().now();
+    let expires = now + request.expires.unwrap_or(EXPIRES);
+    let text = generate_key().map_err(unread)?;
+    let store = app.handle.store();
+    let token = store.add_node_token(&text, now, expires).await.map_err(unread)?;
+    let view = NodeTokenView::of(&token, now);
+    tracing::info!(admin = admin.name, token = view.id, "token for nodes made");
+    Ok(Json(NewNodeToken {
+        id: view.id,
+        token: text.reveal().to_owned(),
+        expires_at: view.expires_at,
+    }))
+}
+
+/// Revoke a token for nodes
+///
+/// No node joins with it any more. Those that have joined with it stay.
+///
+/// Administrators only.
+#[utoipa::path(
+    delete, path = "/admin/nodes/tokens", tag = "admin: pool", operation_id = "revoke_node_token", security(("admin_key" = [])),
+    params(NodeTokenQuery),
+    responses(
+        (status = 200, description = "It is void", body = RevokedNodeToken, example = json!({"revoked": "t2"})),
+        AdminErrors,
+    )
+)]
+pub async fn revoke_token(
+    State(app): State<App>,
+    admin: Admin,
+    Params(query): Params<NodeTokenQuery>,
+) -> Result<Json<RevokedNodeToken>, Failure> {
+    let revoked = format!("t{}", query.id);
+    let done = app.handle.store().revoke_node_token(query.id).await.map_err(unread)?;
+    if !done {
+        let message = format!("there is no token {revoked}, or it is revoked; GET /admin/nodes lists them");
+        return Err(not_found("token_not_found", "id", message));
+    }
+    tracing::info!(admin = admin.name, token = revoked, "token for nodes revoked");
+    Ok(Json(RevokedNodeToken { revoked }))
+}
+
+/// Take a node out of service
+///
+/// The pool places nothing on the node any more, and drains and unloads what is there (N5). A drain survives restarts and
+/// ends with undrain. The answer comes when the node is empty, or at once with `wait: false`.
+///
+/// Administrators only.
+#[utoipa::path(
+    post, path = "/admin/nodes/drain", tag = "admin: pool", operation_id = "drain_node", security(("admin_key" = [])),
+    request_body(content = DrainNodeRequest, example = json!({"node": "gpu-2", "reason": "new kernel", "until": "2h"})),
+    responses(
+        (status = 200, description = "Everything has left the node", body = DrainNodeAnswer, example = json!({
+            "node": "gpu-2", "left": ["r7"], "draining": [], "cut_at": null, "order": "o5", "took_ms": 8200})),
+        (status = 202, description = "Nothing new goes there, and what it holds leaves (`wait` is false)",
+            body = DrainNodeAnswer, example = json!({
+            "node": "gpu-2", "left": [], "draining": ["r7"], "cut_at": "2026-01-31T20:25:00.000Z", "order": "o5",
+            "took_ms": 3})),
+        AdminErrors,
+    )
+)]
+pub async fn drain(
+    State(app): State<App>,
+    admin: Admin,
+    Body(request): Body<DrainNodeRequest>,
+) -> Result<Response, Failure> {
+    let since = app.handle.clock().now();
+    let node = find(&app.handle.snapshot(), &request.node)?;
+    let until = end(request.until, since)?;
+    let now = request.now;
+    let reason = request
+        .reason
+        .unwrap_or_else(|| format!("drained by {}", admin.name));
+    let command = Command::DrainNode {
+        node,
+        reason,
+        until,
+        now,
+    };
+    let mut ordered = app.handle.order_by(command, admin.by)?;
+    let order = ordered.order.to_string();
+    let name = request.node;
+    tracing::info!(admin = admin.name, node = name, order, now, "drain of a node ordered");
+    let outcome = if request.wait {
+        Some(ordered.settled().await?)
+    } else {
+        ordered.accepted().await?;
+        ordered.try_settled()
+    };
+    let drain = if now {
+        Span::ZERO
+    } else {
+        app.config().unload_drain()
+    };
+    let answer = |left: &[ReplicaId]| {
+        let took = app.handle.clock().now().since(since);
+        let snapshot = app.handle.snapshot();
+        Json(DrainNodeAnswer::of(node, left, since + drain, order, took, &snapshot))
+    };
+    match outcome {
+        None => Ok((StatusCode::ACCEPTED, answer(&[])).into_response()),
+        Some(Outcome::NodeDrained { replicas }) => Ok(answer(&replicas).into_response()),
+        Some(other) => Err(refused(&app, &name, other, false)),
+    }
+}
+
+/// Put a node back into service
+///
+/// Ends a drain.
+///
+/// Administrators only.
+#[utoipa::path(
+    post, path = "/admin/nodes/undrain", tag = "admin: pool", operation_id = "undrain_node", security(("admin_key" = [])),
+    request_body(content = UndrainNodeRequest, example = json!({"node": "gpu-2"})),
+    responses(
+        (status = 200, description = "The node serves again", body = UndrainNodeAnswer,
+            example = json!({"node": "gpu-2", "order": "o6"})),
+        AdminErrors,
+    )
+)]
+pub async fn undrain(
+    State(app): State<App>,
+    admin: Admin,
+    Body(request): Body<UndrainNodeRequest>,
+) -> Result<Json<UndrainNodeAnswer>, Failure> {
+    let node = find(&app.handle.snapshot(), &request.node)?;
+    let name = request.node;
+    let ordered = app
+        .handle
+        .order_by(Command::UndrainNode { node }, admin.by)?;
+    let order = ordered.order.to_string();
+    tracing::info!(admin = admin.name, node = name, order, "undrain of a node ordered");
+    match ordered.settled().await? {
+        Outcome::NodeUndrained => Ok(Json(UndrainNodeAnswer { node: name, order })),
+        other => Err(refused(&app, &name, other, false)),
+    }
+}
+
+/// The node of a name, or 404 with those that exist.
+fn find(snapshot: &Snapshot, name: &str) -> Result<NodeId, Failure> {
+    let all = snapshot.pool.nodes.iter().map(|it| it.node);
+    let named: Vec<(NodeId, String)> = all.map(|node| (node, node_name(node, snapshot))).collect();
+    let found = named.iter().find(|(_, known)| known == name);
+    found.map(|(node, _)| *node).ok_or_else(|| {
+        let shown: String = name.chars().take(60).collect();
+        let list: Vec<&str> = named.iter().map(|(_, name)| name.as_str()).collect();
+        let message = format!("no node is {shown:?}; there are: {}", list.join(", "));
+        not_found("node_not_found", "node", message)
+    })
+}
+
+fn not_found(code: &'static str, param: &str, message: String) -> Failure {
+    let mut failure = Failure::new(
+        StatusCode::NOT_FOUND,
+        "invalid_request_error",
+        code,
+        message,
+    );
+    failure.body.error.param = Some(param.to_owned());
+    failure
+}
+
+fn unread(fault: StoreFault) -> Failure {
+    tracing::warn!(%fault, "tokens of nodes cannot be read or written");
+    Failure::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "server_error",
+        "state_unavailable",
+        "the state cannot be read or written; the service's log says why".to_owned(),
+    )
+}

@@ -1,0 +1,224 @@
+//! Requests and answers about nodes, and about the tokens with which they join.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::cordons::Until;
+use super::values::at;
+use controller::Snapshot;
+use pool::{NodeId, ReplicaId, Span, Time};
+use store::NodeToken;
+
+/// What `nodes/drain` takes.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+#[schema(example = json!({"node": "gpu-2", "reason": "new kernel", "until": "2h"}))]
+pub struct DrainNodeRequest {
+    /// Its name.
+    #[schema(min_length = 1, example = "gpu-2")]
+    pub node: String,
+    /// For people; without it: who asked.
+    pub reason: Option<String>,
+    /// When it is expected to be over: a moment (RFC 3339) or a length such as `2h`. Only shown; it takes an `undrain`
+    /// to end it.
+    #[schema(value_type = Option<String>, example = "2h")]
+    pub until: Option<Until>,
+    /// Cut the requests in flight instead of letting them finish.
+    #[schema(value_type = Option<bool>, default = false)]
+    pub now: bool,
+    /// Answer when everything has left the node.
+    #[schema(value_type = Option<bool>, default = true)]
+    pub wait: bool,
+}
+
+/// What `nodes/undrain` takes.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+#[schema(example = json!({"node": "gpu-2"}))]
+pub struct UndrainNodeRequest {
+    /// Its name.
+    #[schema(min_length = 1, example = "gpu-2")]
+    pub node: String,
+}
+
+/// What `nodes/tokens` takes.
+#[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
+#[schema(example = json!({"expires": "24h"}))]
+pub struct NodeTokenRequest {
+    /// How long nodes may join with it, at most 365d; a node that has joined stays.
+    #[schema(value_type = Option<String>, default = "24h", example = "24h")]
+    pub expires: Option<Span>,
+}
+
+/// A machine of the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct NodeView {
+    #[schema(example = "gpu-2")]
+    pub node: String,
+    /// `joined`, `silent`, `draining`, or `ends_others`: it ends engines that are not the pool's any more.
+    #[schema(example = "joined")]
+    pub state: &'static str,
+    /// Since when it has been in this state; null: always.
+    pub since: Option<String>,
+    /// Why it is in this state.
+    pub reason: Option<String>,
+    /// Names of its devices.
+    #[schema(example = json!(["gpu-2/gpu0"]))]
+    pub devices: Vec<String>,
+    /// Replicas on it.
+    #[schema(example = json!(["r7"]))]
+    pub replicas: Vec<String>,
+    /// The machine of the controller itself, with no network in between.
+    pub is_controller: bool,
+    /// The version of its program.
+    pub version: Option<String>,
+    /// Where its connection comes from.
+    pub address: Option<String>,
+    /// Where requests for its engines go.
+    pub relay: Option<String>,
+    /// Whether those are encrypted on the way.
+    pub is_encrypted: Option<bool>,
+    pub joined_at: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct NodeList {
+    pub nodes: Vec<NodeView>,
+    pub tokens: Vec<NodeTokenView>,
+}
+
+/// A token with which nodes join, without its secret part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct NodeTokenView {
+    #[schema(example = "t2")]
+    pub id: String,
+    #[schema(example = "mp-Ab3xY9")]
+    pub prefix: String,
+    pub created_at: String,
+    pub expires_at: String,
+    /// When a node last joined with it.
+    pub used_at: Option<String>,
+    /// `valid`, `expired` or `revoked`.
+    #[schema(example = "valid")]
+    pub state: &'static str,
+}
+
+/// A new token, shown once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct NewNodeToken {
+    #[schema(example = "t2")]
+    pub id: String,
+    #[schema(example = "mp-…")]
+    pub token: String,
+    pub expires_at: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RevokedNodeToken {
+    #[schema(example = "t2")]
+    pub revoked: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DrainNodeAnswer {
+    #[schema(example = "gpu-2")]
+    pub node: String,
+    /// Replicas that have left the node.
+    pub left: Vec<String>,
+    /// Replicas that are still on it.
+    pub draining: Vec<String>,
+    /// When requests that are still in flight are cut; absent where nothing drains.
+    pub cut_at: Option<String>,
+    #[schema(example = "o5")]
+    pub order: String,
+    pub took_ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct UndrainNodeAnswer {
+    #[schema(example = "gpu-2")]
+    pub node: String,
+    #[schema(example = "o6")]
+    pub order: String,
+}
+
+impl NodeView {
+    /// Every node of the pool; the controller's own machine is the first.
+    pub fn all(snapshot: &Snapshot) -> Vec<NodeView> {
+        let views = snapshot.pool.nodes.iter();
+        views
+            .map(|view| {
+                let facts = snapshot.nodes.get(&view.node);
+                NodeView {
+                    node: name_of(view.node, snapshot),
+                    state: view.state.name(),
+                    since: (view.since > Time(0)).then(|| at(view.since)),
+                    reason: (!view.reason.is_empty()).then(|| view.reason.clone()),
+                    devices: view.devices.iter().map(|it| snapshot.device_name(*it)).collect(),
+                    replicas: replicas_on(view.node, snapshot),
+                    is_controller: facts.is_none(),
+                    version: facts.map(|it| it.version.clone()),
+                    address: facts.map(|it| it.address.to_string()),
+                    relay: facts.map(|it| it.relay.to_string()),
+                    is_encrypted: facts.map(|it| it.is_encrypted),
+                    joined_at: facts.map(|it| at(it.joined_at)),
+                }
+            })
+            .collect()
+    }
+}
+
+/// The name of a node: its own, or that of the controller's machine.
+pub fn name_of(node: NodeId, snapshot: &Snapshot) -> String {
+    if let Some(facts) = snapshot.nodes.get(&node) {
+        return facts.name.clone();
+    }
+    let mut devices = snapshot.devices.values();
+    let here = devices.find(|it| it.info.node == node);
+    here.map_or_else(|| node.to_string(), |it| it.info.node_name.clone())
+}
+
+fn replicas_on(node: NodeId, snapshot: &Snapshot) -> Vec<String> {
+    let processes = snapshot.processes.iter();
+    processes
+        .filter(|(_, it)| it.node == node)
+        .map(|(replica, _)| replica.to_string())
+        .collect()
+}
+
+impl NodeTokenView {
+    pub fn of(token: &NodeToken, now: Time) -> NodeTokenView {
+        NodeTokenView {
+            id: format!("t{}", token.id),
+            prefix: token.prefix.clone(),
+            created_at: at(token.created),
+            expires_at: at(token.expires),
+            used_at: token.used.map(at),
+            state: match (token.revoked, token.expires <= now) {
+                (true, _) => "revoked",
+                (false, true) => "expired",
+                (false, false) => "valid",
+            },
+        }
+    }
+}
+
+impl DrainNodeAnswer {
+    /// `left` is what an order that was waited for says has left; `cut_at`, when a drain ends.
+    pub fn of(
+        node: NodeId,
+        left: &[ReplicaId],
+        cut_at: Time,
+        order: String,
+        took: Span,
+        snapshot: &Snapshot,
+    ) -> DrainNodeAnswer {
+        let draining = replicas_on(node, snapshot);
+        DrainNodeAnswer {
+            node: name_of(node, snapshot),
+            left: left.iter().map(ToString::to_string).collect(),
+            cut_at: (!draining.is_empty()).then(|| at(cut_at)),
+            draining,
+            order,
+            took_ms: took.0,
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Carries out orders about engines: starts one, ends one, runs the command that puts one to sleep, and passes on what
+//! they report and print.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use tokio::sync::{Mutex, broadcast, oneshot};
+use tokio::task::JoinSet;
+
+use super::machine::{EngineState, Machine};
+use engine::{ExitReport, Failure, Guardians, LogLine, LogStream, Program, ReplicaLog};
+use node_link::{EngineReport, LogLineForm, NodeReport, Start};
+
+/// Where engines of this node find what they need.
+#[derive(Clone, Debug)]
+pub(super) struct Folders {
+    pub executable: PathBuf,
+    pub runtime_dir: PathBuf,
+    pub log_dir: PathBuf,
+}
+
+pub(super) struct Engines {
+    pub node: String,
+    pub machine: Arc<Machine>,
+    pub guardians: Arc<Guardians>,
+    pub folders: Folders,
+    /// One task for each engine and each command.
+    pub tasks: Mutex<JoinSet<()>>,
+}
+
+impl Engines {
+    /// Starts an engine. An order that comes again changes nothing.
+    pub async fn start(&self, start: Start) {
+        let Start { launch, kept } = start;
+        let Folders {
+            executable,
+            runtime_dir,
+            log_dir,
+        } = self.folders.clone();
+        let launch = launch.here(executable, runtime_dir, log_dir);
+        let replica = launch.replica.0;
+        let (stop, stopped) = oneshot::channel();
+        {
+            let mut inner = self.machine.lock();
+            if inner.engines.contains_key(&replica) {
+                return;
+            }
+            let activity = Arc::clone(&launch.watch.activity);
+            let state = EngineState::new(launch.model_name.clone(), kept.clone(), stop, activity);
+            inner.engines.insert(replica, state);
+        }
+        tracing::info!("starting {} ({})", launch.model_name, launch.replica);
+        let log = ReplicaLog::in_memory().masking(launch.program.masking());
+        let log = Arc::new(log);
+        let (_, mut lines) = log.follow(0);
+        let machine = Arc::clone(&self.machine);
+        let guardians = Arc::clone(&self.guardians);
+        let node = self.node.clone();
+        let life = async move {
+            let paths = paths_of(&launch.program);
+            let missing = tokio::task::spawn_blocking(move || {
+                paths.into_iter().find(|path| !path.exists())
+            });
+            if let Ok(Some(missing)) = missing.await {
+                let exit = not_there(&node, &launch.model_name, &missing);
+                tracing::warn!("{}", exit.last_output);
+                return machine.engine_report(replica, EngineReport::Exited(exit));
+            }
+            let reports = Arc::clone(&machine);
+            let model = launch.model_name.clone();
+            let report = move |report: engine::Report| {
+                if let engine::Report::Started { endpoint, .. } = &report
+                    && let Some(engine) = reports.lock().engines.get_mut(&replica)
+                {
+                    engine.endpoint = Some(endpoint.clone());
+                }
+                match &report {
+                    engine::Report::Ready { took } => {
+                        tracing::info!("{model} (r{replica}) is ready after {} ms", took.as_millis());
+                    }
+                    engine::Report::Exited(exit) => {
+                        tracing::info!("{model} (r{replica}) has ended: {}", exit.status);
+                    }
+                    _ => {}
+                }
+                if let Some(report) = EngineReport::of(report) {
+                    reports.engine_report(replica, report);
+                }
+            };
+            let run = engine::run(guardians, launch, kept.kept(), log, stopped, report);
+            tokio::select! {
+                () = run => {}
+                () = follow(&machine, replica, &mut lines) => {}
+            }
+            while let Ok(line) = lines.try_recv() {
+                pass_on(&machine, replica, &line);
+            }
+        };
+        self.spawn(life).await;
+    }
+
+    /// Runs a command of the model's file that puts its engine to sleep or wakes it.
+    pub async fn command(&self, replica: u64, sleep: bool, words: Vec<String>, deadline: Duration) {
+        let machine = Arc::clone(&self.machine);
+        self.spawn(async move {
+            let outcome = engine::run_command(&words, deadline).await;
+            machine.report(NodeReport::Commanded {
+                replica,
+                sleep,
+                outcome,
+            });
+        })
+        .await;
+    }
+
+    async fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().await;
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+}
+
+/// Passes on lines for as long as the engine lives. Lines that come too fast are in the file alone.
+async fn follow(machine: &Machine, replica: u64, lines: &mut broadcast::Receiver<LogLine>) {
+    loop {
+        match lines.recv().await {
+            Ok(line) => pass_on(machine, replica, &line),
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+fn pass_on(machine: &Machine, replica: u64, line: &LogLine) {
+    let at = line.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let form = LogLineForm {
+        sequence: line.sequence,
+        at_ms: u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
+        is_stderr: line.stream == LogStream::Stderr,
+        text: line.text.to_string(),
+    };
+    machine.lock().outbox.push_line(replica, form);
+    machine.news.notify_one();
+}
+
+/// What the launch reads from this machine's disks.
+fn paths_of(program: &Program) -> Vec<PathBuf> {
+    let absolute = |path: &Path| path.is_absolute().then(|| path.to_owned());
+    match program {
+        Program::Candle(candle) => {
+            let adapters = candle.adapters.iter().map(|(_, folder)| folder.clone());
+            std::iter::once(candle.model_dir.clone()).chain(adapters).collect()
+        }
+        Program::Command(command) => command
+            .model_path
+            .iter()
+            .chain(&command.working_dir)
+            .filter_map(|path| absolute(path))
+            .collect(),
+        Program::Server(server) => {
+            let recipe = &server.recipe;
+            // A name on a hub is for the engine to fetch.
+            let model = recipe.is_local.then(|| PathBuf::from(&recipe.model));
+            let adapters = recipe.adapters.iter().map(|(_, folder)| folder.clone());
+            model
+                .into_iter()
+                .chain(adapters)
+                .chain(recipe.working_dir.clone())
+                .filter(|path| path.is_absolute())
+                .collect()
+        }
+        Program::Remote(_) => Vec::new(),
+    }
+}
+
+fn not_there(node: &str, model: &str, path: &Path) -> ExitReport {
+    ExitReport {
+        requested: false,
+        status: "not started".to_owned(),
+        last_output: format!(
+            "node {node} has no {}, which {model} needs: mount the same folder there, or list other nodes' devices in its pool_config.devices",
+            path.display()
+        ),
+        oom: None,
+        failure: Failure::ModelMissing,
+    }
+}

@@ -1,0 +1,200 @@
+//! What a node has: its engines, what it reports, and its part of the agreement with the controller. One lock, held
+//! for moments.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::outbox::Outbox;
+use engine::{ActivityMeter, ActivityReport, Endpoint};
+use node_link::{EngineReport, KeptForm, NodeReport, Running};
+
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    inner: Mutex<Inner>,
+    /// There is something to send.
+    pub news: Notify,
+    /// The devices should be read at once.
+    pub look: Notify,
+    /// An engine has ended, or the node begins to leave.
+    pub fewer: Notify,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    pub engines: BTreeMap<u64, EngineState>,
+    pub outbox: Outbox,
+    pub is_connected: bool,
+    /// Why the node ends, once it does.
+    pub leaving: Option<String>,
+    /// The controller's clock at its latest beat.
+    pub beat: u64,
+    pub read_every: Option<Duration>,
+}
+
+/// One engine, from its order to its end.
+#[derive(Debug)]
+pub(super) struct EngineState {
+    pub model: String,
+    pub kept: KeptForm,
+    pub pid: Option<u32>,
+    pub contained: Option<u32>,
+    pub endpoint: Option<Endpoint>,
+    pub ready_at: Option<Instant>,
+    pub idle_since: Option<Instant>,
+    pub asleep: bool,
+    /// Taken by the order to stop.
+    pub stop: Option<oneshot::Sender<Duration>>,
+    pub activity: Arc<ActivityMeter>,
+    is_busy: bool,
+}
+
+impl EngineState {
+    pub fn new(
+        model: String,
+        kept: KeptForm,
+        stop: oneshot::Sender<Duration>,
+        activity: Arc<ActivityMeter>,
+    ) -> EngineState {
+        EngineState {
+            model,
+            kept,
+            pid: None,
+            contained: None,
+            endpoint: None,
+            ready_at: None,
+            idle_since: None,
+            asleep: false,
+            stop: Some(stop),
+            activity,
+            is_busy: false,
+        }
+    }
+}
+
+impl Machine {
+    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn report(&self, report: NodeReport) {
+        let mut inner = self.lock();
+        let is_connected = inner.is_connected;
+        inner.outbox.push(report, is_connected);
+        drop(inner);
+        self.news.notify_one();
+    }
+
+    /// An engine's report changes what the node knows of it, in one step with what it sends.
+    pub fn engine_report(&self, replica: u64, report: EngineReport) {
+        let mut inner = self.lock();
+        let is_over = matches!(report, EngineReport::Exited(_));
+        if let Some(engine) = inner.engines.get_mut(&replica) {
+            match &report {
+                EngineReport::Started { pid } => engine.pid = Some(*pid),
+                EngineReport::Contained { pid } => engine.contained = Some(*pid),
+                EngineReport::Ready { .. } => engine.ready_at = Some(now()),
+                _ => {}
+            }
+        }
+        if is_over {
+            inner.engines.remove(&replica);
+        }
+        let is_connected = inner.is_connected;
+        inner
+            .outbox
+            .push(NodeReport::Engine { replica, report }, is_connected);
+        drop(inner);
+        self.news.notify_one();
+        if is_over {
+            self.look.notify_one();
+            self.fewer.notify_waiters();
+        }
+    }
+
+    /// Ends the engine with so long a grace period. A second order changes nothing.
+    pub fn stop(&self, replica: u64, grace: Duration) {
+        let stop = self.lock().engines.get_mut(&replica).and_then(|it| it.stop.take());
+        if let Some(stop) = stop {
+            let _ = stop.send(grace);
+        }
+    }
+
+    /// Ends every engine, each with its own grace period or with none.
+    pub fn stop_all(&self, at_once: bool) {
+        for engine in self.lock().engines.values_mut() {
+            if let Some(stop) = engine.stop.take() {
+                let grace = match at_once {
+                    true => Duration::ZERO,
+                    false => Duration::from_millis(engine.kept.stop_grace_ms),
+                };
+                let _ = stop.send(grace);
+            }
+        }
+    }
+
+    /// What the gateway says of requests.
+    pub fn mirror(&self, activity: Vec<(u64, ActivityReport)>) {
+        let mut inner = self.lock();
+        for (replica, report) in activity {
+            if let Some(engine) = inner.engines.get_mut(&replica) {
+                let is_busy = report.asking + report.answering > 0;
+                if engine.is_busy && !is_busy {
+                    engine.idle_since = Some(now());
+                }
+                engine.is_busy = is_busy;
+                engine.activity.mirror(report);
+            }
+        }
+    }
+
+    /// The connection is lost: whether requests wait for an engine is not known any more.
+    pub fn disconnected(&self) {
+        let mut inner = self.lock();
+        inner.is_connected = false;
+        for engine in inner.engines.values_mut() {
+            engine.activity.mirror(ActivityReport {
+                resting: engine.asleep,
+                ..ActivityReport::default()
+            });
+        }
+    }
+
+    pub fn has_engines(&self) -> bool {
+        !self.lock().engines.is_empty()
+    }
+}
+
+impl Inner {
+    pub fn running(&self) -> Vec<Running> {
+        let since = |at: Instant| {
+            let passed = now().saturating_duration_since(at).as_millis();
+            u64::try_from(passed).unwrap_or(u64::MAX)
+        };
+        self.engines
+            .iter()
+            .map(|(&replica, it)| Running {
+                replica,
+                model: it.model.clone(),
+                kept: it.kept.clone(),
+                pid: it.pid,
+                ready_for_ms: it.ready_at.map(since),
+                idle_for_ms: it.idle_since.map(since),
+                asleep: it.asleep,
+                ending: it.stop.is_none(),
+            })
+            .collect()
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the node's own monotonic clock; the controller's decisions come with its own"
+)]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,155 @@
+//! What waits to be sent to the controller, and survives a break of the connection: numbered reports until they are
+//! acknowledged, the newest lines of logs, and the newest reading of the devices.
+
+use std::collections::VecDeque;
+
+use node_link::{EngineReport, LogLineForm, NodeReadings, NodeReport};
+
+/// Reports that nobody has acknowledged. Of each engine only some matter after a break, so that this is far away.
+const REPORTS_MAX: usize = 16 * 1024;
+/// Figures that the next one replaces are left out while so many reports wait.
+const REPORTS_BUSY: usize = 1024;
+const LOG_LINES_MAX: usize = 4096;
+const LOG_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// The number of the last report; 0: none yet.
+    last: u64,
+    reports: VecDeque<(u64, NodeReport)>,
+    logs: VecDeque<(u64, LogLineForm)>,
+    log_bytes: usize,
+    pub readings: Option<NodeReadings>,
+}
+
+impl Outbox {
+    /// `is_connected`: figures that the next one replaces are not kept for a controller that is away.
+    pub fn push(&mut self, report: NodeReport, is_connected: bool) {
+        let is_passing = matches!(
+            &report,
+            NodeReport::Engine {
+                report: EngineReport::Memory { .. }
+                    | EngineReport::Load(_)
+                    | EngineReport::Progress { .. },
+                ..
+            }
+        );
+        if is_passing && (!is_connected || self.reports.len() >= REPORTS_BUSY) {
+            return;
+        }
+        self.last += 1;
+        self.reports.push_back((self.last, report));
+        if self.reports.len() > REPORTS_MAX {
+            // The list of what runs shows the controller what the lost ones would have said.
+            self.reports.pop_front();
+        }
+    }
+
+    pub fn push_line(&mut self, replica: u64, line: LogLineForm) {
+        self.log_bytes += line.text.len();
+        self.logs.push_back((replica, line));
+        while self.logs.len() > LOG_LINES_MAX || self.log_bytes > LOG_BYTES_MAX {
+            let Some((_, oldest)) = self.logs.pop_front() else {
+                break;
+            };
+            self.log_bytes -= oldest.text.len();
+        }
+    }
+
+    /// The report after this number.
+    pub fn after(&self, number: u64) -> Option<(u64, NodeReport)> {
+        let next = self.reports.partition_point(|(it, _)| *it <= number);
+        self.reports.get(next).cloned()
+    }
+
+    /// Reports up to this number have arrived.
+    pub fn acknowledged(&mut self, number: u64) {
+        while self.reports.front().is_some_and(|(it, _)| *it <= number) {
+            self.reports.pop_front();
+        }
+    }
+
+    /// Another controller learns from the list of what runs; it has no use for reports to the former.
+    pub fn forget_reports(&mut self) {
+        self.reports.clear();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.reports.is_empty()
+    }
+
+    /// Lines of the replica whose line is the oldest.
+    pub fn take_lines(&mut self, most: usize) -> Option<(u64, Vec<LogLineForm>)> {
+        let replica = self.logs.front()?.0;
+        let mut lines = Vec::new();
+        while lines.len() < most
+            && self.logs.front().is_some_and(|(of, _)| *of == replica)
+            && let Some((_, line)) = self.logs.pop_front()
+        {
+            self.log_bytes -= line.text.len();
+            lines.push(line);
+        }
+        Some((replica, lines))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(replica: u64) -> NodeReport {
+        NodeReport::Engine {
+            replica,
+            report: EngineReport::Ready { took_ms: 1 },
+        }
+    }
+
+    fn memory() -> NodeReport {
+        NodeReport::Engine {
+            replica: 1,
+            report: EngineReport::Memory { now: 1, peak: 1 },
+        }
+    }
+
+    #[test]
+    fn a_report_stays_until_it_is_acknowledged_and_is_sent_again_by_its_number() {
+        let mut outbox = Outbox::default();
+        outbox.push(ready(1), true);
+        outbox.push(ready(2), false);
+        assert_eq!(outbox.after(0).map(|it| it.0), Some(1));
+        assert_eq!(outbox.after(1).map(|it| it.0), Some(2));
+        outbox.acknowledged(1);
+        assert_eq!(outbox.after(0).map(|it| it.0), Some(2));
+        outbox.acknowledged(2);
+        assert!(outbox.is_empty() && outbox.after(0).is_none());
+    }
+
+    #[test]
+    fn figures_are_not_kept_for_a_controller_that_is_away() {
+        let mut outbox = Outbox::default();
+        outbox.push(memory(), false);
+        assert!(outbox.is_empty());
+        outbox.push(memory(), true);
+        assert!(!outbox.is_empty());
+    }
+
+    #[test]
+    fn of_the_lines_the_newest_are_kept() {
+        let mut outbox = Outbox::default();
+        for sequence in 0..2 * LOG_LINES_MAX as u64 {
+            outbox.push_line(sequence % 2, LogLineForm {
+                sequence,
+                at_ms: 0,
+                is_stderr: false,
+                text: "x".repeat(500),
+            });
+        }
+        assert!(outbox.log_bytes <= LOG_BYTES_MAX);
+        let mut newest = 0;
+        while let Some((_, lines)) = outbox.take_lines(7) {
+            newest = lines.last().map_or(newest, |it| it.sequence);
+        }
+        assert_eq!(newest, 2 * LOG_LINES_MAX as u64 - 1);
+        assert_eq!(outbox.log_bytes, 0);
+    }
+}

@@ -1,0 +1,116 @@
+//! Reads the node's devices: every second, as often as the controller wishes, and at once when an engine has ended.
+//! Whose process is whose is known here alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::machine::Machine;
+use inventory::{DeviceFault, DeviceTrouble, Inventory};
+use node_link::{NodeReading, NodeReadings, NodeReport};
+use pool::{DeviceId, ReplicaId};
+
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// The shortest pause that a controller may wish.
+const READ_EVERY_MIN: Duration = Duration::from_millis(50);
+
+pub(super) async fn run(inventory: Arc<Inventory>, machine: Arc<Machine>) {
+    let names: BTreeMap<DeviceId, String> = inventory
+        .devices()
+        .iter()
+        .map(|device| (device.id, device.name.clone()))
+        .collect();
+    let troubled = (Arc::clone(&machine), names.clone());
+    let _watch = inventory.events(move |event| {
+        let (machine, names) = &troubled;
+        if let Some(device) = names.get(&event.device) {
+            machine.report(NodeReport::Trouble {
+                device: device.clone(),
+                trouble: event.what.into(),
+            });
+        }
+    });
+    loop {
+        let (since_beat, leaders, pause) = {
+            let inner = machine.lock();
+            let engines = inner.engines.iter();
+            let leaders: BTreeMap<u32, ReplicaId> = engines
+                .flat_map(|(&replica, it)| {
+                    let leaders = [it.pid, it.contained].into_iter().flatten();
+                    leaders.map(move |pid| (pid, ReplicaId(replica)))
+                })
+                .collect();
+            let pause = inner.read_every.unwrap_or(READ_EVERY);
+            (inner.beat, leaders, pause.clamp(READ_EVERY_MIN, READ_EVERY))
+        };
+        let (reader, of) = (Arc::clone(&inventory), names.clone());
+        let read = tokio::task::spawn_blocking(move || read(&reader, &of, &leaders, since_beat));
+        match read.await {
+            Ok((readings, lost)) => {
+                for device in lost {
+                    machine.report(NodeReport::Trouble {
+                        device,
+                        trouble: DeviceTrouble::Lost.into(),
+                    });
+                }
+                machine.lock().outbox.readings = Some(readings);
+                machine.news.notify_one();
+            }
+            Err(error) => tracing::error!(%error, "reading the devices panicked"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = machine.look.notified() => {}
+        }
+    }
+}
+
+fn read(
+    inventory: &Inventory,
+    names: &BTreeMap<DeviceId, String>,
+    leaders: &BTreeMap<u32, ReplicaId>,
+    since_beat: u64,
+) -> (NodeReadings, Vec<String>) {
+    let owners = engine::with_children(leaders);
+    let ours: BTreeSet<u32> = owners.keys().copied().collect();
+    let mut lost = Vec::new();
+    let mut readings = NodeReadings {
+        since_beat,
+        devices: Vec::new(),
+        faults: Vec::new(),
+        machine: inventory::machine_memory().map(Into::into),
+    };
+    for (id, reading) in inventory.measure(&ours) {
+        let Some(device) = names.get(&id).cloned() else {
+            continue;
+        };
+        match reading {
+            Ok(used) => {
+                let mut replicas: BTreeMap<u64, u64> = BTreeMap::new();
+                for (pid, bytes) in &used.processes {
+                    if let Some(replica) = owners.get(pid) {
+                        let held = replicas.entry(replica.0).or_default();
+                        *held = held.saturating_add(bytes.0);
+                    }
+                }
+                readings.devices.push(NodeReading {
+                    device,
+                    total: used.total.0,
+                    used: used.used.0,
+                    own: used.own.0,
+                    foreign: used.foreign.0,
+                    replicas: replicas.into_iter().collect(),
+                    utilisation_percent: used.utilisation_percent,
+                    temperature_celsius: used.temperature_celsius,
+                });
+            }
+            Err(fault) => {
+                if matches!(fault, DeviceFault::Lost { .. }) {
+                    lost.push(device.clone());
+                }
+                readings.faults.push((device, fault.to_string()));
+            }
+        }
+    }
+    (readings, lost)
+}

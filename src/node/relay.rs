@@ -1,0 +1,243 @@
+//! The way of requests: the gateway connects here, says which replica it means, and from then on the bytes go between
+//! it and the engine as they are, so that streams, pauses and hang-ups hold by themselves.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use subtle::ConstantTimeEq;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::machine::Machine;
+use engine::{
+    Fingerprint, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK, RELAY_NO_ENGINE, RelaySecret,
+};
+
+/// More than any gateway keeps open; others wait to be accepted.
+const CONNECTIONS_MAX: usize = 16 * 1024;
+/// A connection must have said what it wants by then.
+const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+/// Of each direction of a connection.
+const BUFFER_BYTES: usize = 16 << 10;
+
+/// The listener of a node.
+pub(super) struct Relay {
+    listener: TcpListener,
+    pub address: SocketAddr,
+    pub secret: RelaySecret,
+    pub fingerprint: Option<Fingerprint>,
+    tls: Option<TlsAcceptor>,
+    /// Bytes that went to gateways so far.
+    pub moved: Arc<AtomicU64>,
+}
+
+impl Relay {
+    /// Listens, with a certificate of its own unless it is to be plain.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn open(address: SocketAddr, is_plain: bool) -> Result<Relay, String> {
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            format!("cannot listen on {address}: {error}; choose another address with --listen or node.listen")
+        })?;
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let (tls, fingerprint) = match is_plain {
+            true => (None, None),
+            false => {
+                let (acceptor, fingerprint) = certificate()?;
+                (Some(acceptor), Some(fingerprint))
+            }
+        };
+        Ok(Relay {
+            listener,
+            address,
+            secret: RelaySecret(format!("{:x}", Secret256(rand::random()))),
+            fingerprint,
+            tls,
+            moved: Arc::default(),
+        })
+    }
+
+    /// Never returns; dropped, it ends every connection.
+    pub async fn serve(&self, machine: Arc<Machine>) {
+        let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut connections = JoinSet::new();
+        loop {
+            let Ok(seat) = Arc::clone(&seats).acquire_owned().await else {
+                return;
+            };
+            while connections.try_join_next().is_some() {}
+            let (socket, peer) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file descriptors, mostly: others must end before one can begin.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let _ = socket.set_nodelay(true);
+            let (tls, secret) = (self.tls.clone(), self.secret.clone());
+            let (machine, moved) = (Arc::clone(&machine), Arc::clone(&self.moved));
+            connections.spawn(async move {
+                let served = match tls {
+                    None => serve(socket, &secret, &machine, &moved).await,
+                    Some(tls) => match timeout(BEGIN_WITHIN, tls.accept(socket)).await {
+                        Ok(Ok(stream)) => serve(stream, &secret, &machine, &moved).await,
+                        Ok(Err(error)) => Err(error),
+                        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+                    },
+                };
+                if let Err(error) = served {
+                    tracing::debug!(%peer, %error, "a connection to an engine has ended");
+                }
+                drop(seat);
+            });
+        }
+    }
+}
+
+/// 256 random bits.
+struct Secret256([u8; 32]);
+
+impl std::fmt::LowerHex for Secret256 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+fn certificate() -> Result<(TlsAcceptor, Fingerprint), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("cannot make a certificate: {error}");
+    let made = rcgen::generate_simple_self_signed(vec!["model-pool-node".to_owned()])
+        .map_err(|error| failed(&error))?;
+    let certificate = made.cert.der().clone();
+    let fingerprint = Fingerprint::of(&certificate);
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(&error))?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .map_err(|error| failed(&error))?;
+    Ok((TlsAcceptor::from(Arc::new(config)), fingerprint))
+}
+
+async fn serve(
+    mut gateway: impl AsyncRead + AsyncWrite + Unpin,
+    secret: &RelaySecret,
+    machine: &Machine,
+    moved: &AtomicU64,
+) -> io::Result<()> {
+    let replica = match timeout(BEGIN_WITHIN, read_line(&mut gateway)).await {
+        Ok(line) => replica_of(&line?, secret),
+        Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+    };
+    let Some(replica) = replica else {
+        // Who does not know the secret learns nothing.
+        return Err(io::ErrorKind::PermissionDenied.into());
+    };
+    let endpoint = machine
+        .lock()
+        .engines
+        .get(&replica)
+        .and_then(|it| it.endpoint.clone());
+    let connected = match endpoint {
+        Some(endpoint) => engine::connect(&endpoint).await.ok(),
+        None => None,
+    };
+    let Some(engine) = connected else {
+        gateway.write_all(&[RELAY_NO_ENGINE]).await?;
+        return gateway.shutdown().await;
+    };
+    gateway.write_all(&[RELAY_CONNECTED]).await?;
+    gateway.flush().await?;
+    let (mut from_gateway, mut to_gateway) = tokio::io::split(gateway);
+    let (mut from_engine, mut to_engine) = tokio::io::split(engine);
+    let nothing = AtomicU64::new(0);
+    // The end of either side ends both, as a client that leaves does without a node in between.
+    tokio::select! {
+        done = copy(&mut from_gateway, &mut to_engine, &nothing) => done,
+        done = copy(&mut from_engine, &mut to_gateway, moved) => {
+            let _ = to_gateway.shutdown().await;
+            done
+        }
+    }
+}
+
+/// Each piece goes on as it comes; nothing is read while the other side does not take it.
+async fn copy(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    moved: &AtomicU64,
+) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let read = from.read(&mut buffer).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        to.write_all(&buffer[..read]).await?;
+        to.flush().await?;
+        moved.fetch_add(read as u64, Ordering::Relaxed);
+    }
+}
+
+/// The first line, without its end. What comes behind it stays to be read.
+async fn read_line(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    while line.len() <= RELAY_LINE_MAX {
+        // A gateway sends nothing behind the line before it has the answer, so that this is one packet.
+        match from.read_u8().await? {
+            b'\n' => return Ok(line),
+            byte => line.push(byte),
+        }
+    }
+    Err(io::ErrorKind::InvalidData.into())
+}
+
+fn replica_of(line: &[u8], secret: &RelaySecret) -> Option<u64> {
+    let mut words = std::str::from_utf8(line).ok()?.split(' ');
+    let mark = words.next()? == RELAY_MARK;
+    let knows = words.next()?.as_bytes().ct_eq(secret.0.as_bytes());
+    let replica = words.next()?.parse().ok()?;
+    (mark && bool::from(knows) && words.next().is_none()).then_some(replica)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_line_with_the_secret_names_a_replica() {
+        let secret = RelaySecret("s".repeat(64));
+        let line = |secret: &str| format!("{RELAY_MARK} {secret} 7").into_bytes();
+        assert_eq!(replica_of(&line(&secret.0), &secret), Some(7));
+        for wrong in [
+            line(&"t".repeat(64)),
+            line(""),
+            b"GET / HTTP/1.1".to_vec(),
+            b"\xff".to_vec(),
+            [line(&secret.0), b" x".to_vec()].concat(),
+        ] {
+            assert_eq!(replica_of(&wrong, &secret), None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_that_does_not_end_is_not_read_further() {
+        let endless = vec![b'x'; 10 * RELAY_LINE_MAX];
+        let mut from = &endless[..];
+        assert!(read_line(&mut from).await.is_err());
+        assert!(from.len() > 8 * RELAY_LINE_MAX);
+    }
+}

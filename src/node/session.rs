@@ -1,0 +1,226 @@
+//! One connection to the controller, from the greeting to its end: sends what is in the outbox, carries out orders, and
+//! gives up when nothing has been heard for a while.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+
+use super::engines::Engines;
+use super::machine::now;
+use node_link::{
+    Accepted, FrameError, FromController, FromNode, Hello, Order, Refused, read_frame, write_frame,
+};
+
+const GREETING_WITHIN: Duration = Duration::from_secs(10);
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// Lines of logs in one frame.
+const LINES_MAX: usize = 256;
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Another one may succeed.
+    Broken(String),
+    Refused(Refused),
+    /// The controller orders the node to leave.
+    Leave(String),
+}
+
+/// A greeting that was accepted.
+pub(super) struct Session<S> {
+    stream: S,
+    pub accepted: Accepted,
+}
+
+/// Greets the controller.
+pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    hello: Hello,
+) -> Result<Session<S>, Ended> {
+    let broken = |error: FrameError| Ended::Broken(error.to_string());
+    let greeting = async {
+        write_frame(&mut stream, &FromNode::Hello(Box::new(hello))).await?;
+        read_frame(&mut stream).await
+    };
+    match timeout(GREETING_WITHIN, greeting).await {
+        Err(_) => Err(Ended::Broken("the controller did not answer the greeting".to_owned())),
+        Ok(Ok(Some(FromController::Accepted(accepted)))) => Ok(Session {
+            stream,
+            accepted: *accepted,
+        }),
+        Ok(Ok(Some(FromController::Refused(refused)))) => Err(Ended::Refused(refused)),
+        Ok(Ok(Some(_))) => Err(Ended::Broken("the controller's first frame is no answer".to_owned())),
+        Ok(Ok(None)) => Err(Ended::Broken("the controller closed the connection".to_owned())),
+        Ok(Err(error)) => Err(broken(error)),
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
+    /// Serves the connection until it ends.
+    pub async fn run(self, engines: &Arc<Engines>) -> Ended {
+        let (mut from, mut to) = tokio::io::split(self.stream);
+        let silent_after = Duration::from_millis(self.accepted.silent_after_ms).max(BEAT_EVERY);
+        let heard = Heard::new();
+        let reading = async {
+            loop {
+                match read_frame(&mut from).await {
+                    Ok(Some(frame)) => {
+                        heard.now();
+                        if let Some(ended) = obey(engines, frame).await {
+                            return ended;
+                        }
+                    }
+                    Ok(None) => return Ended::Broken("the controller closed the connection".to_owned()),
+                    Err(error) => return Ended::Broken(error.to_string()),
+                }
+            }
+        };
+        let silence = async {
+            loop {
+                let until = heard.at() + silent_after;
+                if until <= now() {
+                    return Ended::Broken(format!(
+                        "nothing has been heard of the controller for {} s",
+                        silent_after.as_secs()
+                    ));
+                }
+                sleep_until(until).await;
+            }
+        };
+        let writing = async {
+            let done = write(engines, &mut to, self.accepted.received).await;
+            Ended::Broken(done.to_string())
+        };
+        tokio::select! {
+            ended = reading => ended,
+            ended = writing => ended,
+            ended = silence => ended,
+        }
+    }
+}
+
+/// When the controller was last heard.
+struct Heard {
+    start: Instant,
+    after_ms: AtomicU64,
+}
+
+impl Heard {
+    fn new() -> Heard {
+        Heard {
+            start: now(),
+            after_ms: AtomicU64::new(0),
+        }
+    }
+
+    fn now(&self) {
+        let passed = now().saturating_duration_since(self.start).as_millis();
+        self.after_ms.store(u64::try_from(passed).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn at(&self) -> Instant {
+        self.start + Duration::from_millis(self.after_ms.load(Ordering::Relaxed))
+    }
+}
+
+/// Writes until the connection breaks. `received`: the last report that has arrived.
+async fn write(
+    engines: &Engines,
+    to: &mut (impl AsyncWrite + Unpin),
+    received: u64,
+) -> FrameError {
+    match try_write(engines, to, received).await {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+async fn try_write(
+    engines: &Engines,
+    to: &mut (impl AsyncWrite + Unpin),
+    received: u64,
+) -> Result<std::convert::Infallible, FrameError> {
+    let machine = &engines.machine;
+    let mut sent = received;
+    let mut is_listed = false;
+    let mut beats = interval(BEAT_EVERY);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        // First of all what the controller lacks, then the list, so that the list is the newest.
+        loop {
+            let next = {
+                let mut inner = machine.lock();
+                match inner.outbox.after(sent) {
+                    Some((number, report)) => {
+                        sent = number;
+                        Some(FromNode::Report { number, report })
+                    }
+                    None if !is_listed => {
+                        is_listed = true;
+                        inner.is_connected = true;
+                        Some(FromNode::Running(inner.running()))
+                    }
+                    None => match inner.outbox.take_lines(LINES_MAX) {
+                        Some((replica, lines)) => Some(FromNode::Log { replica, lines }),
+                        None => inner.outbox.readings.take().map(FromNode::Readings),
+                    },
+                }
+            };
+            match next {
+                Some(frame) => write_frame(to, &frame).await?,
+                None => break,
+            }
+        }
+        tokio::select! {
+            () = machine.news.notified() => {}
+            _ = beats.tick() => write_frame(to, &FromNode::Beat).await?,
+        }
+    }
+}
+
+async fn obey(engines: &Arc<Engines>, frame: FromController) -> Option<Ended> {
+    let machine = &engines.machine;
+    match frame {
+        FromController::Order(Order::Start(start)) => engines.start(*start).await,
+        FromController::Order(Order::Stop { replica, grace_ms }) => {
+            machine.stop(replica, Duration::from_millis(grace_ms));
+        }
+        FromController::Order(Order::Command {
+            replica,
+            sleep,
+            words,
+            deadline_ms,
+        }) => {
+            let deadline = Duration::from_millis(deadline_ms);
+            engines.command(replica, sleep, words, deadline).await;
+        }
+        FromController::Order(Order::Leave { why }) => return Some(Ended::Leave(why)),
+        FromController::Beat {
+            at,
+            received,
+            read_every_ms,
+            activity,
+        } => {
+            {
+                let mut inner = machine.lock();
+                inner.beat = at;
+                inner.outbox.acknowledged(received);
+                let read_every = Duration::from_millis(read_every_ms);
+                let sooner = inner.read_every.is_none_or(|before| read_every < before);
+                inner.read_every = Some(read_every);
+                if sooner {
+                    machine.look.notify_one();
+                }
+            }
+            machine.mirror(activity);
+        }
+        FromController::Refused(refused) => return Some(Ended::Refused(refused)),
+        FromController::Accepted(_) => {
+            return Some(Ended::Broken("the controller greets twice".to_owned()));
+        }
+    }
+    None
+}

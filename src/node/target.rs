@@ -1,0 +1,256 @@
+//! Where the controller is, and the connection to it: plain or TLS, then an upgrade of a request of HTTP/1.1.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, UPGRADE};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+use url::{Host, Url};
+
+use engine::{Fingerprint, Stream};
+use node_link::UPGRADE as UPGRADE_TO;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// Answers that refuse are short.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// Where the service has its own routes unless the URL says another path.
+const BASE: &str = "/llm";
+
+/// The controller's URL, read.
+#[derive(Clone, Debug)]
+pub struct Target {
+    https: bool,
+    host: Host<String>,
+    port: u16,
+    base: String,
+    fingerprint: Option<Fingerprint>,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.base)
+    }
+}
+
+/// A connection after its upgrade.
+pub(super) struct Connected {
+    pub io: TokioIo<hyper::upgrade::Upgraded>,
+    /// This end of it.
+    pub local: std::net::IpAddr,
+    /// Drives the connection; it ends with it.
+    _driver: AbortOnDropHandle<()>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DialError {
+    #[error("{0}")]
+    Unreachable(String),
+    /// The controller's own words; whether they are final.
+    #[error("{message}")]
+    Refused { message: String, is_final: bool },
+}
+
+impl Target {
+    /// # Errors
+    /// What is wrong with the URL, and how one looks.
+    pub fn parse(text: &str, fingerprint: Option<Fingerprint>) -> Result<Target, String> {
+        let like = "it looks like https://pool.example:8443 or http://10.0.0.1:8080/llm";
+        let url = Url::parse(text).map_err(|error| format!("--controller {text}: {error}; {like}"))?;
+        let https = match url.scheme() {
+            "https" => true,
+            "http" if fingerprint.is_none() => false,
+            "http" => {
+                return Err(format!(
+                    "--fingerprint is of a certificate, and --controller {text} has none; write https://"
+                ));
+            }
+            other => {
+                return Err(format!(
+                    "--controller {text}: {other} is neither http nor https; {like}"
+                ));
+            }
+        };
+        let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else {
+            return Err(format!("--controller {text}: it names no host; {like}"));
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("--controller: a token does not belong in the URL; write it to a file with mode 0600, and name that with --token-file".to_owned());
+        }
+        let base = match url.path().trim_end_matches('/') {
+            "" => BASE.to_owned(),
+            base => base.to_owned(),
+        };
+        Ok(Target {
+            https,
+            host: host.to_owned(),
+            port,
+            base,
+            fingerprint,
+        })
+    }
+
+    /// Whether only programs of this machine can read along.
+    pub fn is_loopback(&self) -> bool {
+        match &self.host {
+            Host::Domain(name) => name == "localhost",
+            Host::Ipv4(ip) => ip.is_loopback(),
+            Host::Ipv6(ip) => ip.is_loopback(),
+        }
+    }
+
+    pub fn is_plain(&self) -> bool {
+        !self.https
+    }
+
+    pub(super) async fn connect(&self, token: &str) -> Result<Connected, DialError> {
+        match timeout(CONNECT_WITHIN, self.open(token)).await {
+            Ok(connected) => connected,
+            Err(_) => Err(DialError::Unreachable(format!(
+                "{self} has not answered for {} s",
+                CONNECT_WITHIN.as_secs()
+            ))),
+        }
+    }
+
+    async fn open(&self, token: &str) -> Result<Connected, DialError> {
+        let unreachable = |error: io::Error| {
+            DialError::Unreachable(format!(
+                "{self} cannot be reached: {error}; is the controller running, and does its server.listen accept connections from here?"
+            ))
+        };
+        let host = match &self.host {
+            Host::Ipv6(ip) => ip.to_string(),
+            host => host.to_string(),
+        };
+        let stream = TcpStream::connect((host.as_str(), self.port))
+            .await
+            .map_err(unreachable)?;
+        stream.set_nodelay(true).map_err(unreachable)?;
+        let (local, peer) = match (stream.local_addr(), stream.peer_addr()) {
+            (Ok(local), Ok(peer)) => (local.ip(), peer.ip()),
+            (Err(error), _) | (_, Err(error)) => return Err(unreachable(error)),
+        };
+        let stream = match (self.https, self.fingerprint) {
+            (false, _) => Stream::Tcp(stream),
+            (true, Some(fingerprint)) => {
+                let shaken = engine::connect_pinned(stream, fingerprint, peer).await;
+                Stream::Tls(Box::new(shaken.map_err(unreachable)?))
+            }
+            (true, None) => {
+                let shaken = engine::connect_trusted(stream, host.clone()).await;
+                let shaken = shaken.map_err(|error| {
+                    DialError::Unreachable(format!(
+                        "{self}: {error}; a certificate of one's own is accepted with --fingerprint sha256:…, which the controller's log shows"
+                    ))
+                });
+                Stream::Tls(Box::new(shaken?))
+            }
+        };
+        self.upgrade(stream, local, token).await
+    }
+
+    async fn upgrade(
+        &self,
+        stream: Stream,
+        local: std::net::IpAddr,
+        token: &str,
+    ) -> Result<Connected, DialError> {
+        let broken = |error: hyper::Error| {
+            DialError::Unreachable(format!("{self} broke the connection off: {error}"))
+        };
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(broken)?;
+        let driver = drive(async move {
+            let _ = connection.with_upgrades().await;
+        });
+        let mut authorization = HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| refused("the token has characters that no token has; make another with `admin-client nodes token`"))?;
+        authorization.set_sensitive(true);
+        let request = Request::get(format!("{}/node/connect", self.base))
+            .header(HOST, format!("{}:{}", self.host, self.port))
+            .header(CONNECTION, "upgrade")
+            .header(UPGRADE, UPGRADE_TO)
+            .header(AUTHORIZATION, authorization)
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| DialError::Unreachable(error.to_string()))?;
+        let response = sender.send_request(request).await.map_err(broken)?;
+        let status = response.status();
+        if status != StatusCode::SWITCHING_PROTOCOLS {
+            let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+            let body = body.map(|it| it.to_bytes()).unwrap_or_default();
+            return Err(self.refusal(status, &body));
+        }
+        let io = hyper::upgrade::on(response).await.map_err(broken)?;
+        Ok(Connected {
+            io: TokioIo::new(io),
+            local,
+            _driver: driver,
+        })
+    }
+
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> DialError {
+        let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        let said = body.pointer("/error/message").and_then(|it| it.as_str());
+        let said = said.map(|it| it.chars().filter(|it| !it.is_control()).take(500).collect::<String>());
+        let said = said.unwrap_or_else(|| format!("it answers {status}"));
+        let message = match status {
+            StatusCode::NOT_FOUND => format!(
+                "{self} has no route for nodes: {said}; is the base path right, and the controller of this version?"
+            ),
+            _ => format!("{self} refuses this node: {said}"),
+        };
+        DialError::Refused {
+            message,
+            is_final: status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+}
+
+fn refused(message: &str) -> DialError {
+    DialError::Refused {
+        message: message.to_owned(),
+        is_final: true,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "it ends with the connection, which owns it")]
+fn drive(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(task))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_without_a_path_means_the_usual_base_path() {
+        let shown = |text: &str| Target::parse(text, None).expect("a URL").to_string();
+        assert_eq!(shown("http://10.0.0.1:8080"), "http://10.0.0.1:8080/llm");
+        assert_eq!(shown("https://pool.example/gpu/"), "https://pool.example:443/gpu");
+        assert_eq!(shown("http://[::1]:80/llm"), "http://[::1]:80/llm");
+    }
+
+    #[test]
+    fn what_is_no_url_of_a_controller_is_refused_with_an_example() {
+        let fingerprint = Fingerprint::of(b"a certificate");
+        for (text, fingerprint) in [
+            ("pool.example", None),
+            ("ftp://pool.example", None),
+            ("http://user:secret@pool.example", None),
+            ("http://pool.example", Some(fingerprint)),
+        ] {
+            let error = Target::parse(text, fingerprint).expect_err("no controller");
+            assert!(error.contains("--controller"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `model-pool node`: reads the command line and the configuration, and starts the node.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::Config;
+use engine::Fingerprint;
+use inventory::Inventory;
+use node::{Settings, Target};
+use node_link::check_node_name;
+
+use crate::cli::NodeArgs;
+use crate::devices;
+use crate::serve::{lock::StateLock, log, stop_signal};
+
+/// A token has 46 characters.
+const TOKEN_BYTES_MAX: u64 = 4096;
+
+/// Runs until the node ends.
+///
+/// # Errors
+/// One line for the user.
+pub fn run(args: &NodeArgs) -> Result<(), String> {
+    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    let file = args.config.config.as_deref();
+    let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
+    let fingerprint: Option<Fingerprint> = args
+        .fingerprint
+        .as_deref()
+        .map(str::parse)
+        .transpose()
+        .map_err(|error| format!("--fingerprint: {error}"))?;
+    let controller = Target::parse(&args.controller, fingerprint)?;
+    let name = args.name.clone().unwrap_or_else(host_name);
+    check_node_name(&name).map_err(|error| format!("--name: {error}"))?;
+    let token = read_token(&args.token_file)?;
+    let data = args.data.clone().unwrap_or_else(|| config.state.dir.join("node"));
+    let data = std::path::absolute(&data).map_err(|error| format!("{}: {error}", data.display()))?;
+    let _level = log::start(&config);
+    if controller.is_plain() && !controller.is_loopback() {
+        tracing::warn!(
+            "{controller} is plain HTTP: the token, and the secrets in models' environments, can be read on the network between; server.tls encrypts it"
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the runtime: {error}"))?;
+    let ended = runtime.block_on(async {
+        let _lock = StateLock::take(&data, false).await?;
+        let settings = devices::settings(&config);
+        let inventory = tokio::task::spawn_blocking(move || Inventory::open(&settings))
+            .await
+            .map_err(|error| format!("looking for devices panicked: {error}"))?
+            .map_err(|error| error.to_string())?;
+        let settings = Settings {
+            controller,
+            name,
+            token,
+            listen: args.listen.or(config.node.listen.map(|it| it.0)),
+            plain: config.node.plain,
+            data,
+            executable: std::env::current_exe()
+                .map_err(|error| format!("cannot find the program's own binary: {error}"))?,
+            inventory: Arc::new(inventory),
+            orphan_after: Duration::from_millis(config.node.orphan_after.0.0),
+            demand: args.demand,
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        node::run(settings, stop_signal).await
+    });
+    // Do not wait for tasks that hang in a system call.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// The token must be this account's alone: whoever reads it may join machines.
+fn read_token(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let how = "make one on the controller with `admin-client nodes token`";
+    let failed = |error: std::io::Error| format!("--token-file {shown}: {error}; {how}");
+    let data = std::fs::metadata(path).map_err(failed)?;
+    if data.mode() & 0o077 != 0 {
+        return Err(format!(
+            "--token-file {shown} can be read by others (mode {:04o}): run `chmod 600 {shown}`",
+            data.mode() & 0o7777
+        ));
+    }
+    if data.len() > TOKEN_BYTES_MAX {
+        return Err(format!("--token-file {shown} is too long for a token; {how}"));
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    match text.trim() {
+        "" => Err(format!("--token-file {shown} is empty; {how}")),
+        token => Ok(token.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    fn file(text: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("token");
+        std::fs::write(&path, text).expect("written");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
+        (folder, path)
+    }
+
+    #[test]
+    fn a_token_is_read_from_a_file_that_nobody_else_can_read() {
+        let (_folder, path) = file("mp-secret\n", 0o600);
+        assert_eq!(read_token(&path), Ok("mp-secret".to_owned()));
+        let (_folder, path) = file("mp-secret\n", 0o644);
+        let error = read_token(&path).expect_err("others can read it");
+        assert!(error.contains("chmod 600") && !error.contains("mp-secret"), "{error}");
+        let (_folder, path) = file("\n", 0o600);
+        assert!(read_token(&path).expect_err("empty").contains("nodes token"));
+    }
+}

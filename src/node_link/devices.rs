@@ -1,0 +1,192 @@
+//! Devices of a node and their readings, by the names that the node gives them.
+
+use serde::{Deserialize, Serialize};
+
+use inventory::{DeviceInfo, DeviceKind, DeviceTrouble, Link, MachineMemory};
+use pool::{Bytes, DeviceId, NodeId};
+
+/// The best way from one device to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeLinkKind {
+    NvLink,
+    SameRoot,
+    Node,
+}
+
+/// What does not change of a device while the node runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDevice {
+    pub name: String,
+    pub is_gpu: bool,
+    pub index: u32,
+    pub uuid: Option<String>,
+    pub total: u64,
+    pub installed: u64,
+    pub headroom: u64,
+    pub product_name: Option<String>,
+    pub product: u32,
+    pub pci: Option<String>,
+    pub links: Vec<(String, NodeLinkKind)>,
+    pub labels: Vec<String>,
+}
+
+impl NodeDevice {
+    /// All devices of a node.
+    pub fn all(devices: &[DeviceInfo]) -> Vec<NodeDevice> {
+        let name = |id: &DeviceId| {
+            let found = devices.iter().find(|it| it.id == *id)?;
+            Some(found.name.clone())
+        };
+        let links = |info: &DeviceInfo| {
+            info.links
+                .iter()
+                .filter_map(|(other, link)| {
+                    let link = match link {
+                        Link::NvLink => NodeLinkKind::NvLink,
+                        Link::SameRoot => NodeLinkKind::SameRoot,
+                        Link::Node => NodeLinkKind::Node,
+                    };
+                    Some((name(other)?, link))
+                })
+                .collect()
+        };
+        devices
+            .iter()
+            .map(|info| NodeDevice {
+                name: info.name.clone(),
+                is_gpu: info.kind == DeviceKind::Nvidia,
+                index: info.index,
+                uuid: info.uuid.clone(),
+                total: info.total.0,
+                installed: info.installed.0,
+                headroom: info.headroom.0,
+                product_name: info.product_name.clone(),
+                product: info.product,
+                pci: info.pci.clone(),
+                links: links(info),
+                labels: info.labels.clone(),
+            })
+            .collect()
+    }
+
+    /// As the controller knows it: its own number, and a name with the node's in front.
+    pub fn info(
+        &self,
+        id: DeviceId,
+        (node, node_name): (NodeId, &str),
+        id_of: impl Fn(&str) -> Option<DeviceId>,
+    ) -> DeviceInfo {
+        DeviceInfo {
+            id,
+            name: format!("{node_name}/{}", self.name),
+            kind: match self.is_gpu {
+                true => DeviceKind::Nvidia,
+                false => DeviceKind::Host,
+            },
+            index: self.index,
+            uuid: self.uuid.clone(),
+            node,
+            node_name: node_name.to_owned(),
+            total: Bytes(self.total),
+            installed: Bytes(self.installed),
+            headroom: Bytes(self.headroom),
+            product_name: self.product_name.clone(),
+            product: self.product,
+            pci: self.pci.clone(),
+            links: self
+                .links
+                .iter()
+                .filter_map(|(other, link)| {
+                    let link = match link {
+                        NodeLinkKind::NvLink => Link::NvLink,
+                        NodeLinkKind::SameRoot => Link::SameRoot,
+                        NodeLinkKind::Node => Link::Node,
+                    };
+                    Some((id_of(other)?, link))
+                })
+                .collect(),
+            labels: self.labels.clone(),
+        }
+    }
+}
+
+/// One device at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReading {
+    pub device: String,
+    pub total: u64,
+    pub used: u64,
+    pub own: u64,
+    pub foreign: u64,
+    /// By replica.
+    pub replicas: Vec<(u64, u64)>,
+    pub utilisation_percent: Option<u32>,
+    pub temperature_celsius: Option<u32>,
+}
+
+/// All devices of a node at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReadings {
+    /// The controller's own time, from its latest beat before the node began to read: a reading never claims to be
+    /// newer than it is, whatever the node's clock says.
+    pub since_beat: u64,
+    pub devices: Vec<NodeReading>,
+    /// Why single devices are missing.
+    pub faults: Vec<(String, String)>,
+    pub machine: Option<MachineForm>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineForm {
+    pub total: u64,
+    pub available: u64,
+}
+
+impl From<MachineMemory> for MachineForm {
+    fn from(it: MachineMemory) -> MachineForm {
+        MachineForm {
+            total: it.total.0,
+            available: it.available.0,
+        }
+    }
+}
+
+impl From<MachineForm> for MachineMemory {
+    fn from(it: MachineForm) -> MachineMemory {
+        MachineMemory {
+            total: Bytes(it.total),
+            available: Bytes(it.available),
+        }
+    }
+}
+
+/// An error that a GPU reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TroubleForm {
+    Xid(u64),
+    DoubleBitEcc,
+    Lost,
+}
+
+impl From<DeviceTrouble> for TroubleForm {
+    fn from(it: DeviceTrouble) -> TroubleForm {
+        match it {
+            DeviceTrouble::Xid { code } => TroubleForm::Xid(code),
+            DeviceTrouble::DoubleBitEcc => TroubleForm::DoubleBitEcc,
+            DeviceTrouble::Lost => TroubleForm::Lost,
+        }
+    }
+}
+
+impl From<TroubleForm> for DeviceTrouble {
+    fn from(it: TroubleForm) -> DeviceTrouble {
+        match it {
+            TroubleForm::Xid(code) => DeviceTrouble::Xid { code },
+            TroubleForm::DoubleBitEcc => DeviceTrouble::DoubleBitEcc,
+            TroubleForm::Lost => DeviceTrouble::Lost,
+        }
+    }
+}
+

@@ -1,0 +1,35 @@
+//! What a controller and its nodes say to each other: frames of bounded length with JSON in them, on one connection
+//! that the node opens.
+//!
+//! ```text
+//! node                                   controller
+//!  │ GET …/node/connect, Upgrade, token ──▶│
+//!  │◀─────────────────────────────── 101 ──│
+//!  │ Hello: name, epoch, devices ─────────▶│
+//!  │◀─ Accepted: up to which report it has │   or Refused, with what to do
+//!  │ Report… that it has not ─────────────▶│
+//!  │ Running: every engine of the node ───▶│   from here on the node takes part
+//!  │ Report, Readings, Log, Beat ─────────▶│
+//!  │◀──────────────────────── Order, Beat ─│
+//! ```
+//!
+//! A report has a number that counts on over connections, so that one that comes twice is recognised. An order has
+//! none: orders that a connection did not deliver are lost, and `Running` shows the controller which.
+
+mod devices;
+mod frames;
+mod messages;
+mod names;
+
+pub use devices::{
+    MachineForm, NodeDevice, NodeLinkKind, NodeReading, NodeReadings, TroubleForm,
+};
+pub use frames::{FRAME_BYTES_MAX, FrameError, read_frame, write_frame};
+pub use messages::{
+    Accepted, EngineReport, FromController, FromNode, Hello, KeptForm, LaunchForm, LogLineForm,
+    NodeReport, Order, PlacedBytes, Refused, RefusedKind, RelayForm, Running, Start,
+};
+pub use names::{NODE_NAME_MAX, UPGRADE, check_node_name};
+
+/// Another number means another language: neither side understands the other.
+pub const PROTOCOL: u32 = 1;

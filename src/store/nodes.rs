@@ -1,0 +1,222 @@
+//! Nodes: numbers that stay, and who may join. Drains are kept with the cordons. Tokens and credentials are stored as hashes.
+
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use super::{KeyHash, KeyText, Store, StoreFault, from_integer, hash_key, to_integer};
+use pool::Time;
+
+/// Tokens that are kept after they have expired or were revoked, for the list.
+const OLD_TOKENS_MAX: i64 = 100;
+
+/// The numbers of a node and of its devices, in the order in which they were named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeNumbers {
+    pub node: u32,
+    pub devices: Vec<u32>,
+}
+
+/// A token with which nodes join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeToken {
+    pub id: u64,
+    /// The part by which people recognise it.
+    pub prefix: String,
+    pub created: Time,
+    pub expires: Time,
+    pub used: Option<Time>,
+    pub revoked: bool,
+}
+
+/// Who comes with a text that may be a token or a credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodePass {
+    /// Any node may join with it.
+    Token,
+    /// It is this node's, which comes back.
+    Credential { node: String },
+}
+
+/// Why a text lets nobody in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPass {
+    Unknown,
+    Expired { at: Time },
+    Revoked,
+}
+
+impl Store {
+    /// The numbers of a node and its devices, new ones for names that are new.
+    pub async fn node_numbers(
+        &self,
+        name: &str,
+        devices: &[String],
+        now: Time,
+    ) -> Result<NodeNumbers, StoreFault> {
+        self.write("number a node", async |connection| {
+            sqlx::query("INSERT OR IGNORE INTO nodes (name, joined_at) VALUES (?, ?)")
+                .bind(name)
+                .bind(to_integer(now.0))
+                .execute(&mut *connection)
+                .await?;
+            let node: i64 = sqlx::query_scalar("SELECT id FROM nodes WHERE name = ?")
+                .bind(name)
+                .fetch_one(&mut *connection)
+                .await?;
+            let mut numbers = Vec::with_capacity(devices.len());
+            for device in devices {
+                sqlx::query("INSERT OR IGNORE INTO node_devices (node, name) VALUES (?, ?)")
+                    .bind(node)
+                    .bind(device)
+                    .execute(&mut *connection)
+                    .await?;
+                let number: i64 =
+                    sqlx::query_scalar("SELECT id FROM node_devices WHERE node = ? AND name = ?")
+                        .bind(node)
+                        .bind(device)
+                        .fetch_one(&mut *connection)
+                        .await?;
+                numbers.push(u32::try_from(number).unwrap_or(u32::MAX));
+            }
+            Ok(NodeNumbers {
+                node: u32::try_from(node).unwrap_or(u32::MAX),
+                devices: numbers,
+            })
+        })
+        .await
+    }
+
+    /// With this credential the node may come back; the former one is void. `None`: it needs a token.
+    pub async fn save_node_credential(
+        &self,
+        name: &str,
+        credential: Option<&KeyText>,
+    ) -> Result<(), StoreFault> {
+        let hash = credential.map(|text| hash_key(text.reveal()).0.to_vec());
+        self.write("save a node's credential", async |connection| {
+            sqlx::query("UPDATE nodes SET credential = ? WHERE name = ?")
+                .bind(hash)
+                .bind(name)
+                .execute(connection)
+                .await
+        })
+        .await
+        .map(|_| ())
+    }
+
+    /// Who comes with this text. A hash of 256 random bits says nothing of a near one, so that the database may look.
+    pub async fn node_pass(&self, text: &str, now: Time) -> Result<Result<NodePass, NoPass>, StoreFault> {
+        let hash = hash_key(text).0.to_vec();
+        let node: Option<String> = sqlx::query_scalar("SELECT name FROM nodes WHERE credential = ?")
+            .bind(&hash)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(self.failed("read a node's credential"))?;
+        if let Some(node) = node {
+            return Ok(Ok(NodePass::Credential { node }));
+        }
+        let token = sqlx::query("SELECT * FROM node_tokens WHERE hash = ?")
+            .bind(&hash)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(self.failed("read a token of nodes"))?;
+        let Some(token) = token.as_ref().map(token_of) else {
+            return Ok(Err(NoPass::Unknown));
+        };
+        if token.revoked {
+            return Ok(Err(NoPass::Revoked));
+        }
+        if token.expires <= now {
+            return Ok(Err(NoPass::Expired { at: token.expires }));
+        }
+        let used = self
+            .write("note the use of a token", async |connection| {
+                sqlx::query("UPDATE node_tokens SET used_at = ? WHERE id = ?")
+                    .bind(to_integer(now.0))
+                    .bind(to_integer(token.id))
+                    .execute(connection)
+                    .await
+            })
+            .await;
+        used.map(|_| Ok(NodePass::Token))
+    }
+
+    /// Stores a token by its hash.
+    pub async fn add_node_token(
+        &self,
+        text: &KeyText,
+        now: Time,
+        expires: Time,
+    ) -> Result<NodeToken, StoreFault> {
+        let KeyHash(hash) = hash_key(text.reveal());
+        let prefix = text.prefix();
+        let id = self
+            .write("save a token of nodes", async |connection| {
+                sqlx::query(
+                    "DELETE FROM node_tokens WHERE (revoked = 1 OR expires_at <= ?) AND id NOT IN \
+                     (SELECT id FROM node_tokens ORDER BY id DESC LIMIT ?)",
+                )
+                .bind(to_integer(now.0))
+                .bind(OLD_TOKENS_MAX)
+                .execute(&mut *connection)
+                .await?;
+                let done = sqlx::query(
+                    "INSERT INTO node_tokens (prefix, hash, created_at, expires_at) VALUES (?, ?, ?, ?)",
+                )
+                .bind(prefix.as_str())
+                .bind(&hash[..])
+                .bind(to_integer(now.0))
+                .bind(to_integer(expires.0))
+                .execute(connection)
+                .await?;
+                Ok(done.last_insert_rowid())
+            })
+            .await?;
+        Ok(NodeToken {
+            id: from_integer(id),
+            prefix,
+            created: now,
+            expires,
+            used: None,
+            revoked: false,
+        })
+    }
+
+    /// All tokens in the order of creation, those included that let nobody in any more.
+    pub async fn node_tokens(&self) -> Result<Vec<NodeToken>, StoreFault> {
+        let rows = sqlx::query("SELECT * FROM node_tokens ORDER BY id")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(self.failed("read the tokens of nodes"))?;
+        Ok(rows.iter().map(token_of).collect())
+    }
+
+    /// Whether there was such a token. Nodes that have joined with it stay.
+    pub async fn revoke_node_token(&self, id: u64) -> Result<bool, StoreFault> {
+        let done = self
+            .write("revoke a token of nodes", async |connection| {
+                sqlx::query("UPDATE node_tokens SET revoked = 1 WHERE id = ? AND revoked = 0")
+                    .bind(to_integer(id))
+                    .execute(connection)
+                    .await
+            })
+            .await?;
+        Ok(done.rows_affected() > 0)
+    }
+}
+
+fn token_of(row: &SqliteRow) -> NodeToken {
+    NodeToken {
+        id: from_integer(row.get("id")),
+        prefix: row.get("prefix"),
+        created: Time(from_integer(row.get("created_at"))),
+        expires: Time(from_integer(row.get("expires_at"))),
+        used: time(row, "used_at"),
+        revoked: row.get::<i64, _>("revoked") != 0,
+    }
+}
+
+fn time(row: &SqliteRow, column: &str) -> Option<Time> {
+    row.get::<Option<i64>, _>(column)
+        .map(|at| Time(from_integer(at)))
+}
