@@ -9,6 +9,7 @@ mod estimates;
 mod gpus;
 mod inventory;
 mod model_files;
+mod node_storms;
 mod old_generation;
 mod old_keys;
 mod parsers;

@@ -76,7 +76,8 @@ impl Pool {
 
     /// Whether more devices may come: what does not fit today may fit later.
     pub(crate) fn nodes_may_join(&self) -> bool {
-        self.limits.nodes_may_join || !self.known_nodes.is_empty()
+        let has_shapes = !self.node_demand.shapes.is_empty();
+        self.limits.nodes_may_join || has_shapes || !self.known_nodes.is_empty()
     }
 
     /// Whether a node may come back whose devices are not known: nothing can be called too large for it.

@@ -97,7 +97,7 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         let spent = pool.night || **since + pool.limits.node_scale_down_after <= pool.now;
         spent && !demand.releasing.contains(node) && is_idle(pool, **node)
     };
-    // While somebody waits for memory no node is given back.
+    // While a demand waits for memory no node is given back.
     if !pool.demand_index.by_rank.is_empty() && pool.closing.is_none() {
         return None;
     }

@@ -9,7 +9,7 @@ use core::fmt;
 use crate::facts::state::Pool;
 use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, ReplicaId, Ticket};
 use crate::types::reason::LoadReason;
-use crate::types::replica::Phase;
+use crate::types::replica::{Phase, Replica};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
@@ -168,6 +168,7 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
             matches!(replica.phase, Phase::Launching { .. })
                 && by_itself(&replica.why)
                 && !pool.is_silent(replica)
+                && !returned(pool, replica)
         });
         let planned = model
             .planned
@@ -177,6 +178,12 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
             found.push(Violation::LoadedTwice(id));
         }
     }
+}
+
+/// Its node fell silent while it loaded, so that the model was loaded on another, and is back (N2).
+fn returned(pool: &Pool, replica: &Replica) -> bool {
+    let node = pool.known_nodes.get(&pool.node_of(replica));
+    node.is_some_and(|node| node.since > replica.launched)
 }
 
 fn queues(pool: &Pool, found: &mut Vec<Violation>) {

@@ -305,6 +305,8 @@ impl Play {
         }
         let view = self.world.pool.view(self.world.now);
         let replicas = view.models.iter().flat_map(|it| &it.replicas);
+        // A planned load has no process yet.
+        let replicas = replicas.filter(|it| it.state != pool::ReplicaState::Planned);
         let believed: BTreeSet<ReplicaId> = replicas.map(|it| it.replica).collect();
         let real = self.truth.running();
         for replica in real.difference(&believed) {

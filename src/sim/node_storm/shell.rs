@@ -98,7 +98,7 @@ impl Play {
         self.push(at + Span(back), Due::Back(node, nth));
     }
 
-    /// The pool gives the node up. Its engines may run on, whoever said that they cannot.
+    /// The pool gives the node up. Its engines may run on, although they should have ended.
     pub(super) fn is_gone(&mut self, at: Time, node: NodeId) {
         self.report.gone += 1;
         self.links

@@ -3,7 +3,7 @@
 //! shut down. The same seed gives the same transcript.
 
 use alloc::borrow::ToOwned;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 mod conditions;

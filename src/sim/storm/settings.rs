@@ -1,6 +1,7 @@
 //! What a storm does and which fault is planted in it, and what it reports at its end.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// A fault planted in the world around the core, which the referee must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

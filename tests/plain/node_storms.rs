@@ -1,0 +1,75 @@
+//! Random worlds whose nodes come, fall silent, die and return: never two owners of one device, nothing on a node that
+//! is out of reach, no replica forgotten. `NODE_STORMS=10000 cargo test --test plain node_storms::` runs more of them;
+//! a failure prints its seed.
+
+use model_pool::sim::{NodeFault, NodeStorm, NodeStormReport};
+
+fn count(name: &str, usual: u64) -> u64 {
+    let given = std::env::var(name).ok();
+    given.and_then(|count| count.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn no_device_has_two_owners_and_no_replica_is_forgotten() {
+    let first = count("NODE_STORM", 0);
+    let seeds = count("NODE_STORMS", 400);
+    let mut all = NodeStormReport::default();
+    for seed in first..first + seeds {
+        let one = NodeStorm::new(seed).run();
+        assert!(one.broken.is_empty(), "seed {seed}: {:#?}", one.broken);
+        all.steps += one.steps;
+        all.answered += one.answered;
+        all.launches += one.launches;
+        all.silences += one.silences;
+        all.gone += one.gone;
+        all.disowned += one.disowned;
+        all.adopted += one.adopted;
+        all.restarts += one.restarts;
+        all.drains += one.drains;
+    }
+    println!("{all:?}");
+    // The storms must cover enough cases to mean something.
+    let lively = [all.answered, all.launches, all.silences, all.gone];
+    assert!(
+        lively.iter().all(|count| *count > seeds),
+        "too quiet: {all:?}"
+    );
+    let rarer = [all.disowned, all.adopted, all.restarts, all.drains];
+    assert!(
+        rarer.iter().all(|count| *count > seeds / 5),
+        "too quiet: {all:?}"
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_storm() {
+    for seed in 0..10 {
+        assert_eq!(NodeStorm::new(seed).run(), NodeStorm::new(seed).run());
+    }
+}
+
+/// Whether one of the first seeds shows a planted fault as a violation of this rule.
+fn caught(fault: NodeFault, rule: &str) -> bool {
+    (0..100).any(|seed| {
+        let storm = NodeStorm {
+            seed,
+            fault: Some(fault),
+        };
+        storm.run().broken.iter().any(|what| what.starts_with(rule))
+    })
+}
+
+#[test]
+fn engines_that_a_returning_node_hides_are_caught_as_second_owners() {
+    assert!(caught(NodeFault::EnginesHidden, "N4"));
+}
+
+#[test]
+fn a_launch_on_a_node_that_is_still_silent_is_caught() {
+    assert!(caught(NodeFault::SilenceEnded, "N2"));
+}
+
+#[test]
+fn memory_of_an_engine_that_has_not_ended_yet_is_caught() {
+    assert!(caught(NodeFault::EndsAtOnce, "N4"));
+}
