@@ -5,6 +5,7 @@ mod command;
 mod devices;
 mod model;
 mod report;
+mod slurm;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,6 +23,9 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let file = args.config.config.as_deref();
     let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
+    if args.slurm {
+        return slurm::run(&config);
+    }
     let mut report = Report::default();
     let is_whole = args.models.is_empty();
     if is_whole {

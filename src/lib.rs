@@ -3,8 +3,8 @@
 //! them for the tests. docs/architecture.md describes each crate.
 
 pub use {
-    access, catalog, cluster, config, controller, engine, guardian, http, inventory, pool, schedule, sim,
-    simulate, source, store,
+    access, catalog, cluster, config, controller, engine, guardian, http, inventory, pool,
+    schedule, sim, simulate, source, store,
 };
 
 pub mod admin_key;

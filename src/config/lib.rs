@@ -46,10 +46,9 @@ pub use reading::ParseError;
 pub use reload::{Comparison, KeyChange};
 pub use responses::ResponsesSection;
 pub use sections::{
-    AuthSection, CatalogSection, EveningMode, EveningSection,
-    FixedDevice, HistorySection, InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection,
-    MetricsAuth, OnRestart, OnUnknown, ParkingSection, PoolPolicy, PoolSection, Provider,
-    SourcesSection, StateSection,
+    AuthSection, CatalogSection, EveningMode, EveningSection, FixedDevice, HistorySection,
+    InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection, MetricsAuth, OnRestart,
+    OnUnknown, ParkingSection, PoolPolicy, PoolSection, Provider, SourcesSection, StateSection,
 };
 pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
 pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};

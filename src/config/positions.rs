@@ -44,15 +44,25 @@ impl Positions {
 
     /// The line of this key, if it is written itself.
     pub fn own_line(&self, path: &str) -> Option<u64> {
-        self.lines.get(path).copied()
+        self.find(path)
+    }
+
+    /// The section `cluster` may be written by its former name.
+    fn find(&self, path: &str) -> Option<u64> {
+        let former = || {
+            let below = path.strip_prefix("cluster")?;
+            let is_section = below.is_empty() || below.starts_with('.');
+            is_section.then(|| self.lines.get(&format!("autoscaler{below}")))?
+        };
+        self.lines.get(path).or_else(former).copied()
     }
 
     /// The line of this key, or of its nearest existing parent.
     pub fn line(&self, path: &str) -> Option<u64> {
         let mut path = path;
         loop {
-            if let Some(line) = self.lines.get(path) {
-                return Some(*line);
+            if let Some(line) = self.find(path) {
+                return Some(line);
             }
             path = &path[..path.rfind(['.', '['])?];
         }

@@ -407,32 +407,6 @@ pub enum MetricsAuth {
     Admin,
 }
 
-/// Requesting more devices from a cluster (S2). This version supports only `none`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AutoscalerSection {
-    pub kind: AutoscalerKind,
-    /// How long a request for devices may take before the pool evicts instead.
-    pub patience: Length,
-}
-
-impl Default for AutoscalerSection {
-    fn default() -> AutoscalerSection {
-        AutoscalerSection {
-            kind: AutoscalerKind::None,
-            patience: Length::from_secs(180),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AutoscalerKind {
-    None,
-    Ray,
-    Slurm,
-}
-
 /// What the service logs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -2,6 +2,7 @@
 //! memory figures have files of their own.
 
 mod catalog;
+mod cluster;
 mod documents;
 mod embedded;
 mod mistakes;
@@ -310,8 +311,8 @@ fn all_values_out_of_range_are_named_together_with_what_is_allowed() {
 #[test]
 fn what_this_version_does_not_do_is_refused_and_not_ignored() {
     assert_has(
-        &refusal("autoscaler: {kind: ray}"),
-        &["autoscaler.kind", "write none"],
+        &refusal("cluster: {kind: ray}"),
+        &["kind", "ray", "slurm", "command"],
     );
     let text = refusal("state: {database_url: \"postgres://me:hunter2@db/pool\"}");
     assert_has(&text, &["PostgreSQL", "sqlite://data/model-pool.db"]);
@@ -476,8 +477,8 @@ fn state_that_is_moved_takes_database_and_key_along() {
 #[test]
 fn an_option_without_effect_is_noticed() {
     assert_eq!(Config::default().notices(), Vec::<String>::new());
-    let text = "autoscaler: {patience: 1m}\nevening: {reopen: null}\ncompat: {run_model: a}\n";
+    let text = "cluster: {patience: 1m}\nevening: {reopen: null}\ncompat: {run_model: a}\n";
     let notices = load(text).unwrap().notices().join("\n");
-    let keys = ["autoscaler.patience", "evening.reopen", "compat.run_model"];
+    let keys = ["cluster.patience", "evening.reopen", "compat.run_model"];
     assert_has(&notices, &keys);
 }

@@ -1,0 +1,90 @@
+//! A node lease: what a cluster has given, or is asked for.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::ClusterError;
+
+/// The cluster's own id of a lease, such as the number of a job. It is safe as an argument of a program and in a file's name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct LeaseId(String);
+
+impl LeaseId {
+    /// # Errors
+    /// If the text has other characters than letters, digits, `-`, `_` and `.`, or begins with `-` or `.`.
+    pub fn parse(text: &str) -> Result<LeaseId, ClusterError> {
+        let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let is_id = (1..=100).contains(&text.len())
+            && text.chars().all(allowed)
+            && !text.starts_with(['-', '.']);
+        match is_id {
+            true => Ok(LeaseId(text.to_owned())),
+            false => Err(ClusterError::WrongId {
+                id: text.chars().take(100).collect(),
+            }),
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum LeaseState {
+    /// It waits, for this reason.
+    Pending { reason: String },
+    /// The job runs on this machine. Its node may still be starting.
+    Running { host: String },
+    /// It is over, for this reason.
+    Ended { why: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeLease {
+    pub id: LeaseId,
+    pub shape: String,
+    /// The name by which its node joins the controller.
+    pub node: String,
+    #[serde(flatten)]
+    pub state: LeaseState,
+    #[serde(rename = "time_limit_seconds", serialize_with = "seconds")]
+    pub time_limit: Option<Duration>,
+    /// When the job started, or when the cluster expects it to; in seconds since 1970.
+    pub starts_unix: Option<u64>,
+    /// When it ends at the latest, or has ended.
+    pub ends_unix: Option<u64>,
+}
+
+fn seconds<S: serde::Serializer>(
+    value: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    value.map(|it| it.as_secs()).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_cannot_be_an_option_a_path_or_a_second_command() {
+        for id in ["17", "cloud-1.a_b", "a"] {
+            assert_eq!(LeaseId::parse(id).expect(id).as_str(), id);
+        }
+        for id in ["", "-1", "--state=RUNNING", "../x", "1 2", "1;x", "é"] {
+            assert!(LeaseId::parse(id).is_err(), "{id}");
+        }
+        assert!(LeaseId::parse(&"1".repeat(101)).is_err());
+    }
+}

@@ -1,0 +1,44 @@
+//! The cluster of a configuration, whichever kind it is.
+
+use config::{ClusterKind, ClusterSection};
+
+use super::{Cluster, ClusterError, CommandCluster, LeaseId, NodeLease, Release, Slurm};
+
+pub enum OpenedCluster {
+    Slurm(Slurm),
+    Command(CommandCluster),
+}
+
+impl OpenedCluster {
+    /// `None` if the configuration has no cluster. Nothing is called.
+    pub fn open(section: &ClusterSection) -> Option<OpenedCluster> {
+        match section.kind {
+            ClusterKind::None => None,
+            ClusterKind::Slurm => Some(OpenedCluster::Slurm(Slurm::new(section))),
+            ClusterKind::Command => Some(OpenedCluster::Command(CommandCluster::new(section))),
+        }
+    }
+}
+
+impl Cluster for OpenedCluster {
+    async fn request(&self, shape: &str, exclude: &[String]) -> Result<LeaseId, ClusterError> {
+        match self {
+            OpenedCluster::Slurm(cluster) => cluster.request(shape, exclude).await,
+            OpenedCluster::Command(cluster) => cluster.request(shape, exclude).await,
+        }
+    }
+
+    async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
+        match self {
+            OpenedCluster::Slurm(cluster) => cluster.status().await,
+            OpenedCluster::Command(cluster) => cluster.status().await,
+        }
+    }
+
+    async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
+        match self {
+            OpenedCluster::Slurm(cluster) => cluster.release(id, how).await,
+            OpenedCluster::Command(cluster) => cluster.release(id, how).await,
+        }
+    }
+}

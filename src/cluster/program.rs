@@ -1,0 +1,250 @@
+//! Runs one program of a cluster: with a deadline, with bounded output, and with few variables, so that no secret of this
+//! process's environment reaches a job. A program that takes too long is killed with everything that it started.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+use super::ClusterError;
+
+const STDERR_BYTES_MAX: usize = 64 << 10;
+const MESSAGE_CHARACTERS: usize = 600;
+/// What the programs of a cluster need. `sbatch` hands its environment to the job.
+const VARIABLES: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "KRB5CCNAME",
+    "LD_LIBRARY_PATH",
+    "SLURM_CONF",
+    "SLURM_CLUSTERS",
+];
+
+/// One call.
+pub(super) struct Call<'a> {
+    /// For messages.
+    pub name: &'a str,
+    /// A path, or a name on the PATH.
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    /// What it reads from standard input.
+    pub input: &'a str,
+    pub deadline: Duration,
+    pub output_bytes_max: usize,
+    /// Variables beside those that every program gets.
+    pub variables: &'a [(&'a str, &'a str)],
+    /// The key of the configuration with the deadline.
+    pub deadline_key: &'static str,
+    /// What to do if there is no such program.
+    pub advice: &'static str,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    /// The end of standard error, on one line.
+    pub message: String,
+}
+
+/// The program with all that it started; killed when this is dropped before its end.
+struct Group {
+    child: Child,
+    is_running: bool,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let pid = self.child.id().and_then(|id| i32::try_from(id).ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw).filter(|_| self.is_running) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+/// # Errors
+/// If the program is missing, takes too long, or prints too much. An exit status other than 0 is no error here.
+pub(super) async fn run(call: Call<'_>) -> Result<Ended, ClusterError> {
+    let mut command = Command::new(&call.program);
+    command
+        .args(&call.arguments)
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| VARIABLES.iter().any(|it| name == it)))
+        .envs(call.variables.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    let child = command.spawn().map_err(|error| ClusterError::Missing {
+        program: call.program.display().to_string(),
+        error: error.to_string(),
+        advice: call.advice,
+    })?;
+    let mut group = Group {
+        child,
+        is_running: true,
+    };
+    let ended = tokio::time::timeout(call.deadline, exchange(&mut group.child, &call)).await;
+    match ended {
+        Ok(Ok(ended)) => {
+            group.is_running = false;
+            Ok(ended)
+        }
+        Ok(Err(error)) => Err(ClusterError::Output {
+            program: call.name.to_owned(),
+            message: error.to_string(),
+        }),
+        Err(_) => Err(ClusterError::Timeout {
+            program: call.name.to_owned(),
+            after: call.deadline,
+            note: "",
+            key: call.deadline_key,
+        }),
+    }
+}
+
+async fn exchange(child: &mut Child, call: &Call<'_>) -> io::Result<Ended> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            // A program need not read its input.
+            let _ = stdin.write_all(call.input.as_bytes()).await;
+        }
+        Ok(())
+    };
+    let ((), stdout, stderr, status) = tokio::try_join!(
+        write,
+        bounded(stdout, call.output_bytes_max, "standard output"),
+        bounded(stderr, STDERR_BYTES_MAX, "standard error"),
+        child.wait(),
+    )?;
+    Ok(Ended {
+        status,
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        message: one_line(&String::from_utf8_lossy(&stderr)),
+    })
+}
+
+async fn bounded(
+    stream: Option<impl AsyncRead + Unpin>,
+    bytes_max: usize,
+    name: &str,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+        stream
+            .take(most.saturating_add(1))
+            .read_to_end(&mut bytes)
+            .await?;
+    }
+    match bytes.len() > bytes_max {
+        true => Err(io::Error::other(format!(
+            "its {name} has more than {bytes_max} bytes"
+        ))),
+        false => Ok(bytes),
+    }
+}
+
+/// The text without control characters and colours, its end if it is long.
+pub(super) fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let lines: Vec<&str> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+    let joined: Vec<char> = lines
+        .join("; ")
+        .chars()
+        .filter(|letter| !letter.is_control())
+        .collect();
+    let skipped = joined.len().saturating_sub(MESSAGE_CHARACTERS);
+    joined[skipped..].iter().collect()
+}
+
+impl Ended {
+    /// The message, or the exit status of a program that printed none.
+    pub fn reason(&self) -> String {
+        match self.message.is_empty() {
+            true => format!("it printed nothing ({})", self.status),
+            false => self.message.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, deadline: Duration) -> Call<'_> {
+        Call {
+            name: "sh",
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned()],
+            input: "in",
+            deadline,
+            output_bytes_max: 1000,
+            variables: &[("EXTRA", "yes")],
+            deadline_key: "cluster.command.timeout",
+            advice: "install it",
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn input_output_errors_and_status_pass_and_the_environment_does_not() {
+        let script =
+            "cat; echo \" $EXTRA $CARGO_MANIFEST_DIR.\"; printf 'one\\n\\033two\\n' >&2; exit 3";
+        let ended = run(shell(script, LONG)).await.expect("run");
+        assert_eq!(ended.stdout, "in yes .\n");
+        assert_eq!(
+            (ended.status.code(), ended.reason()),
+            (Some(3), "one; two".to_owned())
+        );
+    }
+
+    #[tokio::test]
+    async fn a_program_that_hangs_is_killed_with_its_children() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("pid");
+        let script = format!("sleep 600 & echo $! > {}; wait", file.display());
+        let error = run(shell(&script, Duration::from_millis(500))).await;
+        let error = error.expect_err("too long");
+        assert!(error.is_unknown() && error.to_string().contains("cluster.command.timeout"));
+        let child = std::fs::read_to_string(&file).expect("its child");
+        let process = format!("/proc/{}/stat", child.trim());
+        // A killed process stays a zombie until its new parent looks at it.
+        while std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z ")) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn too_much_output_and_a_missing_program_are_errors() {
+        let error = run(shell("yes", LONG)).await.expect_err("too much");
+        assert!(
+            error.to_string().contains("more than 1000 bytes"),
+            "{error}"
+        );
+        let missing = Call {
+            program: "/nonexistent/sbatch".into(),
+            ..shell("", LONG)
+        };
+        let error = run(missing).await.expect_err("missing");
+        assert!(
+            !error.is_unknown() && error.to_string().contains("install it"),
+            "{error}"
+        );
+    }
+}

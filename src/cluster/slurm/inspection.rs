@@ -1,0 +1,362 @@
+//! Looks at a Slurm cluster for what a configuration needs, and submits nothing: `model-pool check --slurm`.
+
+use super::super::ClusterError;
+use super::super::program::{Ended, run};
+use super::{Slurm, is_unreachable, jobs, reasons};
+use config::ShapeSection;
+
+const CALL_ADVICE: &str = "nodes could not be requested";
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// As it has to be.
+    Good(String),
+    /// It could not be looked at, or needs a person.
+    Note(String),
+    /// It would fail, with what to do.
+    Problem(String),
+}
+
+/// A partition as `sinfo` prints it.
+struct Partition {
+    name: String,
+    is_default: bool,
+    is_up: bool,
+    time_limit: String,
+    gres: Vec<String>,
+}
+
+impl Slurm {
+    /// All findings. The first problem does not hide the others, unless Slurm does not answer at all.
+    pub async fn inspect(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for program in ["sbatch", "squeue", "scancel", "sinfo"] {
+            findings.push(self.version(program).await);
+        }
+        let is_missing = |it: &Finding| matches!(it, Finding::Problem(_));
+        if findings.iter().any(is_missing) {
+            return findings;
+        }
+        let partitions = match self.partitions().await {
+            Ok(partitions) => partitions,
+            Err(error) => {
+                findings.push(Finding::Problem(error.to_string()));
+                return findings;
+            }
+        };
+        let names: Vec<&str> = partitions.iter().map(|it| it.name.as_str()).collect();
+        findings.push(Finding::Good(format!(
+            "slurmctld answers; partitions: {}",
+            names.join(", ")
+        )));
+        findings.push(self.form_of_status().await);
+        findings.push(self.association().await);
+        for shape in &self.section.shapes {
+            findings.extend(self.shape(shape, &partitions).await);
+        }
+        findings.extend(self.shared_files());
+        findings
+    }
+
+    async fn version(&self, program: &str) -> Finding {
+        match run(self.call(program, vec!["--version".to_owned()], "")).await {
+            Ok(ended) if ended.status.success() => {
+                Finding::Good(format!("{program}: {}", ended.stdout.trim()))
+            }
+            Ok(ended) => Finding::Problem(format!("{program} --version fails: {}", ended.reason())),
+            Err(error) => Finding::Problem(error.to_string()),
+        }
+    }
+
+    async fn partitions(&self) -> Result<Vec<Partition>, ClusterError> {
+        let separator = jobs::SEPARATOR;
+        let format = format!("--format=%P{separator}%a{separator}%l{separator}%G");
+        let arguments = vec!["--noheader".to_owned(), "--all".to_owned(), format];
+        let ended = run(self.call("sinfo", arguments, "")).await?;
+        // `sinfo` ends with 0 even without an answer.
+        if !ended.status.success() || is_unreachable(&ended.message) {
+            return Err(super::failure("sinfo", &ended));
+        }
+        let mut partitions: Vec<Partition> = Vec::new();
+        for line in ended.stdout.lines() {
+            let fields: Vec<&str> = line.split(separator).collect();
+            let [name, available, limit, gres] = fields[..] else {
+                continue;
+            };
+            let plain = name.trim_end_matches('*');
+            if let Some(known) = partitions.iter_mut().find(|it| it.name == plain) {
+                known.gres.push(gres.to_owned());
+                continue;
+            }
+            partitions.push(Partition {
+                name: plain.to_owned(),
+                is_default: name.ends_with('*'),
+                is_up: available == "up",
+                time_limit: limit.to_owned(),
+                gres: vec![gres.to_owned()],
+            });
+        }
+        Ok(partitions)
+    }
+
+    async fn form_of_status(&self) -> Finding {
+        match self.queue().await {
+            Ok(jobs) => {
+                let live = jobs.iter().filter(|job| !job.has_ended()).count();
+                let form = match self.only_text.load(std::sync::atomic::Ordering::Relaxed) {
+                    true => "text (its JSON is missing, broken or too long)",
+                    false => "JSON",
+                };
+                Finding::Good(format!(
+                    "squeue answers as {form}; this pool (cluster.name: {}) has {live} pending or running job{}",
+                    self.section.name,
+                    if live == 1 { "" } else { "s" }
+                ))
+            }
+            Err(error) => Finding::Problem(error.to_string()),
+        }
+    }
+
+    /// What accounting knows of this user. Clusters without accounting check nothing.
+    async fn association(&self) -> Finding {
+        let slurm = &self.section.slurm;
+        let user = std::env::var("USER").unwrap_or_default();
+        let mut arguments: Vec<String> = ["--noheader", "--parsable2", "show", "assoc"]
+            .map(str::to_owned)
+            .to_vec();
+        arguments.extend([format!("user={user}"), "format=Account,QOS".to_owned()]);
+        let ended = match run(self.call("sacctmgr", arguments, "")).await {
+            Ok(ended) if ended.status.success() => ended,
+            Ok(_) | Err(_) => {
+                return Finding::Note(
+                    "accounts and QOS: this cluster has no accounting that answers, so Slurm does not check cluster.slurm.account and cluster.slurm.qos".to_owned(),
+                );
+            }
+        };
+        let rows: Vec<(&str, &str)> = (ended.stdout.lines())
+            .filter_map(|line| line.split_once('|'))
+            .collect();
+        let accounts: Vec<&str> = rows.iter().map(|row| row.0).collect();
+        if let Some(account) = &slurm.account
+            && !accounts.contains(&account.as_str())
+        {
+            return Finding::Problem(format!(
+                "the user {user} has no account `{account}`; set cluster.slurm.account to one of: {}",
+                accounts.join(", ")
+            ));
+        }
+        let has_qos = |qos: &str| {
+            let all = |(_, list): &(&str, &str)| list.split(',').any(|it| it == qos);
+            rows.iter().any(all)
+        };
+        match &slurm.qos {
+            Some(qos) if !has_qos(qos) => Finding::Problem(format!(
+                "the user {user} may not use the QOS `{qos}`; `sacctmgr show assoc user={user}` lists what it may"
+            )),
+            _ => Finding::Good(format!("accounts of {user}: {}", accounts.join(", "))),
+        }
+    }
+
+    async fn shape(&self, shape: &ShapeSection, partitions: &[Partition]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let name = &shape.name;
+        let wanted = shape.partition.as_ref();
+        let wanted = wanted.or(self.section.slurm.partition.as_ref());
+        // Several partitions may be listed with commas; then Slurm chooses.
+        let single = wanted.filter(|it| !it.contains(','));
+        let found = match (single, wanted) {
+            (Some(wanted), _) => partitions.iter().find(|it| it.name == *wanted),
+            (None, Some(_)) => None,
+            (None, None) => partitions.iter().find(|it| it.is_default),
+        };
+        match (found, single) {
+            (Some(partition), _) => findings.extend(partition_findings(shape, partition)),
+            (None, Some(wanted)) => {
+                findings.push(Finding::Problem(format!(
+                    "shape {name}: there is no partition `{wanted}`; `sinfo` lists the partitions"
+                )));
+                return findings;
+            }
+            (None, None) => {}
+        }
+        let test = self.script(name, &[]);
+        let test = match test {
+            Ok(script) => {
+                let arguments = vec!["--test-only".to_owned()];
+                run(self.call("sbatch", arguments, &script)).await
+            }
+            Err(error) => Err(error),
+        };
+        findings.push(match test {
+            // The result is on standard error, also if it is good.
+            Ok(ended) if ended.status.success() => {
+                let place = ended.message.trim_start_matches("sbatch: ").to_owned();
+                Finding::Good(format!("shape {name}: Slurm would accept it: {place}"))
+            }
+            Ok(ended) => Finding::Problem(refusal(name, &ended)),
+            Err(error) => Finding::Problem(format!("shape {name}: {CALL_ADVICE}: {error}")),
+        });
+        findings
+    }
+
+    /// Files that nodes need at the same path. Whether nodes see them, only a job can tell.
+    fn shared_files(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let section = &self.section;
+        if let Some(file) = &section.token_file {
+            findings.push(match std::fs::File::open(file) {
+                Ok(_) => Finding::Good(format!("token file: {}", file.display())),
+                Err(error) => Finding::Problem(format!(
+                    "cluster.token_file {} cannot be read: {error}; write a join token there, in a folder that the nodes share",
+                    file.display()
+                )),
+            });
+        }
+        if let Some(folder) = &section.slurm.log_dir {
+            findings.push(match folder.is_dir() {
+                true => Finding::Good(format!("folder of the jobs' output: {}", folder.display())),
+                false => Finding::Problem(format!(
+                    "cluster.slurm.log_dir {} is no folder; create it where the nodes see it, or their jobs fail",
+                    folder.display()
+                )),
+            });
+        }
+        if section.program.starts_with('/') && !std::path::Path::new(&section.program).is_file() {
+            findings.push(Finding::Note(format!(
+                "cluster.program {} is not on this machine; make sure that it is on the nodes",
+                section.program
+            )));
+        }
+        findings.push(Finding::Note(self.reachability()));
+        findings
+    }
+
+    fn reachability(&self) -> String {
+        let section = &self.section;
+        let controller = section.controller.as_deref().unwrap_or_default();
+        let token = section.token_file.as_deref();
+        let token = token.unwrap_or(std::path::Path::new("")).display();
+        let partition = section.slurm.partition.as_ref();
+        let partition = partition.map_or_else(String::new, |it| format!("-p {it} "));
+        format!(
+            "whether nodes reach {controller} and see the files is only known on a node; try: srun {partition}-N1 sh -c 'test -r {token} && curl -ksS -o /dev/null -w \"%{{http_code}}\\n\" {controller}/llm/health && command -v {}'",
+            section.program
+        )
+    }
+}
+
+fn refusal(name: &str, ended: &Ended) -> String {
+    let message = ended.reason();
+    let advice = reasons::advice(&message);
+    format!("shape {name}: Slurm refuses it: {message}{advice}")
+}
+
+fn partition_findings(shape: &ShapeSection, partition: &Partition) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (name, place) = (&shape.name, &partition.name);
+    if !partition.is_up {
+        findings.push(Finding::Problem(format!(
+            "shape {name}: the partition {place} is down, so its jobs would wait; ask the cluster's administrators, or set another partition"
+        )));
+    }
+    let most = jobs::time_limit(&partition.time_limit);
+    let limit = shape.time_limit.duration();
+    if most.is_some_and(|most| limit > most) {
+        findings.push(Finding::Problem(format!(
+            "shape {name}: its time_limit of {} is longer than the partition {place} allows ({}), so its jobs would never start; lower it",
+            shape.time_limit,
+            partition.time_limit
+        )));
+    }
+    if shape.gpus == 0 {
+        return findings;
+    }
+    let gres = shape.gres.clone();
+    let wanted = gres.unwrap_or_else(|| format!("gpu:{}", shape.gpus));
+    let fits = partition.gres.iter().any(|has| has_gpus(has, &wanted));
+    if !fits {
+        findings.push(Finding::Problem(format!(
+            "shape {name}: no node of the partition {place} has {wanted}; its nodes have: {}",
+            partition.gres.join(" | ")
+        )));
+    }
+    let count = parse_gres(&wanted).map(|(_, _, count)| count);
+    if count.is_some_and(|count| count != u64::from(shape.gpus)) {
+        findings.push(Finding::Problem(format!(
+            "shape {name}: gpus is {}, and gres asks for {wanted}; make them equal",
+            shape.gpus
+        )));
+    }
+    findings
+}
+
+/// Name, type and count of `gpu:a100:4(S:0-1)`, `gpu:4` or `gpu`.
+fn parse_gres(text: &str) -> Option<(&str, Option<&str>, u64)> {
+    let text = text.split('(').next().unwrap_or_default();
+    let parts: Vec<&str> = text.split(':').collect();
+    match parts[..] {
+        [name] => Some((name, None, 1)),
+        [name, last] => match last.parse() {
+            Ok(count) => Some((name, None, count)),
+            Err(_) => Some((name, Some(last), 1)),
+        },
+        [name, kind, count] => Some((name, Some(kind), count.parse().ok()?)),
+        _ => None,
+    }
+}
+
+/// Whether a node with this list has all that is wanted. What cannot be read is left to `sbatch --test-only`.
+fn has_gpus(node: &str, wanted: &str) -> bool {
+    let offers: Vec<_> = split_list(node)
+        .into_iter()
+        .filter_map(parse_gres)
+        .collect();
+    split_list(wanted).into_iter().all(|wanted| {
+        let Some((name, kind, count)) = parse_gres(wanted.trim_start_matches("gres/")) else {
+            return true;
+        };
+        let fitting = offers.iter().filter(|(has, of, _)| {
+            *has == name && kind.is_none_or(|kind| of.is_some_and(|of| of == kind))
+        });
+        fitting.map(|(_, _, count)| count).sum::<u64>() >= count
+    })
+}
+
+/// At commas, but not at those between brackets.
+fn split_list(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_i32);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_of_nodes_are_compared_by_name_type_and_count() {
+        for (node, wanted, fits) in [
+            ("gpu:a100:4(S:0-1)", "gpu:4", true),
+            ("gpu:a100:4(S:0,2),nvme:1", "gpu:a100:4", true),
+            ("gpu:a100:2,gpu:v100:2", "gpu:4", true),
+            ("gpu:a100:2,gpu:v100:2", "gpu:a100:4", false),
+            ("gpu:4", "gpu:a100:1", false),
+            ("(null)", "gpu:1", false),
+            ("gpu:h100:8", "gpu:9", false),
+        ] {
+            assert_eq!(has_gpus(node, wanted), fits, "{node} for {wanted}");
+        }
+    }
+}

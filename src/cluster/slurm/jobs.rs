@@ -1,0 +1,222 @@
+//! Jobs as Slurm's programs print them: `squeue` in JSON (two dialects: 20.11 to 22.05, and 23.02 on) and as text, `sacct` as
+//! text. Only this pool's jobs are kept.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::super::LeaseState;
+use super::{reasons, script};
+
+/// No value holds it, unlike `|`, which names may have.
+pub(super) const SEPARATOR: char = '\u{1f}';
+pub(super) const QUEUE_FORMAT: &str = "%A\u{1f}%j\u{1f}%T\u{1f}%r\u{1f}%N\u{1f}%l\u{1f}%S\u{1f}%e";
+pub(super) const ACCOUNTING_FIELDS: &str =
+    "JobIDRaw,JobName%200,State%60,NodeList%200,TimelimitRaw,Start,End,ExitCode";
+
+const WAITS: &[&str] = &[
+    "PENDING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "SPECIAL_EXIT",
+    "RESV_DEL_HOLD",
+    "CONFIGURING",
+    "POWER_UP_NODE",
+];
+/// A job that is completing still holds its GPUs.
+const RUNS: &[&str] = &[
+    "COMPLETING",
+    "RUNNING",
+    "SUSPENDED",
+    "STOPPED",
+    "RESIZING",
+    "SIGNALING",
+    "STAGE_OUT",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub id: String,
+    pub shape: String,
+    /// Slurm's word.
+    pub state: String,
+    pub reason: String,
+    pub host: String,
+    pub exit: Option<u64>,
+    pub time_limit: Option<Duration>,
+    pub starts_unix: Option<u64>,
+    pub ends_unix: Option<u64>,
+}
+
+impl Job {
+    fn base(&self) -> &str {
+        self.state.split([' ', '+']).next().unwrap_or_default()
+    }
+
+    pub fn has_ended(&self) -> bool {
+        !WAITS.contains(&self.base()) && !RUNS.contains(&self.base())
+    }
+
+    /// Whether its machine may be the cause of its end.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.base(), "FAILED" | "NODE_FAIL" | "BOOT_FAIL")
+    }
+
+    pub fn lease_state(&self) -> LeaseState {
+        let base = self.base();
+        if base == "CONFIGURING" || base == "POWER_UP_NODE" {
+            let reason = format!("Slurm starts the machine {} ({base})", self.host);
+            return LeaseState::Pending { reason };
+        }
+        if WAITS.contains(&base) {
+            let reason = reasons::pending(&self.reason);
+            return LeaseState::Pending { reason };
+        }
+        if RUNS.contains(&base) {
+            let host = self.host.clone();
+            return LeaseState::Running { host };
+        }
+        let (limit, reason) = (self.time_limit, &self.reason);
+        LeaseState::Ended {
+            why: reasons::ended(&self.state, reason, &self.host, self.exit, limit),
+        }
+    }
+}
+
+/// # Errors
+/// If the text is not `squeue`'s JSON, or names errors: an empty list with an error comes with exit status 0 while slurmctld
+/// does not answer.
+pub(super) fn of_json(text: &str, pool: &str, uid: u32) -> Result<Vec<Job>, String> {
+    let document: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if document["errors"]
+        .as_array()
+        .is_some_and(|errors| !errors.is_empty())
+    {
+        return Err("it names errors".to_owned());
+    }
+    let Some(jobs) = document["jobs"].as_array() else {
+        return Err("it has no list `jobs`".to_owned());
+    };
+    let own = |job: &&Value| number(&job["user_id"]) == Some(u64::from(uid));
+    let jobs = jobs.iter().filter(own);
+    Ok(jobs.filter_map(|job| json_job(job, pool)).collect())
+}
+
+fn json_job(job: &Value, pool: &str) -> Option<Job> {
+    let text = |key: &str| job[key].as_str().unwrap_or_default().to_owned();
+    let shape = script::shape_of(job["name"].as_str()?, pool)?.to_owned();
+    // Since 23.02 a list: the state, and flags such as COMPLETING.
+    let state = match &job["job_state"] {
+        Value::Array(states) if states.iter().any(|it| it == "COMPLETING") => {
+            "COMPLETING".to_owned()
+        }
+        Value::Array(states) => states.first()?.as_str()?.to_owned(),
+        state => state.as_str()?.to_owned(),
+    };
+    let time = |key: &str| number(&job[key]).filter(|seconds| *seconds > 0);
+    let exit = match &job["exit_code"] {
+        Value::Object(exit) => exit.get("return_code").and_then(number),
+        // What `wait` gives: the status is in the second byte.
+        exit => number(exit).map(|waited| (waited >> 8) & 0xff),
+    };
+    Some(Job {
+        id: number(&job["job_id"])?.to_string(),
+        shape,
+        state,
+        reason: text("state_reason"),
+        host: text("nodes"),
+        exit,
+        time_limit: number(&job["time_limit"])
+            .filter(|minutes| *minutes < u64::from(u32::MAX))
+            .map(|minutes| Duration::from_secs(minutes * 60)),
+        starts_unix: time("start_time"),
+        ends_unix: time("end_time"),
+    })
+}
+
+/// A number, or since 23.02 `{"set": true, "infinite": false, "number": 5}`.
+fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Object(wrapped) => {
+            let is_set = wrapped.get("set").and_then(Value::as_bool)?;
+            let is_infinite = wrapped.get("infinite").and_then(Value::as_bool)?;
+            let number = wrapped.get("number").and_then(Value::as_u64)?;
+            (is_set && !is_infinite).then_some(number)
+        }
+        value => value.as_u64(),
+    }
+}
+
+/// # Errors
+/// If a line of this pool has another form.
+pub(super) fn of_queue_text(text: &str, pool: &str) -> Result<Vec<Job>, String> {
+    let mut jobs = Vec::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let fields: Vec<&str> = line.split(SEPARATOR).collect();
+        let [id, name, state, reason, host, limit, starts, ends] = fields[..] else {
+            let line = super::super::program::one_line(line);
+            return Err(format!(
+                "a line has {} fields instead of 8: {line}",
+                fields.len()
+            ));
+        };
+        let Some(shape) = script::shape_of(name, pool) else {
+            continue;
+        };
+        jobs.push(Job {
+            id: id.to_owned(),
+            shape: shape.to_owned(),
+            state: state.to_owned(),
+            reason: reason.to_owned(),
+            host: host.to_owned(),
+            exit: None,
+            time_limit: time_limit(limit),
+            starts_unix: seconds(starts),
+            ends_unix: seconds(ends),
+        });
+    }
+    Ok(jobs)
+}
+
+/// Lines of another form are left out: accounting only adds to what `squeue` lists.
+pub(super) fn of_accounting(text: &str, pool: &str) -> Vec<Job> {
+    let job = |line: &str| {
+        let fields: Vec<&str> = line.split(SEPARATOR).collect();
+        let [id, name, state, host, minutes, starts, ends, exit] = fields[..] else {
+            return None;
+        };
+        let host = if host == "None assigned" { "" } else { host };
+        let minutes: Option<u64> = minutes.parse().ok();
+        Some(Job {
+            id: id.to_owned(),
+            shape: script::shape_of(name, pool)?.to_owned(),
+            state: state.to_owned(),
+            reason: String::new(),
+            host: host.to_owned(),
+            exit: exit.split(':').next().and_then(|it| it.parse().ok()),
+            time_limit: minutes.map(|minutes| Duration::from_secs(minutes * 60)),
+            starts_unix: seconds(starts),
+            ends_unix: seconds(ends),
+        })
+    };
+    text.lines().filter_map(job).collect()
+}
+
+fn seconds(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|seconds| *seconds > 0)
+}
+
+/// `30:00`, `1:30:00` or `2-00:00:00`; other words mean that there is none.
+pub(super) fn time_limit(text: &str) -> Option<Duration> {
+    let (days, clock) = match text.trim().split_once('-') {
+        Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
+        None => (0, text.trim()),
+    };
+    let mut seconds = 0;
+    for part in clock.split(':') {
+        seconds = seconds * 60 + part.parse::<u64>().ok().filter(|it| *it < 100_000)?;
+    }
+    let is_clock = clock.contains(':');
+    (is_clock && days < 100_000).then(|| Duration::from_secs(days * 86_400 + seconds))
+}

@@ -1,0 +1,335 @@
+//! Slurm: each node is a job that runs `model-pool node`. Jobs are found by their names, so a restarted pool knows its own.
+
+mod inspection;
+mod jobs;
+mod reasons;
+mod script;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use config::ClusterSection;
+
+use super::program::{Call, Ended, one_line, run};
+use super::shape::find_shape;
+use super::{Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Release};
+pub use inspection::Finding;
+use jobs::Job;
+
+/// More jobs than this fit into the JSON of `squeue`: on larger clusters its text form is read, which lists this account's
+/// jobs alone in every version.
+const OUTPUT_BYTES_MAX: usize = 8 << 20;
+const LOG_TAIL_BYTES: u64 = 4 << 10;
+/// How long a node on which a job failed is left out.
+const EXCLUDED_FOR_SECONDS: u64 = 3600;
+/// If jobs fail on more nodes than this, the nodes are not the cause.
+const EXCLUDED_MAX: usize = 3;
+const ADVICE: &str = "install Slurm's client programs on this machine (Debian: slurm-client), or set cluster.slurm.bin_dir to their folder";
+/// Slurm's programs then print times as seconds since 1970.
+const TIMES: (&str, &str) = ("SLURM_TIME_FORMAT", "%s");
+
+pub struct Slurm {
+    section: ClusterSection,
+    /// Set once `squeue --json` has failed.
+    only_text: AtomicBool,
+    /// Set once the cluster has no accounting.
+    no_accounting: AtomicBool,
+}
+
+impl Slurm {
+    pub fn new(section: &ClusterSection) -> Slurm {
+        Slurm {
+            section: section.clone(),
+            only_text: AtomicBool::new(false),
+            no_accounting: AtomicBool::new(false),
+        }
+    }
+
+    /// The script that a request for this shape submits.
+    ///
+    /// # Errors
+    /// If there is no such shape.
+    pub fn script(&self, shape: &str, exclude: &[String]) -> Result<String, ClusterError> {
+        let shape = find_shape(&self.section, shape)?;
+        Ok(script::render(&self.section, shape, exclude))
+    }
+
+    async fn submit(&self, shape: &str, exclude: &[String]) -> Result<LeaseId, ClusterError> {
+        let script = self.script(shape, exclude)?;
+        let call = self.call("sbatch", vec!["--parsable".to_owned()], &script);
+        let ended = run(call).await.map_err(|error| match error {
+            ClusterError::Timeout {
+                program,
+                after,
+                key,
+                ..
+            } => ClusterError::Timeout {
+                program,
+                after,
+                note: "; the job may have been submitted, which `model-pool cluster status` shows",
+                key,
+            },
+            error => error,
+        })?;
+        if !ended.status.success() {
+            return Err(failure("sbatch", &ended));
+        }
+        // With several clusters `JOB;CLUSTER`.
+        let id = ended.stdout.trim().split(';').next().unwrap_or_default();
+        let is_number = id.chars().all(|digit| digit.is_ascii_digit());
+        let id = LeaseId::parse(id).ok().filter(|_| is_number);
+        id.ok_or_else(|| ClusterError::Output {
+            program: "sbatch".to_owned(),
+            message: format!(
+                "it printed `{}` and no job id; the job may have been submitted, which `model-pool cluster status` shows",
+                one_line(&ended.stdout)
+            ),
+        })
+    }
+
+    fn call<'a>(&'a self, name: &'a str, arguments: Vec<String>, input: &'a str) -> Call<'a> {
+        let folder = self.section.slurm.bin_dir.as_deref();
+        let program = folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
+        Call {
+            name,
+            program,
+            arguments,
+            input,
+            deadline: self.section.slurm.timeout.duration(),
+            output_bytes_max: OUTPUT_BYTES_MAX,
+            variables: &[TIMES],
+            deadline_key: "cluster.slurm.timeout",
+            advice: ADVICE,
+        }
+    }
+
+    /// This account's jobs with this pool's name, those that ended lately included.
+    async fn jobs(&self) -> Result<Vec<Job>, ClusterError> {
+        let mut jobs = self.queue().await?;
+        for job in self.accounting().await {
+            if job.has_ended() && jobs.iter().all(|it| it.id != job.id) {
+                jobs.push(job);
+            }
+        }
+        Ok(jobs)
+    }
+
+    async fn queue(&self) -> Result<Vec<Job>, ClusterError> {
+        let is_text = self.only_text.load(Ordering::Relaxed);
+        if !is_text && let Some(jobs) = self.queue_json().await? {
+            return Ok(jobs);
+        }
+        let arguments = vec![
+            "--noheader".to_owned(),
+            "--me".to_owned(),
+            "--states=all".to_owned(),
+            format!("--format={}", jobs::QUEUE_FORMAT),
+        ];
+        let ended = run(self.call("squeue", arguments, "")).await?;
+        if !ended.status.success() || is_unreachable(&ended.message) {
+            return Err(failure("squeue", &ended));
+        }
+        let read = jobs::of_queue_text(&ended.stdout, &self.section.name);
+        let jobs = read.map_err(|message| ClusterError::Output {
+            program: "squeue".to_owned(),
+            message,
+        })?;
+        // The text works, and the JSON did not.
+        self.only_text.store(true, Ordering::Relaxed);
+        Ok(jobs)
+    }
+
+    /// `None` if the text form has to tell: the JSON is missing, broken, too long, or names an error.
+    async fn queue_json(&self) -> Result<Option<Vec<Job>>, ClusterError> {
+        let arguments = ["--json", "--me", "--states=all"].map(str::to_owned);
+        match run(self.call("squeue", arguments.to_vec(), "")).await {
+            Ok(ended) if is_unreachable(&ended.message) => Err(failure("squeue", &ended)),
+            Ok(ended) if ended.status.success() => {
+                let uid = rustix::process::getuid().as_raw();
+                Ok(jobs::of_json(&ended.stdout, &self.section.name, uid).ok())
+            }
+            Ok(_) | Err(ClusterError::Output { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Jobs that the controller daemon has forgotten already. Without accounting there are none.
+    async fn accounting(&self) -> Vec<Job> {
+        if self.no_accounting.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let arguments = vec![
+            "--allocations".to_owned(),
+            "--noheader".to_owned(),
+            "--parsable2".to_owned(),
+            format!("--delimiter={}", jobs::SEPARATOR),
+            format!("--uid={}", rustix::process::getuid().as_raw()),
+            "--starttime=now-1day".to_owned(),
+            format!("--format={}", jobs::ACCOUNTING_FIELDS),
+        ];
+        match run(self.call("sacct", arguments, "")).await {
+            Ok(ended) if ended.status.success() => {
+                jobs::of_accounting(&ended.stdout, &self.section.name)
+            }
+            Ok(ended) if ended.message.contains("disabled") => {
+                self.no_accounting.store(true, Ordering::Relaxed);
+                Vec::new()
+            }
+            Ok(_) | Err(_) => Vec::new(),
+        }
+    }
+
+    fn lease(&self, job: Job) -> Option<NodeLease> {
+        let id = LeaseId::parse(&job.id).ok()?;
+        let mut state = job.lease_state();
+        if let LeaseState::Ended { why } = &mut state
+            && job.has_failed()
+            && let Some(line) = self.last_line(&id)
+        {
+            why.push_str(&format!("; its log ends with: {line}"));
+        }
+        Some(NodeLease {
+            node: node_name(id.as_str()),
+            id,
+            shape: job.shape,
+            state,
+            time_limit: job.time_limit,
+            starts_unix: job.starts_unix,
+            ends_unix: job.ends_unix,
+        })
+    }
+
+    /// The end of a job's output, if it lies in a folder that this machine sees.
+    fn last_line(&self, id: &LeaseId) -> Option<String> {
+        let folder = self.section.slurm.log_dir.clone();
+        let path = folder
+            .unwrap_or_else(|| PathBuf::from("."))
+            .join(script::log_name(id.as_str()));
+        let mut file = std::fs::File::open(path).ok()?;
+        let length = file.metadata().ok()?.len();
+        let start = length.saturating_sub(LOG_TAIL_BYTES);
+        file.seek(SeekFrom::Start(start)).ok()?;
+        let mut tail = Vec::new();
+        file.take(LOG_TAIL_BYTES).read_to_end(&mut tail).ok()?;
+        let tail = String::from_utf8_lossy(&tail);
+        let mut lines = tail.lines().rev().map(one_line);
+        lines.find(|line| !line.is_empty() && !line.starts_with("slurmstepd"))
+    }
+}
+
+impl Cluster for Slurm {
+    async fn request(&self, shape: &str, exclude: &[String]) -> Result<LeaseId, ClusterError> {
+        // A wrong shape is refused before Slurm is called.
+        find_shape(&self.section, shape)?;
+        let failed = failed_hosts(&self.jobs().await?, now_unix());
+        let all: Vec<String> = exclude.iter().chain(&failed).cloned().collect();
+        match self.submit(shape, &all).await {
+            // Without those nodes the cluster may have too few.
+            Err(ClusterError::Refused { .. }) if !failed.is_empty() => {
+                self.submit(shape, exclude).await
+            }
+            result => result,
+        }
+    }
+
+    async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
+        let jobs = self.jobs().await?;
+        Ok(jobs.into_iter().filter_map(|job| self.lease(job)).collect())
+    }
+
+    async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
+        // A job keeps its number and its name for ever. `scancel` checks the name once more.
+        let jobs = self.jobs().await?;
+        let Some(job) = jobs.iter().find(|job| job.id == id.as_str()) else {
+            return Err(ClusterError::WrongId { id: id.to_string() });
+        };
+        let name = format!("--name={}", script::job_name(&self.section, &job.shape));
+        let steps: &[&[&str]] = match how {
+            Release::Now => &[&[]],
+            // `scancel` without a signal gives a running job only some seconds.
+            Release::Drain => &[
+                &["--state=PENDING"],
+                &["--state=RUNNING", "--batch", "--signal=TERM"],
+            ],
+        };
+        for step in steps {
+            let mut arguments = vec![name.clone()];
+            arguments.extend(step.iter().map(|it| (*it).to_owned()));
+            arguments.push(id.to_string());
+            let ended = run(self.call("scancel", arguments, "")).await?;
+            // It has ended, or is in another state than this step is for.
+            let is_gone = ["Invalid job id", "already completing or completed"]
+                .iter()
+                .any(|it| ended.message.contains(it));
+            if !ended.status.success() && !is_gone {
+                return Err(failure("scancel", &ended));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name by which the node of a job joins.
+fn node_name(id: &str) -> String {
+    format!("slurm-{id}")
+}
+
+/// Hosts on which a job has failed lately; none if there are so many that the hosts are not the cause.
+fn failed_hosts(jobs: &[Job], now_unix: u64) -> Vec<String> {
+    let is_late = |job: &&Job| {
+        let ended = job.ends_unix.unwrap_or(0);
+        job.has_failed() && !job.host.is_empty() && ended + EXCLUDED_FOR_SECONDS > now_unix
+    };
+    let hosts: BTreeSet<&String> = jobs.iter().filter(is_late).map(|job| &job.host).collect();
+    match hosts.len() > EXCLUDED_MAX {
+        true => Vec::new(),
+        false => hosts.into_iter().cloned().collect(),
+    }
+}
+
+fn now_unix() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or(Duration::ZERO).as_secs()
+}
+
+/// Texts of a cluster that does not answer, from Slurm's own table of errors.
+fn is_unreachable(message: &str) -> bool {
+    [
+        "Unable to contact slurm controller",
+        "Unable to establish",
+        "Socket timed out",
+        "Connection refused",
+        "Connection timed out",
+        "Zero Bytes were transmitted",
+        "Transport endpoint",
+        "Slurm backup controller in standby",
+        "temporarily unable to accept job",
+        "Unexpected message received",
+        "Munged",
+        "munge",
+        "Protocol authentication error",
+        "Resource temporarily unavailable",
+    ]
+    .iter()
+    .any(|text| message.contains(text))
+}
+
+/// Why a program of Slurm ended with another status than 0.
+fn failure(program: &str, ended: &Ended) -> ClusterError {
+    let message = ended.reason();
+    let program = program.to_owned();
+    match is_unreachable(&message) {
+        true => ClusterError::Unreachable { program, message },
+        false => ClusterError::Refused {
+            program,
+            advice: reasons::advice(&message),
+            message,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

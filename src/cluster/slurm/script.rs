@@ -1,0 +1,126 @@
+//! The script of a job: options for `sbatch`, lines of the site, and `model-pool node` in the place of the shell, so that
+//! signals of Slurm reach the node.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use config::{ClusterSection, ShapeSection};
+
+const PREFIX: &str = "model-pool";
+
+/// By this name a pool finds its jobs.
+pub(super) fn job_name(section: &ClusterSection, shape: &str) -> String {
+    format!("{PREFIX}:{}:{shape}", section.name)
+}
+
+/// The shape in a job's name, if the job is of this pool.
+pub(super) fn shape_of<'a>(job_name: &'a str, pool: &str) -> Option<&'a str> {
+    let rest = job_name.strip_prefix(PREFIX)?.strip_prefix(':')?;
+    let shape = rest.strip_prefix(pool)?.strip_prefix(':')?;
+    (!shape.is_empty() && !shape.contains(':')).then_some(shape)
+}
+
+/// `%j` is Slurm's sign for the id of a job.
+pub(super) fn log_name(id: &str) -> String {
+    format!("model-pool-{id}.log")
+}
+
+pub(super) fn render(section: &ClusterSection, shape: &ShapeSection, exclude: &[String]) -> String {
+    let mut lines = vec!["#!/bin/bash".to_owned()];
+    lines.extend(options(section, shape, exclude));
+    lines.push(String::new());
+    lines.push(
+        "echo \"model-pool: job $SLURM_JOB_ID starts a node on ${SLURMD_NODENAME:-$(hostname)}\""
+            .to_owned(),
+    );
+    if !section.slurm.setup.trim().is_empty() {
+        lines.push(section.slurm.setup.trim_end().to_owned());
+    }
+    lines.push(format!("exec {}", node_command(section)));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn options(section: &ClusterSection, shape: &ShapeSection, exclude: &[String]) -> Vec<String> {
+    let slurm = &section.slurm;
+    let name = job_name(section, &shape.name);
+    let minutes = shape.time_limit.duration().as_secs().div_ceil(60);
+    let log = log_name("%j");
+    let log = match &slurm.log_dir {
+        Some(folder) => folder.join(log),
+        None => log.into(),
+    };
+    let gres = shape.gres.clone();
+    let gres = gres.or_else(|| (shape.gpus > 0).then(|| format!("gpu:{}", shape.gpus)));
+    let partition = shape.partition.as_ref().or(slurm.partition.as_ref());
+    let constraint = shape.constraint.as_ref().or(slurm.constraint.as_ref());
+    let mut excluded: Vec<&str> = slurm.exclude.iter().map(String::as_str).collect();
+    excluded.extend(exclude.iter().map(String::as_str));
+    let requeue = slurm.requeue.map(|requeue| match requeue {
+        true => "--requeue".to_owned(),
+        false => "--no-requeue".to_owned(),
+    });
+    let value = |option: &str, value: Option<&String>| value.map(|it| format!("--{option}={it}"));
+    let all = [
+        Some(format!("--job-name={name}")),
+        Some(format!("--comment={name}")),
+        Some("--nodes=1".to_owned()),
+        value("partition", partition),
+        value("account", slurm.account.as_ref()),
+        value("qos", slurm.qos.as_ref()),
+        value("constraint", constraint),
+        value("gres", gres.as_ref()),
+        Some(format!("--time={minutes}")),
+        (!excluded.is_empty()).then(|| format!("--exclude={}", excluded.join(","))),
+        Some(format!(
+            "--signal=B:TERM@{}",
+            slurm.grace.duration().as_secs()
+        )),
+        requeue,
+        Some("--open-mode=append".to_owned()),
+        Some(format!("--output={}", log.display())),
+    ];
+    let own = all.into_iter().flatten();
+    let all = own.chain(slurm.options.iter().cloned());
+    all.map(|option| format!("#SBATCH {option}")).collect()
+}
+
+fn node_command(section: &ClusterSection) -> String {
+    let mut words = vec![quoted(&section.program), "node".into()];
+    let mut option = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            words.push(format!("--{name} {value}").into());
+        }
+    };
+    option("controller", section.controller.as_deref().map(plain));
+    option("name", Some("\"slurm-$SLURM_JOB_ID\"".to_owned()));
+    let token_file = section.token_file.as_deref().map(Path::to_string_lossy);
+    option("token-file", token_file.as_deref().map(plain));
+    option("fingerprint", section.fingerprint.as_deref().map(plain));
+    option("data", Some(data(section)));
+    words.extend(section.node_options.iter().map(|it| quoted(it)));
+    words.join(" ")
+}
+
+/// A folder of the job, so that two jobs on one machine have two.
+fn data(section: &ClusterSection) -> String {
+    match &section.node_data {
+        None => "\"${TMPDIR:-/tmp}/model-pool-$SLURM_JOB_ID\"".to_owned(),
+        Some(folder) => {
+            let parts: Vec<String> = folder.split("%j").map(plain).collect();
+            parts.join("\"$SLURM_JOB_ID\"")
+        }
+    }
+}
+
+fn plain(text: &str) -> String {
+    match text {
+        "" => String::new(),
+        text => quoted(text).into_owned(),
+    }
+}
+
+fn quoted(text: &str) -> Cow<'_, str> {
+    // Only a zero byte cannot be quoted, and the configuration refuses it.
+    shlex::try_quote(text).unwrap_or(Cow::Borrowed("''"))
+}

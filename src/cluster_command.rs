@@ -1,0 +1,193 @@
+//! `model-pool cluster`: nodes by hand. A person requests one, looks at the leases and gives them back; the node itself
+//! joins the controller of the configuration.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use cluster::{Cluster, LeaseId, LeaseState, NodeLease, OpenedCluster, Release};
+use config::{ClusterSection, Config};
+
+use crate::cli::{ClusterCommand, ClusterRequestArgs, ConfigArgs};
+
+pub fn run(command: &ClusterCommand) -> Result<(), String> {
+    let config = config_args(command).load()?;
+    let cluster = open(&config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the runtime: {error}"))?;
+    match command {
+        ClusterCommand::Request(args) => runtime.block_on(request(&cluster, args)),
+        ClusterCommand::Status(args) => {
+            let leases = runtime
+                .block_on(cluster.status())
+                .map_err(|error| error.to_string())?;
+            match args.json {
+                true => print_json(&leases),
+                false => print_table(&leases, &config.cluster),
+            }
+        }
+        ClusterCommand::Release(args) => {
+            let id = LeaseId::parse(&args.id).map_err(|error| error.to_string())?;
+            let how = match args.now {
+                true => Release::Now,
+                false => Release::Drain,
+            };
+            let released = runtime.block_on(cluster.release(&id, how));
+            released.map_err(|error| error.to_string())?;
+            println!("{id} is given back; `model-pool cluster status` shows when it has ended");
+            Ok(())
+        }
+        ClusterCommand::Script(args) => match &cluster {
+            OpenedCluster::Slurm(slurm) => {
+                let script = slurm.script(&args.shape, &args.exclude);
+                print!("{}", script.map_err(|error| error.to_string())?);
+                Ok(())
+            }
+            OpenedCluster::Command(_) => {
+                Err("cluster.kind is command, which has no script; its program gets the request on standard input".to_owned())
+            }
+        },
+    }
+}
+
+fn config_args(command: &ClusterCommand) -> &ConfigArgs {
+    match command {
+        ClusterCommand::Request(args) | ClusterCommand::Script(args) => &args.config,
+        ClusterCommand::Status(args) => &args.config,
+        ClusterCommand::Release(args) => &args.config,
+    }
+}
+
+fn open(config: &Config) -> Result<OpenedCluster, String> {
+    OpenedCluster::open(&config.cluster).ok_or_else(|| {
+        let place = config.file.as_ref();
+        let place = place.map_or_else(|| "the configuration".to_owned(), |it| it.display().to_string());
+        format!("cluster.kind is none in {place}; set it to slurm or command, and list cluster.shapes (docs/slurm.md)")
+    })
+}
+
+async fn request(cluster: &OpenedCluster, args: &ClusterRequestArgs) -> Result<(), String> {
+    let id = cluster
+        .request(&args.shape, &args.exclude)
+        .await
+        .map_err(|error| error.to_string())?;
+    println!("{id}");
+    eprintln!(
+        "a node of shape {} is requested; `model-pool cluster status` shows its state, `model-pool cluster release {id}` gives it back",
+        args.shape
+    );
+    Ok(())
+}
+
+fn print_json(leases: &[NodeLease]) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(leases).map_err(|error| error.to_string())?;
+    println!("{text}");
+    Ok(())
+}
+
+fn print_table(leases: &[NodeLease], section: &ClusterSection) -> Result<(), String> {
+    if leases.is_empty() {
+        println!("no leases");
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or(Duration::ZERO).as_secs();
+    let width = |text: fn(&NodeLease) -> &str| leases.iter().map(|it| text(it).len()).max();
+    let id_width = width(|it| it.id.as_str()).unwrap_or(0);
+    let shape_width = width(|it| &it.shape).unwrap_or(0);
+    let node_width = width(|it| &it.node).unwrap_or(0);
+    for lease in leases {
+        let cost = section.shapes.iter().find(|it| it.name == lease.shape);
+        let cost = cost.and_then(|shape| shape.cost_per_hour);
+        println!(
+            "{:id_width$}  {:shape_width$}  {:node_width$}  {}",
+            lease.id.as_str(),
+            lease.shape,
+            lease.node,
+            describe(lease, cost, now)
+        );
+    }
+    Ok(())
+}
+
+fn describe(lease: &NodeLease, cost_per_hour: Option<f64>, now: u64) -> String {
+    match &lease.state {
+        LeaseState::Pending { reason } => {
+            let start = lease.starts_unix.filter(|start| *start > now);
+            let start = start.map(|start| format!("; expected to start in {}", span(start - now)));
+            format!("pending: {reason}{}", start.unwrap_or_default())
+        }
+        LeaseState::Running { host } => {
+            let start = lease.starts_unix.unwrap_or(now).min(now);
+            let left = lease.ends_unix.filter(|end| *end > now);
+            let left = left.map(|end| format!(", {} left", span(end - now)));
+            let cost = cost_per_hour.map(|cost| format!(", cost {:.2}", cost * hours(now - start)));
+            format!(
+                "running on {host} for {}{}{}",
+                span(now - start),
+                left.unwrap_or_default(),
+                cost.unwrap_or_default()
+            )
+        }
+        LeaseState::Ended { why } => {
+            let ended = lease.ends_unix.filter(|end| *end <= now);
+            let ended = ended.map(|end| format!(" {} ago", span(now - end)));
+            let cost = lease.starts_unix.zip(lease.ends_unix).zip(cost_per_hour);
+            let cost = cost.map(|((start, end), cost)| {
+                format!("; cost {:.2}", cost * hours(end.saturating_sub(start)))
+            });
+            format!(
+                "ended{}: {why}{}",
+                ended.unwrap_or_default(),
+                cost.unwrap_or_default()
+            )
+        }
+    }
+}
+
+fn hours(seconds: u64) -> f64 {
+    Duration::from_secs(seconds).as_secs_f64() / 3600.0
+}
+
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_described_with_its_times_and_its_cost() {
+        let lease = |state| NodeLease {
+            id: LeaseId::parse("13").expect("an id"),
+            shape: "a2".to_owned(),
+            node: "slurm-13".to_owned(),
+            state,
+            time_limit: None,
+            starts_unix: Some(10_000),
+            ends_unix: Some(20_000),
+        };
+        let host = "n0".to_owned();
+        let running = lease(LeaseState::Running { host });
+        assert_eq!(
+            describe(&running, Some(2.0), 11_800),
+            "running on n0 for 30 min, 2 h 16 min left, cost 1.00"
+        );
+        let reason = "in use".to_owned();
+        let pending = lease(LeaseState::Pending { reason });
+        assert_eq!(
+            describe(&pending, Some(2.0), 9_950),
+            "pending: in use; expected to start in 50 s"
+        );
+        let why = "released".to_owned();
+        let ended = lease(LeaseState::Ended { why });
+        assert_eq!(
+            describe(&ended, Some(3.6), 20_300),
+            "ended 5 min ago: released; cost 10.00"
+        );
+    }
+}

@@ -1,0 +1,364 @@
+//! The section `cluster`: which software hands out nodes, which shapes of node it is asked for, and how a node finds the
+//! controller.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::cluster_slurm::{self, SlurmSection};
+use super::problem::Problem;
+use super::units::{Length, Size};
+use pool::Span;
+
+/// More is a mistake.
+const SHAPES_MAX: usize = 50;
+const GPUS_MAX: u32 = 64;
+const TIME_LIMIT: (Span, Span) = (Span::from_secs(60), Span::from_secs(366 * 86_400));
+const TIMEOUT: (Span, Span) = (Span::from_secs(1), Span::from_secs(600));
+const COST_MAX: f64 = 100_000.0;
+const ARGUMENTS_MAX: usize = 100;
+
+/// Nodes from a cluster (S2): docs/slurm.md.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterSection {
+    /// What brings nodes: `slurm`, or `command` for your own programs.
+    pub kind: ClusterKind,
+    /// This pool's name in the cluster: jobs carry it, so that the pool finds its own after a restart. Letters, digits,
+    /// `-` and `_`. Pools of one account need different names.
+    pub name: String,
+    /// How long a request for a node may take before the pool evicts instead.
+    pub patience: Length,
+    /// How long a node without a model is kept.
+    pub scale_down_after: Length,
+    /// The address at which nodes reach the controller, such as `https://pool.example.org:8443`.
+    pub controller: Option<String>,
+    /// The fingerprint of the controller's certificate that nodes accept: `sha256:` and 64 hexadecimal digits; null:
+    /// certificate authorities decide.
+    pub fingerprint: Option<String>,
+    /// The file with the join token, at the same path on the nodes. Jobs carry the path, never the token.
+    pub token_file: Option<PathBuf>,
+    /// `model-pool` on the nodes: a path there, or a name on the PATH.
+    pub program: String,
+    /// The folder for a node's state; `%j` stands for the id of its lease. Null: a folder of the lease in `TMPDIR`.
+    pub node_data: Option<String>,
+    /// Further arguments of `model-pool node`.
+    pub node_options: Vec<String>,
+    /// The kinds of node that the cluster may be asked for.
+    pub shapes: Vec<ShapeSection>,
+    /// How jobs are submitted, with kind `slurm`.
+    pub slurm: SlurmSection,
+    /// The programs of kind `command`.
+    pub command: CommandSection,
+}
+
+impl Default for ClusterSection {
+    fn default() -> ClusterSection {
+        ClusterSection {
+            kind: ClusterKind::None,
+            name: "pool".to_owned(),
+            patience: Length::from_secs(180),
+            scale_down_after: Length::from_secs(1200),
+            controller: None,
+            fingerprint: None,
+            token_file: None,
+            program: "model-pool".to_owned(),
+            node_data: None,
+            node_options: Vec::new(),
+            shapes: Vec::new(),
+            slurm: SlurmSection::default(),
+            command: CommandSection::default(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ClusterKind {
+    None,
+    Slurm,
+    Command,
+}
+
+/// One kind of node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShapeSection {
+    /// Its name in commands and jobs: letters, digits, `-` and `_`; must be unique.
+    pub name: String,
+    /// GPUs of a node, 0 to 64.
+    pub gpus: u32,
+    /// The memory of each GPU.
+    pub memory: Size,
+    /// How long the cluster gives a node, 1m to 366 days.
+    pub time_limit: Length,
+    /// What a node costs for an hour, in any currency; for `model-pool cluster status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_per_hour: Option<f64>,
+    /// With Slurm: what `--gres` gets; null: `gpu:` and the number of GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gres: Option<String>,
+    /// With Slurm: another partition than that of `cluster.slurm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// With Slurm: another constraint than that of `cluster.slurm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<String>,
+}
+
+/// Programs that bring and end nodes. Each reads a JSON object from standard input: docs/slurm.md.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CommandSection {
+    /// Asks for a node, and prints the id of its lease.
+    pub scale_up: Vec<String>,
+    /// Gives a node back.
+    pub scale_down: Vec<String>,
+    /// Prints all leases of this pool.
+    pub status: Vec<String>,
+    /// How long each may take, 1s to 10m.
+    pub timeout: Length,
+}
+
+impl Default for CommandSection {
+    fn default() -> CommandSection {
+        CommandSection {
+            scale_up: Vec::new(),
+            scale_down: Vec::new(),
+            status: Vec::new(),
+            timeout: Length::from_secs(30),
+        }
+    }
+}
+
+/// Letters, digits, `-` and `_`: safe in a job's name, a file's name and a shell.
+fn is_name(text: &str) -> bool {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+    (1..=40).contains(&text.len()) && text.chars().all(allowed)
+}
+
+/// Text that fits on one line of a script.
+pub(super) fn is_line(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control)
+}
+
+/// All problems of this section.
+pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut wrong = |key: &str, message: String| {
+        problems.push(Problem::new(format!("cluster.{key}"), message));
+    };
+    for (key, length) in [
+        ("patience", section.patience),
+        ("scale_down_after", section.scale_down_after),
+    ] {
+        if length.0 == Span::ZERO {
+            wrong(
+                key,
+                format!("is {length}; allowed: 1ms and more, such as 3m"),
+            );
+        }
+    }
+    if !is_name(&section.name) {
+        let message = "allowed: 1 to 40 letters, digits, `-` and `_`, such as lab";
+        wrong("name", format!("is `{}`; {message}", section.name));
+    }
+    if let Some(fingerprint) = &section.fingerprint
+        && !is_fingerprint(fingerprint)
+    {
+        let message =
+            "is not a fingerprint; write sha256: and the 64 hexadecimal digits of the certificate";
+        wrong("fingerprint", message.to_owned());
+    }
+    match &section.controller {
+        Some(address) => {
+            if let Err(why) = controller_address(address) {
+                wrong("controller", why);
+            }
+        }
+        None if section.kind != ClusterKind::None => wrong(
+            "controller",
+            "is not set, so no node could join; write the address at which nodes reach this pool, such as https://pool.example.org:8443".to_owned(),
+        ),
+        None => {}
+    }
+    if section.kind != ClusterKind::None && section.token_file.is_none() {
+        let message = "is not set, so no node could join; write the path of the file with the join token, in a folder that the nodes share";
+        wrong("token_file", message.to_owned());
+    }
+    if let Some(file) = &section.token_file
+        && !(file.is_absolute() && is_line(&file.to_string_lossy()))
+    {
+        let message = format!(
+            "is `{}`; nodes start in other folders, so write an absolute path",
+            file.display()
+        );
+        wrong("token_file", message);
+    }
+    if !is_line(&section.program) {
+        let message =
+            "is empty or has more than one line; write model-pool, or its path on the nodes";
+        wrong("program", message.to_owned());
+    }
+    if let Some(folder) = &section.node_data
+        && !(is_line(folder) && folder.starts_with('/'))
+    {
+        let message =
+            format!("is `{folder}`; write an absolute path such as /scratch/model-pool-%j");
+        wrong("node_data", message);
+    }
+    for (index, option) in section.node_options.iter().enumerate() {
+        if !is_line(option) || index >= ARGUMENTS_MAX {
+            let message = "is empty, too long or has more than one line; write one argument a line, at most 100";
+            wrong(&format!("node_options[{index}]"), message.to_owned());
+        }
+    }
+    problems.extend(shape_problems(section));
+    problems.extend(cluster_slurm::problems(&section.slurm));
+    problems.extend(command_problems(section));
+    problems
+}
+
+fn is_fingerprint(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or_default();
+    digits.len() == 64 && digits.chars().all(|digit| digit.is_ascii_hexdigit())
+}
+
+fn controller_address(text: &str) -> Result<(), String> {
+    let example = "write one such as https://pool.example.org:8443";
+    let address = Url::parse(text).map_err(|error| format!("is not a URL ({error}); {example}"))?;
+    if !matches!(address.scheme(), "https" | "http") || address.host_str().is_none() {
+        return Err(format!("has to begin with https:// or http://; {example}"));
+    }
+    if !address.username().is_empty() || address.password().is_some() {
+        return Err(
+            "contains a user or a password; the token goes into cluster.token_file".to_owned(),
+        );
+    }
+    if text.contains(|letter: char| letter.is_whitespace() || letter == '\'') {
+        return Err(format!("contains a space or a quote; {example}"));
+    }
+    Ok(())
+}
+
+fn shape_problems(section: &ClusterSection) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut wrong = |key: String, message: String| {
+        problems.push(Problem::new(format!("cluster.shapes{key}"), message));
+    };
+    let count = section.shapes.len();
+    if section.kind != ClusterKind::None && count == 0 {
+        let message = "is empty; list the nodes that may be requested, such as {name: a100x4, gpus: 4, memory: 80GiB, time_limit: 8h}";
+        wrong(String::new(), message.to_owned());
+    }
+    if count > SHAPES_MAX {
+        let message = format!("lists {count} shapes; allowed: {SHAPES_MAX}");
+        wrong(String::new(), message);
+    }
+    let mut names = BTreeSet::new();
+    for (index, shape) in section.shapes.iter().enumerate() {
+        let mut wrong = |key: &str, message: String| wrong(format!("[{index}].{key}"), message);
+        if !is_name(&shape.name) {
+            let message = "allowed: 1 to 40 letters, digits, `-` and `_`, such as a100x4";
+            wrong("name", format!("is `{}`; {message}", shape.name));
+        }
+        if !names.insert(shape.name.as_str()) {
+            let message = format!(
+                "`{}` is given twice; each shape has its own name",
+                shape.name
+            );
+            wrong("name", message);
+        }
+        if shape.gpus > GPUS_MAX {
+            let message = format!("is {}; allowed: 0 to {GPUS_MAX}", shape.gpus);
+            wrong("gpus", message);
+        }
+        if shape.memory.0 < pool::Bytes(pool::Bytes::MIB) {
+            let message = format!("is {}; allowed: 1MiB and more", shape.memory);
+            wrong("memory", message);
+        }
+        let limit = shape.time_limit;
+        if !(TIME_LIMIT.0..=TIME_LIMIT.1).contains(&limit.0) {
+            wrong("time_limit", format!("is {limit}; allowed: 1m to 366 days"));
+        }
+        if let Some(cost) = shape.cost_per_hour
+            && !(0.0..=COST_MAX).contains(&cost)
+        {
+            let message = format!("is {cost}; allowed: 0 to {COST_MAX}");
+            wrong("cost_per_hour", message);
+        }
+        for (key, value) in [
+            ("gres", &shape.gres),
+            ("partition", &shape.partition),
+            ("constraint", &shape.constraint),
+        ] {
+            if let Some(value) = value
+                && let Some(message) = cluster_slurm::argument_problem(value)
+            {
+                wrong(key, message);
+            }
+            if value.is_some() && section.kind == ClusterKind::Command {
+                let message = "is for cluster.kind slurm alone; remove it".to_owned();
+                wrong(key, message);
+            }
+        }
+    }
+    problems
+}
+
+fn command_problems(section: &ClusterSection) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let commands = &section.command;
+    let all = [
+        ("scale_up", &commands.scale_up),
+        ("scale_down", &commands.scale_down),
+        ("status", &commands.status),
+    ];
+    for (key, command) in all {
+        let key = format!("cluster.command.{key}");
+        if section.kind == ClusterKind::Command && command.is_empty() {
+            let message = "is empty; write the program and its arguments, such as [/opt/pool/scale-up, --queue, gpu]";
+            problems.push(Problem::new(key.clone(), message));
+        }
+        if command.first().is_some_and(String::is_empty) || command.len() > ARGUMENTS_MAX {
+            let message = format!("has no program, or more than {ARGUMENTS_MAX} arguments");
+            problems.push(Problem::new(key, message));
+        }
+    }
+    let timeout = commands.timeout;
+    if !(TIMEOUT.0..=TIMEOUT.1).contains(&timeout.0) {
+        let message = format!("is {timeout}; allowed: 1s to 10m");
+        problems.push(Problem::new("cluster.command.timeout", message));
+    }
+    problems
+}
+
+/// Settings without effect.
+pub(super) fn notices(section: &ClusterSection) -> Vec<String> {
+    let default = ClusterSection::default();
+    let mut notices = Vec::new();
+    if section.kind == ClusterKind::None {
+        if section.patience != default.patience {
+            notices.push("cluster.patience has no effect while cluster.kind is none".to_owned());
+        }
+        if section.scale_down_after != default.scale_down_after {
+            notices.push(
+                "cluster.scale_down_after has no effect while cluster.kind is none".to_owned(),
+            );
+        }
+        return notices;
+    }
+    notices.push(
+        "cluster: this version does not request or release nodes by itself, so cluster.patience and cluster.scale_down_after have no effect; use `model-pool cluster request SHAPE` and `model-pool cluster release ID`".to_owned(),
+    );
+    if section.kind != ClusterKind::Slurm && section.slurm != default.slurm {
+        notices.push("cluster.slurm has no effect while cluster.kind is command".to_owned());
+    }
+    if section.kind != ClusterKind::Command && section.command != default.command {
+        notices.push("cluster.command has no effect while cluster.kind is slurm".to_owned());
+    }
+    notices
+}

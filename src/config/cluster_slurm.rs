@@ -1,0 +1,142 @@
+//! The keys of `cluster.slurm`: what each job's script gets.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::cluster::is_line;
+use super::problem::Problem;
+use super::units::Length;
+use pool::Span;
+
+const TIMEOUT: (Span, Span) = (Span::from_secs(1), Span::from_secs(600));
+const GRACE: (Span, Span) = (Span::from_secs(1), Span::from_secs(3600));
+const SETUP_BYTES_MAX: usize = 64 << 10;
+const LIST_MAX: usize = 1000;
+
+/// How jobs are submitted to Slurm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SlurmSection {
+    /// The folder of Slurm's programs, such as `/opt/slurm/bin`; null: they are on the PATH.
+    pub bin_dir: Option<PathBuf>,
+    /// The partition; null: the cluster's default.
+    pub partition: Option<String>,
+    /// The account that is charged; null: the user's default.
+    pub account: Option<String>,
+    /// The quality of service; null: the default.
+    pub qos: Option<String>,
+    /// Features that a node must have, such as `a100&nvlink`; null: any node.
+    pub constraint: Option<String>,
+    /// Nodes that are never used, such as `gpu07`. Those on which a job of this pool failed within the last hour are
+    /// left out in addition.
+    pub exclude: Vec<String>,
+    /// Whether Slurm may put a preempted job into its queue again; null: the cluster's default.
+    pub requeue: Option<bool>,
+    /// How long before its time limit a job gets SIGTERM, so that its node drains; 1s to 1h.
+    pub grace: Length,
+    /// The folder for the jobs' output, shared with the nodes; null: the folder in which the pool was started.
+    pub log_dir: Option<PathBuf>,
+    /// Further options of `sbatch`, such as `--cpus-per-task=16` and `--mem=200G`.
+    pub options: Vec<String>,
+    /// Shell lines that run on the node before it starts, such as `module load cuda`.
+    pub setup: String,
+    /// How long each of Slurm's programs may take, 1s to 10m.
+    pub timeout: Length,
+}
+
+impl Default for SlurmSection {
+    fn default() -> SlurmSection {
+        SlurmSection {
+            bin_dir: None,
+            partition: None,
+            account: None,
+            qos: None,
+            constraint: None,
+            exclude: Vec::new(),
+            requeue: None,
+            grace: Length::from_secs(120),
+            log_dir: None,
+            options: Vec::new(),
+            setup: String::new(),
+            timeout: Length::from_secs(30),
+        }
+    }
+}
+
+/// Why the text cannot stand behind an option of `sbatch` in a script.
+pub(super) fn argument_problem(text: &str) -> Option<String> {
+    let is_special =
+        |letter: char| letter.is_whitespace() || matches!(letter, '\'' | '"' | '\\' | '#');
+    let is_wrong = !is_line(text) || text.contains(is_special) || text.starts_with('-');
+    is_wrong.then(|| {
+        format!("is `{text}`; write it without spaces, quotes, `#`, `\\` and a leading `-`")
+    })
+}
+
+pub(super) fn problems(section: &SlurmSection) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut wrong = |key: &str, message: String| {
+        problems.push(Problem::new(format!("cluster.slurm.{key}"), message));
+    };
+    for (key, value) in [
+        ("partition", &section.partition),
+        ("account", &section.account),
+        ("qos", &section.qos),
+        ("constraint", &section.constraint),
+    ] {
+        if let Some(message) = value.as_deref().and_then(argument_problem) {
+            wrong(key, message);
+        }
+    }
+    for (index, node) in section.exclude.iter().enumerate() {
+        match argument_problem(node) {
+            Some(message) => wrong(&format!("exclude[{index}]"), message),
+            None if index == LIST_MAX => {
+                wrong("exclude", format!("lists more than {LIST_MAX} nodes"))
+            }
+            None => {}
+        }
+    }
+    for (index, option) in section.options.iter().enumerate() {
+        let is_option = option.starts_with('-') && is_line(option) && !option.contains('#');
+        if !is_option || index >= LIST_MAX {
+            let message = format!("is `{option}`; write an option of sbatch such as --mem=200G");
+            wrong(&format!("options[{index}]"), message);
+        }
+    }
+    if let Some(folder) = &section.bin_dir
+        && !folder.is_absolute()
+    {
+        let message = format!(
+            "is `{}`; write an absolute path such as /opt/slurm/bin",
+            folder.display()
+        );
+        wrong("bin_dir", message);
+    }
+    if let Some(folder) = &section.log_dir
+        && !(folder.is_absolute() && argument_problem(&folder.to_string_lossy()).is_none())
+    {
+        let message = format!(
+            "is `{}`; write an absolute path without spaces, in a folder that the nodes share",
+            folder.display()
+        );
+        wrong("log_dir", message);
+    }
+    if section.setup.len() > SETUP_BYTES_MAX || section.setup.contains('\0') {
+        wrong(
+            "setup",
+            format!("is longer than {SETUP_BYTES_MAX} bytes; call a file from it"),
+        );
+    }
+    for (key, length, (least, most), allowed) in [
+        ("grace", section.grace, GRACE, "1s to 1h"),
+        ("timeout", section.timeout, TIMEOUT, "1s to 10m"),
+    ] {
+        if !(least..=most).contains(&length.0) {
+            wrong(key, format!("is {length}; allowed: {allowed}"));
+        }
+    }
+    problems
+}

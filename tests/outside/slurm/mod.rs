@@ -1,0 +1,365 @@
+//! `model-pool cluster` and `check --slurm` on a real Slurm with two nodes of two fake GPUs. `.ci/slurm` installs it; without
+//! it these tests print that they were skipped.
+
+mod server;
+mod story;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use support::whole::wait_for;
+
+use server::SlurmServer;
+
+/// A configuration for a Slurm, and calls of the program with it.
+struct Pool<'a> {
+    slurm: &'a SlurmServer,
+    file: PathBuf,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+struct Ended {
+    status: Option<i32>,
+    out: String,
+    errors: String,
+}
+
+impl Ended {
+    #[track_caller]
+    fn has(&self, status: i32, parts: &[&str]) {
+        assert_eq!(self.status, Some(status), "{self:?}");
+        let all = format!("{}{}", self.out, self.errors);
+        for part in parts {
+            assert!(all.contains(part), "`{part}` is missing in:\n{all}");
+        }
+    }
+}
+
+/// A node that lives until its job gets SIGTERM, and then says so in its log.
+const STAYS: &str = "#!/bin/sh\necho \"arguments: $*\"\ntrap 'echo drained; exit 0' TERM\nwhile :; do sleep 0.1; done\n";
+
+impl<'a> Pool<'a> {
+    fn new(slurm: &'a SlurmServer, name: &str, program: &str) -> Pool<'a> {
+        Pool::with(slurm, name, program, "")
+    }
+
+    /// `more`: further lines of the section `cluster`.
+    fn with(slurm: &'a SlurmServer, name: &str, program: &str, more: &str) -> Pool<'a> {
+        let folder = slurm.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        let node = folder.join("node");
+        fs::write(&node, program).unwrap();
+        fs::set_permissions(&node, PermissionsExt::from_mode(0o755)).unwrap();
+        fs::write(folder.join("token"), "secret-of-the-join").unwrap();
+        let text = format!(
+            "cluster:
+  kind: slurm
+  name: {name}
+  controller: https://127.0.0.1:1
+  token_file: {folder}/token
+  program: {folder}/node
+  shapes:
+    - {{name: both, gpus: 2, memory: 24GiB, time_limit: 10m, cost_per_hour: 3}}
+    - {{name: one, gpus: 1, memory: 24GiB, time_limit: 1m, gres: \"gpu:fake:1\"}}
+    - {{name: long, gpus: 1, memory: 24GiB, time_limit: 8h}}
+    - {{name: large, gpus: 3, memory: 24GiB, time_limit: 10m}}
+    - {{name: closed, gpus: 1, memory: 24GiB, time_limit: 10m, partition: down}}
+  slurm: {{log_dir: {folder}, grace: 1s{more}}}
+",
+            folder = folder.display()
+        );
+        let file = folder.join("pool.yaml");
+        fs::write(&file, text).unwrap();
+        Pool { slurm, file }
+    }
+
+    fn run(&self, words: &[&str]) -> Ended {
+        let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
+            .args(words)
+            .arg("--config")
+            .arg(&self.file)
+            .env("SLURM_CONF", self.slurm.conf())
+            .env("SECRET_OF_THE_CONTROLLER", "secret-of-the-environment")
+            .output()
+            .unwrap();
+        Ended {
+            status: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            errors: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    fn request(&self, shape: &str) -> String {
+        let ended = self.run(&["cluster", "request", shape]);
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        ended.out.trim().to_owned()
+    }
+
+    fn leases(&self) -> Vec<Value> {
+        let ended = self.run(&["cluster", "status", "--json"]);
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        serde_json::from_str(&ended.out).unwrap()
+    }
+
+    fn lease(&self, id: &str) -> Value {
+        let mut leases = self.leases().into_iter();
+        let found = leases.find(|lease| lease["id"] == id);
+        found.unwrap_or_default()
+    }
+
+    fn wait_for(&self, id: &str, state: &str) -> Value {
+        let mut lease = Value::Null;
+        wait_for(&format!("job {id} to be {state}"), || {
+            lease = self.lease(id);
+            lease["state"] == state
+        });
+        lease
+    }
+
+    fn log(&self, id: &str) -> String {
+        let path = self.file.with_file_name(format!("model-pool-{id}.log"));
+        fs::read_to_string(path).unwrap_or_default()
+    }
+}
+
+/// A node that does not drain.
+const STUBBORN: &str = "#!/bin/sh\ntrap 'echo goes on' TERM\nwhile :; do sleep 0.1; done\n";
+
+#[track_caller]
+fn assert_has(value: &Value, part: &str) {
+    assert!(value.as_str().unwrap_or_default().contains(part), "{value}");
+}
+
+#[test]
+fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
+    let Some(slurm) = SlurmServer::start() else {
+        return;
+    };
+    let pool = Pool::new(&slurm, "lab", STAYS);
+    let ids = [(); 3].map(|()| pool.request("both"));
+    for id in &ids[..2] {
+        let lease = pool.wait_for(id, "running");
+        assert_eq!(
+            (&lease["shape"], &lease["time_limit_seconds"]),
+            (&"both".into(), &600.into())
+        );
+        assert!(lease["host"] == "n0" || lease["host"] == "n1", "{lease}");
+    }
+    let waits = pool.wait_for(&ids[2], "pending");
+    wait_for("the reason to be known", || {
+        pool.lease(&ids[2])["reason"]
+            .as_str()
+            .is_some_and(|it| it.contains("all nodes of this shape are in use"))
+    });
+    assert_eq!(waits["node"], format!("slurm-{}", ids[2]));
+
+    // The job runs the node, with the path of the token alone.
+    wait_for("the node to start", || {
+        pool.log(&ids[0]).contains("arguments: node")
+    });
+    let log = pool.log(&ids[0]);
+    let name = format!("--name slurm-{} --token-file", ids[0]);
+    assert!(log.contains(&name) && !log.contains("secret"), "{log}");
+    let job = slurm.client("scontrol", &["show", "job", "--details", &ids[0]]);
+    assert!(!job.contains("secret"), "{job}");
+
+    // Another pool of the same account sees and ends none of them.
+    let other = Pool::new(&slurm, "lab2", STAYS);
+    assert_eq!(other.leases(), Vec::<Value>::new());
+    let refused = other.run(&["cluster", "release", &ids[0]]);
+    refused.has(1, &[&format!("`{}` is not the id of a lease", ids[0])]);
+
+    // A request that waits is taken back; a node that runs drains, and its place goes to no one.
+    pool.run(&["cluster", "release", &ids[2]])
+        .has(0, &["given back"]);
+    assert_has(&pool.wait_for(&ids[2], "ended")["why"], "cancelled");
+    pool.run(&["cluster", "release", &ids[0]]).has(0, &[]);
+    assert_has(
+        &pool.wait_for(&ids[0], "ended")["why"],
+        "released or ended by itself",
+    );
+    assert!(
+        pool.log(&ids[0]).contains("drained"),
+        "{}",
+        pool.log(&ids[0])
+    );
+    pool.run(&["cluster", "release", "--now", &ids[1]])
+        .has(0, &[]);
+    pool.wait_for(&ids[1], "ended");
+    pool.run(&["cluster", "release", &ids[1]]).has(0, &[]);
+    let table = pool.run(&["cluster", "status"]);
+    table.has(0, &["both", "slurm-", "ended", "cost 0.0"]);
+}
+
+#[test]
+fn what_the_cluster_cannot_give_is_refused_or_waits_with_what_to_do() {
+    let Some(slurm) = SlurmServer::start() else {
+        return;
+    };
+    let pool = Pool::new(&slurm, "lab", STAYS);
+    let large = pool.run(&["cluster", "request", "large"]);
+    large.has(1, &["sbatch refuses", "no node has that many GPUs"]);
+    let unknown = pool.run(&["cluster", "request", "small"]);
+    unknown.has(1, &["there is no shape `small`", "both, one, long"]);
+    for (shape, reason) in [
+        ("long", "longer than the partition allows"),
+        ("closed", "the partition is down"),
+    ] {
+        let id = pool.request(shape);
+        // Slurm finds the exact reason some moments later.
+        wait_for(reason, || {
+            let lease = pool.lease(&id);
+            lease["reason"]
+                .as_str()
+                .is_some_and(|it| it.contains(reason))
+        });
+        pool.run(&["cluster", "release", &id]).has(0, &[]);
+        pool.wait_for(&id, "ended");
+    }
+    let nowhere = Pool::with(&slurm, "nowhere", STAYS, ", partition: cpu");
+    let refused = nowhere.run(&["cluster", "request", "both"]);
+    refused.has(1, &["nvalid partition", "correct cluster.slurm.partition"]);
+}
+
+#[test]
+fn a_node_that_cannot_start_a_time_limit_and_an_owners_scancel_are_seen_as_such() {
+    let Some(slurm) = SlurmServer::start() else {
+        return;
+    };
+    let stubborn = Pool::new(&slurm, "stubborn", STUBBORN);
+    let limited = stubborn.request("one");
+    stubborn.wait_for(&limited, "running");
+    let pool = Pool::new(&slurm, "lab", STAYS);
+    let cancelled = pool.request("one");
+    pool.wait_for(&cancelled, "running");
+    slurm.client("scancel", &[&cancelled]);
+    assert_has(&pool.wait_for(&cancelled, "ended")["why"], "cancelled");
+
+    let broken = Pool::new(
+        &slurm,
+        "broken",
+        "#!/bin/sh\necho 'the token has expired' >&2\nexit 1\n",
+    );
+    let id = broken.request("one");
+    let lease = broken.wait_for(&id, "ended");
+    assert_has(&lease["why"], "it failed with status 1 on n");
+    assert_has(&lease["why"], "its log ends with: the token has expired");
+    // The next job of this pool avoids the machine.
+    let failed_on = if lease["why"].as_str().unwrap().contains("on n0") {
+        "n0"
+    } else {
+        "n1"
+    };
+    let second = broken.request("one");
+    let job = slurm.client("scontrol", &["show", "job", &second]);
+    assert!(job.contains(&format!("ExcNodeList={failed_on}")), "{job}");
+
+    // Without its program on the nodes the status says so.
+    let missing = Pool::new(&slurm, "missing", STAYS);
+    fs::remove_file(missing.file.with_file_name("node")).unwrap();
+    let id = missing.request("one");
+    assert_has(&missing.wait_for(&id, "ended")["why"], "found no program");
+
+    // A job of one minute gets SIGTERM before its time is over; one that goes on is ended within another minute.
+    let began = std::time::SystemTime::now();
+    while stubborn.lease(&limited)["state"] == "running" {
+        let waited = began.elapsed().unwrap_or_default();
+        assert!(waited.as_secs() < 150, "the time limit is not kept");
+        std::thread::park_timeout(std::time::Duration::from_millis(500));
+    }
+    let why = stubborn.lease(&limited)["why"].clone();
+    assert_has(&why, "its time limit of 1 min was over");
+    assert!(stubborn.log(&limited).contains("goes on"), "{why}");
+}
+
+#[test]
+fn while_slurmctld_is_down_nothing_is_known_and_afterwards_everything_is() {
+    let Some(mut slurm) = SlurmServer::start() else {
+        return;
+    };
+    let running = {
+        let pool = Pool::new(&slurm, "lab", STAYS);
+        let id = pool.request("both");
+        pool.wait_for(&id, "running");
+        id
+    };
+    slurm.kill_controller();
+    let file = slurm.path().join("lab/pool.yaml");
+    {
+        let pool = Pool {
+            slurm: &slurm,
+            file: file.clone(),
+        };
+        for words in [
+            &["cluster", "status"][..],
+            &["cluster", "request", "both"],
+            &["cluster", "release", &running],
+        ] {
+            pool.run(words)
+                .has(1, &["cannot be reached", "unknown", "try again later"]);
+        }
+        pool.run(&["check", "--slurm"])
+            .has(1, &["cannot be reached"]);
+    }
+    slurm.start_controller();
+    let pool = Pool {
+        slurm: &slurm,
+        file,
+    };
+    // Each call is a new process: a restarted pool finds its own jobs.
+    wait_for("the node to be known again", || {
+        pool.lease(&running)["state"] == "running"
+    });
+    pool.run(&["cluster", "release", "--now", &running])
+        .has(0, &[]);
+    pool.wait_for(&running, "ended");
+}
+
+#[test]
+fn check_slurm_says_what_is_there_and_what_is_missing() {
+    let Some(slurm) = SlurmServer::start() else {
+        return;
+    };
+    let pool = Pool::new(&slurm, "lab", STAYS);
+    let checked = pool.run(&["check", "--slurm"]);
+    checked.has(
+        1,
+        &[
+            "ok: sbatch: slurm",
+            "partitions: gpu, down",
+            "ok: squeue answers as JSON; this pool (cluster.name: lab) has 0 pending",
+            "ok: shape both: Slurm would accept it",
+            "ok: shape one: Slurm would accept it",
+            "error: shape long: its time_limit of 8h is longer than the partition gpu allows (1:00:00)",
+            "error: shape large: no node of the partition gpu has gpu:3; its nodes have: gpu:fake:2",
+            "error: shape closed: the partition down is down",
+            "no accounting that answers",
+            "ok: token file:",
+            "note: whether nodes reach https://127.0.0.1:1",
+        ],
+    );
+    assert!(
+        slurm.client("squeue", &["-h"]).is_empty(),
+        "nothing is submitted"
+    );
+    let text = fs::read_to_string(&pool.file).unwrap();
+    let good = text.lines().filter(|line| {
+        !["name: long", "name: large", "name: closed"]
+            .iter()
+            .any(|it| line.contains(it))
+    });
+    fs::write(&pool.file, good.collect::<Vec<_>>().join("\n")).unwrap();
+    pool.run(&["check", "--slurm"]).has(0, &[]);
+    fs::remove_file(pool.file.with_file_name("token")).unwrap();
+    pool.run(&["check", "--slurm"])
+        .has(1, &["cluster.token_file", "cannot be read"]);
+    fs::write(&pool.file, "cluster: {kind: none}\n").unwrap();
+    pool.run(&["check", "--slurm"])
+        .has(1, &["cluster.kind is not slurm"]);
+    pool.run(&["cluster", "status"])
+        .has(1, &["cluster.kind is none", "pool.yaml"]);
+}

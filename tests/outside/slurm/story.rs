@@ -1,0 +1,97 @@
+//! The whole way on a real Slurm: a pool without room for its model, a node by hand, the model answers there, and the
+//! node is given back.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+use support::whole::{self, wait_for};
+
+use super::server::SlurmServer;
+
+const NODE: &str = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\nevening: {cleanup: null, reopen: null}\n";
+const BODY: &str = r#"{"model": "big", "messages": [{"role": "user", "content": "Hello"}]}"#;
+
+#[test]
+fn a_node_from_slurm_joins_serves_a_model_and_goes_when_it_is_released() {
+    let Some(slurm) = SlurmServer::start() else {
+        return;
+    };
+    let folder = slurm.path().join("story");
+    fs::create_dir(&folder).unwrap();
+    let engine = support::stub::stub_engine().display().to_string();
+    let model = format!(
+        "engine_config:\n  model_id: big\n  type: CommandEngine\n  command: [{engine:?}, --port, \"{{{{ port }}}}\", --model, big]\n  ready_path: /health\npool_config: {{memory_gib: 4}}\n"
+    );
+    let tiny = "inventory: {provider: fixed, devices: [{name: tiny, memory: 1MiB}]}\n";
+    let pool = whole::Pool::with_devices(&[("big.yaml".to_owned(), model)], tiny);
+    let key = pool.admin_key();
+    let post = |path: &str, body: &str| {
+        let (status, text, _) = pool.request("POST", path, body, Some(&key));
+        let answer: Value = serde_json::from_str(&text).unwrap_or_default();
+        (status, answer)
+    };
+    let refused = post("/v1/chat/completions", BODY);
+    assert_eq!(refused.1["error"]["code"], "never_fits", "{refused:?}");
+
+    let token = post("/llm/admin/nodes/tokens", "{}").1["token"].clone();
+    let token_file = folder.join("token");
+    fs::write(&token_file, token.as_str().unwrap()).unwrap();
+    fs::set_permissions(&token_file, PermissionsExt::from_mode(0o600)).unwrap();
+    fs::write(folder.join("node.yaml"), NODE).unwrap();
+    let config = format!(
+        "cluster:
+  kind: slurm
+  name: story
+  controller: http://{address}
+  token_file: {folder}/token
+  program: {program}
+  node_data: {folder}/node-%j
+  node_options: [--config, {folder}/node.yaml]
+  shapes: [{{name: one, gpus: 1, memory: 16GiB, time_limit: 10m}}]
+  slurm: {{log_dir: {folder}}}
+",
+        address = pool.address(),
+        program = env!("CARGO_BIN_EXE_model-pool"),
+        folder = folder.display(),
+    );
+    fs::write(folder.join("pool.yaml"), config).unwrap();
+    let cluster = super::Pool {
+        slurm: &slurm,
+        file: folder.join("pool.yaml"),
+    };
+    let id = cluster.request("one");
+    let name = format!("slurm-{id}");
+    let state = || {
+        let (_, text, _) = pool.request("GET", "/llm/admin/nodes", "", Some(&key));
+        let listed: Value = serde_json::from_str(&text).unwrap_or_default();
+        let mut nodes = listed["nodes"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+            .into_iter();
+        let own = nodes.find(|node| node["node"] == *name);
+        own.map(|node| node["state"].as_str().unwrap_or_default().to_owned())
+    };
+    wait_for("the node to join", || state().as_deref() == Some("joined"));
+    let answer = post("/v1/chat/completions", BODY);
+    assert_eq!(answer.0, 200, "{answer:?}; {}", cluster.log(&id));
+    let (_, devices, _) = pool.request("GET", "/llm/admin/devices", "", Some(&key));
+    assert!(devices.contains(&format!("{name}/gpu0")), "{devices}");
+
+    cluster
+        .run(&["cluster", "release", &id])
+        .has(0, &["given back"]);
+    cluster.wait_for(&id, "ended");
+    wait_for("the pool to know that the node is gone", || {
+        state().is_none()
+    });
+    assert_eq!(
+        post("/v1/chat/completions", BODY).1["error"]["code"],
+        "never_fits"
+    );
+    wait_for("the job to be gone", || {
+        let jobs = slurm.client("squeue", &["--noheader", "--states=RUNNING,COMPLETING"]);
+        jobs.trim().is_empty()
+    });
+}

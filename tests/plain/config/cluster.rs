@@ -1,0 +1,186 @@
+//! The section `cluster`: wrong values name file, line and key, and its former name is still read.
+
+use super::{assert_has, load, refusal};
+use model_pool::config::{ClusterKind, Length};
+
+const GOOD: &str = "cluster:
+  kind: slurm
+  controller: https://pool.example.org:8443
+  token_file: /shared/token
+  shapes: [{name: a100x4, gpus: 4, memory: 80GiB, time_limit: 8h}]
+";
+
+#[test]
+fn a_cluster_says_at_start_what_it_does_not_do_yet() {
+    let config = load(GOOD).unwrap();
+    assert_eq!(config.cluster.kind, ClusterKind::Slurm);
+    let notices = config.notices().join("\n");
+    assert_has(
+        &notices,
+        &[
+            "does not request or release nodes by itself",
+            "model-pool cluster request",
+        ],
+    );
+    let other = load(&format!("{GOOD}  command: {{timeout: 9s}}\n")).unwrap();
+    assert_has(
+        &other.notices().join("\n"),
+        &["cluster.command has no effect"],
+    );
+}
+
+#[test]
+fn the_former_name_of_the_section_is_read_with_its_lines() {
+    let config = load("autoscaler:\n  patience: 1m\n").unwrap();
+    assert_eq!(config.cluster.patience, Length::from_secs(60));
+    assert_has(
+        &refusal("log: {level: info}\nautoscaler:\n  patience: 0s\n"),
+        &["pool.yaml: line 3: cluster.patience is 0s"],
+    );
+}
+
+#[test]
+fn a_cluster_without_what_nodes_need_is_refused() {
+    for kind in ["slurm", "command"] {
+        let text = refusal(&format!("cluster:\n  kind: {kind}\n"));
+        assert_has(
+            &text,
+            &[
+                "cluster.controller is not set",
+                "cluster.token_file is not set",
+                "cluster.shapes is empty",
+            ],
+        );
+    }
+    let text = refusal(&GOOD.replace("slurm", "command"));
+    assert_has(
+        &text,
+        &[
+            "cluster.command.scale_up is empty",
+            "cluster.command.status is empty",
+        ],
+    );
+}
+
+#[test]
+fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
+    for (line, parts) in [
+        ("name: my lab", ["cluster.name is `my lab`", "such as lab"]),
+        (
+            "controller: pool.example.org",
+            ["cluster.controller is not a URL", "https://pool"],
+        ),
+        (
+            "controller: https://me:secret@a",
+            ["user or a password", "cluster.token_file"],
+        ),
+        (
+            "fingerprint: sha256:12",
+            ["cluster.fingerprint is not a fingerprint", "64"],
+        ),
+        (
+            "token_file: token",
+            ["cluster.token_file is `token`", "absolute path"],
+        ),
+        ("program: ''", ["cluster.program is empty", "model-pool"]),
+        ("node_data: data", ["cluster.node_data is `data`", "%j"]),
+        (
+            "node_options: [\"a\\nb\"]",
+            ["cluster.node_options[0]", "one line"],
+        ),
+        (
+            "scale_down_after: 0s",
+            ["cluster.scale_down_after is 0s", "allowed"],
+        ),
+        (
+            "slurm: {partition: \"gpu --uid=0\"}",
+            ["cluster.slurm.partition is `gpu --uid=0`", "without spaces"],
+        ),
+        (
+            "slurm: {account: -x}",
+            ["cluster.slurm.account is `-x`", "leading `-`"],
+        ),
+        (
+            "slurm: {exclude: ['a b']}",
+            ["cluster.slurm.exclude[0]", "without spaces"],
+        ),
+        (
+            "slurm: {options: [mem]}",
+            ["cluster.slurm.options[0] is `mem`", "--mem=200G"],
+        ),
+        (
+            "slurm: {log_dir: logs}",
+            ["cluster.slurm.log_dir is `logs`", "absolute path"],
+        ),
+        (
+            "slurm: {bin_dir: bin}",
+            ["cluster.slurm.bin_dir is `bin`", "/opt/slurm/bin"],
+        ),
+        (
+            "slurm: {grace: 2h}",
+            ["cluster.slurm.grace is 2h", "1s to 1h"],
+        ),
+        (
+            "slurm: {timeout: 1ms}",
+            ["cluster.slurm.timeout is 1ms", "1s to 10m"],
+        ),
+        (
+            "command: {timeout: 1h}",
+            ["cluster.command.timeout is 1h", "1s to 10m"],
+        ),
+    ] {
+        let (key, _) = line.split_once(':').unwrap();
+        let others = GOOD
+            .lines()
+            .filter(|it| !it.trim_start().starts_with(&format!("{key}:")));
+        let mut text: Vec<&str> = others.collect();
+        let own = format!("  {line}");
+        text.push(&own);
+        let refused = refusal(&text.join("\n"));
+        let place = format!("pool.yaml: line {}: ", text.len());
+        assert_has(&refused, &parts);
+        assert_has(&refused, &[&place]);
+        assert!(!refused.contains("secret"), "{refused}");
+    }
+}
+
+#[test]
+fn every_wrong_shape_names_its_key() {
+    for (shape, parts) in [
+        (
+            "{name: 'a b', gpus: 4, memory: 80GiB, time_limit: 8h}",
+            ["shapes[0].name is `a b`", "such as a100x4"],
+        ),
+        (
+            "{name: a, gpus: 65, memory: 80GiB, time_limit: 8h}",
+            ["shapes[0].gpus is 65", "0 to 64"],
+        ),
+        (
+            "{name: a, gpus: 4, memory: 1KiB, time_limit: 8h}",
+            ["shapes[0].memory is 1KiB", "1MiB"],
+        ),
+        (
+            "{name: a, gpus: 4, memory: 80GiB, time_limit: 5s}",
+            ["shapes[0].time_limit is 5s", "1m to"],
+        ),
+        (
+            "{name: a, gpus: 4, memory: 80GiB, time_limit: 8h, cost_per_hour: -1}",
+            ["shapes[0].cost_per_hour is -1", "allowed: 0"],
+        ),
+        (
+            "{name: a, gpus: 4, memory: 80GiB, time_limit: 8h, gres: 'gpu:4 x'}",
+            ["shapes[0].gres is `gpu:4 x`", "without spaces"],
+        ),
+        (
+            "{name: a, gpus: 4, memory: 80GiB, time_limit: 8h}, {name: a, gpus: 1, memory: 80GiB, time_limit: 8h}",
+            ["shapes[1].name `a` is given twice", "own name"],
+        ),
+    ] {
+        let text = GOOD.replace(
+            "{name: a100x4, gpus: 4, memory: 80GiB, time_limit: 8h}",
+            shape,
+        );
+        assert_has(&refusal(&text), &parts);
+        assert_has(&refusal(&text), &["pool.yaml: line 5: "]);
+    }
+}
