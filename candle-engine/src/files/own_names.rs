@@ -6,7 +6,7 @@ use model_files::families::{self, DecoderFamily as Family};
 
 /// The names of one family. Each pair is the family's own name and the usual one, without what comes before and after.
 #[derive(Debug)]
-pub(super) struct OwnNames {
+pub(crate) struct OwnNames {
     /// Before all names but the head's; files of a decoder without its head leave it out, and those of GPT-2 often.
     prefix: &'static str,
     head: &'static str,
@@ -95,7 +95,7 @@ impl OwnNames {
 
     /// Gives tensors their usual names. What has none, such as the masks that older files keep, is not used and stays as it is.
     /// Whether the files leave the prefix out.
-    pub fn rename(&self, table: &mut Table) -> bool {
+    pub(super) fn rename(&self, table: &mut Table) -> bool {
         let is_bare = !table
             .places
             .keys()
@@ -111,6 +111,12 @@ impl OwnNames {
             })
             .collect();
         is_bare
+    }
+
+    /// The usual name of a matrix, without `.weight`, by which it is called in the files of the architecture.
+    pub fn usual_module(&self, module: &str) -> Option<String> {
+        let usual = self.usual(&format!("{module}.weight"))?;
+        usual.strip_suffix(".weight").map(str::to_owned)
     }
 
     fn usual(&self, name: &str) -> Option<String> {

@@ -131,12 +131,15 @@ impl<C: Compute> FeedForward<C> {
                 let Buffers { gate, up, low, .. } = buffers;
                 gated.forward(compute, (gate, up, low), adapted, input, output)
             }
-            // An adapter of experts is refused before it is loaded.
             Self::Plain(plain) => {
-                compute.linear(input, [&plain.up], [&mut buffers.up])?;
-                compute.activate(plain.activation, &mut buffers.up)?;
-                compute.linear(&buffers.up, [&plain.down], [output])
+                let Buffers { up, low, .. } = buffers;
+                compute.linear(input, [&plain.up], [&mut *up])?;
+                low_rank::add(compute, adapted, Target::Up, input, up, low)?;
+                compute.activate(plain.activation, up)?;
+                compute.linear(up, [&plain.down], [&mut *output])?;
+                low_rank::add(compute, adapted, Target::Down, up, output, low)
             }
+            // An adapter of experts is refused before it is loaded.
             Self::Experts(experts) => experts.forward(compute, rows, buffers, input, output),
         }
     }

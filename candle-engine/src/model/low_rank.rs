@@ -2,11 +2,13 @@
 //! the sequences that an adapter is for. Rows of other sequences are as they would be without it.
 
 use super::compute::Compute;
-use crate::spec::{FeedForward, Projections, Spec};
+use crate::files::OwnNames;
+use crate::spec::{BlockSpec, FeedForward, Projections, Spec};
 use crate::step::{AdapterNumber, Step};
 use crate::stored::{Encoding, Stored};
 use candle_core::{Error, Result};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What an adapter adds to one matrix: `factor · wide(narrow(x))`.
 #[derive(Debug, Clone)]
@@ -51,7 +53,13 @@ impl Place {
 
 /// All that adapters of a model may change.
 #[derive(Debug, Default)]
-pub(super) struct Targets(BTreeMap<String, Place>);
+pub(super) struct Targets {
+    places: BTreeMap<String, Place>,
+    /// What the model's files call the matrices.
+    own_names: Option<&'static OwnNames>,
+    /// Some blocks have experts.
+    has_experts: bool,
+}
 
 fn places(spec: &Spec, index: usize) -> Vec<(String, Place)> {
     use Target::{Down, Gate, Key, Output, Query, Up, Value};
@@ -81,6 +89,13 @@ fn places(spec: &Spec, index: usize) -> Vec<(String, Place)> {
         }
         Projections::Latent { .. } | Projections::ByHead => {}
     }
+    if let FeedForward::Plain(plain) = &spec.blocks[index].feed_forward {
+        let (up, down) = (
+            place(&[(Up, plain.width)], spec.hidden),
+            place(&[(Down, spec.hidden)], plain.width),
+        );
+        places.extend([(name("mlp.up_proj"), up), (name("mlp.down_proj"), down)]);
+    }
     if let FeedForward::Gated(gated) = &spec.blocks[index].feed_forward {
         let (gate, up) = ((Gate, gated.width), (Up, gated.width));
         match gated.fused {
@@ -101,17 +116,50 @@ fn places(spec: &Spec, index: usize) -> Vec<(String, Place)> {
 impl Targets {
     pub fn of(spec: &Spec) -> Self {
         let blocks = 0..spec.blocks.len();
-        Self(blocks.flat_map(|index| places(spec, index)).collect())
+        let is_expert = |block: &BlockSpec| matches!(block.feed_forward, FeedForward::Experts(_));
+        Self {
+            places: blocks.flat_map(|index| places(spec, index)).collect(),
+            own_names: OwnNames::of(&spec.architecture),
+            has_experts: spec.blocks.iter().any(is_expert),
+        }
+    }
+
+    /// The adapter with the usual names of the matrices that it changes.
+    pub fn named(&self, tensors: &Arc<AdapterTensors>) -> Arc<AdapterTensors> {
+        let Some(own_names) = self.own_names else {
+            return Arc::clone(tensors);
+        };
+        let usual = |name: &String| own_names.usual_module(name).unwrap_or_else(|| name.clone());
+        let named = tensors
+            .0
+            .iter()
+            .map(|(name, low)| (usual(name), low.clone()));
+        Arc::new(AdapterTensors(named.collect()))
+    }
+
+    /// Why this matrix is none that adapters change here.
+    fn missing(&self, name: &str) -> String {
+        let is_of_experts = name.contains(".experts.")
+            || name.contains("shared_expert")
+            || name.contains("block_sparse_moe")
+            || name.ends_with("mlp.gate");
+        if self.has_experts && is_of_experts {
+            return format!(
+                "it changes {name}, and this engine has adapters of attention and of one feed-forward part, not of experts: train it with target_modules of the attention alone, or serve the model with VLLMEngine"
+            );
+        }
+        let known = self.places.keys().next().map_or("none", String::as_str);
+        format!(
+            "it changes {name}, which this model does not have or which adapters cannot change in this engine; one of those that they can is {known}"
+        )
     }
 
     /// # Errors
     /// What of an adapter does not fit to the model.
     pub fn check(&self, tensors: &AdapterTensors) -> std::result::Result<(), String> {
         for (name, low) in &tensors.0 {
-            let Some(place) = self.0.get(name) else {
-                return Err(format!(
-                    "it changes {name}, which this model does not have or which adapters cannot change in this engine"
-                ));
+            let Some(place) = self.places.get(name) else {
+                return Err(self.missing(name));
             };
             let (narrow, wide) = (low.narrow.shape.as_slice(), low.wide.shape.as_slice());
             let (&[rank, columns], &[rows, same]) = (narrow, wide) else {

@@ -303,6 +303,7 @@ impl Decoder {
         number: AdapterNumber,
         tensors: &Arc<AdapterTensors>,
     ) -> Result<()> {
+        let tensors = &self.targets.named(tensors);
         self.targets
             .check(tensors)
             .map_err(candle_core::Error::msg)?;

@@ -2,6 +2,7 @@
 
 use super::random::llama;
 use super::*;
+use crate::spec::{Activation, ExpertNames, Experts, FeedForward, Norms, Plain, Scoring};
 use crate::stored::Stored;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -10,25 +11,54 @@ use std::collections::BTreeMap;
 const RANK: usize = 4;
 const FACTOR: f32 = 2.0;
 
-/// Modules of a block with their rows and columns.
-fn modules(spec: &Spec) -> Vec<(String, usize, usize)> {
-    let shapes = [
-        ("self_attn.q_proj", 64, 64),
-        ("self_attn.k_proj", 32, 64),
-        ("self_attn.v_proj", 32, 64),
-        ("self_attn.o_proj", 64, 64),
-        ("mlp.gate_proj", 96, 64),
-        ("mlp.up_proj", 96, 64),
-        ("mlp.down_proj", 64, 96),
-    ];
-    let blocks = 0..spec.blocks.len();
-    blocks
-        .flat_map(|index| {
-            shapes.map(|(module, rows, columns)| {
-                (format!("model.layers.{index}.{module}"), rows, columns)
-            })
-        })
-        .collect()
+/// Matrices of blocks with their rows and columns.
+fn modules(tensors: &InMemory) -> Vec<(String, usize, usize)> {
+    let of_blocks = tensors.0.iter().filter_map(|(name, stored)| {
+        let module = name.strip_suffix(".weight")?;
+        let is_of_block = module.starts_with("model.layers.");
+        match stored.shape[..] {
+            [rows, columns] if is_of_block => Some((module.to_owned(), rows, columns)),
+            _ => None,
+        }
+    });
+    of_blocks.collect()
+}
+
+/// A small GPT-J: one norm, attention and a feed-forward part without a gate beside each other.
+fn gpt_j() -> Spec {
+    let mut spec = llama();
+    spec.architecture = "GPTJForCausalLM".to_owned();
+    spec.norm.centred = true;
+    spec.key_value_heads = spec.heads;
+    spec.head_bias = true;
+    spec.ropes[0].interleaved = true;
+    for block in &mut spec.blocks {
+        block.norms = Norms::Shared;
+        block.feed_forward = FeedForward::Plain(Plain {
+            width: 128,
+            activation: Activation::GeluTanh,
+            bias: true,
+        });
+    }
+    spec
+}
+
+/// The same adapter by the names that GPT-J's own files have.
+fn in_own_names(adapter: &AdapterTensors) -> Arc<AdapterTensors> {
+    let own = |name: &String| {
+        let mut name = name.replace("model.layers.", "transformer.h.");
+        for (usual, own) in [
+            ("self_attn.o_proj", "attn.out_proj"),
+            ("self_attn.", "attn."),
+            ("mlp.up_proj", "mlp.fc_in"),
+            ("mlp.down_proj", "mlp.fc_out"),
+        ] {
+            name = name.replace(usual, own);
+        }
+        name
+    };
+    let named = adapter.0.iter().map(|(name, low)| (own(name), low.clone()));
+    Arc::new(AdapterTensors(named.collect()))
 }
 
 fn stored(shape: Vec<usize>, numbers: &[f32]) -> Stored {
@@ -43,11 +73,11 @@ fn numbers_of(stored: &Stored) -> Vec<f32> {
 }
 
 /// An adapter, and the model's tensors with it added.
-fn adapter(spec: &Spec, tensors: &InMemory, seed: u64) -> (Arc<AdapterTensors>, InMemory) {
+fn adapter(tensors: &InMemory, seed: u64) -> (Arc<AdapterTensors>, InMemory) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut adapter = BTreeMap::new();
     let mut merged = InMemory(tensors.0.clone());
-    for (module, rows, columns) in modules(spec) {
+    for (module, rows, columns) in modules(tensors) {
         let mut some = |count: usize| -> Vec<f32> {
             let number = |_| random.random_range(-0.15..0.15f32);
             (0..count).map(number).collect()
@@ -97,8 +127,8 @@ const TEXTS: [&[u32]; 3] = [&[3, 14, 15, 9, 26], &[2, 7, 18, 28], &[1, 61, 8, 0,
 fn adapters_compute_what_merged_weights_do_and_touch_no_other_row() {
     let spec = llama();
     let tensors = InMemory::random(&spec, 7);
-    let (first, first_merged) = adapter(&spec, &tensors, 1);
-    let (second, second_merged) = adapter(&spec, &tensors, 2);
+    let (first, first_merged) = adapter(&tensors, 1);
+    let (second, second_merged) = adapter(&tensors, 2);
     for cpu in [Cpu::Native, Cpu::Plain] {
         let mut base = decoder(&spec, &tensors, cpu);
         base.put_adapter(1, &first).expect("fits");
@@ -136,8 +166,8 @@ fn adapters_compute_what_merged_weights_do_and_touch_no_other_row() {
 fn an_adapter_alone_is_bit_for_bit_the_same_beside_others() {
     let spec = llama();
     let tensors = InMemory::random(&spec, 7);
-    let (first, _) = adapter(&spec, &tensors, 1);
-    let (second, _) = adapter(&spec, &tensors, 2);
+    let (first, _) = adapter(&tensors, 1);
+    let (second, _) = adapter(&tensors, 2);
     let mut decoder = decoder(&spec, &tensors, Cpu::Native);
     decoder.put_adapter(1, &first).expect("fits");
     decoder.put_adapter(2, &second).expect("fits");
@@ -147,10 +177,67 @@ fn an_adapter_alone_is_bit_for_bit_the_same_beside_others() {
 }
 
 #[test]
+fn an_adapter_of_gpt_j_computes_what_merged_weights_do_by_its_own_names() {
+    let spec = gpt_j();
+    let tensors = InMemory::random(&spec, 7);
+    let (adapter, merged) = adapter(&tensors, 1);
+    assert_eq!(adapter.0.len(), 12, "six matrices of two blocks");
+    for cpu in [Cpu::Native, Cpu::Plain] {
+        let mut base = decoder(&spec, &tensors, cpu);
+        base.put_adapter(1, &in_own_names(&adapter)).expect("fits");
+        let sequences = [(Some(1), TEXTS[0]), (None, TEXTS[1])];
+        let mixed = together(&mut base, &sequences);
+        let expected = together(&mut decoder(&spec, &merged, cpu), &[(None, TEXTS[0])]);
+        let apart = distance(&mixed[..5], &expected);
+        assert!(apart < 2e-4, "{cpu:?}: {apart}");
+        let mut plain = decoder(&spec, &tensors, cpu);
+        let unchanged = together(&mut plain, &[(None, TEXTS[0])]);
+        assert!(
+            distance(&expected, &unchanged) > 0.05,
+            "it changes something"
+        );
+        let beside = together(&mut plain, &[(None, TEXTS[1])]);
+        assert!(distance(&mixed[5..], &beside) < 1e-4);
+    }
+}
+
+#[test]
+fn an_adapter_of_experts_is_refused_with_what_to_do() {
+    let mut spec = llama();
+    spec.blocks[1].feed_forward = FeedForward::Experts(Experts {
+        count: 4,
+        chosen: 2,
+        width: 32,
+        activation: Activation::Silu,
+        scoring: Scoring::Softmax,
+        normalises_chosen: true,
+        factor: 1.0,
+        shared_width: None,
+        gates_shared: false,
+        groups: None,
+        naming: ExpertNames::Qwen,
+    });
+    let tensors = InMemory::random(&spec, 7);
+    let (whole, _) = adapter(&tensors, 1);
+    let mut decoder = decoder(&spec, &tensors, Cpu::Native);
+    let refused = decoder.put_adapter(1, &whole).expect_err("refused");
+    let refused = refused.to_string();
+    assert!(
+        refused.contains("not of experts") && refused.contains("VLLMEngine"),
+        "{refused}"
+    );
+    let is_attention = |name: &String| name.contains("self_attn");
+    let own = whole.0.iter().filter(|(name, _)| is_attention(name));
+    let own = own.map(|(name, low)| (name.clone(), low.clone())).collect();
+    let attention = Arc::new(AdapterTensors(own));
+    decoder.put_adapter(1, &attention).expect("attention fits");
+}
+
+#[test]
 fn what_does_not_fit_is_refused_and_what_is_gone_is_not_used() {
     let spec = llama();
     let tensors = InMemory::random(&spec, 7);
-    let (whole, _) = adapter(&spec, &tensors, 1);
+    let (whole, _) = adapter(&tensors, 1);
     let mut decoder = decoder(&spec, &tensors, Cpu::Native);
     let refused = |decoder: &mut Decoder, change: &dyn Fn(&mut BTreeMap<String, LowRank>)| {
         let mut wrong = (*whole).clone();
