@@ -1,17 +1,22 @@
 //! Reads which adapters of a model are looked for by their names: `lora_config`, and RayLLM's `multiplex_config`.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
-use pool::Span;
+use config::Config;
+use pool::{Bytes, Span};
 
 use super::CatalogError;
-use super::adapter_names::{AdapterRoom, DynamicAdapters, last_of};
+use super::adapter_names::{AdapterBucket, AdapterPlace, AdapterRoom, DynamicAdapters, last_of};
 use super::diagnostics::Diagnostics;
+use super::engine_config::with_environment;
 use super::engine_fields::CANDLE;
 use super::engines;
+use super::hub_cache;
 use super::limits;
-use super::model_file::ModelDocument;
+use super::model_file::{LoraConfig, ModelDocument};
 use super::recipe::Recipe;
+use super::weights::{Bucket, BucketUri, Fetch, GgufFiles, Origin, Scheme};
 
 const PATH: &str = "lora_config.dynamic_lora_loading_path";
 /// As Ray Serve has it.
@@ -21,12 +26,17 @@ const PER_REPLICA_MAX: u32 = 1000;
 pub(super) const RANK: u32 = 64;
 const RANK_MAX: u32 = 4096;
 const GIB_MAX: f64 = 4.0;
+const CACHE_GIB: f64 = 32.0;
+const CACHE: &str = "lora_config.cache_gib";
+/// Where adapters from buckets lie in the cache of models.
+const CACHE_FOLDER: &str = "model-pool-adapters";
 const FETCH_TIMEOUT: Span = Span(30_000);
 const FETCH_TIMEOUT_MAX_S: f64 = 3600.0;
 
 pub(super) fn read(
     document: &ModelDocument,
     engine: Option<&str>,
+    config: &Config,
     notes: &mut Diagnostics,
 ) -> Result<Option<DynamicAdapters>, CatalogError> {
     let section = &document.lora_config;
@@ -83,20 +93,12 @@ pub(super) fn read(
             notes.check(key, value, |value| limits::count(value, PER_REPLICA_MAX))?
         }
     };
-    if path.contains("://") {
-        notes.warn(PATH, "has no effect: adapters are looked for in folders of this machine alone; copy them there, or write each into engine_config.lora_adapters with its bucket_uri");
-        return Ok(None);
-    }
-    let folder = notes.path(PATH, path)?;
-    if !folder.is_dir() {
-        let message = format!(
-            "there is no folder {}; no adapter is found until it is there",
-            folder.display()
-        );
-        notes.warn(PATH, message);
-    }
     let gib = section.max_adapter_gib.unwrap_or(GIB_MAX);
     let bytes_max = notes.check("lora_config.max_adapter_gib", gib, limits::memory_gib)?;
+    let place = match path.contains("://") {
+        true => AdapterPlace::Bucket(Box::new(bucket(path, document, bytes_max, config, notes)?)),
+        false => AdapterPlace::Folder(folder(path, section, notes)?),
+    };
     let engine = &document.engine_config;
     let names = [&engine.hf_model_id, &engine.model_path];
     let names = names.into_iter().flatten().chain([&engine.model_id]);
@@ -120,7 +122,7 @@ pub(super) fn read(
         }
     }
     Ok(Some(DynamicAdapters {
-        folder,
+        place,
         room: AdapterRoom {
             count,
             rank: rank(document, notes)?,
@@ -138,6 +140,74 @@ pub(super) fn read(
             notes,
         )?,
     }))
+}
+
+fn folder(
+    path: &str,
+    section: &LoraConfig,
+    notes: &mut Diagnostics,
+) -> Result<PathBuf, CatalogError> {
+    let folder = notes.path(PATH, path)?;
+    if !folder.is_dir() {
+        let message = format!(
+            "there is no folder {}; no adapter is found until it is there",
+            folder.display()
+        );
+        notes.warn(PATH, message);
+    }
+    if section.cache_gib.is_some() {
+        notes.warn(
+            CACHE,
+            format!("has no effect: {PATH} is a folder, and adapters are loaded from there"),
+        );
+    }
+    Ok(folder)
+}
+
+fn bucket(
+    path: &str,
+    document: &ModelDocument,
+    bytes_max: Bytes,
+    config: &Config,
+    notes: &Diagnostics,
+) -> Result<AdapterBucket, CatalogError> {
+    let uri = BucketUri::parse(path, &[Scheme::S3, Scheme::Gs])
+        .map_err(|problem| notes.refuse(PATH, problem))?;
+    let gib = document.lora_config.cache_gib.unwrap_or(CACHE_GIB);
+    let cache_bytes_max = notes.check(CACHE, gib, limits::memory_gib)?;
+    if cache_bytes_max < bytes_max {
+        return Err(notes.refuse(
+            CACHE,
+            format!("is {cache_bytes_max}, and one adapter may take {bytes_max} (lora_config.max_adapter_gib); write as much at least"),
+        ));
+    }
+    // What is missing there is warned of where the engine's own environment is read.
+    let engine = with_environment(&document.engine_config, &mut Diagnostics::default());
+    let env = &engine.env;
+    let root = match &config.sources.cache_dir {
+        Some(folder) => Some(folder.clone()),
+        None => hub_cache::root(env),
+    };
+    let root = root.and_then(|folder| std::path::absolute(folder).ok());
+    let Some(root) = root else {
+        return Err(notes.refuse(PATH, "there is no place to fetch adapters to: neither HF_HUB_CACHE, HF_HOME nor HOME is set; set sources.cache_dir"));
+    };
+    let cache = root.join(CACHE_FOLDER);
+    Ok(AdapterBucket {
+        fetch: Fetch {
+            origin: Origin::Bucket(Bucket::at(uri)),
+            id: document.engine_config.model_id.clone(),
+            notes: cache.clone(),
+            cache,
+            extra_files: Vec::new(),
+            extra_by: None,
+            pickles: false,
+            consolidated: false,
+            gguf: GgufFiles::None,
+            env: env.clone(),
+        },
+        cache_bytes_max,
+    })
 }
 
 /// The highest rank: what the section says, or else the engine's own option.

@@ -107,7 +107,7 @@ fn fetching(engine: &EngineConfig, kind: Option<&str>) -> Option<weights_config:
 
 /// The variables of Ray's form among the engine's own, which win; and those of the pool's own environment
 /// that it names.
-fn with_environment(engine: &EngineConfig, notes: &mut Diagnostics) -> EngineConfig {
+pub(super) fn with_environment(engine: &EngineConfig, notes: &mut Diagnostics) -> EngineConfig {
     let mut engine = engine.clone();
     let own = std::mem::take(&mut engine.env);
     for name in engine.env_vars_to_propogate.iter().flatten() {

@@ -11,7 +11,7 @@ use config::validate::QUEUE_LIMIT_MAX;
 use config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, Provider};
 use pool::{Bytes, Priority, Scaling, Span};
 
-use super::adapter_names::{AdapterPlace, AdapterRoom, DynamicAdapters};
+use super::adapter_names::{AdapterRoom, DynamicAdapters};
 use super::constraint::DeviceConstraint;
 use super::diagnostics::Diagnostics;
 use super::dynamic_adapters;
@@ -222,10 +222,8 @@ impl Entry {
             config,
             notes,
         )?;
-        if let (Some(dynamic), Some(fetch)) = (&mut dynamic_adapters, &fetch)
-            && let AdapterPlace::Bucket(bucket) = &mut dynamic.place
-        {
-            bucket.ask_as(fetch);
+        if let (Some(dynamic), Some(fetch)) = (&mut dynamic_adapters, &fetch) {
+            dynamic.ask_as(fetch);
         }
         if let Recipe::Remote(remote) = &mut recipe {
             remote::check_document(remote, &document, &source, notes)?;

@@ -58,6 +58,8 @@ optional_keys! {
         max_lora_rank: Option<i64>,
         /// The most that the files of one adapter take.
         max_adapter_gib: Option<f64>,
+        /// The most that all adapters take that were brought from a bucket.
+        cache_gib: Option<f64>,
         /// Other names that adapters may give for the model that they were trained for.
         base_models: Vec<String>,
         download_timeout_s: Option<f64>,

@@ -57,6 +57,15 @@ pub(super) fn check(entry: &Entry, devices: Option<&Devices>, config: &Config) -
         let key = "engine_config.type";
         checked.problems.push(at(entry, key, fault.to_string()));
     }
+    let dynamic = entry.dynamic_adapters.as_ref().and_then(|it| it.fetch());
+    if let Some(dynamic) = dynamic {
+        let line = format!("adapters are looked for in {}", dynamic.describe());
+        checked.lines.push(line);
+    }
+    if let Some(fault) = dynamic.and_then(source::not_built) {
+        let key = "lora_config.dynamic_lora_loading_path";
+        checked.warnings.push(at(entry, key, fault.to_string()));
+    }
     checked.lines.extend(parsers(entry));
     for unknown in devices.iter().flat_map(|devices| devices.unknown(entry)) {
         checked

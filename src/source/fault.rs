@@ -111,6 +111,8 @@ pub enum SourceFault {
         keep: u64,
         path: PathBuf,
     },
+    #[error("needs {} for adapters that are fetched, of which {} are allowed (lora_config.cache_gib), and {} have been used lately; ask again, or have it raised", Bytes(*needs), Bytes(*most), Bytes(*in_use))]
+    AdaptersFull { needs: u64, in_use: u64, most: u64 },
     #[error(
         "{file} is damaged at the source: expected {expected}, got {got} twice; the copy was not kept"
     )]
@@ -164,6 +166,7 @@ impl SourceFault {
         match self {
             SourceFault::Unreachable { .. }
             | SourceFault::NoRoom { .. }
+            | SourceFault::AdaptersFull { .. }
             | SourceFault::Mismatch { .. }
             | SourceFault::BrokenOff { .. }
             | SourceFault::Disk { .. }

@@ -9,6 +9,8 @@
 //!           │bucket            └ refused with numbers└ <blob>.incomplete survives whatever happens
 //! ```
 
+mod adapter;
+mod adapter_cache;
 #[cfg_attr(not(feature = "s3"), path = "no_bucket.rs")]
 mod bucket;
 mod cache;
@@ -36,6 +38,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use catalog::{Bucket, ExtraFiles, Fetch, Origin};
 
+pub use adapter::{ADAPTER_FILES_MAX, ListedAdapter};
 pub use fault::SourceFault;
 pub use progress::Progress;
 pub use search::Found;

@@ -2,12 +2,14 @@
 //! `MODEL_POOL_TESTS_REQUIRE` names the program.
 
 mod agents;
+mod bucket_adapters;
 mod buckets;
 mod clients;
 mod dashboard;
 mod llama_server;
 mod promtool;
 mod shared_limits;
+mod slurm;
 mod table;
 mod vllm;
 mod wires;

@@ -65,6 +65,13 @@ fn failure(error: &AdapterError) -> Failure {
             message,
         )
         .again_in(*retry),
+        AdapterError::Unreachable { retry, .. } => Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            "adapter_unreachable",
+            message,
+        )
+        .again_in(*retry),
     };
     failure.body.error.param = Some("model".to_owned());
     failure

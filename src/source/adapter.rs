@@ -1,0 +1,235 @@
+//! Brings a LoRA adapter from a bucket to this machine: lists it, brings its description, which the caller checks, and then
+//! the rest. It becomes visible under its own name when it is whole.
+//!
+//! ```text
+//! CACHE/NAME-DIGEST-STATE           the files of an adapter, whole
+//!      /NAME-DIGEST-STATE.partial   while they are brought; DIGEST stands for the address, STATE for its files there
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use sha1::Digest as _;
+
+use super::Sources;
+use super::adapter_cache;
+use super::fault::SourceFault;
+use super::listing::Listing;
+use super::part::Part;
+use super::progress::Progress;
+use super::select;
+use super::transfer;
+use super::write::hex;
+use catalog::{AdapterBucket, Origin};
+use pool::Bytes;
+
+/// Files of one adapter.
+pub const ADAPTER_FILES_MAX: usize = 1000;
+/// Letters of a name for people.
+const READABLE_MAX: usize = 100;
+/// Letters of a digest.
+const DIGEST_MAX: usize = 16;
+
+/// An adapter of a bucket, as the bucket lists it.
+#[derive(Clone, Debug)]
+pub struct ListedAdapter {
+    listing: Listing,
+    /// Where it lies once it is whole.
+    folder: PathBuf,
+}
+
+impl ListedAdapter {
+    /// What its files take together.
+    pub fn bytes(&self) -> Bytes {
+        let parts = self.listing.parts.iter();
+        Bytes(parts.fold(0, |sum, part| sum.saturating_add(part.size)))
+    }
+
+    pub fn files(&self) -> usize {
+        self.listing.parts.len()
+    }
+
+    /// Its folder on this machine, if it is whole there; that counts as a use. Blocking.
+    pub fn here(&self) -> Option<PathBuf> {
+        let is_right = |part: &Part| {
+            let found = std::fs::metadata(self.folder.join(&part.path));
+            found.is_ok_and(|found| found.len() == part.size)
+        };
+        let is_whole = self.listing.parts.iter().all(is_right);
+        is_whole.then(|| {
+            adapter_cache::touch(&self.folder);
+            self.folder.clone()
+        })
+    }
+
+    fn partial(&self) -> PathBuf {
+        let mut name = self.folder.file_name().unwrap_or_default().to_owned();
+        name.push(".partial");
+        self.folder.with_file_name(name)
+    }
+}
+
+/// What the folders of an adapter begin with, whatever state of it they have.
+fn stem(bucket: &AdapterBucket, name: &str) -> String {
+    let uri = match bucket.of(name).origin {
+        Origin::Bucket(bucket) => bucket.uri.to_string(),
+        Origin::Hub { .. } => String::new(),
+    };
+    let plain = |it: char| match it {
+        it if it.is_ascii_alphanumeric() || "-_".contains(it) => it,
+        _ => '-',
+    };
+    let readable: String = name.chars().map(plain).take(READABLE_MAX).collect();
+    let digest = hex(&sha2::Sha256::digest(uri.as_bytes()));
+    format!("{readable}-{}-", &digest[..DIGEST_MAX])
+}
+
+impl Sources {
+    /// The adapter in the bucket's folder of this name. `None`: there is nothing.
+    ///
+    /// # Errors
+    /// Where the bucket cannot be read, or has names that cannot be written.
+    pub async fn list_adapter(
+        &self,
+        bucket: &AdapterBucket,
+        name: &str,
+    ) -> Result<Option<ListedAdapter>, SourceFault> {
+        let mut listing = match self.list(&bucket.of(name)).await {
+            Ok(listing) => listing,
+            Err(SourceFault::Empty { .. }) => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        // Folders below it are the checkpoints of its training, which no engine reads.
+        let is_own = |path: &str| !path.contains('/') && !path.starts_with('.');
+        listing.parts.retain(|part| is_own(&part.path));
+        if listing.parts.is_empty() {
+            return Ok(None);
+        }
+        select::check_names(&listing)?;
+        listing
+            .parts
+            .sort_by(|one, other| one.path.cmp(&other.path));
+        let mut state = sha2::Sha256::new();
+        for part in &listing.parts {
+            state.update(&part.blob);
+        }
+        let state = hex(&state.finalize());
+        let folder = format!("{}{}", stem(bucket, name), &state[..DIGEST_MAX]);
+        Ok(Some(ListedAdapter {
+            listing,
+            folder: bucket.fetch.cache.join(folder),
+        }))
+    }
+
+    /// Brings one file of it. Returns the folder that the file is in; others may be missing there.
+    ///
+    /// # Errors
+    /// Where it cannot be read or written.
+    pub async fn bring_file_of_adapter(
+        &self,
+        listed: &ListedAdapter,
+        file: &str,
+    ) -> Result<PathBuf, SourceFault> {
+        let partial = listed.partial();
+        let part = listed.listing.parts.iter().find(|part| part.path == file);
+        if let Some(part) = part {
+            let progress = Arc::new(Progress::default());
+            self.bring_part(listed, part, &partial, &progress).await?;
+        }
+        Ok(partial)
+    }
+
+    /// Brings all of it, and makes it visible. Adapters that were used longest ago make room for it.
+    ///
+    /// # Errors
+    /// Where it cannot be read or written, and where there is no room.
+    pub async fn bring_adapter(
+        &self,
+        bucket: &AdapterBucket,
+        listed: &ListedAdapter,
+    ) -> Result<PathBuf, SourceFault> {
+        let partial = listed.partial();
+        let (cache, most) = (bucket.fetch.cache.clone(), bucket.cache_bytes_max);
+        let (own, needed) = (partial.clone(), listed.bytes());
+        blocking(&cache, {
+            let cache = cache.clone();
+            move || adapter_cache::make_room(&cache, &own, needed, most)
+        })
+        .await?
+        .map_err(|in_use| SourceFault::AdaptersFull {
+            needs: needed.0,
+            in_use: in_use.0,
+            most: most.0,
+        })?;
+        let mut listing = listed.listing.clone();
+        let progress = Arc::new(Progress::default());
+        progress.begins(needed.0, 0);
+        let _room = self
+            .rooms
+            .take(&partial, self.settings.keep_free, &progress)?;
+        let Listing { parts, origins, .. } = &mut listing;
+        transfer::learn_digests(parts, origins, &progress).await?;
+        let mut jobs = Vec::with_capacity(listing.parts.len());
+        for part in &listing.parts {
+            jobs.push(self.bring_part(listed, part, &partial, &progress).boxed());
+        }
+        stream::iter(jobs)
+            .buffer_unordered(self.settings.files_at_once.max(1))
+            .try_for_each(|()| std::future::ready(Ok(())))
+            .await?;
+        let folder = listed.folder.clone();
+        blocking(&cache, move || adapter_cache::publish(&partial, &folder)).await?;
+        tracing::info!(folder = %listed.folder.display(), bytes = needed.0, "adapter fetched");
+        Ok(listed.folder.clone())
+    }
+
+    /// What was brought of it is not kept.
+    pub async fn discard_adapter(&self, listed: &ListedAdapter) {
+        let partial = listed.partial();
+        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(partial)).await;
+        if let Ok(Err(error)) = removed
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "what was brought of an adapter could not be removed");
+        }
+    }
+
+    /// The state of an adapter that was brought last, where its bucket cannot be read now.
+    pub async fn adapter_brought_before(
+        &self,
+        bucket: &AdapterBucket,
+        name: &str,
+    ) -> Option<PathBuf> {
+        let (cache, stem) = (bucket.fetch.cache.clone(), stem(bucket, name));
+        let newest = tokio::task::spawn_blocking(move || {
+            adapter_cache::newest(&cache, &stem).inspect(|folder| adapter_cache::touch(folder))
+        });
+        newest.await.ok().flatten()
+    }
+
+    async fn bring_part(
+        &self,
+        listed: &ListedAdapter,
+        part: &Part,
+        partial: &Path,
+        progress: &Arc<Progress>,
+    ) -> Result<(), SourceFault> {
+        let path = partial.join(&part.path);
+        // Beside the files, so that it goes with them.
+        let lock = partial.join(adapter_cache::LOCKS).join(&part.path);
+        let origins = &listed.listing.origins;
+        transfer::bring(part, &path, &lock, origins, self, progress).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    at: &Path,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, SourceFault> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(io::Error::other)
+        .flatten()
+        .map_err(SourceFault::disk(at))
+}
