@@ -244,6 +244,8 @@ fn without_a_word_in_the_configuration_the_routes_are_not_there() {
         "/llm/query/one",
         "/query/batch/one",
         "/stream/one",
+        "/v1/chat/completions/one",
+        "/v1/completions/one",
         "/llm/test",
     ] {
         assert_eq!(pool.post(path, "{\"prompt\": \"x\"}").0, 404, "{path}");
@@ -251,6 +253,51 @@ fn without_a_word_in_the_configuration_the_routes_are_not_there() {
     for path in ["/models", "/llm/models", "/metadata/one"] {
         assert_eq!(get(&pool, path).0, 404, "{path}");
     }
+}
+
+#[test]
+fn openais_routes_with_the_model_in_the_path_are_those_with_it_in_the_body() {
+    let files = [stub("org/one", ""), stub("two", "")];
+    let pool = Pool::with_models(&files, "compat: {aviary: true}\n");
+    let chat = json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4});
+    let text = json!({"prompt": "Hi", "max_tokens": 4});
+    for (path, body, object) in [
+        ("/v1/chat/completions/org--one", &chat, "chat.completion"),
+        (
+            "/llm/v1/chat/completions/org--one",
+            &chat,
+            "chat.completion",
+        ),
+        ("/v1/completions/org--one", &text, "text_completion"),
+    ] {
+        let mut named = body.clone();
+        for repeated in ["", "org--one", "org/one"] {
+            if !repeated.is_empty() {
+                named["model"] = json!(repeated);
+            }
+            let (status, answer) = post(&pool, path, &named);
+            assert_eq!(status, 200, "{path} {repeated}: {answer}");
+            assert_eq!(answer["object"], object, "{answer}");
+            assert_eq!(answer["model"], "org/one", "{answer}");
+        }
+        named["model"] = json!("two");
+        let (status, answer) = post(&pool, path, &named);
+        assert_eq!(status, 400, "{answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(
+            message.contains("is two, and the path names org--one"),
+            "{message}"
+        );
+        named["model"] = json!(7);
+        assert_eq!(post(&pool, path, &named).0, 400);
+    }
+    let mut stream = chat.clone();
+    stream["stream"] = json!(true);
+    let (status, text) = pool.post("/v1/chat/completions/two", &stream.to_string());
+    assert_eq!(status, 200, "{text}");
+    assert!(text.trim_end().ends_with("data: [DONE]"), "{text}");
+    assert_eq!(post(&pool, "/v1/chat/completions/nobody", &chat).0, 404);
+    assert_eq!(pool.post("/v1/chat/completions/two", "[1").0, 400);
 }
 
 #[test]
@@ -297,6 +344,8 @@ fn llm_servings_list_has_what_is_hot_and_a_model_is_tried_without_loading_it() {
         "/query/batch/{model}",
         "/stream/{model}",
         "/metadata/{model}",
+        "/v1/chat/completions/{model}",
+        "/v1/completions/{model}",
     ] {
         assert!(
             document["paths"][path].is_object(),

@@ -118,6 +118,11 @@ impl Document {
             "maxLength" => number(is_at_most, letters()),
             "minItems" => number(is_at_least, elements()),
             "maxItems" => number(is_at_most, elements()),
+            "uniqueItems" => {
+                let all = value.as_array().into_iter().flatten().enumerate();
+                let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
+                wanted != true || all.into_iter().all(|(nth, one)| !list[..nth].contains(one))
+            }
             "minProperties" => number(is_at_least, fields()),
             "maxProperties" => number(is_at_most, fields()),
             "required" => return required(wanted, value, at),

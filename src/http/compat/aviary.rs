@@ -3,6 +3,7 @@
 //! the queue.
 
 mod answer;
+mod openai;
 mod prompt;
 
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(batch))
         .routes(routes!(stream_lines))
         .routes(routes!(metadata))
+        .merge(openai::routes())
 }
 
 /// The list of names, where no other old system's list is.

@@ -117,6 +117,29 @@ pub struct AviaryPrompt {
     pub stopping_sequences: Option<Vec<String>>,
 }
 
+/// A chat with the model of the path, which the body may repeat.
+#[derive(ToSchema)]
+pub struct AviaryChat {
+    pub model: Option<String>,
+    #[schema(value_type = Vec<Object>, min_items = 1)]
+    pub messages: Value,
+    /// Further fields are those of `/v1/chat/completions`.
+    pub stream: Option<bool>,
+    pub max_tokens: Option<u32>,
+    pub temperature: Option<f64>,
+}
+
+/// A text with the model of the path, which the body may repeat.
+#[derive(ToSchema)]
+pub struct AviaryCompletion {
+    pub model: Option<String>,
+    pub prompt: String,
+    /// Further fields are those of `/v1/completions`.
+    pub stream: Option<bool>,
+    pub max_tokens: Option<u32>,
+    pub temperature: Option<f64>,
+}
+
 /// An answer as Aviary's clients read it.
 #[derive(ToSchema)]
 pub struct AviaryAnswer {
