@@ -8,8 +8,6 @@ use crate::render::table::{Cell, Column, column, facts, table};
 use crate::state::State;
 use crate::style::{Style, Tint, clean};
 
-/// The state of a model whose file cannot be used.
-
 const COLUMNS: [Column; 8] = [
     column("MODEL").shortens_to(20),
     column("STATE"),

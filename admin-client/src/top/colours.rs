@@ -4,7 +4,7 @@ use ratatui::style::{Color, Modifier, Style};
 
 use crate::style::Tint;
 
-/// Whether there are any.
+/// `false`: no colours, for `NO_COLOR` or a terminal without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colours(pub bool);
 

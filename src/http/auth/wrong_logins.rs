@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use pool::{Span, Time};
 
-/// Wrong keys from one place within [`WINDOW`], after which no other one is looked at there.
+/// Wrong keys from one address within [`WINDOW`]; further keys from there are refused unchecked.
 const OF_ONE_MAX: u32 = 10;
 const WINDOW: Span = Span::from_secs(60);
-/// Places that are remembered; of more the one whose window is oldest is forgotten.
+/// Addresses in the table; a new one replaces the one with the oldest window.
 const PLACES_MAX: usize = 4096;
 /// The answer to a wrong key waits so much longer with each one before it.
 const SLOWER: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What is so at this moment, read from the snapshot.
+//! The gauges of `/metrics`: the present state of models, replicas, devices and the store, from the controller's snapshot.
 
 use super::text::{Kind, Text};
 use crate::dto;

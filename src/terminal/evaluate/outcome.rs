@@ -1,4 +1,4 @@
-//! What came of an evaluation: an answer or a failure for each prompt and model, and their sums. Pure.
+//! The results of an evaluation: an answer or a failure for each prompt and model, and their sums. Pure.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::judge::{Case, Verdict};
 use super::prompts::Prompt;
 use crate::answer::Answer;
 
-/// Of one prompt and one model.
+/// The result for one prompt and one model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     Answer(Box<Answer>),
