@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use model_pool::pool::Time;
-use model_pool::store::{HistoryQuery, Store};
-use sqlx::{Connection, SqliteConnection};
+use model_pool::store::{EventCount, HistoryQuery, Store};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Connection, Row, SqliteConnection};
 
 const PAGE_WITHIN: Duration = Duration::from_millis(50);
 /// Of a week, from an index of a year.
@@ -26,6 +27,7 @@ SELECT n * 3000,
        CASE WHEN n < 3 THEN 'forced' WHEN n % 4 = 2 THEN 'preempted' WHEN n % 4 = 0 THEN 'requests' END,
        CASE WHEN n < 3 THEN 'k9' WHEN n % 4 = 1 THEN NULL ELSE 'k' || (n % 5) END
 FROM rows";
+const AT_ONCE: &str = "SELECT kind, model, cause, count(*) AS count, sum(took_ms) AS took, max(took_ms) AS longest FROM history WHERE at >= ? AND at < ? GROUP BY kind, model, cause";
 const HOURS: &str = "INSERT INTO history_hours (hour, first_id, last_id) SELECT at / 3600000, min(id), max(id) FROM history GROUP BY 1";
 
 async fn filled(folder: &std::path::Path, rows: i64) -> Store {
@@ -40,6 +42,19 @@ async fn filled(folder: &std::path::Path, rows: i64) -> Store {
     sqlx::query(HOURS).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
     Store::open(&url).await.unwrap()
+}
+
+/// Kind, model and reason, with the number of events, what they took together, and the longest.
+type Sums = (String, Option<String>, Option<String>, [i64; 3]);
+
+fn sums_of_row(row: &SqliteRow) -> Sums {
+    let figures = [row.get("count"), row.get("took"), row.get("longest")];
+    (row.get("kind"), row.get("model"), row.get("cause"), figures)
+}
+
+fn sums(it: &EventCount) -> Sums {
+    let figures = [it.count, it.took_ms, it.longest_ms].map(|it| i64::try_from(it).unwrap());
+    (it.kind.clone(), it.model.clone(), it.cause.clone(), figures)
 }
 
 #[tokio::test]
@@ -218,6 +233,17 @@ async fn the_first_page_of_every_filter_is_quick_however_long_the_history_is() {
     let counts = store.count_events(from, to).await.unwrap();
     let took = began.elapsed();
     let counted: u64 = counts.iter().map(|it| it.count).sum();
+    let url = format!("sqlite://{}/state.db", folder.path().display());
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    let at_once = sqlx::query(AT_ONCE)
+        .bind(i64::try_from(from.0).unwrap())
+        .bind(i64::try_from(to.0).unwrap())
+        .fetch_all(&mut connection);
+    let mut at_once: Vec<_> = at_once.await.unwrap().iter().map(sums_of_row).collect();
+    let mut sums: Vec<_> = counts.iter().map(sums).collect();
+    at_once.sort();
+    sums.sort();
+    assert_eq!(sums, at_once, "the pieces add up to the whole");
     println!("a report of a week: {counted} events in {took:?}");
     assert_eq!(
         counted,

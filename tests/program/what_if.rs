@@ -1,0 +1,161 @@
+//! What a cordon or a priority would change, and a model as a file, in the whole program: over HTTP and from the command
+//! line. Nothing changes by asking.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use support::stub::stub_engine;
+use support::whole::{Pool, wait_for};
+
+const TWO_DEVICES: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: d0, memory: 16GiB}, {name: d1, memory: 16GiB}]}\n";
+
+fn stub(name: &str, pool_config: &str) -> (String, String) {
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\"]\npool_config: {{{pool_config}}}\n",
+        stub_engine().display().to_string()
+    );
+    (format!("{name}.yaml"), file)
+}
+
+fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let body = match body {
+        Value::Null => String::new(),
+        body => body.to_string(),
+    };
+    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
+    (status, serde_json::from_str(&text).expect("JSON"))
+}
+
+/// State, and the device of its replica.
+fn model(pool: &Pool, name: &str) -> (String, String) {
+    let path = format!("/llm/admin/models?model={name}");
+    let (_, list) = admin(pool, "GET", &path, &Value::Null);
+    let model = &list["models"][0];
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let device = &model["replicas"][0]["devices"][0]["device"];
+    (text(&model["state"]), text(device))
+}
+
+fn client(pool: &Pool, words: &[&str]) -> (i32, String) {
+    let output = Command::new(support::profile_dir().join("admin-client"))
+        .args(words)
+        .env("MODEL_POOL_SERVER", format!("http://{}", pool.address()))
+        .env("MODEL_POOL_ADMIN_KEY", pool.admin_key())
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    (output.status.code().unwrap_or(-1), text + &errors)
+}
+
+#[test]
+fn a_cordon_is_previewed_with_what_moves_and_what_does_not_fit() {
+    let files = [
+        stub("hot", "memory_gib: 10, priority: 2"),
+        stub("wide", "memory_gib: 12"),
+    ];
+    let pool = Pool::with_devices(&files, TWO_DEVICES);
+    wait_for("the always-hot model", || model(&pool, "hot").0 == "ready");
+    let load = json!({"model": "wide"});
+    assert_eq!(admin(&pool, "POST", "/llm/admin/load", &load).0, 200);
+    let (before, other) = (model(&pool, "hot"), model(&pool, "wide"));
+    let assumed = json!({"cordoned": [before.1]});
+    let (status, answer) = admin(&pool, "POST", "/llm/admin/what-if", &assumed);
+    assert_eq!(status, 200, "{answer}");
+    // The always-hot model moves to the other device, and the model of priority 0 there makes room for it.
+    let names = |list: &Value| -> Vec<String> {
+        let all = list.as_array().unwrap().iter();
+        all.map(|it| it["model"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mut leaving = names(&answer["leaving"]);
+    leaving.sort();
+    assert_eq!(leaving, ["hot", "wide"], "{answer}");
+    assert_eq!(names(&answer["loads"]), ["hot"], "{answer}");
+    assert_eq!(answer["loads"][0]["devices"][0]["device"], json!(other.1));
+    assert_eq!(names(&answer["next"]), ["wide"], "{answer}");
+    assert_eq!(answer["next"][0]["feasible"], false, "{answer}");
+    assert_eq!(
+        (model(&pool, "hot"), model(&pool, "wide")),
+        (before.clone(), other)
+    );
+
+    let (status, text) = client(&pool, &["plan", "--if-cordoned", &before.1]);
+    assert_eq!(status, 0, "{text}");
+    for part in [
+        "were cordoned:",
+        "leaves",
+        "of hot",
+        "cannot be loaded now",
+        "Nothing was changed.",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (status, text) = client(&pool, &["plan", "--if-priority", "wide=2"]);
+    assert!(
+        status == 0 && text.contains("nothing would leave"),
+        "{text}"
+    );
+    assert_eq!(
+        client(&pool, &["plan", "wide", "--if-priority", "wide=2"]).0,
+        2
+    );
+    assert_eq!(client(&pool, &["plan", "--if-priority", "wide"]).0, 2);
+    for (body, param) in [
+        (json!({"cordoned": ["no-such-device"]}), "cordoned"),
+        (json!({"priorities": {"no-such-model": 1}}), "priorities"),
+        (json!({}), "cordoned"),
+    ] {
+        let (status, answer) = admin(&pool, "POST", "/llm/admin/what-if", &body);
+        assert!(status == 400 || status == 404, "{answer}");
+        assert_eq!(answer["error"]["param"], param, "{answer}");
+    }
+}
+
+#[test]
+fn a_models_file_makes_a_second_model_like_it() {
+    let pool = Pool::with_devices(
+        &[stub("first", "memory_gib: 2, aliases: [eins]")],
+        TWO_DEVICES,
+    );
+    let change = json!({"priority": 1, "keep_hot": "30m"});
+    let (status, answer) = admin(&pool, "PATCH", "/llm/admin/models?model=first", &change);
+    assert_eq!(status, 200, "{answer}");
+    let (status, text) = client(&pool, &["show", "first", "--as-file"]);
+    assert_eq!(status, 0, "{text}");
+    let second = text.replace("model_id: first", "model_id: second");
+    let second = second.replace("eins", "zwei");
+    assert_ne!(second, text);
+    fs::write(pool.models().join("second.yaml"), second).unwrap();
+    let (status, answer) = admin(&pool, "POST", "/llm/admin/reload", &json!({}));
+    assert_eq!(status, 200, "{answer}");
+    let path = "/llm/admin/models?model=second";
+    let (_, list) = admin(&pool, "GET", path, &Value::Null);
+    let model = &list["models"][0];
+    assert_eq!(
+        (
+            &model["priority"],
+            &model["priority_from"],
+            &model["keep_hot_ms"],
+            &model["aliases"]
+        ),
+        (
+            &json!(1),
+            &json!("file"),
+            &json!(1_800_000),
+            &json!(["zwei"])
+        ),
+        "{model}"
+    );
+    assert_eq!(
+        admin(
+            &pool,
+            "POST",
+            "/llm/admin/load",
+            &json!({"model": "second"})
+        )
+        .0,
+        200
+    );
+}
