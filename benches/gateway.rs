@@ -65,9 +65,10 @@ impl Args {
 
 fn main() {
     let mut words = std::env::args().skip(1);
-    if words.next().as_deref() == Some("engine") {
-        let port = words.next().and_then(|port| port.parse().ok());
-        return engine::serve(port.expect("a port"));
+    // As the pool starts vLLM, whose place this program takes.
+    if words.next().as_deref() == Some("serve") {
+        let port = words.skip_while(|word| word != "--port").nth(1);
+        return engine::serve(port.and_then(|port| port.parse().ok()).expect("a port"));
     }
     let args = Args::read();
     let files = servers::files_limit();

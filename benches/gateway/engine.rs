@@ -1,9 +1,10 @@
 //! An engine that computes nothing: the answer is known, so that what is measured is what stands in front
 //! of it. It speaks just enough HTTP for that, on one thread, and costs a few microseconds a request.
 //!
-//! An answer has `max_tokens` tokens. Each token of a stream is written alone, as engines do. `seed`, a field that gateways
+//! It tells vLLM's counter of tokens. An answer has `max_tokens` tokens. Each token of a stream is written alone, as engines do. `seed`, a field that gateways
 //! pass on, is the pause before each token but the first one, in milliseconds.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,6 +16,8 @@ const TOKEN: &str = r#"{"id":"c","object":"chat.completion.chunk","created":1700
 const LAST: &str = r#"{"id":"c","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
 const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
 const READ_BYTES: usize = 1 << 10;
+/// All tokens of all answers.
+static TOKENS: AtomicU64 = AtomicU64::new(0);
 /// Whoever is silent for longer is idle.
 const LONG: Duration = Duration::from_secs(1);
 
@@ -92,12 +95,19 @@ fn usage(tokens: u64) -> String {
 }
 
 async fn answer(socket: &mut TcpStream, request: &[u8]) -> std::io::Result<()> {
+    if request.starts_with(b"GET /metrics") {
+        let tokens = TOKENS.load(Ordering::Relaxed);
+        let body = format!("vllm:generation_tokens_total {tokens}\n");
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+        return socket.write_all(format!("{head}{body}").as_bytes()).await;
+    }
     if request.starts_with(b"GET") {
         return socket
             .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
             .await;
     }
     let tokens = number(request, "max_tokens").unwrap_or(8);
+    TOKENS.fetch_add(tokens, Ordering::Relaxed);
     if memchr::memmem::find(request, b"\"stream\":true").is_none() {
         let text = " word".repeat(tokens as usize);
         let body = format!(

@@ -96,14 +96,15 @@ fn resident_of(pid: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// A pool with one model, whose engine is this program. Also tells where the engine itself listens.
+/// A pool with one model, whose engine is this program in vLLM's place, so that what is asked plainly may go to it plainly.
+/// Also tells where the engine itself listens.
 pub fn pool(name: &str, program: &Path) -> (Server, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |file: &str| folder.path().join(file);
     let own = std::env::current_exe().expect("this program");
     fs::create_dir(at("models")).expect("a new folder");
     let model = format!(
-        "engine_config:\n  model_id: {MODEL}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"engine\", \"{{{{ port }}}}\"]\ndeployment_config: {{max_ongoing_requests: 20000}}\npool_config: {{priority: 2, memory_gib: 1, stall_after: 1h, first_token_after: 1h}}\n",
+        "engine_config:\n  model_id: {MODEL}\n  type: VLLMEngine\n  listen: port\n  hf_model_id: org/m\n  fetch: engine\n  program: {:?}\n  max_total_tokens: 4096\n  engine_kwargs: {{kv_cache_memory_bytes: 1073741824}}\ndeployment_config: {{max_ongoing_requests: 20000}}\npool_config: {{priority: 2, memory_gib: 1, stall_after: 1h, first_token_after: 1h}}\n",
         own.display().to_string()
     );
     fs::write(at("models/m.yaml"), model).expect("a new file");

@@ -92,11 +92,11 @@ pub use model_files::{
 };
 pub use models::{Catalog, Changes};
 pub use need_source::{Measured, NeedSource};
+pub use plain_requests::CANDLE_METRICS;
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use recipe::{
-    CANDLE_METRICS, CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen,
-    Quantization, Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError,
-    TokenBudgets,
+    CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen, Quantization,
+    Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError, TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe, RemoteUrl};

@@ -11,7 +11,7 @@ use pool::Bytes;
 use super::adapter_names::AdapterRoom;
 use super::candle_models::Serves;
 use super::engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
-use super::engines::{Extra, Metrics, Parking, RerankApi, ServerRecipe, TokenApi, post};
+use super::engines::{Extra, Parking, RerankApi, ServerRecipe, TokenApi, post};
 use super::limits::DEVICES_MAX;
 pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep, Task};
 use super::remote::RemoteRecipe;
@@ -265,15 +265,6 @@ impl CandleRecipe {
         }
     }
 }
-
-/// Where the embedded engine tells its numbers.
-pub const CANDLE_METRICS: Metrics = Metrics {
-    path: "/metrics",
-    running: "candle_engine_requests_running",
-    waiting: "candle_engine_requests_waiting",
-    cache_used: &["candle_engine_cache_used_ratio"],
-    generated: Some("candle_engine_sampled_tokens_total"),
-};
 
 /// It keeps its mapping of the weights, whose pages are the system's then, and drops caches.
 const CANDLE_ON_THE_CPU: Parking = Parking {

@@ -34,6 +34,11 @@ impl Limit {
         *self == Limit::default()
     }
 
+    /// Whether tokens are limited.
+    pub fn has_tokens(&self) -> bool {
+        self.tokens_per_minute.is_some() || self.tokens_per_day.is_some()
+    }
+
     /// Impossible values, each with the allowed range.
     pub fn problems(&self, of: &str) -> Vec<Problem> {
         let figures = [

@@ -341,7 +341,11 @@ mod tests {
         // Its last token is counted after it has ended.
         pulse.leave(&first);
         pulse.counted(Some(7), pulse.ended());
-        assert_eq!(counts(&pulse), (1, 0, true), "that may have been the first's");
+        assert_eq!(
+            counts(&pulse),
+            (1, 0, true),
+            "that may have been the first's"
+        );
         pulse.counted(Some(8), pulse.ended());
         assert_eq!(counts(&pulse), (0, 1, true), "nobody else is there");
     }

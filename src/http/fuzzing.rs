@@ -56,6 +56,7 @@ pub fn to_engine(bytes: &[u8], generation: &Generation) {
             reasoning: ReasoningRequest::default(),
             fields_of: &|_| ReasoningFields::default(),
             continuous_usage: true,
+            plain: false,
         };
         let written = outgoing(&fields, path, "served", generation, room, fate, wishes);
         let Ok(written) = written else {

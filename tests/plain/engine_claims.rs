@@ -15,6 +15,7 @@ use Rests::{Documented, No, Parsed, Tried};
 
 const VLLM: &str = "tests/outside/vllm.rs";
 const LLAMA: &str = "tests/outside/llama_server.rs";
+const PLAIN: &str = "tests/program/plain_requests.rs";
 const FLAGS: &str = "tests/program/engines/flags.rs";
 const SERVES: &str = "it_serves_under_the_pool_as_its_documentation_says";
 const DIES: &str =
@@ -39,7 +40,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "chats and completions, whole and streamed",
+        "chats and completions, in one piece and streamed",
         [
             Tried(VLLM, SERVES),
             Tried(
@@ -88,6 +89,30 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
+        "a client without `stream` that leaves leaves no work behind",
+        [
+            Documented,
+            Documented,
+            Tried(
+                PLAIN,
+                "a_plain_client_that_leaves_stops_the_embedded_engine",
+            ),
+            Documented,
+        ],
+    ),
+    (
+        "its counter of tokens moves with each token",
+        [
+            Documented,
+            No,
+            Tried(
+                PLAIN,
+                "a_plain_client_that_leaves_stops_the_embedded_engine",
+            ),
+            No,
+        ],
+    ),
+    (
         "its numbers are read",
         [Tried(VLLM, SERVES), Documented, Documented, Documented],
     ),
@@ -111,7 +136,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "killed, the end is found and told",
+        "killed, the end is found and reported",
         [
             Tried(VLLM, DIES),
             Tried(

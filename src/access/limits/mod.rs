@@ -376,6 +376,11 @@ impl Admitted {
         self.standing
     }
 
+    /// Whether its tokens count against a limit, so that those of an answer that its client leaves do, too.
+    pub fn is_limited_by_tokens(&self) -> bool {
+        self.buckets.iter().any(|it| it.limit.has_tokens())
+    }
+
     /// The tokens expected before it began.
     pub fn estimate(&self) -> u64 {
         self.estimate

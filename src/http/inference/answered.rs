@@ -189,11 +189,9 @@ impl Call {
         // Of an answer in one piece it is not known how many tokens a client that leaves has had, nor, without the engine's own
         // counter, whether any come.
         self.is_plain = self.request.outgoing.is_plain
-            && lease.sees_plain_tokens()
-            && !self.admitted.is_limited_by_tokens();
-        if self.is_plain {
-            lease.expect_whole();
-        } else if self.request.outgoing.is_plain {
+            && !self.admitted.is_limited_by_tokens()
+            && lease.expect_whole();
+        if self.request.outgoing.is_plain && !self.is_plain {
             body = record::share().of(streamed(&body));
         }
         let admitted = Arc::clone(&self.admitted);

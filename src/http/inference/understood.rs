@@ -76,6 +76,10 @@ pub(super) async fn understand(
     );
     let requested_name = scanned.model.clone();
     let bytes = body.len();
+    // Other APIs translate what comes, event by event.
+    let is_plain = !scanned.stream
+        && matches!(translated.teller, Teller::Plain)
+        && entry.recipe.takes_plain_requests();
     let written = move || {
         let fields = Fields::read(&body)?;
         sequences::check(&fields, path, most)?;
@@ -86,7 +90,7 @@ pub(super) async fn understand(
             &name,
             &requested_name,
             &entry,
-            hints.reasoning,
+            (hints.reasoning, is_plain),
         )?;
         Ok((outgoing, conversation))
     };
@@ -120,7 +124,7 @@ fn outgoing_of(
     served_name: &str,
     requested_name: &str,
     entry: &Entry,
-    reasoning: ReasoningRequest,
+    (reasoning, plain): (ReasoningRequest, bool),
 ) -> Result<Outgoing, Failure> {
     let room = entry.room_for_answers();
     let ask = match path {
@@ -132,6 +136,7 @@ fn outgoing_of(
         reasoning,
         fields_of: &|wish: &ReasoningWish| entry.recipe.reasoning(wish),
         continuous_usage: entry.recipe.has_continuous_usage(),
+        plain,
     };
     let generation = entry.generation_of(requested_name);
     outgoing(fields, path, served_name, generation, room, fate, wishes)

@@ -176,7 +176,7 @@ impl Metrics {
         text.family(
             "time_to_first_token_seconds",
             Kind::Histogram,
-            "Until the first token of an answer.",
+            "Until the first token of an answer that its engine streams.",
         );
         for (model, counts) in &all {
             text.histogram(&[("model", model)], &counts.first_token);

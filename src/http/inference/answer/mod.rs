@@ -7,4 +7,6 @@ pub mod events;
 pub mod first_event;
 mod repeated;
 pub mod stream;
+pub mod usage_scan;
 pub mod wait;
+pub mod whole;

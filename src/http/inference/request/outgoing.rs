@@ -26,6 +26,9 @@ pub(crate) struct Outgoing {
     pub body: Bytes,
     /// The engine completes a text, and the client wants a chat's answer.
     pub answers_chat: bool,
+    /// The body asks for no stream, because the engine's whole answer can be passed on as it is. [`streamed`] makes it ask for
+    /// one.
+    pub is_plain: bool,
     /// Fields that were left out because the engine does nothing with them.
     pub ignored: Vec<String>,
     /// What the request says of reasoning.
@@ -39,6 +42,8 @@ pub(crate) struct Wishes<'a> {
     pub fields_of: &'a dyn Fn(&ReasoningWish) -> ReasoningFields,
     /// The engine can tell the usage with every chunk.
     pub continuous_usage: bool,
+    /// Neither the client nor the engine needs a stream.
+    pub plain: bool,
 }
 
 const KWARGS: &str = "chat_template_kwargs";
@@ -60,7 +65,8 @@ const CHAT_ALONE: [&str; 9] = [
 /// Fields of a completion that would change a text which the pool writes.
 const TEXT_ALONE: [&str; 3] = ["prompt", "suffix", "echo"];
 
-/// The body for the engine. Always as a stream with its usage, so that a client that leaves stops the work.
+/// The body for the engine. As a stream with its usage, so that a client that leaves stops the work, unless the engine sees
+/// that by itself.
 ///
 /// `fate`: what becomes of a field. `wishes`: what goes to the engine in fields of its own. `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
 pub(crate) fn outgoing(
@@ -165,6 +171,7 @@ pub(crate) fn outgoing(
             .map(|part| reasoning.name(*part).to_owned());
         ignored.extend(names);
     }
+    let is_plain = wishes.plain && format.is_none();
     let is_continuous = is_continuous(fields);
     if is_continuous && !wishes.continuous_usage {
         ignored.push(format!("stream_options.{CONTINUOUS}"));
@@ -209,8 +216,12 @@ pub(crate) fn outgoing(
             Some(_) => COMPLETIONS,
             None => path,
         },
-        body: written.finish(served_name, is_continuous && wishes.continuous_usage),
+        body: match is_plain {
+            true => written.finish_plain(served_name),
+            false => written.finish(served_name, is_continuous && wishes.continuous_usage),
+        },
         answers_chat: format.is_some(),
+        is_plain,
         ignored,
         reasoning,
     })
@@ -256,6 +267,15 @@ pub(crate) fn renamed(
     written.0.push(b'}');
     Ok(written.0.into())
 }
+
+/// A body that asks for no stream, asking for one with its usage.
+pub(crate) fn streamed(plain: &[u8]) -> Bytes {
+    let plain = plain.strip_suffix(b"}").unwrap_or(plain);
+    [plain, STREAM.as_bytes(), b"}}"].concat().into()
+}
+
+/// The last fields of a body, but for the ends of two objects.
+const STREAM: &str = ",\"stream\":true,\"stream_options\":{\"include_usage\":true";
 
 fn prompt(format: &PromptFormat, fields: &Fields<'_>) -> Result<String, Failure> {
     let wrong = |message: &str| Failure::invalid("messages".to_owned(), message);
@@ -375,13 +395,19 @@ impl Written {
     fn finish(mut self, model: &str, is_continuous: bool) -> Bytes {
         self.name("model");
         write_json(&mut self.0, model);
-        let more = match is_continuous {
-            true => ",\"continuous_usage_stats\":true",
-            false => "",
-        };
-        let stream =
-            format!(",\"stream\":true,\"stream_options\":{{\"include_usage\":true{more}}}}}");
-        self.0.extend_from_slice(stream.as_bytes());
+        self.0.extend_from_slice(STREAM.as_bytes());
+        if is_continuous {
+            self.0
+                .extend_from_slice(b",\"continuous_usage_stats\":true");
+        }
+        self.0.extend_from_slice(b"}}");
+        self.0.into()
+    }
+
+    fn finish_plain(mut self, model: &str) -> Bytes {
+        self.name("model");
+        write_json(&mut self.0, model);
+        self.0.push(b'}');
         self.0.into()
     }
 }

@@ -59,7 +59,7 @@ impl Answer {
         let text: String = (0..self.tokens).map(Answer::word).collect();
         let choice = match self.is_chat {
             true => {
-                json!({"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
+                json!({"index": 0, "message": {"role": "assistant", "content": text, "refusal": null}, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
             }
             false => {
                 json!({"index": 0, "text": text, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})

@@ -8,6 +8,8 @@ pub struct Numbers {
     pub requests: AtomicU64,
     pub tokens: AtomicU64,
     pub prompt_tokens: AtomicU64,
+    /// Requests without `stream`, which vLLM does not count.
+    pub plain: AtomicU64,
 }
 
 impl Numbers {
@@ -17,7 +19,7 @@ impl Numbers {
         let running = all.min(seats);
         let label = format!("{{engine=\"0\",model_name=\"{model}\"}}");
         let used = running as f64 / seats.max(1) as f64;
-        let rows: [(&str, &str, String); 8] = [
+        let rows: [(&str, &str, String); 9] = [
             ("num_requests_running", "gauge", running.to_string()),
             ("num_requests_waiting", "gauge", (all - running).to_string()),
             ("kv_cache_usage_perc", "gauge", used.to_string()),
@@ -41,6 +43,11 @@ impl Numbers {
                 "request_success_total",
                 "counter",
                 self.requests.load(Ordering::Relaxed).to_string(),
+            ),
+            (
+                "double_plain_requests_total",
+                "counter",
+                self.plain.load(Ordering::Relaxed).to_string(),
             ),
         ];
         rows.iter()

@@ -250,6 +250,7 @@ fn before_stream(flags: &Flags, request: &Value) -> Option<String> {
     let texts = request["messages"].as_array().into_iter().flatten();
     let texts = texts.map(|it| &it["content"]).chain([&request["prompt"]]);
     let words = |text: &Value| text.as_str().map_or(0, |it| it.split_whitespace().count());
+    counted.0.numbers.plain.fetch_add(1, Ordering::Relaxed);
     let tokens: usize = texts.map(words).sum();
     if tokens as u64 > flags.max_model_len {
         return Some(format!(
@@ -351,7 +352,12 @@ impl Drop for Counted {
         self.0.numbers.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
+    /// With `VLLM_DOUBLE_FREEZES_AFTER` its core stands still after so many tokens, while its server answers.
 
+        let last = number("VLLM_DOUBLE_FREEZES_AFTER", u64::MAX);
+        if self.0.numbers.tokens.load(Ordering::Relaxed) >= last {
+            return std::future::pending().await;
+        }
 /// A client that leaves drops the stream, and with it the work.
 fn stream_of(answer: Answer, counted: Counted) -> Response {
     let steps = stream::unfold(

@@ -37,7 +37,25 @@ fn wishes() -> Wishes<'static> {
             shown
         },
         continuous_usage: true,
+        plain: false,
     }
+}
+
+#[test]
+fn a_body_that_asks_for_no_stream_can_be_made_to_ask_for_one() {
+    let body = br#"{"model":"m","messages":[],"stream":false,"stream_options":null,"top_k":1}"#;
+    let written = |plain| {
+        let fields = Fields::read(body).unwrap();
+        let wishes = Wishes { plain, ..wishes() };
+        let generation = Generation::default();
+        let fate = |_: &str, _: &RawValue| Ok(Fate::Goes);
+        outgoing(&fields, CHAT, "served", &generation, None, fate, wishes).unwrap()
+    };
+    let (plain, stream) = (written(true), written(false));
+    assert!(plain.is_plain && !stream.is_plain);
+    let text = r#"{"messages":[],"top_k":1,"model":"served"}"#;
+    assert_eq!(plain.body, text);
+    assert_eq!(streamed(&plain.body), stream.body);
 }
 
 #[test]
