@@ -416,7 +416,7 @@ fn sync_arguments(
             "--quiet" | "--only-show-errors" | "--no-progress" | "--exact-timestamps" => {}
             "--size-only" | "--delete" | "--no-follow-symlinks" | "--follow-symlinks" => {
                 let message = format!(
-                    "{name} has no effect: files are told apart by size and tag, and a snapshot holds what the bucket holds"
+                    "{name} has no effect: files are distinguished by size and tag, and a snapshot holds what the bucket holds"
                 );
                 notes.warn(&field, message);
             }

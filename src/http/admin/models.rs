@@ -138,8 +138,8 @@ pub async fn list(
 
 /// Write a model as a file
 ///
-/// A model file that gives the same model when it lies in the folder of models, with what the reference and administrators set
-/// of it. Values that may be secrets are replaced by `FILL_IN`. To clone a model, change `model_id`.
+/// A model file that gives the same model when it lies in the folder of models, with the values of the reference and of
+/// administrators. Values that may be secrets are replaced by `FILL_IN`. To clone a model, change `model_id`.
 ///
 /// Administrators only.
 #[utoipa::path(

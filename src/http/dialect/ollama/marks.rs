@@ -20,7 +20,7 @@ pub(crate) struct Marks {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "lengths of time that are told to the client, and by which nothing is decided"
+    reason = "lengths of time that are sent to the client and decide nothing"
 )]
 fn now() -> Instant {
     Instant::now()
