@@ -82,7 +82,7 @@ fn host_name() -> String {
     name.trim().to_owned()
 }
 
-/// The token must be this account's alone: whoever reads it may join machines.
+/// The token must be this account's alone: anyone who reads it may join machines.
 fn read_token(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let how = "make one on the controller with `admin-client nodes token`";

@@ -14,7 +14,7 @@ use super::values::ListenAddress;
 pub struct NodeSection {
     /// How long a node without its controller keeps its engines before it drains and ends; 1s or more.
     pub orphan_after: Length,
-    /// A node that has said nothing for this long counts as silent: nothing is placed on it; 2s or more.
+    /// A node without a message for this long counts as silent: nothing is placed on it; 2s or more.
     pub silent_after: Length,
     /// On the node: where the gateway reaches its engines. null: a free port on every address, or on loopback if the
     /// controller is there.

@@ -18,7 +18,7 @@ use node_link::UPGRADE;
 use pool::{Span, Time};
 use store::NoPass;
 
-/// So many refusals within the span, of all clients together; then nobody is looked at until it is over.
+/// Refusals within the span, of all clients together, after which every request is refused unchecked until it is over.
 const REFUSALS_MAX: u32 = 20;
 const REFUSALS_WITHIN: Span = Span::from_secs(10);
 

@@ -70,7 +70,7 @@ struct Node {
     agreement: std::sync::Mutex<Agreement>,
 }
 
-/// Runs until the node is told to end, or has no controller any more. `stop` completes at each signal.
+/// Runs until the node is ordered to end, or has no controller any more. `stop` completes at each signal.
 ///
 /// # Errors
 /// One line for the user, with what to do.
@@ -92,7 +92,7 @@ where
         executable: settings.executable.clone(),
         runtime_dir: runtime_dir.clone(),
         journal_dir: settings.data.join("engines"),
-        // Without its node nobody would know of an engine.
+        // Without its node an engine would be unknown.
         keep: false,
         adopt_within: Duration::ZERO,
     }));
@@ -202,14 +202,16 @@ impl Node {
         }
         self.end_engines().await;
         machine.report(NodeReport::Goodbye { why });
+        // A controller that has heard it closes the connection.
         let heard = async {
-            while !machine.lock().outbox.is_empty() {
+            while machine.lock().is_connected {
                 sleep(PAUSE_MIN / 4).await;
             }
         };
         if timeout(GOODBYE_WITHIN, heard).await.is_err() {
             tracing::warn!("the controller has not heard the goodbye; it will notice the silence");
         }
+        tracing::info!("node {} has ended", self.settings.name);
     }
 
     /// Until no stream has moved for a moment, at most as long as a drain takes.
@@ -251,7 +253,7 @@ impl Node {
     async fn connect_again_and_again(&self) -> Result<String, String> {
         let mut contact = now();
         let mut pause = PAUSE_MIN;
-        let mut said: Option<(String, Instant)> = None;
+        let mut reply: Option<(String, Instant)> = None;
         loop {
             let agreement = self.agreement();
             let ends = contact + agreement.orphan_after;
@@ -283,19 +285,19 @@ impl Node {
                     );
                     return match has_joined {
                         true => Ok(why),
-                        false => Err(match said {
+                        false => Err(match reply {
                             Some((trouble, _)) => format!("{why}: {trouble}"),
                             None => why,
                         }),
                     };
                 }
             };
-            let is_news = said
+            let is_news = reply
                 .as_ref()
                 .is_none_or(|(before, at)| *before != trouble || *at + SAY_AGAIN <= now());
             if is_news {
                 tracing::warn!("{trouble}; trying again");
-                said = Some((trouble, now()));
+                reply = Some((trouble, now()));
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);

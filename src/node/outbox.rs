@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use node_link::{EngineReport, LogLineForm, NodeReadings, NodeReport};
 
-/// Reports that nobody has acknowledged. Of each engine only some matter after a break, so that this is far away.
+/// Reports that have not been acknowledged. Of each engine only some matter after a break, so that this is far away.
 const REPORTS_MAX: usize = 16 * 1024;
 /// Figures that the next one replaces are left out while so many reports wait.
 const REPORTS_BUSY: usize = 1024;
@@ -40,7 +40,7 @@ impl Outbox {
         self.last += 1;
         self.reports.push_back((self.last, report));
         if self.reports.len() > REPORTS_MAX {
-            // The list of what runs shows the controller what the lost ones would have said.
+            // The list of what runs shows the controller what the lost ones would have reported.
             self.reports.pop_front();
         }
     }
@@ -74,7 +74,8 @@ impl Outbox {
         self.reports.clear();
     }
 
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
         self.reports.is_empty()
     }
 

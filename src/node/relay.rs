@@ -25,7 +25,7 @@ use engine::{
 
 /// More than any gateway keeps open; others wait to be accepted.
 const CONNECTIONS_MAX: usize = 16 * 1024;
-/// A connection must have said what it wants by then.
+/// A connection must have sent its request by then.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 /// Of each direction of a connection.
 const BUFFER_BYTES: usize = 16 << 10;

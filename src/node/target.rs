@@ -200,14 +200,14 @@ impl Target {
 
     fn refusal(&self, status: StatusCode, body: &[u8]) -> DialError {
         let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-        let said = body.pointer("/error/message").and_then(|it| it.as_str());
-        let said = said.map(|it| it.chars().filter(|it| !it.is_control()).take(500).collect::<String>());
-        let said = said.unwrap_or_else(|| format!("it answers {status}"));
+        let reply = body.pointer("/error/message").and_then(|it| it.as_str());
+        let reply = reply.map(|it| it.chars().filter(|it| !it.is_control()).take(500).collect::<String>());
+        let reply = reply.unwrap_or_else(|| format!("it answers {status}"));
         let message = match status {
             StatusCode::NOT_FOUND => format!(
-                "{self} has no route for nodes: {said}; is the base path right, and the controller of this version?"
+                "{self} has no route for nodes: {reply}; is the base path right, and the controller of this version?"
             ),
-            _ => format!("{self} refuses this node: {said}"),
+            _ => format!("{self} refuses this node: {reply}"),
         };
         DialError::Refused {
             message,

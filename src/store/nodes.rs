@@ -37,7 +37,7 @@ pub enum NodePass {
     Credential { node: String },
 }
 
-/// Why a text lets nobody in.
+/// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPass {
     Unknown,
@@ -182,7 +182,7 @@ impl Store {
         })
     }
 
-    /// All tokens in the order of creation, those included that let nobody in any more.
+    /// All tokens in the order of creation, with those that are not valid any more.
     pub async fn node_tokens(&self) -> Result<Vec<NodeToken>, StoreFault> {
         let rows = sqlx::query("SELECT * FROM node_tokens ORDER BY id")
             .fetch_all(&self.readers)
