@@ -1,5 +1,6 @@
 //! LoRA adapters that are looked for by their names: with the embedded engine, which computes them, and with vLLM's double.
 
+mod sglang;
 mod vllm;
 
 use std::fs;

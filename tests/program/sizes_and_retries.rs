@@ -106,7 +106,7 @@ fn a_load_with_another_number_of_devices_is_refused_while_the_model_is_loaded() 
         "{answer}"
     );
     assert!(
-        message.contains("asked for 2") && message.contains("loaded with 1"),
+        message.contains("2 devices per replica") && message.contains("loaded with 1"),
         "{message}"
     );
     assert_eq!(load(1).0, 200, "the same number is what it has");

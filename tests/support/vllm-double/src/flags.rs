@@ -1,5 +1,5 @@
-//! The flags of `vllm serve`, from the list that was read from vLLM's parser: each one known, its value of its type,
-//! anything else an error with status 2.
+//! The flags of `vllm serve` and of `sglang.launch_server`, from the lists that were read from their parsers: each one known,
+//! its value of its type, anything else an error with status 2.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,19 @@ use clap::builder::{NonEmptyStringValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 const LIST: &str = include_str!("../../../fixtures/vllm_flags.txt");
+const SGLANG_LIST: &str = include_str!("../../../fixtures/sglang_flags.txt");
+
+/// Which engine the double stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Vllm,
+    Sglang,
+}
 
 /// The flags that the double uses.
 #[derive(Clone, Debug)]
 pub struct Flags {
+    pub form: Form,
     pub model: String,
     pub served: Vec<String>,
     pub port: u16,
@@ -31,6 +40,15 @@ pub struct Flags {
 
 impl Flags {
     pub fn read(words: impl Iterator<Item = String>) -> Result<Flags, clap::Error> {
+        let words: Vec<String> = words.collect();
+        if let [_, module, name, ..] = words.as_slice()
+            && module == "-m"
+            && name == "sglang.launch_server"
+        {
+            let matches = sglang_command().try_get_matches_from(&words[2..])?;
+            return Ok(Flags::of_sglang(&matches));
+        }
+        let words = words.into_iter();
         // vLLM accepts `_` for `-` in the names of flags.
         let words = words.map(|word| match word.strip_prefix("--") {
             Some(rest) => {
@@ -67,6 +85,7 @@ impl Flags {
             served.extend(names.map(|(name, _)| name.to_owned()));
         }
         Flags {
+            form: Form::Vllm,
             served,
             model,
             port: whole("port")
@@ -98,18 +117,58 @@ impl Flags {
             max_loras: whole("max-loras").unwrap_or(1),
         }
     }
+
+    fn of_sglang(all: &ArgMatches) -> Flags {
+        let text = |name: &str| all.get_one::<String>(name).cloned();
+        let whole = |name: &str| all.get_one::<i64>(name).copied();
+        let model = text("model-path").unwrap_or_default();
+        Flags {
+            form: Form::Sglang,
+            served: vec![text("served-model-name").unwrap_or_else(|| model.clone())],
+            model,
+            port: whole("port")
+                .and_then(|port| u16::try_from(port).ok())
+                .unwrap_or(30000),
+            uds: None,
+            tensor_parallel: whole("tp-size")
+                .and_then(|count| usize::try_from(count).ok())
+                .unwrap_or(1),
+            utilisation: all.get_one("mem-fraction-static").copied().unwrap_or(0.88),
+            max_model_len: text("context-length")
+                .as_deref()
+                .and_then(count)
+                .unwrap_or(4096),
+            max_num_seqs: whole("max-running-requests")
+                .and_then(|count| u64::try_from(count).ok())
+                .unwrap_or(256),
+            eager: true,
+            sleep: false,
+            reads_tools: text("tool-call-parser").is_some(),
+            api_key: text("api-key"),
+            takes_adapters: all.get_flag("enable-lora"),
+            max_loras: whole("max-loaded-loras").unwrap_or(1),
+        }
+    }
 }
 
 fn command() -> Command {
-    let mut serve = Command::new("serve").arg(Arg::new("model_tag").value_parser(text()));
-    for line in LIST.lines().filter(|line| !line.starts_with('#')) {
-        let mut words: Vec<&str> = line.split_whitespace().collect();
-        let Some(kind) = words.pop() else { continue };
-        serve = serve.args(args(&words, kind));
-    }
+    let serve = Command::new("serve").arg(Arg::new("model_tag").value_parser(text()));
     Command::new("vllm")
         .subcommand_required(true)
-        .subcommand(serve)
+        .subcommand(with_flags(serve, LIST))
+}
+
+fn sglang_command() -> Command {
+    with_flags(Command::new("sglang.launch_server"), SGLANG_LIST)
+}
+
+fn with_flags(mut command: Command, list: &str) -> Command {
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        let Some(kind) = words.pop() else { continue };
+        command = command.args(args(&words, kind));
+    }
+    command
 }
 
 /// One flag, and `--no-…` as a separate one; the last one counts.

@@ -1,6 +1,7 @@
 //! Stands in for `vllm serve` in tests: takes its flags (those of `tests/fixtures/vllm_flags.txt`, each of its type),
 //! prints its log, answers its routes, sleeps as it does, and takes memory of fake GPUs. It computes nothing: the text
-//! of an answer is always the same. It uses nothing of the pool.
+//! of an answer is always the same. It uses nothing of the pool. As `vllm-double -m sglang.launch_server …` it stands for
+//! SGLang, as far as adapters are concerned.
 //!
 //! Variables set what vLLM has no flag for: `VLLM_DOUBLE_LOAD_MS` (the time of a load, 200),
 //! `VLLM_DOUBLE_WEIGHTS_BYTES` (on all GPUs together, 8 GiB), `VLLM_DOUBLE_TOKENS` (of an answer, 5),
@@ -14,6 +15,7 @@ mod gpu;
 mod log;
 mod metrics;
 mod routes;
+mod sglang;
 mod sleep;
 
 use std::net::{Ipv4Addr, SocketAddr};

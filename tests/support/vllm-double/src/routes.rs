@@ -1,5 +1,5 @@
 //! vLLM's routes: health, models, completions, metrics, and those for sleep if it is enabled; their statuses.
-//! `answer.rs` has the content of the answers.
+//! `answer.rs` has the content of the answers, `sglang.rs` the routes that SGLang has instead.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::answer::Answer;
-use crate::flags::Flags;
+use crate::flags::{Flags, Form};
 use crate::gpu::Gpu;
 use crate::metrics::Numbers;
 use crate::sleep::Parked;
-use crate::{log, milliseconds, number};
+use crate::{log, milliseconds, number, sglang};
 
 pub struct Server {
-    flags: Flags,
+    pub flags: Flags,
     gpu: Arc<Gpu>,
     numbers: Numbers,
     parked: Parked,
@@ -32,7 +32,7 @@ pub struct Server {
     adapters: Mutex<BTreeSet<String>>,
 }
 
-type Shared = State<Arc<Server>>;
+pub type Shared = State<Arc<Server>>;
 
 impl Server {
     pub fn new(flags: Flags, gpu: Arc<Gpu>) -> Arc<Server> {
@@ -47,6 +47,13 @@ impl Server {
 }
 
 pub fn router(server: Arc<Server>) -> Router {
+    if server.flags.form == Form::Sglang {
+        return sglang::routes()
+            .route("/v1/models", get(models))
+            .route("/v1/chat/completions", post(chat))
+            .route("/v1/completions", post(text))
+            .with_state(server);
+    }
     let is_development = number("VLLM_SERVER_DEV_MODE", 0) == 1;
     let mut router = Router::new()
         .route("/health", get(|| async { StatusCode::OK }))
@@ -75,8 +82,20 @@ pub fn router(server: Arc<Server>) -> Router {
 }
 
 impl Server {
-    fn adapters(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+    pub fn adapters(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.adapters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a request's model is one of its adapters.
+    fn is_adapter(&self, model: &str) -> bool {
+        let base = self.flags.served.first();
+        let name = match self.flags.form {
+            Form::Vllm => Some(model),
+            Form::Sglang => base
+                .and_then(|base| model.strip_prefix(base.as_str()))
+                .and_then(|rest| rest.strip_prefix(':')),
+        };
+        name.is_some_and(|name| self.adapters().contains(name))
     }
 }
 
@@ -202,8 +221,7 @@ async fn complete(
         }
     };
     let model = request["model"].as_str().unwrap_or_default();
-    let is_adapter = server.adapters().contains(model);
-    if !is_adapter && !server.flags.served.iter().any(|name| name == model) {
+    if !server.is_adapter(model) && !server.flags.served.iter().any(|name| name == model) {
         let message = format!("The model `{model}` does not exist.");
         return error(StatusCode::NOT_FOUND, "NotFoundError", &message);
     }
@@ -232,6 +250,7 @@ async fn complete(
     if answer.is_stream {
         return stream_of(answer, counted);
     }
+    counted.0.numbers.plain.fetch_add(1, Ordering::Relaxed);
     for _ in 0..answer.tokens {
         counted.token().await;
     }
@@ -250,7 +269,6 @@ fn before_stream(flags: &Flags, request: &Value) -> Option<String> {
     let texts = request["messages"].as_array().into_iter().flatten();
     let texts = texts.map(|it| &it["content"]).chain([&request["prompt"]]);
     let words = |text: &Value| text.as_str().map_or(0, |it| it.split_whitespace().count());
-    counted.0.numbers.plain.fetch_add(1, Ordering::Relaxed);
     let tokens: usize = texts.map(words).sum();
     if tokens as u64 > flags.max_model_len {
         return Some(format!(
@@ -334,7 +352,12 @@ impl Counted {
         Counted(server)
     }
 
+    /// With `VLLM_DOUBLE_FREEZES_AFTER` its core stands still after so many tokens, while its server answers.
     async fn token(&self) {
+        let last = number("VLLM_DOUBLE_FREEZES_AFTER", u64::MAX);
+        if self.0.numbers.tokens.load(Ordering::Relaxed) >= last {
+            return std::future::pending().await;
+        }
         let pause = milliseconds("VLLM_DOUBLE_TOKEN_MS", 0);
         if !pause.is_zero() {
             sleep(pause).await;
@@ -352,12 +375,7 @@ impl Drop for Counted {
         self.0.numbers.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
-    /// With `VLLM_DOUBLE_FREEZES_AFTER` its core stands still after so many tokens, while its server answers.
 
-        let last = number("VLLM_DOUBLE_FREEZES_AFTER", u64::MAX);
-        if self.0.numbers.tokens.load(Ordering::Relaxed) >= last {
-            return std::future::pending().await;
-        }
 /// A client that leaves drops the stream, and with it the work.
 fn stream_of(answer: Answer, counted: Counted) -> Response {
     let steps = stream::unfold(
