@@ -37,8 +37,12 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
     let name = args.name.clone().unwrap_or_else(host_name);
     check_node_name(&name).map_err(|error| format!("--name: {error}"))?;
     let token = read_token(&args.token_file)?;
-    let data = args.data.clone().unwrap_or_else(|| config.state.dir.join("node"));
-    let data = std::path::absolute(&data).map_err(|error| format!("{}: {error}", data.display()))?;
+    let data = args
+        .data
+        .clone()
+        .unwrap_or_else(|| config.state.dir.join("node"));
+    let data =
+        std::path::absolute(&data).map_err(|error| format!("{}: {error}", data.display()))?;
     let _level = log::start(&config);
     if controller.is_plain() && !controller.is_loopback() {
         tracing::warn!(
@@ -95,7 +99,9 @@ fn read_token(path: &Path) -> Result<String, String> {
         ));
     }
     if data.len() > TOKEN_BYTES_MAX {
-        return Err(format!("--token-file {shown} is too long for a token; {how}"));
+        return Err(format!(
+            "--token-file {shown} is too long for a token; {how}"
+        ));
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
     match text.trim() {
@@ -124,8 +130,15 @@ mod tests {
         assert_eq!(read_token(&path), Ok("mp-secret".to_owned()));
         let (_folder, path) = file("mp-secret\n", 0o644);
         let error = read_token(&path).expect_err("others can read it");
-        assert!(error.contains("chmod 600") && !error.contains("mp-secret"), "{error}");
+        assert!(
+            error.contains("chmod 600") && !error.contains("mp-secret"),
+            "{error}"
+        );
         let (_folder, path) = file("\n", 0o600);
-        assert!(read_token(&path).expect_err("empty").contains("nodes token"));
+        assert!(
+            read_token(&path)
+                .expect_err("empty")
+                .contains("nodes token")
+        );
     }
 }

@@ -24,7 +24,9 @@ impl Control {
             node,
         } = readings;
         // On the host and on fixed devices memory is the pool's own count, and free when a process ends.
-        let provider = node.map_or(Some(self.devices.provider), |node| self.nodes.provider(node));
+        let provider = node.map_or(Some(self.devices.provider), |node| {
+            self.nodes.provider(node)
+        });
         let is_measured = provider == Some(Provider::Nvml);
         let mut devices = self.devices.known.as_ref().clone();
         let mut events = Vec::new();
@@ -89,7 +91,11 @@ impl Control {
                 }
             }
         }
-        events.extend(machine.into_iter().flat_map(|machine| self.hosts(machine, node)));
+        events.extend(
+            machine
+                .into_iter()
+                .flat_map(|machine| self.hosts(machine, node)),
+        );
         self.devices.known = Arc::new(devices);
         self.turn_all(events);
         self.take_peaks();
@@ -109,9 +115,11 @@ impl Control {
             })
         };
         let mut kinds = all().map(|device| device.info.kind);
-        let provider = node.map_or(Some(self.devices.provider), |node| self.nodes.provider(node));
-        let has_room = provider == Some(Provider::Fixed)
-            || kinds.any(|kind| kind == DeviceKind::Nvidia);
+        let provider = node.map_or(Some(self.devices.provider), |node| {
+            self.nodes.provider(node)
+        });
+        let has_room =
+            provider == Some(Provider::Fixed) || kinds.any(|kind| kind == DeviceKind::Nvidia);
         let has_sleepers = || {
             self.models
                 .facts

@@ -74,7 +74,8 @@ impl Control {
             }
             Action::Disown { node, replica } => self.disown(node, replica),
             // The pool requests nodes once it knows which sizes a cluster can bring (`ShapesSet`).
-            Action::RequestNode { .. } | Action::CancelNode { .. } | Action::ReleaseNode { .. } => {}
+            Action::RequestNode { .. } | Action::CancelNode { .. } | Action::ReleaseNode { .. } => {
+            }
             Action::Save { order, wish } => {
                 let wish = self.named(wish);
                 let _ = self.jobs.send(Job::Wish {

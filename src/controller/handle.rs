@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::gate::{Gate, Lease};
 use super::hub_lookups::HubLookups;
 use super::message::Message;
-use super::node_link::NodeConnections;
+use super::node_link::{LinkEnd, NodeConnections};
 use super::routing::{Route, Routes};
 use super::seats_taken::{SeatsTaken, guests_of};
 use super::snapshot::Snapshot;
@@ -247,6 +247,8 @@ impl Handle {
         };
         match connections.serve(stream, peer, pass).await {
             Ok(()) => tracing::info!(%peer, "a node has closed its connection"),
+            // The log has the reason already.
+            Err(LinkEnd::GivenUp) => tracing::debug!(%peer, "the connection of a node was closed"),
             Err(end) => tracing::warn!(%peer, "the connection of a node has ended: {end}"),
         }
     }
@@ -254,9 +256,7 @@ impl Handle {
     /// What the pool would do under the assumptions, decided on a copy of it: nothing changes.
     pub async fn what_if(&self, assumptions: &Assumptions) -> Result<WhatIf, Busy> {
         let (reply, answer) = oneshot::channel();
-        self.inbox
-            .send(Message::Copy { reply })
-            .map_err(|_| Busy)?;
+        self.inbox.send(Message::Copy { reply }).map_err(|_| Busy)?;
         let pool = answer.await.map_err(|_| Busy)?;
         Ok(what_if(*pool, self.clock.now(), assumptions))
     }

@@ -15,8 +15,8 @@ use catalog::{Entry, Recipe};
 use config::{Length, Provider};
 use engine::{
     self, ActivityMeter, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind,
-    Endpoint, EngineLoad, Failure, Launch, Listen, LivenessLimits, Program, ReplicaLog,
-    Report, ServerProgram, Stage, Watch,
+    Endpoint, EngineLoad, Failure, Launch, Listen, LivenessLimits, Program, ReplicaLog, Report,
+    ServerProgram, Stage, Watch,
 };
 use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share, Span};
 
@@ -102,7 +102,9 @@ impl Control {
     }
 
     fn node_of_placement(&self, placement: &[Share]) -> NodeId {
-        let device = placement.first().and_then(|it| self.devices.known.get(&it.device));
+        let device = placement
+            .first()
+            .and_then(|it| self.devices.known.get(&it.device));
         device.map_or(NodeId(0), |it| it.info.node)
     }
 
@@ -314,18 +316,12 @@ impl Control {
                 let exit = match exit.oom {
                     _ if exit.requested && was_ready => Exit::Requested,
                     // A larger reservation on a GPU makes no room in the host.
-                    Some(lack)
-                        if !exit.requested
-                            && lack.of_host
-                            && is_measured =>
-                    {
-                        Exit::Failed {
-                            message: format!(
-                                "{message}; the kernel killed it because the host's memory was full, not a GPU's"
-                            ),
-                            remedy: Remedy::Time,
-                        }
-                    }
+                    Some(lack) if !exit.requested && lack.of_host && is_measured => Exit::Failed {
+                        message: format!(
+                            "{message}; the kernel killed it because the host's memory was full, not a GPU's"
+                        ),
+                        remedy: Remedy::Time,
+                    },
                     Some(lack) if !exit.requested => Exit::OutOfMemory {
                         message,
                         needed: lack.needed,

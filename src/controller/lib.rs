@@ -58,6 +58,7 @@ mod models;
 mod node_engines;
 mod node_link;
 mod node_messages;
+mod node_presence;
 mod nodes;
 mod orders;
 mod parking;

@@ -16,6 +16,9 @@ use pool::{Bytes, DeviceId, Event, NodeId, ReplicaId, Share, Span, Time};
 /// What requests show arrives some hundred milliseconds later than on the controller's machine.
 const LIVENESS_MIN: Duration = Duration::from_secs(2);
 
+/// Without another one, when the pool has no figure.
+const STOP_GRACE_MS: u64 = 10_000;
+
 impl Control {
     /// The node of a placement, if it is not this machine.
     pub(super) fn remote_node(&self, placement: &[Share]) -> Option<NodeId> {
@@ -64,7 +67,9 @@ impl Control {
         let mut placement = Vec::new();
         for share in &it.kept.placement {
             let of_node = self.nodes.devices(node);
-            let device = of_node.into_iter().find(|id| self.devices.key(*id) == share.device);
+            let device = of_node
+                .into_iter()
+                .find(|id| self.devices.key(*id) == share.device);
             let device =
                 device.ok_or_else(|| format!("its device {} is not there", share.device))?;
             let bytes = Bytes(share.bytes);
@@ -98,9 +103,7 @@ impl Control {
             placement,
             ready_for: Span(ready_for_ms),
             in_flight: 0,
-            last_end: it
-                .idle_for_ms
-                .map(|ago| Time(now.0.saturating_sub(ago))),
+            last_end: it.idle_for_ms.map(|ago| Time(now.0.saturating_sub(ago))),
         })
     }
 
@@ -207,5 +210,30 @@ impl Control {
             });
         }
         self.next_change();
+    }
+
+    /// Cordons that were kept for devices which have come with the node.
+    pub(super) fn cordons_of_node(&mut self, node: NodeId) -> Vec<Event> {
+        let mut events = Vec::new();
+        for device in self.nodes.devices(node) {
+            let key = self.devices.key(device);
+            let mut kept = self.nodes.cordons.iter();
+            if let Some(at) = kept.position(|(of, _)| *of == key) {
+                let (_, cordon) = self.nodes.cordons.swap_remove(at);
+                events.push(Event::CordonRestored { device, cordon });
+            }
+        }
+        events
+    }
+
+    /// Ends an engine of a node that the pool has given up.
+    pub(super) fn disown(&self, node: NodeId, replica: ReplicaId) {
+        self.nodes.order(
+            node,
+            Order::Stop {
+                replica: replica.0,
+                grace_ms: STOP_GRACE_MS,
+            },
+        );
     }
 }

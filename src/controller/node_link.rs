@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
 use super::message::Message;
-use super::node_messages::{Joining, NodeMessage};
+use super::node_messages::{Joining, NodeLink, NodeMessage, never, not_now};
 use super::snapshot::Snapshot;
 use engine::{ActivityReport, LogLine, LogStream};
 use node_link::{
     Accepted, FrameError, FromController, FromNode, Hello, LogLineForm, Order, PROTOCOL, Refused,
-    RefusedKind, check_node_name, read_frame, write_frame,
+    check_node_name, read_frame, write_frame,
 };
 use pool::{NodeId, ReplicaId, Time};
 use store::{NodePass, Store, StoreFault, generate_key};
@@ -32,20 +32,6 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 const BEHIND_MAX: u64 = 4096;
 const DEVICES_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 200;
-
-/// What the loop and a connection share.
-#[derive(Debug)]
-pub(super) struct NodeLink {
-    pub orders: mpsc::UnboundedSender<Order>,
-    /// When the node was last heard.
-    pub heard: AtomicU64,
-    /// The last report that the loop has taken.
-    pub taken: AtomicU64,
-    /// The loop has not looked at the last reading yet.
-    pub reading_waits: AtomicBool,
-    /// Ends the connection.
-    pub closed: CancellationToken,
-}
 
 /// Serves connections of nodes.
 #[derive(Clone)]
@@ -115,7 +101,10 @@ impl NodeConnections {
             }
         };
         let ended = pumped.await;
-        let _ = self.inbox.send(Message::Node(NodeMessage::Disconnected { node, generation }));
+        let _ = self.inbox.send(Message::Node(NodeMessage::Disconnected {
+            node,
+            generation,
+        }));
         ended
     }
 
@@ -151,7 +140,9 @@ impl NodeConnections {
             link: Arc::clone(&link),
             reply,
         };
-        let _ = self.inbox.send(Message::Node(NodeMessage::Hello(Box::new(joining))));
+        let _ = self
+            .inbox
+            .send(Message::Node(NodeMessage::Hello(Box::new(joining))));
         let admitted = match answer.await {
             Ok(Ok(admitted)) => admitted,
             Ok(Err(refused)) => return Ok(Err(refused)),
@@ -231,7 +222,11 @@ impl NodeConnections {
     /// Lines go past the loop. Those of a replica on another node are dropped.
     fn log(&self, node: NodeId, replica: ReplicaId, lines: Vec<LogLineForm>) {
         let snapshot = self.snapshot.load();
-        let Some(process) = snapshot.processes.get(&replica).filter(|it| it.node == node) else {
+        let Some(process) = snapshot
+            .processes
+            .get(&replica)
+            .filter(|it| it.node == node)
+        else {
             return;
         };
         for line in lines {
@@ -301,21 +296,7 @@ struct Joined {
     accepted: Accepted,
 }
 
-pub(super) fn not_now(message: impl Into<String>) -> Refused {
-    Refused {
-        message: message.into(),
-        kind: RefusedKind::NotNow,
-    }
-}
-
-pub(super) fn never(message: impl Into<String>) -> Refused {
-    Refused {
-        message: message.into(),
-        kind: RefusedKind::Never,
-    }
-}
-
-/// What can be said without the loop.
+/// What can be answered without the loop.
 fn check(hello: &Hello, pass: &NodePass) -> Result<(), Refused> {
     if hello.protocol != PROTOCOL {
         let own = env!("CARGO_PKG_VERSION");

@@ -2,14 +2,31 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
-use super::node_link::NodeLink;
 use config::Provider;
-use node_link::{Accepted, NodeDevice, NodeReadings, NodeReport, Refused, RelayForm, Running};
+use node_link::{
+    Accepted, NodeDevice, NodeReadings, NodeReport, Order, Refused, RefusedKind, RelayForm, Running,
+};
 use pool::NodeId;
 use store::NodeNumbers;
+
+/// What the loop and a connection share.
+#[derive(Debug)]
+pub(super) struct NodeLink {
+    pub orders: mpsc::UnboundedSender<Order>,
+    /// When the node was last heard.
+    pub heard: AtomicU64,
+    /// The last report that the loop has taken.
+    pub taken: AtomicU64,
+    /// The loop has not looked at the last reading yet.
+    pub reading_waits: AtomicBool,
+    /// Ends the connection.
+    pub closed: CancellationToken,
+}
 
 pub(super) enum NodeMessage {
     Hello(Box<Joining>),
@@ -58,4 +75,18 @@ pub(super) struct Admitted {
     /// Of the connection: an older one says nothing any more.
     pub generation: u64,
     pub accepted: Accepted,
+}
+
+pub(super) fn not_now(message: impl Into<String>) -> Refused {
+    Refused {
+        message: message.into(),
+        kind: RefusedKind::NotNow,
+    }
+}
+
+pub(super) fn never(message: impl Into<String>) -> Refused {
+    Refused {
+        message: message.into(),
+        kind: RefusedKind::Never,
+    }
 }

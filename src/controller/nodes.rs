@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::control::Control;
 use super::gate::Cut;
-use super::node_link::{NodeLink, never, not_now};
-use super::node_messages::{Admitted, Joining, NodeMessage};
+use super::node_messages::{Admitted, Joining, NodeLink, NodeMessage, never, not_now};
 use super::snapshot::NodeFacts;
 use config::Provider;
 use engine::{Endpoint, NodePlace, RelayAddress, RelaySecret};
@@ -24,52 +23,50 @@ use pool::{
 /// Numbers of nodes and devices of this machine are below.
 const FIRST_NUMBER: u32 = 1 << 16;
 /// How much longer than it may take a node is waited for before it counts as gone.
-const MARGIN: Span = Span::from_secs(60);
+pub(super) const MARGIN: Span = Span::from_secs(60);
 /// How often it is looked whether nodes have fallen silent.
 const LOOK_EVERY: Span = Span(250);
-/// Nodes that were given up and must not come back with their engines.
-const FENCED_MAX: usize = 1024;
 /// Nodes at the same time.
 const NODES_MAX: usize = 1024;
-/// Without another one, when the pool has no figure.
-const STOP_GRACE_MS: u64 = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Nodes {
     /// Of this start of the controller.
     epoch: u64,
-    known: BTreeMap<NodeId, Node>,
+    pub known: BTreeMap<NodeId, Node>,
     /// The last connection's number.
     generation: u64,
-    fenced: VecDeque<u64>,
-    looked: Time,
+    pub fenced: VecDeque<u64>,
+    pub looked: Time,
     /// Numbers of orders, also for those that the loop gives by itself.
     numbers: Arc<AtomicU64>,
+    /// Devices have come that models were not figured for yet.
+    has_new_devices: bool,
     /// Cordons of devices that are not there.
     pub cordons: Vec<(String, Cordon)>,
 }
 
 #[derive(Debug)]
-struct Node {
-    name: String,
-    epoch: u64,
+pub(super) struct Node {
+    pub name: String,
+    pub epoch: u64,
     place: String,
     version: String,
     peer: SocketAddr,
     relay: RelayAddress,
     provider: Provider,
-    devices: BTreeMap<String, DeviceId>,
+    pub devices: BTreeMap<String, DeviceId>,
     demand: Option<DemandId>,
-    generation: u64,
-    link: Option<Arc<NodeLink>>,
+    pub generation: u64,
+    pub link: Option<Arc<NodeLink>>,
     /// It has listed its engines on this connection: it takes part.
-    has_joined: bool,
+    pub has_joined: bool,
     joined_at: Time,
     /// Since when nothing is heard of it.
-    silent_since: Option<Time>,
+    pub silent_since: Option<Time>,
     /// The last report that was taken.
     taken: u64,
-    is_leaving: bool,
+    pub is_leaving: bool,
 }
 
 impl Nodes {
@@ -81,6 +78,7 @@ impl Nodes {
             fenced: VecDeque::new(),
             looked: Time(0),
             numbers,
+            has_new_devices: false,
             cordons: Vec::new(),
         }
     }
@@ -106,7 +104,9 @@ impl Nodes {
 
     pub fn devices(&self, node: NodeId) -> BTreeSet<DeviceId> {
         let known = self.known.get(&node);
-        known.map(|it| it.devices.values().copied().collect()).unwrap_or_default()
+        known
+            .map(|it| it.devices.values().copied().collect())
+            .unwrap_or_default()
     }
 
     /// A reading was looked at: the next one may come.
@@ -148,7 +148,18 @@ impl Nodes {
     }
 
     fn is_current(&self, node: NodeId, generation: u64) -> bool {
-        self.known.get(&node).is_some_and(|it| it.generation == generation)
+        self.known
+            .get(&node)
+            .is_some_and(|it| it.generation == generation)
+    }
+}
+
+/// The loop has ended: nodes look for the next controller.
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for link in self.known.values().filter_map(|it| it.link.as_ref()) {
+            link.closed.cancel();
+        }
     }
 }
 
@@ -271,7 +282,9 @@ impl Control {
                 link: Some(joining.link),
                 has_joined: false,
                 joined_at: before.as_ref().map_or(now, |it| it.joined_at),
-                silent_since: before.as_ref().map_or(Some(now), |it| it.silent_since.or(Some(now))),
+                silent_since: before
+                    .as_ref()
+                    .map_or(Some(now), |it| it.silent_since.or(Some(now))),
                 taken,
                 is_leaving: before.as_ref().is_some_and(|it| it.is_leaving),
             },
@@ -308,6 +321,7 @@ impl Control {
         if new.is_empty() {
             return;
         }
+        self.nodes.has_new_devices = true;
         let names = new.iter().map(|info| (info.id, info.name.clone()));
         let _ = self
             .jobs
@@ -370,7 +384,9 @@ impl Control {
             demand,
         });
         self.turn_all(events);
-        self.figure_for_devices();
+        if std::mem::take(&mut self.nodes.has_new_devices) {
+            self.figure_for_devices();
+        }
         self.publish();
     }
 
@@ -433,94 +449,10 @@ impl Control {
         }
     }
 
-    /// An order that nobody waits for.
-    fn node_order(&mut self, command: Command) {
+    /// An order that no caller waits for.
+    pub(super) fn node_order(&mut self, command: Command) {
         let order = OrderId(self.nodes.numbers.fetch_add(1, Ordering::Relaxed));
         self.turn(Event::OrderReceived { order, command });
-    }
-
-    /// Looks whether nodes have fallen silent, and whether silent ones are certainly gone.
-    pub(super) fn look_at_nodes(&mut self, now: Time) {
-        if self.nodes.next_look().is_none_or(|at| at > now) {
-            return;
-        }
-        self.nodes.looked = now;
-        let silent_after = self.config.node.silent_after.0;
-        let gone_after = self.gone_after();
-        let mut silent = Vec::new();
-        let mut gone = Vec::new();
-        for (&id, node) in &self.nodes.known {
-            let heard = node.link.as_ref().map(|it| Time(it.heard.load(Ordering::Relaxed)));
-            match (node.silent_since, heard) {
-                (None, Some(heard)) if now.since(heard) > silent_after => silent.push(id),
-                (Some(since), _) if now.since(since) > gone_after => gone.push(id),
-                _ => {}
-            }
-        }
-        for id in silent {
-            self.node_silent(id, &format!("it has said nothing for {silent_after}"));
-        }
-        for id in gone {
-            self.node_gone(id, &format!("has been silent for {gone_after} and must have ended by itself"));
-        }
-    }
-
-    /// A silent node ends its engines by itself after `orphan_after` and its drain.
-    fn gone_after(&self) -> Span {
-        self.config.node.orphan_after.0 + self.config.unload_drain() + MARGIN
-    }
-
-    fn node_silent(&mut self, node: NodeId, why: &str) {
-        let now = self.clock.now();
-        let Some(known) = self.nodes.known.get_mut(&node) else {
-            return;
-        };
-        // Whatever comes on this connection is late.
-        if let Some(link) = known.link.take() {
-            link.closed.cancel();
-        }
-        known.generation = 0;
-        let had_joined = std::mem::replace(&mut known.has_joined, false);
-        if known.silent_since.is_none() {
-            known.silent_since = Some(now);
-        }
-        if had_joined {
-            tracing::warn!("node {} is silent: {why}", known.name);
-            self.turn(Event::NodeSilent { node });
-            self.publish();
-        }
-    }
-
-    fn node_gone(&mut self, node: NodeId, why: &str) {
-        let Some(known) = self.nodes.known.remove(&node) else {
-            return;
-        };
-        tracing::info!("node {} {why}", known.name);
-        self.nodes.fenced.push_back(known.epoch);
-        if self.nodes.fenced.len() > FENCED_MAX {
-            self.nodes.fenced.pop_front();
-        }
-        if known.is_leaving {
-            self.node_order(Command::UndrainNode { node });
-        }
-        for replica in self.replicas_on(node) {
-            self.forget_replica(replica, &format!("node {} {why}", known.name));
-        }
-        self.turn(Event::NodeGone {
-            node,
-            why: why.to_owned(),
-        });
-        if let Some(link) = known.link {
-            link.closed.cancel();
-        }
-        self.devices.remove(&known.devices.values().copied().collect());
-        self.publish();
-        let (store, name) = (Arc::clone(&self.store), known.name);
-        self.tasks.spawn(async move {
-            if let Err(fault) = store.save_node_credential(&name, None).await {
-                tracing::warn!(%fault, "the credential of a node that is gone stays");
-            }
-        });
     }
 
     pub(super) fn replicas_on(&self, node: NodeId) -> Vec<ReplicaId> {
@@ -537,7 +469,7 @@ impl Control {
     }
 
     /// It ended without a report; the pool hears it by the node's event.
-    fn forget_replica(&mut self, replica: ReplicaId, why: &str) {
+    pub(super) fn forget_replica(&mut self, replica: ReplicaId, why: &str) {
         let Some(process) = self.engines.processes.remove(&replica) else {
             return;
         };
@@ -547,32 +479,6 @@ impl Control {
         }
         self.withdraw(replica, process.model);
     }
-
-    /// Cordons that were kept for devices which have come with the node.
-    fn cordons_of_node(&mut self, node: NodeId) -> Vec<Event> {
-        let mut events = Vec::new();
-        for device in self.nodes.devices(node) {
-            let key = self.devices.key(device);
-            let mut kept = self.nodes.cordons.iter();
-            if let Some(at) = kept.position(|(of, _)| *of == key) {
-                let (_, cordon) = self.nodes.cordons.swap_remove(at);
-                events.push(Event::CordonRestored { device, cordon });
-            }
-        }
-        events
-    }
-
-    /// Ends an engine of a node that the pool has given up.
-    pub(super) fn disown(&self, node: NodeId, replica: ReplicaId) {
-        self.nodes.order(
-            node,
-            Order::Stop {
-                replica: replica.0,
-                grace_ms: STOP_GRACE_MS,
-            },
-        );
-    }
-
 }
 
 fn relay_of(node: &str, form: RelayForm) -> Result<RelayAddress, Refused> {

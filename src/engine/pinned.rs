@@ -183,7 +183,13 @@ mod tests {
         let fingerprint: Fingerprint = plain.parse().expect("a fingerprint");
         assert_eq!(colons.parse(), Ok(fingerprint));
         assert_eq!(fingerprint.to_string(), plain);
-        for wrong in ["", "0a", "sha256:0a", "sha1:0a", &format!("sha256:{}", "g".repeat(64))] {
+        for wrong in [
+            "",
+            "0a",
+            "sha256:0a",
+            "sha1:0a",
+            &format!("sha256:{}", "g".repeat(64)),
+        ] {
             assert_eq!(wrong.parse::<Fingerprint>(), Err(NoFingerprint), "{wrong}");
         }
     }

@@ -69,7 +69,11 @@ pub async fn connect(
     }
     if !app.nodes.is_over(now) {
         let message = "too many nodes came with a wrong token; try again in some seconds";
-        return failure(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        return failure(
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limit_exceeded",
+            message,
+        );
     }
     let text = bearer(request.headers()).unwrap_or_default();
     let pass = match app.handle.store().node_pass(text, now).await {
@@ -91,7 +95,11 @@ pub async fn connect(
         Err(fault) => {
             tracing::warn!(%fault, "a node cannot join");
             let message = "the state cannot be read or written; the service's log says why";
-            return failure(StatusCode::SERVICE_UNAVAILABLE, "state_unavailable", message);
+            return failure(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "state_unavailable",
+                message,
+            );
         }
     };
     let upgrading = hyper::upgrade::on(&mut request);
@@ -106,7 +114,11 @@ pub async fn connect(
             () = ending.cancelled() => {}
         }
     };
-    let mut connections = app.nodes.connections.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut connections = app
+        .nodes
+        .connections
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     while connections.try_join_next().is_some() {}
     connections.spawn(connection);
     drop(connections);

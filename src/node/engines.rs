@@ -59,9 +59,8 @@ impl Engines {
         let node = self.node.clone();
         let life = async move {
             let paths = paths_of(&launch.program);
-            let missing = tokio::task::spawn_blocking(move || {
-                paths.into_iter().find(|path| !path.exists())
-            });
+            let missing =
+                tokio::task::spawn_blocking(move || paths.into_iter().find(|path| !path.exists()));
             if let Ok(Some(missing)) = missing.await {
                 let exit = not_there(&node, &launch.model_name, &missing);
                 tracing::warn!("{}", exit.last_output);
@@ -77,7 +76,10 @@ impl Engines {
                 }
                 match &report {
                     engine::Report::Ready { took } => {
-                        tracing::info!("{model} (r{replica}) is ready after {} ms", took.as_millis());
+                        tracing::info!(
+                            "{model} (r{replica}) is ready after {} ms",
+                            took.as_millis()
+                        );
                     }
                     engine::Report::Exited(exit) => {
                         tracing::info!("{model} (r{replica}) has ended: {}", exit.status);
@@ -150,7 +152,9 @@ fn paths_of(program: &Program) -> Vec<PathBuf> {
     match program {
         Program::Candle(candle) => {
             let adapters = candle.adapters.iter().map(|(_, folder)| folder.clone());
-            std::iter::once(candle.model_dir.clone()).chain(adapters).collect()
+            std::iter::once(candle.model_dir.clone())
+                .chain(adapters)
+                .collect()
         }
         Program::Command(command) => command
             .model_path

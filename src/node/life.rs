@@ -306,7 +306,12 @@ impl Node {
 
     async fn attempt(&self, agreement: &Agreement) -> Attempt {
         let machine = &self.engines.machine;
-        let connected = match self.settings.controller.connect(&agreement.credential).await {
+        let connected = match self
+            .settings
+            .controller
+            .connect(&agreement.credential)
+            .await
+        {
             Ok(connected) => connected,
             Err(DialError::Unreachable(why)) => return Attempt::Failed(why),
             Err(DialError::Refused { message, is_final }) => {
@@ -319,11 +324,20 @@ impl Node {
         let session = match greeted {
             Ok(session) => session,
             Err(Ended::Refused(refused)) => {
-                let message = format!("{} refuses this node: {}", self.settings.controller, refused.message);
+                let message = format!(
+                    "{} refuses this node: {}",
+                    self.settings.controller, refused.message
+                );
                 return match refused.kind {
                     RefusedKind::Fenced => Attempt::Fenced(message),
-                    RefusedKind::Never => Attempt::Refused { message, is_final: true },
-                    RefusedKind::NotNow => Attempt::Refused { message, is_final: agreement.controller.is_none() },
+                    RefusedKind::Never => Attempt::Refused {
+                        message,
+                        is_final: true,
+                    },
+                    RefusedKind::NotNow => Attempt::Refused {
+                        message,
+                        is_final: agreement.controller.is_none(),
+                    },
                 };
             }
             Err(Ended::Broken(why) | Ended::Leave(why)) => return Attempt::Failed(why),
@@ -337,7 +351,11 @@ impl Node {
             if let Some(why) = leaving {
                 inner.outbox.push(NodeReport::Leaving { why }, true);
             }
-            tracing::info!("node {}: joined {}", self.settings.name, self.settings.controller);
+            tracing::info!(
+                "node {}: joined {}",
+                self.settings.name,
+                self.settings.controller
+            );
         } else {
             tracing::info!("node {}: connected again", self.settings.name);
         }
@@ -397,7 +415,9 @@ impl Node {
 
     fn agreement(&self) -> Agreement {
         let agreement = self.agreement.lock();
-        agreement.unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        agreement
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
     }
 
     fn change(&self, change: impl FnOnce(&mut Agreement)) {
@@ -411,7 +431,10 @@ enum Attempt {
     /// It had one until now.
     Lost(String),
     Failed(String),
-    Refused { message: String, is_final: bool },
+    Refused {
+        message: String,
+        is_final: bool,
+    },
     /// Others have its work.
     Fenced(String),
 }

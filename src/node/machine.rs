@@ -2,8 +2,8 @@
 //! for moments.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -118,7 +118,11 @@ impl Machine {
 
     /// Ends the engine with so long a grace period. A second order changes nothing.
     pub fn stop(&self, replica: u64, grace: Duration) {
-        let stop = self.lock().engines.get_mut(&replica).and_then(|it| it.stop.take());
+        let stop = self
+            .lock()
+            .engines
+            .get_mut(&replica)
+            .and_then(|it| it.stop.take());
         if let Some(stop) = stop {
             let _ = stop.send(grace);
         }

@@ -138,12 +138,15 @@ mod tests {
     fn of_the_lines_the_newest_are_kept() {
         let mut outbox = Outbox::default();
         for sequence in 0..2 * LOG_LINES_MAX as u64 {
-            outbox.push_line(sequence % 2, LogLineForm {
-                sequence,
-                at_ms: 0,
-                is_stderr: false,
-                text: "x".repeat(500),
-            });
+            outbox.push_line(
+                sequence % 2,
+                LogLineForm {
+                    sequence,
+                    at_ms: 0,
+                    is_stderr: false,
+                    text: "x".repeat(500),
+                },
+            );
         }
         assert!(outbox.log_bytes <= LOG_BYTES_MAX);
         let mut newest = 0;

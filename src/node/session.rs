@@ -46,14 +46,20 @@ pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
         read_frame(&mut stream).await
     };
     match timeout(GREETING_WITHIN, greeting).await {
-        Err(_) => Err(Ended::Broken("the controller did not answer the greeting".to_owned())),
+        Err(_) => Err(Ended::Broken(
+            "the controller did not answer the greeting".to_owned(),
+        )),
         Ok(Ok(Some(FromController::Accepted(accepted)))) => Ok(Session {
             stream,
             accepted: *accepted,
         }),
         Ok(Ok(Some(FromController::Refused(refused)))) => Err(Ended::Refused(refused)),
-        Ok(Ok(Some(_))) => Err(Ended::Broken("the controller's first frame is no answer".to_owned())),
-        Ok(Ok(None)) => Err(Ended::Broken("the controller closed the connection".to_owned())),
+        Ok(Ok(Some(_))) => Err(Ended::Broken(
+            "the controller's first frame is no answer".to_owned(),
+        )),
+        Ok(Ok(None)) => Err(Ended::Broken(
+            "the controller closed the connection".to_owned(),
+        )),
         Ok(Err(error)) => Err(broken(error)),
     }
 }
@@ -73,7 +79,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                             return ended;
                         }
                     }
-                    Ok(None) => return Ended::Broken("the controller closed the connection".to_owned()),
+                    Ok(None) => {
+                        return Ended::Broken("the controller closed the connection".to_owned());
+                    }
                     Err(error) => return Ended::Broken(error.to_string()),
                 }
             }
@@ -118,7 +126,8 @@ impl Heard {
 
     fn now(&self) {
         let passed = now().saturating_duration_since(self.start).as_millis();
-        self.after_ms.store(u64::try_from(passed).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.after_ms
+            .store(u64::try_from(passed).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     fn at(&self) -> Instant {
@@ -127,11 +136,7 @@ impl Heard {
 }
 
 /// Writes until the connection breaks. `received`: the last report that has arrived.
-async fn write(
-    engines: &Engines,
-    to: &mut (impl AsyncWrite + Unpin),
-    received: u64,
-) -> FrameError {
+async fn write(engines: &Engines, to: &mut (impl AsyncWrite + Unpin), received: u64) -> FrameError {
     match try_write(engines, to, received).await {
         Ok(never) => match never {},
         Err(error) => error,

@@ -64,7 +64,8 @@ impl Target {
     /// What is wrong with the URL, and how one looks.
     pub fn parse(text: &str, fingerprint: Option<Fingerprint>) -> Result<Target, String> {
         let like = "it looks like https://pool.example:8443 or http://10.0.0.1:8080/llm";
-        let url = Url::parse(text).map_err(|error| format!("--controller {text}: {error}; {like}"))?;
+        let url =
+            Url::parse(text).map_err(|error| format!("--controller {text}: {error}; {like}"))?;
         let https = match url.scheme() {
             "https" => true,
             "http" if fingerprint.is_none() => false,
@@ -186,7 +187,9 @@ impl Target {
         let response = sender.send_request(request).await.map_err(broken)?;
         let status = response.status();
         if status != StatusCode::SWITCHING_PROTOCOLS {
-            let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+            let body = Limited::new(response.into_body(), BODY_BYTES_MAX)
+                .collect()
+                .await;
             let body = body.map(|it| it.to_bytes()).unwrap_or_default();
             return Err(self.refusal(status, &body));
         }
@@ -201,7 +204,12 @@ impl Target {
     fn refusal(&self, status: StatusCode, body: &[u8]) -> DialError {
         let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
         let reply = body.pointer("/error/message").and_then(|it| it.as_str());
-        let reply = reply.map(|it| it.chars().filter(|it| !it.is_control()).take(500).collect::<String>());
+        let reply = reply.map(|it| {
+            it.chars()
+                .filter(|it| !it.is_control())
+                .take(500)
+                .collect::<String>()
+        });
         let reply = reply.unwrap_or_else(|| format!("it answers {status}"));
         let message = match status {
             StatusCode::NOT_FOUND => format!(
@@ -223,7 +231,10 @@ fn refused(message: &str) -> DialError {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "it ends with the connection, which owns it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it ends with the connection, which owns it"
+)]
 fn drive(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(task))
 }
@@ -236,7 +247,10 @@ mod tests {
     fn a_url_without_a_path_means_the_usual_base_path() {
         let shown = |text: &str| Target::parse(text, None).expect("a URL").to_string();
         assert_eq!(shown("http://10.0.0.1:8080"), "http://10.0.0.1:8080/llm");
-        assert_eq!(shown("https://pool.example/gpu/"), "https://pool.example:443/gpu");
+        assert_eq!(
+            shown("https://pool.example/gpu/"),
+            "https://pool.example:443/gpu"
+        );
         assert_eq!(shown("http://[::1]:80/llm"), "http://[::1]:80/llm");
     }
 

@@ -189,4 +189,3 @@ impl From<TroubleForm> for DeviceTrouble {
         }
     }
 }
-

@@ -59,7 +59,10 @@ pub async fn write_frame(
     serde_json::to_writer(&mut bytes, frame)
         .map_err(|error| FrameError::NotRead(error.classify(), error.line(), error.column()))?;
     let length = bytes.len() - 4;
-    let Some(number) = u32::try_from(length).ok().filter(|_| length <= FRAME_BYTES_MAX) else {
+    let Some(number) = u32::try_from(length)
+        .ok()
+        .filter(|_| length <= FRAME_BYTES_MAX)
+    else {
         return Err(FrameError::TooLong(length));
     };
     bytes[..4].copy_from_slice(&number.to_be_bytes());
@@ -79,8 +82,12 @@ mod tests {
     #[tokio::test]
     async fn what_was_written_is_read_and_the_end_is_no_error_between_frames() {
         let mut bytes = Vec::new();
-        write_frame(&mut bytes, &vec![1_u32, 2]).await.expect("written");
-        write_frame(&mut bytes, &Vec::<u32>::new()).await.expect("written");
+        write_frame(&mut bytes, &vec![1_u32, 2])
+            .await
+            .expect("written");
+        write_frame(&mut bytes, &Vec::<u32>::new())
+            .await
+            .expect("written");
         let mut from = &bytes[..];
         let first: Option<Vec<u32>> = read_frame(&mut from).await.expect("a frame");
         let second: Option<Vec<u32>> = read_frame(&mut from).await.expect("a frame");
@@ -90,7 +97,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_cut_too_long_or_no_json_is_an_error_without_its_text() {
-        assert!(matches!(read(&[0, 0, 0, 9, b'[']).await, Err(FrameError::Io(_))));
+        assert!(matches!(
+            read(&[0, 0, 0, 9, b'[']).await,
+            Err(FrameError::Io(_))
+        ));
         let long = read(&[255, 255, 255, 255]).await;
         assert!(matches!(long, Err(FrameError::TooLong(_))));
         let secret = read(b"\0\0\0\x09\"hunter2\"").await.expect_err("no list");

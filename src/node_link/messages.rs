@@ -150,7 +150,9 @@ pub enum Order {
         deadline_ms: u64,
     },
     /// End everything and leave.
-    Leave { why: String },
+    Leave {
+        why: String,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -244,9 +246,7 @@ impl KeptForm {
     pub fn kept(self) -> Kept {
         let placement = self.placement.into_iter();
         Kept {
-            placement: placement
-                .map(|it| (it.device, Bytes(it.bytes)))
-                .collect(),
+            placement: placement.map(|it| (it.device, Bytes(it.bytes))).collect(),
             arguments: self.arguments,
             served_model_name: self.served_model_name,
             stop_grace: Duration::from_millis(self.stop_grace_ms),
@@ -288,9 +288,13 @@ pub enum NodeReport {
         trouble: TroubleForm,
     },
     /// It will end when its engines have: nothing more should be placed on it.
-    Leaving { why: String },
+    Leaving {
+        why: String,
+    },
     /// It has ended all its engines and ends now.
-    Goodbye { why: String },
+    Goodbye {
+        why: String,
+    },
 }
 
 /// A report of an engine, as `engine::Report`.

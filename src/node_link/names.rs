@@ -30,7 +30,15 @@ mod tests {
         for good in ["gpu-2", "a", "n01.lab_4", &"x".repeat(NODE_NAME_MAX)] {
             assert_eq!(check_node_name(good), Ok(()), "{good}");
         }
-        for bad in ["", "-a", "a b", "a/b", "ä", "a\n", &"x".repeat(NODE_NAME_MAX + 1)] {
+        for bad in [
+            "",
+            "-a",
+            "a b",
+            "a/b",
+            "ä",
+            "a\n",
+            &"x".repeat(NODE_NAME_MAX + 1),
+        ] {
             assert!(check_node_name(bad).is_err(), "{bad}");
         }
     }

@@ -105,13 +105,18 @@ impl Store {
     }
 
     /// Who comes with this text. A hash of 256 random bits says nothing of a near one, so that the database may look.
-    pub async fn node_pass(&self, text: &str, now: Time) -> Result<Result<NodePass, NoPass>, StoreFault> {
+    pub async fn node_pass(
+        &self,
+        text: &str,
+        now: Time,
+    ) -> Result<Result<NodePass, NoPass>, StoreFault> {
         let hash = hash_key(text).0.to_vec();
-        let node: Option<String> = sqlx::query_scalar("SELECT name FROM nodes WHERE credential = ?")
-            .bind(&hash)
-            .fetch_optional(&self.readers)
-            .await
-            .map_err(self.failed("read a node's credential"))?;
+        let node: Option<String> =
+            sqlx::query_scalar("SELECT name FROM nodes WHERE credential = ?")
+                .bind(&hash)
+                .fetch_optional(&self.readers)
+                .await
+                .map_err(self.failed("read a node's credential"))?;
         if let Some(node) = node {
             return Ok(Ok(NodePass::Credential { node }));
         }

@@ -117,7 +117,11 @@ fn node(pool: &Pool, name: &str) -> Value {
     let (_, text, _) = pool.request("GET", "/llm/admin/nodes", "", Some(&pool.admin_key()));
     let list: Value = serde_json::from_str(&text).unwrap();
     let nodes = list["nodes"].as_array().unwrap();
-    nodes.iter().find(|it| it["node"] == name).cloned().unwrap_or_default()
+    nodes
+        .iter()
+        .find(|it| it["node"] == name)
+        .cloned()
+        .unwrap_or_default()
 }
 
 fn until(pool: &Pool, name: &str, state: &str) {
@@ -178,13 +182,17 @@ fn a_killed_node_fails_its_own_requests_and_no_others() {
     let engines = first.engines();
     first.signal("-KILL");
     assert_eq!(first.ends(), None);
-    wait_for("the cut stream to end", || on_first.text().contains("error"));
+    wait_for("the cut stream to end", || {
+        on_first.text().contains("error")
+    });
     until(&pool, "gpu-1", "silent");
     wait_for("its engines to end with it", || {
         !engines.iter().any(|pid| is_alive(*pid))
     });
     let before = on_second.text().len();
-    wait_for("the other stream to go on", || on_second.text().len() > before);
+    wait_for("the other stream to go on", || {
+        on_second.text().len() > before
+    });
 }
 
 #[test]
@@ -231,13 +239,21 @@ fn a_node_that_is_told_to_end_drains_says_goodbye_and_leaves_nothing() {
     wait_for("the first chunk", || stream.text().contains("data: "));
     let engines = other.engines();
     other.signal("-TERM");
-    assert!(stream.whole().contains("[DONE]"), "what was in flight has ended");
+    assert!(
+        stream.whole().contains("[DONE]"),
+        "what was in flight has ended"
+    );
     assert_eq!(other.ends(), Some(0), "{}", other.log());
     assert!(!engines.iter().any(|pid| is_alive(*pid)));
     wait_for("the node to be gone", || node(&pool, "gpu-2").is_null());
     let again = Node::start(&pool, "gpu-2");
     until(&pool, "gpu-2", "joined");
-    assert_eq!(asks(&pool, "a").0, 200, "it is not drained any more: {}", again.log());
+    assert_eq!(
+        asks(&pool, "a").0,
+        200,
+        "it is not drained any more: {}",
+        again.log()
+    );
 }
 
 #[test]
@@ -249,7 +265,11 @@ fn a_node_without_a_controller_ends_its_engines_and_itself() {
     let engines = other.engines();
     pool.kill();
     assert_eq!(other.ends(), Some(0));
-    assert!(other.log().contains("there has been no controller for"), "{}", other.log());
+    assert!(
+        other.log().contains("there has been no controller for"),
+        "{}",
+        other.log()
+    );
     assert!(!engines.iter().any(|pid| is_alive(*pid)));
 }
 
@@ -262,14 +282,25 @@ fn who_may_not_join_is_told_why_and_what_to_do() {
         node.log()
     };
     let log = refused("mp-wrong", "gpu-2");
-    assert!(log.contains("not one of this controller's") && log.contains("nodes token"), "{log}");
+    assert!(
+        log.contains("not one of this controller's") && log.contains("nodes token"),
+        "{log}"
+    );
     assert!(!log.contains("mp-wrong"));
     let good = token(&pool, json!({}));
     let _first = Node::start_in(tempfile::tempdir().unwrap(), &pool, "gpu-2", &good);
     until(&pool, "gpu-2", "joined");
     let log = refused(&good, "gpu-2");
-    assert!(log.contains("has joined from 127.0.0.1") && log.contains("--name"), "{log}");
-    let revoked = pool.request("DELETE", "/llm/admin/nodes/tokens?id=t1", "", Some(&pool.admin_key()));
+    assert!(
+        log.contains("has joined from 127.0.0.1") && log.contains("--name"),
+        "{log}"
+    );
+    let revoked = pool.request(
+        "DELETE",
+        "/llm/admin/nodes/tokens?id=t1",
+        "",
+        Some(&pool.admin_key()),
+    );
     assert_eq!(revoked.0, 200, "{}", revoked.1);
     let log = refused(&good, "gpu-3");
     assert!(log.contains("revoked"), "{log}");
@@ -279,16 +310,19 @@ fn who_may_not_join_is_told_why_and_what_to_do() {
 #[test]
 fn what_a_node_lacks_is_named_with_the_node() {
     let (file, text) = stub("a", &[]);
-    let text = text.replace(
-        "  command:",
-        "  model_path: /no/such/weights\n  command:",
-    );
+    let text = text.replace("  command:", "  model_path: /no/such/weights\n  command:");
     let pool = pool_with(&[(file, text)], "");
     let _node = Node::start(&pool, "gpu-2");
     until(&pool, "gpu-2", "joined");
     let (status, text) = asks(&pool, "a");
     assert!(status >= 500, "{status}");
-    assert!(text.contains("node gpu-2 has no /no/such/weights"), "{text}");
+    // A client is not shown folders; the history has the whole path.
+    assert!(text.contains("node gpu-2 has no"), "{text}");
+    let reasons = told(&pool, "load_failed", 1);
+    assert!(
+        reasons[0].contains("node gpu-2 has no /no/such/weights"),
+        "{reasons:?}"
+    );
 }
 
 #[test]
@@ -331,5 +365,8 @@ fn a_node_adds_little_time_to_a_request() {
     };
     let (local, remote) = (median(&here), median(&there));
     println!("p50 of a plain request: {local:?} here, {remote:?} on a node");
-    assert!(remote < local + Duration::from_millis(20), "{local:?} {remote:?}");
+    assert!(
+        remote < local + Duration::from_millis(20),
+        "{local:?} {remote:?}"
+    );
 }

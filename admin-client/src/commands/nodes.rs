@@ -56,14 +56,18 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Failure
                     Patience::Short,
                 )
                 .await?;
-            session.show(&answer, |_: &Value| format!("token {} is revoked\n", clean(&id)))
+            session.show(&answer, |_: &Value| {
+                format!("token {} is revoked\n", clean(&id))
+            })
         }
         NodesCommand::Drain(args) => drain(session, &args).await,
         NodesCommand::Undrain { node } => {
             let answer = client
                 .post("admin/nodes/undrain", &json!({ "node": node }))
                 .await?;
-            session.show(&answer, |_: &Value| format!("{} is back in service\n", clean(&node)))
+            session.show(&answer, |_: &Value| {
+                format!("{} is back in service\n", clean(&node))
+            })
         }
     }
 }

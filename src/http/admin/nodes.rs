@@ -68,7 +68,9 @@ pub struct NodeTokenQuery {
 impl Strict for NodeTokenQuery {
     fn read(fields: &mut Fields) -> Result<NodeTokenQuery, Failure> {
         let text = fields.needed_text("id", "?id=t2")?;
-        let id = text.strip_prefix('t').and_then(|digits| digits.parse().ok());
+        let id = text
+            .strip_prefix('t')
+            .and_then(|digits| digits.parse().ok());
         let id = id.ok_or_else(|| {
             Failure::invalid(
                 Some("id".to_owned()),
@@ -134,7 +136,10 @@ pub async fn create_token(
     let expires = now + request.expires.unwrap_or(EXPIRES);
     let text = generate_key().map_err(unread)?;
     let store = app.handle.store();
-    let token = store.add_node_token(&text, now, expires).await.map_err(unread)?;
+    let token = store
+        .add_node_token(&text, now, expires)
+        .await
+        .map_err(unread)?;
     let view = NodeTokenView::of(&token, now);
     tracing::info!(admin = admin.name, token = view.id, "token for nodes made");
     Ok(Json(NewNodeToken {
@@ -163,12 +168,22 @@ pub async fn revoke_token(
     Params(query): Params<NodeTokenQuery>,
 ) -> Result<Json<RevokedNodeToken>, Failure> {
     let revoked = format!("t{}", query.id);
-    let done = app.handle.store().revoke_node_token(query.id).await.map_err(unread)?;
+    let done = app
+        .handle
+        .store()
+        .revoke_node_token(query.id)
+        .await
+        .map_err(unread)?;
     if !done {
-        let message = format!("there is no token {revoked}, or it is revoked; GET /admin/nodes lists them");
+        let message =
+            format!("there is no token {revoked}, or it is revoked; GET /admin/nodes lists them");
         return Err(not_found("token_not_found", "id", message));
     }
-    tracing::info!(admin = admin.name, token = revoked, "token for nodes revoked");
+    tracing::info!(
+        admin = admin.name,
+        token = revoked,
+        "token for nodes revoked"
+    );
     Ok(Json(RevokedNodeToken { revoked }))
 }
 
@@ -212,7 +227,13 @@ pub async fn drain(
     let mut ordered = app.handle.order_by(command, admin.by)?;
     let order = ordered.order.to_string();
     let name = request.node;
-    tracing::info!(admin = admin.name, node = name, order, now, "drain of a node ordered");
+    tracing::info!(
+        admin = admin.name,
+        node = name,
+        order,
+        now,
+        "drain of a node ordered"
+    );
     let outcome = if request.wait {
         Some(ordered.settled().await?)
     } else {
@@ -227,7 +248,14 @@ pub async fn drain(
     let answer = |left: &[ReplicaId]| {
         let took = app.handle.clock().now().since(since);
         let snapshot = app.handle.snapshot();
-        Json(DrainNodeAnswer::of(node, left, since + drain, order, took, &snapshot))
+        Json(DrainNodeAnswer::of(
+            node,
+            left,
+            since + drain,
+            order,
+            took,
+            &snapshot,
+        ))
     };
     match outcome {
         None => Ok((StatusCode::ACCEPTED, answer(&[])).into_response()),
@@ -261,7 +289,12 @@ pub async fn undrain(
         .handle
         .order_by(Command::UndrainNode { node }, admin.by)?;
     let order = ordered.order.to_string();
-    tracing::info!(admin = admin.name, node = name, order, "undrain of a node ordered");
+    tracing::info!(
+        admin = admin.name,
+        node = name,
+        order,
+        "undrain of a node ordered"
+    );
     match ordered.settled().await? {
         Outcome::NodeUndrained => Ok(Json(UndrainNodeAnswer { node: name, order })),
         other => Err(refused(&app, &name, other, false)),

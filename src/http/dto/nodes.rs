@@ -152,7 +152,11 @@ impl NodeView {
                     state: view.state.name(),
                     since: (view.since > Time(0)).then(|| at(view.since)),
                     reason: (!view.reason.is_empty()).then(|| view.reason.clone()),
-                    devices: view.devices.iter().map(|it| snapshot.device_name(*it)).collect(),
+                    devices: view
+                        .devices
+                        .iter()
+                        .map(|it| snapshot.device_name(*it))
+                        .collect(),
                     replicas: replicas_on(view.node, snapshot),
                     is_controller: facts.is_none(),
                     version: facts.map(|it| it.version.clone()),

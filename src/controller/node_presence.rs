@@ -1,0 +1,104 @@
+//! When a node counts as silent, and when as gone: what is unknown keeps what it has, until it must have ended.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::control::Control;
+use super::nodes::MARGIN;
+use pool::{Command, Event, NodeId, Span, Time};
+
+/// Nodes that were given up and must not come back with their engines.
+const FENCED_MAX: usize = 1024;
+
+impl Control {
+    /// Looks whether nodes have fallen silent, and whether silent ones are certainly gone.
+    pub(super) fn look_at_nodes(&mut self, now: Time) {
+        if self.nodes.next_look().is_none_or(|at| at > now) {
+            return;
+        }
+        self.nodes.looked = now;
+        let silent_after = self.config.node.silent_after.0;
+        let gone_after = self.gone_after();
+        let mut silent = Vec::new();
+        let mut gone = Vec::new();
+        for (&id, node) in &self.nodes.known {
+            let heard = node
+                .link
+                .as_ref()
+                .map(|it| Time(it.heard.load(Ordering::Relaxed)));
+            match (node.silent_since, heard) {
+                (None, Some(heard)) if now.since(heard) > silent_after => silent.push(id),
+                (Some(since), _) if now.since(since) > gone_after => gone.push(id),
+                _ => {}
+            }
+        }
+        for id in silent {
+            self.node_silent(id, &format!("it has said nothing for {silent_after}"));
+        }
+        for id in gone {
+            self.node_gone(
+                id,
+                &format!("has been silent for {gone_after} and must have ended by itself"),
+            );
+        }
+    }
+
+    /// A silent node ends its engines by itself after `orphan_after` and its drain.
+    pub(super) fn gone_after(&self) -> Span {
+        self.config.node.orphan_after.0 + self.config.unload_drain() + MARGIN
+    }
+
+    pub(super) fn node_silent(&mut self, node: NodeId, why: &str) {
+        let now = self.clock.now();
+        let Some(known) = self.nodes.known.get_mut(&node) else {
+            return;
+        };
+        // Whatever comes on this connection is late.
+        if let Some(link) = known.link.take() {
+            link.closed.cancel();
+        }
+        known.generation = 0;
+        let had_joined = std::mem::replace(&mut known.has_joined, false);
+        if known.silent_since.is_none() {
+            known.silent_since = Some(now);
+        }
+        if had_joined {
+            tracing::warn!("node {} is silent: {why}", known.name);
+            self.turn(Event::NodeSilent { node });
+            self.publish();
+        }
+    }
+
+    pub(super) fn node_gone(&mut self, node: NodeId, why: &str) {
+        let Some(known) = self.nodes.known.remove(&node) else {
+            return;
+        };
+        tracing::info!("node {} {why}", known.name);
+        self.nodes.fenced.push_back(known.epoch);
+        if self.nodes.fenced.len() > FENCED_MAX {
+            self.nodes.fenced.pop_front();
+        }
+        if known.is_leaving {
+            self.node_order(Command::UndrainNode { node });
+        }
+        for replica in self.replicas_on(node) {
+            self.forget_replica(replica, &format!("node {} {why}", known.name));
+        }
+        self.turn(Event::NodeGone {
+            node,
+            why: why.to_owned(),
+        });
+        if let Some(link) = known.link {
+            link.closed.cancel();
+        }
+        self.devices
+            .remove(&known.devices.values().copied().collect());
+        self.publish();
+        let (store, name) = (Arc::clone(&self.store), known.name);
+        self.tasks.spawn(async move {
+            if let Err(fault) = store.save_node_credential(&name, None).await {
+                tracing::warn!(%fault, "the credential of a node that is gone stays");
+            }
+        });
+    }
+}
