@@ -61,10 +61,18 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
         until: None,
         now: false,
     });
-    for (nth, command) in set.chain(cordon).enumerate() {
+    // Cordons come first, so that no load begins on a device that is assumed to be out of service.
+    let commands = cordon.chain(set).enumerate();
+    let mut orders = Vec::new();
+    for (nth, command) in commands {
         let order = OrderId(FIRST_ORDER + nth as u64);
         give(&mut pool, now, order, command, &in_flight);
+        orders.push(format!(", order {order}"));
     }
+    let plain = |reason: &str| {
+        let all = orders.iter();
+        all.fold(reason.to_owned(), |reason, order| reason.replace(order, ""))
+    };
     let after = pool.view(now);
     let concerned = assumptions.priorities.iter().map(|(model, _)| *model);
     let mut concerned: BTreeSet<ModelId> = concerned.collect();
@@ -83,12 +91,13 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
         concerned.insert(model.model);
         let reason = reasons.get(&it.replica).copied();
         answer.leaving.push(WhatIfReplica {
-            reason: reason.unwrap_or("its load would be given up").to_owned(),
+            reason: plain(reason.unwrap_or("its load would be given up")),
             ..described(model, it)
         });
     }
     let known: BTreeSet<ReplicaId> = replicas(&before).map(|(_, it)| it.replica).collect();
-    let new = replicas(&after).filter(|(_, it)| !known.contains(&it.replica));
+    let new =
+        replicas(&after).filter(|(_, it)| !known.contains(&it.replica) && !is_leaving(it.state));
     answer.loads = new.map(|(model, it)| described(model, it)).collect();
     for model in &after.models {
         let has_replica = model.replicas.iter().any(|it| !is_leaving(it.state));
@@ -255,6 +264,11 @@ mod tests {
         };
         let answer = what_if(pool.clone(), Time(1_000), &assumed);
         assert_eq!(names(&answer.leaving), ["hot"]);
+        let reason = &answer.leaving[0].reason;
+        assert!(
+            reason.contains("cordoned") && !reason.contains("order"),
+            "{reason}"
+        );
         assert_eq!(names(&answer.loads), ["hot"]);
         assert_ne!(answer.loads[0].shares[0].device, device);
         assert!(answer.next.is_empty());

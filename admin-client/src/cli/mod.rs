@@ -4,6 +4,7 @@ pub mod help;
 mod keys;
 mod nodes;
 mod values;
+mod wish;
 
 use std::path::PathBuf;
 
@@ -14,9 +15,11 @@ pub use keys::{KeyArgs, KeysCommand, Role};
 pub use nodes::{DrainArgs, NodesCommand};
 pub use values::{Change, Key};
 use values::{
-    context, duration, duration_or_none, entries, gpus, lines, memory_gib, model_priority, priority,
-    priority_or_none, replicas, screens,
+    context, duration_or_none, entries, gpus, lines, memory_gib, model_priority, priority,
+    priority_or_none, screens,
 };
+use wish::WISH;
+pub use wish::Wish;
 
 const EVERYWHERE: &str = "Options of every command";
 
@@ -85,10 +88,8 @@ pub enum Command {
         #[arg(long)]
         now: bool,
     },
-    /// Show what a load would evict, or what a cordon or a priority would change. Nothing changes
-    #[command(
-        after_help = "Examples: admin-client plan org/m --gpus 2\n          admin-client plan --if-cordoned gpu1 --if-priority org/m=2"
-    )]
+    /// Preview a load, a cordon or a priority. Nothing changes
+    #[command(after_help = "Example: admin-client plan --if-cordoned gpu1 --if-priority org/m=2")]
     Plan {
         /// The model's name or an alias
         #[arg(required_unless_present_any = ["if_cordoned", "if_priority"], conflicts_with_all = ["if_cordoned", "if_priority"])]
@@ -106,9 +107,7 @@ pub enum Command {
     #[command(after_help = "Example: admin-client models")]
     Models,
     /// Show one model with its replicas
-    #[command(
-        after_help = "Examples: admin-client show org/m\n          admin-client show org/m --as-file > config/models/m.yaml"
-    )]
+    #[command(after_help = "Example: admin-client show org/m --as-file > org-m.yaml")]
     Show {
         /// The model's name or an alias
         model: String,
@@ -358,32 +357,6 @@ pub struct CordonArgs {
     /// Return at once; `devices` shows what still drains
     #[arg(long)]
     pub no_wait: bool,
-}
-
-/// The names of the settings in [`Wish`].
-const WISH: [&str; 6] = ["priority", "keep_hot", "lease", "gpus", "replicas", "force"];
-
-/// Settings of a load. Absent ones come from the model.
-#[derive(Clone, Debug, Default, Args)]
-pub struct Wish {
-    /// Load with this priority; 0 is lowest, 2 and above is always-hot
-    #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
-    pub priority: Option<u32>,
-    /// How long the model stays after its last request, such as 10m
-    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
-    pub keep_hot: Option<String>,
-    /// How long this priority and keep-hot time last, such as 2h
-    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
-    pub lease: Option<String>,
-    /// GPUs per replica
-    #[arg(long, value_name = "N", value_parser = gpus, allow_negative_numbers = true)]
-    pub gpus: Option<u32>,
-    /// Number of replicas
-    #[arg(long, value_name = "N", value_parser = replicas, allow_negative_numbers = true)]
-    pub replicas: Option<u32>,
-    /// Also evict what only an administrator may evict, including always-hot models
-    #[arg(long)]
-    pub force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -23,7 +23,9 @@ pub enum NodesCommand {
         id: String,
     },
     /// Take a machine out of service: it drains and stays empty
-    #[command(after_help = "Example: admin-client nodes drain gpu-2 --reason 'new kernel' --until 2h")]
+    #[command(
+        after_help = "Example: admin-client nodes drain gpu-2 --reason 'new kernel' --until 2h"
+    )]
     Drain(DrainArgs),
     /// Put a machine back into service
     #[command(after_help = "Example: admin-client nodes undrain gpu-2")]

@@ -17,7 +17,7 @@ fn complete(strangers: bool) -> Value {
     serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ROUTES: [(&str, &str); 56] = [
+const ROUTES: [(&str, &str); 61] = [
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
     ("post", "/v1/messages"),
@@ -55,6 +55,11 @@ const ROUTES: [(&str, &str); 56] = [
     ("put", "/admin/models"),
     ("patch", "/admin/models"),
     ("delete", "/admin/models"),
+    ("get", "/admin/nodes"),
+    ("post", "/admin/nodes/tokens"),
+    ("delete", "/admin/nodes/tokens"),
+    ("post", "/admin/nodes/drain"),
+    ("post", "/admin/nodes/undrain"),
     ("get", "/admin/devices"),
     ("post", "/admin/devices/cordon"),
     ("post", "/admin/devices/uncordon"),
