@@ -254,7 +254,7 @@ pub enum Command {
         #[arg(long, value_name = "PATH")]
         path: Option<String>,
     },
-    /// List the machines of the pool, let others join, and take one out of service
+    /// List the pool's machines, let others join, or take one out
     #[command(after_help = "Example: admin-client nodes token > join-token")]
     #[command(subcommand)]
     Nodes(NodesCommand),
