@@ -186,9 +186,7 @@ const OF_OPENAI_ALONE: [&str; 10] = [
 ];
 
 /// Bounds on tokens in the embedded engine; `None` is without one.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TokenBudgets {
     /// Of one prompt.
     pub input: Option<u32>,

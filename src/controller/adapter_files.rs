@@ -50,7 +50,10 @@ pub(super) fn checked(
 }
 
 /// Reads the description and the header of an adapter in a folder, and compares them with what the model takes.
-fn check(dynamic: &DynamicAdapters, folder: &Path) -> Result<(FilesFingerprint, u32, Bytes), String> {
+fn check(
+    dynamic: &DynamicAdapters,
+    folder: &Path,
+) -> Result<(FilesFingerprint, u32, Bytes), String> {
     let (mark, bytes) = files_of(folder).map_err(|error| format!("its files: {error}"))?;
     check_size(dynamic, bytes)?;
     let files = AdapterFiles::read(folder).map_err(|error| without_folder(&error, folder))?;

@@ -96,7 +96,9 @@ pub use replica_adapters::{AdapterLoad, AdapterSeat, AdapterTurn, ReplicaAdapter
 pub use routing::Route;
 pub use run::spawn;
 pub use seats_taken::SeatsTaken;
-pub use what_if::{Assumptions, WhatIf, WhatIfReplica};
-pub use snapshot::{DeviceSnapshot, LoadStage, ModelFacts, NodeFacts, ProcessFacts, Snapshot, Stale};
+pub use snapshot::{
+    DeviceSnapshot, LoadStage, ModelFacts, NodeFacts, ProcessFacts, Snapshot, Stale,
+};
 pub use vital::Heartbeat;
 pub use watch::{Finding, LoadPath};
+pub use what_if::{Assumptions, WhatIf, WhatIfReplica};

@@ -14,8 +14,7 @@ use engine::{ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
     Bytes, Command, DeviceId, FetchEnd, KeepAlive, KeyId, LoadOrder, ModelId, NodeId, OrderId,
-    Outcome, Plan, Pool,
-    Refusal, ReplicaId, Ticket, Tier, Time,
+    Outcome, Plan, Pool, Refusal, ReplicaId, Ticket, Tier, Time,
 };
 
 pub(super) enum Message {

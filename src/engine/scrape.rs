@@ -16,9 +16,7 @@ const EVERY_MIN: Duration = Duration::from_millis(10);
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// An engine's own load figures; `None` where it does not report one.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct EngineLoad {
     pub running: Option<u32>,
     pub waiting: Option<u32>,

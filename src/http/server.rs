@@ -35,8 +35,8 @@ use crate::inference::routes::{
 };
 use crate::inference::upstream::quiet::quiet;
 use crate::landing;
-use crate::node_route;
 use crate::me;
+use crate::node_route;
 use crate::openapi::documentation;
 use crate::openapi::schemas::models::{Health, Readiness};
 use crate::paths::without_folders;

@@ -21,9 +21,7 @@ mod frames;
 mod messages;
 mod names;
 
-pub use devices::{
-    MachineForm, NodeDevice, NodeLinkKind, NodeReading, NodeReadings, TroubleForm,
-};
+pub use devices::{MachineForm, NodeDevice, NodeLinkKind, NodeReading, NodeReadings, TroubleForm};
 pub use frames::{FRAME_BYTES_MAX, FrameError, read_frame, write_frame};
 pub use messages::{
     Accepted, EngineReport, FromController, FromNode, Hello, KeptForm, LaunchForm, LogLineForm,

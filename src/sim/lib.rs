@@ -20,8 +20,8 @@ mod story;
 mod story_setup;
 mod world;
 
-pub use persistence::{WishReport, WishStorm};
 pub use node_storm::{NodeFault, NodeStorm, NodeStormReport};
+pub use persistence::{WishReport, WishStorm};
 pub use random::Random;
 pub use referee::Referee;
 pub use storm::{Fault, Storm, StormReport};
