@@ -210,7 +210,11 @@ fn bad_requests_are_told_what_is_wrong() {
     for (body, status, words) in [
         (r#"{"model":"tiny-chat","priority":-1}"#, 400, "priority"),
         (r#"{"model":"tiny-chat","gpus":0}"#, 400, "gpus"),
-        (r#"{"model":"tiny-chat","gpus":4}"#, 409, "asked for 4"),
+        (
+            r#"{"model":"tiny-chat","gpus":4}"#,
+            409,
+            "4 devices per replica were requested",
+        ),
         (r#"{"model":"tiny-chat","lease":"soon"}"#, 400, "lease"),
         (r#"{"model":"nobody"}"#, 404, "nobody"),
     ] {
