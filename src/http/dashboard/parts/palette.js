@@ -1,5 +1,5 @@
 // The command palette: every screen, model and action by a few letters. Ctrl+K or / opens it.
-import { html, useEffect, useMemo, useRef, useState } from '../lib/view.js';
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../lib/view.js';
 import { live } from '../lib/live.js';
 import { mayChange, session, signOut } from '../lib/api.js';
 import { go, openModel } from '../lib/route.js';
@@ -58,7 +58,8 @@ function Palette({ close }) {
     const rated = all.map(one => [score(letters, one.words) * (one.rare ? 0.9 : 1), one]).filter(([points, one]) => points > 0 && (letters || !one.rare));
     return (letters ? rated.sort(([one], [other]) => other - one) : rated).slice(0, 40).map(([, one]) => one);
   }, [letters]);
-  useEffect(() => { const dialog = it.current; dialog.showModal(); return () => { if (dialog.open) dialog.close(); }; }, []);
+  // Before the next key: it belongs to the palette, not to the field that had the focus.
+  useLayoutEffect(() => { const dialog = it.current; dialog.showModal(); return () => { if (dialog.open) dialog.close(); }; }, []);
   useEffect(() => { list.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest' }); }, [at, letters]);
   const carryOut = one => { if (!one) return; close(); one.act(); };
   const onKey = event => {
