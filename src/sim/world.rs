@@ -117,7 +117,14 @@ impl World {
                 replica,
                 if_idle_at,
             } => {
-                let (replica, gate) = (*replica, self.gates.entry(*replica).or_default());
+                let replica = *replica;
+                // The shell answers for a gate that is gone as for an empty one: what had it has ended.
+                let Some(gate) = self.gates.get_mut(&replica) else {
+                    return Some(Event::GateClosed {
+                        replica,
+                        in_flight: 0,
+                    });
+                };
                 let in_flight = gate.in_flight;
                 if if_idle_at.is_some_and(|entered| in_flight > 0 || gate.entered != entered) {
                     return Some(Event::GateBusy {

@@ -1,0 +1,114 @@
+//! Tests of `gate.rs`.
+
+use super::*;
+
+fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<Message>) {
+    let (inbox, messages) = mpsc::unbounded_channel();
+    let endpoint = Endpoint::Unix("/nowhere".into());
+    (
+        Arc::new(Gate::new(
+            ReplicaId(1),
+            endpoint,
+            None,
+            (seats, 0),
+            Clock::start(),
+            ToLoop {
+                inbox,
+                idle_matters: Arc::default(),
+            },
+            Arc::default(),
+        )),
+        messages,
+    )
+}
+
+#[test]
+fn a_gate_lets_in_as_many_as_it_has_seats_and_only_while_open() {
+    let (gate, _messages) = gate(2);
+    assert!(gate.try_enter().is_none(), "it starts closed");
+    gate.set(GateMode::Open);
+    let first = gate.try_enter().expect("a seat");
+    let second = gate.try_enter().expect("a seat");
+    assert!(gate.try_enter().is_none(), "both seats are taken");
+    drop(first);
+    let third = gate.try_enter().expect("a seat was left");
+    gate.set(GateMode::Queued);
+    drop(second);
+    assert!(gate.try_enter().is_none(), "others wait already");
+    drop(third);
+    assert_eq!((gate.reading().in_flight, gate.reading().entered), (0, 3));
+}
+
+#[test]
+fn a_gate_that_was_used_since_the_reading_refuses_to_close_as_idle() {
+    let (gate, _messages) = gate(2);
+    gate.set(GateMode::Open);
+    let known = gate.reading().entered;
+    drop(gate.try_enter());
+    let refused = gate.close(Some(known)).unwrap_err();
+    assert_eq!((refused.in_flight, refused.entered), (0, 1));
+    assert!(gate.try_enter().is_some(), "and stays open");
+    assert_eq!(gate.close(Some(2)), Ok(0));
+    assert!(gate.try_enter().is_none());
+}
+
+#[test]
+fn the_last_one_out_of_a_closed_gate_says_so_once() {
+    let (gate, mut messages) = gate(4);
+    gate.set(GateMode::Open);
+    let leases: Vec<Lease> = (0..3).filter_map(|_| gate.try_enter()).collect();
+    assert_eq!(gate.close(None), Ok(3));
+    drop(leases);
+    assert!(matches!(
+        messages.try_recv(),
+        Ok(Message::Drained {
+            replica: ReplicaId(1)
+        })
+    ));
+    assert!(messages.try_recv().is_err());
+}
+
+#[test]
+fn a_seat_that_is_freed_while_others_wait_wakes_the_loop() {
+    let (gate, mut messages) = gate(1);
+    gate.set(GateMode::Queued);
+    drop(gate.enter_granted());
+    assert!(matches!(messages.try_recv(), Ok(Message::SeatFreed)));
+}
+
+#[test]
+fn a_request_that_said_how_long_it_keeps_the_replica_tells_the_loop_when_it_ends() {
+    let (gate, mut messages) = gate(4);
+    gate.set(GateMode::Open);
+    drop(gate.try_enter());
+    assert!(messages.try_recv().is_err(), "it said nothing");
+    let mut lease = gate.try_enter().expect("a seat");
+    let span = Span::from_secs(30);
+    let may_extend = false;
+    lease.keep(Some(Keep { span, may_extend }));
+    drop(lease);
+    let Ok(Message::KeptAlive { replica, keep }) = messages.try_recv() else {
+        panic!("the loop got no message");
+    };
+    assert_eq!((replica, keep.span), (ReplicaId(1), span));
+    assert_eq!(Some(keep.ended), gate.reading().last_end);
+    assert!(keep.ended_without.is_some_and(|at| at <= keep.ended));
+}
+
+#[test]
+fn many_threads_never_take_more_seats_than_there_are() {
+    let (gate, _messages) = gate(3);
+    gate.set(GateMode::Open);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    let lease = gate.try_enter();
+                    assert!(gate.reading().in_flight <= 3);
+                    drop(lease);
+                }
+            });
+        }
+    });
+    assert_eq!(gate.reading().in_flight, 0);
+}

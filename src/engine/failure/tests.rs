@@ -1,0 +1,73 @@
+//! Tests of `failure.rs`.
+
+use super::*;
+
+#[test]
+fn the_words_of_each_engine_tell_the_kind_of_failure() {
+    for (output, failure) in [
+        (
+            "OSError: [Errno 98] Address already in use",
+            Failure::PortTaken,
+        ),
+        (
+            "start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 4711",
+            Failure::PortTaken,
+        ),
+        (
+            "OSError: You are trying to access a gated repo.",
+            Failure::GatedModel,
+        ),
+        (
+            "llama_model_load: error loading model: error loading model architecture: unknown model architecture: 'brandnew'",
+            Failure::UnknownArchitecture,
+        ),
+        (
+            "ValueError: Model architectures ['Brandnew'] are not supported for now.",
+            Failure::UnknownArchitecture,
+        ),
+        (
+            "vllm: error: unrecognized arguments: --speed 9",
+            Failure::WrongArguments,
+        ),
+        ("error: invalid argument: --speed", Failure::WrongArguments),
+        ("usage: x [-h]\nx: error: no", Failure::WrongArguments),
+        (
+            "OSError: a/b is not a local folder and is not a valid model identifier listed on",
+            Failure::ModelMissing,
+        ),
+        (
+            "error loading model: tensor 'blk.0.ffn_up.weight' data is not within the file bounds, model is corrupted or incomplete",
+            Failure::WeightsDamaged,
+        ),
+        (
+            "gguf_init_from_file_impl: invalid magic characters: 'GARB', expected 'GGUF'",
+            Failure::WeightsDamaged,
+        ),
+        (
+            "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge",
+            Failure::WeightsDamaged,
+        ),
+        ("Segmentation fault", Failure::Crashed),
+        ("", Failure::Crashed),
+    ] {
+        assert_eq!(classify(output), failure, "{output}");
+    }
+}
+
+#[test]
+fn a_failure_that_was_told_is_found_again_by_its_kind() {
+    for failure in Failure::ALL {
+        let shown = failure.tell("words", "exit status 1");
+        assert_eq!(Failure::parse(&shown), Some(failure), "{shown}");
+    }
+    assert_eq!(Failure::parse("a load that took longer"), None);
+}
+
+#[test]
+fn a_missing_program_that_is_known_says_how_it_is_installed() {
+    let missing = io::Error::from(io::ErrorKind::NotFound);
+    let cure = cure_of_start("/opt/bin/vllm", &missing, None);
+    assert!(cure.contains("pip install vllm"), "{cure}");
+    let closed = io::Error::from(io::ErrorKind::PermissionDenied);
+    assert!(cure_of_start("x", &closed, Some("pip install x")).contains("chmod +x"));
+}

@@ -1,0 +1,152 @@
+//! Tests of `answer.rs`.
+
+use super::*;
+use controller::Clock;
+
+fn answer(ask: Ask) -> Answer {
+    Answer::of(
+        ask,
+        "m:latest".to_owned(),
+        Arc::new(Marks::begin(Clock::start())),
+    )
+}
+
+fn chunk(delta: Value, finish: Option<&str>) -> Chunk {
+    Chunk::of_event(&json!({"choices": [{"delta": delta, "finish_reason": finish}]}))
+}
+
+fn lines(output: &str) -> Vec<Value> {
+    assert!(output.is_empty() || output.ends_with('\n'));
+    output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_stream_is_a_line_for_each_piece_and_one_with_what_it_took() {
+    let mut answer = answer(Ask::Chat);
+    answer.seated();
+    let mut output = String::new();
+    answer.chunk(
+        chunk(json!({"role": "assistant", "content": ""}), None),
+        &mut output,
+    );
+    assert_eq!(output, "", "a piece without a text is no line");
+    answer.chunk(chunk(json!({"reasoning_content": "hm"}), None), &mut output);
+    answer.chunk(chunk(json!({"content": "Hel"}), None), &mut output);
+    answer.chunk(chunk(json!({"content": "lo"}), Some("length")), &mut output);
+    let usage = json!({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
+    answer.chunk(Chunk::of_event(&usage), &mut output);
+    answer.end(&mut output);
+    answer.end(&mut output);
+    let lines = lines(&output);
+    let messages: Vec<&Value> = lines.iter().map(|line| &line["message"]).collect();
+    let text = |text: &str| json!({"role": "assistant", "content": text});
+    let thought = json!({"role": "assistant", "content": "", "thinking": "hm"});
+    assert_eq!(messages, [&thought, &text("Hel"), &text("lo"), &text("")]);
+    let done: Vec<&Value> = lines.iter().map(|line| &line["done"]).collect();
+    assert_eq!(done, [false, false, false, true]);
+    let last = &lines[3];
+    assert_eq!(
+        (&last["done_reason"], &last["model"]),
+        (&json!("length"), &json!("m:latest"))
+    );
+    assert_eq!(
+        (&last["prompt_eval_count"], &last["eval_count"]),
+        (&json!(5), &json!(2))
+    );
+    for name in [
+        "total_duration",
+        "load_duration",
+        "prompt_eval_duration",
+        "eval_duration",
+    ] {
+        assert!(last[name].is_u64(), "{name}: {last}");
+    }
+}
+
+#[test]
+fn calls_are_told_whole_with_objects_for_arguments() {
+    let piece = |text: &str| json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]});
+    let begin = json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]});
+    let mut answer = answer(Ask::Chat);
+    let mut output = String::new();
+    for delta in [begin, piece("{\"city\":"), piece(" \"Ulm\"}")] {
+        answer.chunk(chunk(delta, None), &mut output);
+    }
+    assert_eq!(output, "");
+    answer.chunk(chunk(json!({}), Some("tool_calls")), &mut output);
+    answer.end(&mut output);
+    let lines = lines(&output);
+    let call =
+        json!({"id": "c", "function": {"index": 0, "name": "f", "arguments": {"city": "Ulm"}}});
+    assert_eq!(lines[0]["message"]["tool_calls"], json!([call]));
+    assert_eq!((lines.len(), &lines[1]["done_reason"]), (2, &json!("stop")));
+}
+
+#[test]
+fn arguments_that_are_none_are_an_error_unless_the_answer_was_cut() {
+    let call =
+        json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{\"a\""}}]});
+    for (finish, is_error) in [("tool_calls", true), ("length", false)] {
+        let mut streamed = answer(Ask::Chat);
+        let mut output = String::new();
+        streamed.chunk(chunk(call.clone(), Some(finish)), &mut output);
+        streamed.end(&mut output);
+        let lines = lines(&output);
+        assert_eq!(
+            (lines.len(), lines[0].get("error").is_some()),
+            (1, is_error)
+        );
+        let body = json!({"choices": [{"message": call, "finish_reason": finish}]});
+        let whole = answer(Ask::Chat).answer(Chunk::of_answer(&body));
+        assert_eq!(whole.is_err(), is_error);
+    }
+}
+
+#[test]
+fn a_whole_answer_is_one_object_and_a_prompts_has_its_text_in_response() {
+    let body = json!({"choices": [{"message": {"content": "Hi", "reasoning_content": "hm"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
+    let output = answer(Ask::Generate)
+        .answer(Chunk::of_answer(&body))
+        .unwrap();
+    assert_eq!(
+        (&output["response"], &output["thinking"]),
+        (&json!("Hi"), &json!("hm"))
+    );
+    assert_eq!(
+        (&output["done"], &output["done_reason"]),
+        (&json!(true), &json!("stop"))
+    );
+    assert_eq!(output.get("message"), None);
+    let text = json!({"choices": [{"text": "raw"}]});
+    let output = answer(Ask::Generate)
+        .answer(Chunk::of_answer(&text))
+        .unwrap();
+    assert_eq!(output["response"], "raw");
+    assert_eq!(output.get("prompt_eval_count"), None, "what nobody counted");
+    let loaded = answer(Ask::Chat).without_text("load");
+    assert_eq!(
+        loaded["message"],
+        json!({"role": "assistant", "content": ""})
+    );
+    assert_eq!(
+        (&loaded["done"], &loaded["done_reason"]),
+        (&json!(true), &json!("load"))
+    );
+}
+
+#[test]
+fn an_error_is_the_last_line() {
+    let mut answer = answer(Ask::Generate);
+    let mut output = String::new();
+    answer.chunk(chunk(json!({"content": "a"}), None), &mut output);
+    answer.failed(&json!({"message": "out of memory"}), &mut output);
+    answer.end(&mut output);
+    assert_eq!(
+        lines(&output).last(),
+        Some(&json!({"error": "out of memory"}))
+    );
+}

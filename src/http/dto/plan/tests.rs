@@ -1,0 +1,121 @@
+//! Tests of `plan.rs`.
+
+use super::*;
+use crate::dto::snapshots::{GIB, of_pool, order, pool};
+
+#[test]
+fn a_plan_names_devices_and_the_rule_that_takes_each_victim() {
+    let mut pool = pool(&[("low", 0, 10), ("equal", 1, 10), ("top", 1, 20)]);
+    pool.load("low");
+    pool.load("equal");
+    let plan = pool.plan(&order(pool.id("top")));
+    let view = PlanView::of(&plan, false, pool.now, &of_pool(&pool));
+    assert!(view.feasible && !view.already_loaded);
+    assert_eq!(view.reason, "fits when 2 replicas are evicted");
+    assert_eq!(
+        view.placement,
+        [Share {
+            device: "gpu0".to_owned(),
+            bytes: 20 * GIB
+        }]
+    );
+    let reasons: Vec<&str> = view
+        .victims
+        .iter()
+        .map(|victim| victim.reason.as_str())
+        .collect();
+    assert!(
+        reasons.contains(&"preempted by top: priority 1 over 0 (P2)"),
+        "{reasons:?}"
+    );
+    assert!(
+        reasons
+            .iter()
+            .any(|reason| reason.starts_with("yields after ")),
+        "{reasons:?}"
+    );
+    assert_eq!(view.cost.highest_victim_priority, Some(1));
+    assert_eq!(view.cost.evicted_bytes, 20 * GIB);
+    assert_eq!(view.candidates[0].place, "n0: gpu0");
+    assert!(
+        view.candidates[0].verdict.starts_with("chosen: evicts "),
+        "{:?}",
+        view.candidates
+    );
+}
+
+#[test]
+fn a_refused_plan_says_what_is_in_the_way_by_the_names_of_devices() {
+    let mut pool = pool(&[("hot", 2, 20), ("top", 3, 10)]);
+    pool.load("hot");
+    let view = PlanView::of(
+        &pool.plan(&order(pool.id("top"))),
+        false,
+        pool.now,
+        &of_pool(&pool),
+    );
+    assert!(!view.feasible && !view.already_loaded);
+    assert!(
+        view.reason.contains("gpu0: 20.0 GiB held by hot"),
+        "{}",
+        view.reason
+    );
+    assert!(view.reason.contains("always-hot (P4)"), "{}", view.reason);
+    assert_eq!(view.expected_seconds, None);
+    assert_eq!(
+        view.candidates[0].verdict,
+        "no room that may be made: 20.0 GiB held by hot (r1, priority 2): always-hot (P4)"
+    );
+}
+
+#[test]
+fn a_model_that_has_its_replicas_needs_nothing() {
+    let mut pool = pool(&[("low", 0, 10)]);
+    pool.load("low");
+    let view = PlanView::of(
+        &pool.plan(&order(pool.id("low"))),
+        false,
+        pool.now,
+        &of_pool(&pool),
+    );
+    assert!(view.already_loaded && view.feasible && view.loading.is_none());
+    assert_eq!(
+        (view.victims, view.waits_for, view.expected_seconds),
+        (vec![], vec![], Some(0.0))
+    );
+}
+
+#[test]
+fn a_model_that_is_being_loaded_is_not_called_loaded() {
+    let mut pool = pool(&[("low", 0, 10)]);
+    pool.begin("low");
+    pool.wait(Span::from_secs(2));
+    let load = order(pool.id("low"));
+    let view = PlanView::of(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+    assert!(view.feasible && !view.already_loaded);
+    let loading = view.loading.expect("a load has begun");
+    assert_eq!((loading.replicas, loading.for_ms), (1, 2_000));
+    assert!(loading.why.contains("order o1"), "{loading:?}");
+    assert_eq!(view.expected_seconds, Some(4.0), "of 6 seconds");
+    assert_eq!(view.placement.len(), 1);
+}
+
+#[test]
+fn a_plan_is_refused_for_too_many_devices_as_the_load_is() {
+    let mut pool = pool(&[("low", 0, 10)]);
+    let load = pool::LoadOrder {
+        devices: Some(3),
+        ..order(pool.id("low"))
+    };
+    let cold = PlanView::of(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+    pool.load("low");
+    let loaded = PlanView::of(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+    for view in [cold, loaded] {
+        assert!(!view.feasible && !view.already_loaded);
+        assert_eq!(
+            view.reason,
+            "3 devices per replica were requested, and the largest node has 1"
+        );
+        assert!(view.candidates.iter().all(|it| !it.verdict.ends_with(": ")));
+    }
+}

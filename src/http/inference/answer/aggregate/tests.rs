@@ -1,0 +1,119 @@
+//! Tests of `aggregate.rs`.
+
+use super::*;
+
+fn merged(chunks: &[Value]) -> Value {
+    let mut aggregate = Aggregate::default();
+    let text: String = chunks
+        .iter()
+        .map(|chunk| format!("data: {chunk}\n\n"))
+        .collect();
+    // Byte by byte: events never come in whole pieces.
+    for byte in format!(": a comment\n\n{text}data: [DONE]\n\n").as_bytes() {
+        aggregate.push(&[*byte]).unwrap();
+    }
+    assert!(aggregate.done);
+    aggregate.finish().unwrap()
+}
+
+#[test]
+fn chunks_of_a_chat_become_one_message_with_its_usage() {
+    let answer = merged(&[
+        json!({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}),
+        json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Hel"}}, {"index": 1, "delta": {"content": "B"}}]}),
+        json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]}),
+        json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}, "timings": {"prompt_ms": 4.5}}),
+    ]);
+    assert_eq!(answer["timings"]["prompt_ms"], 4.5);
+    assert_eq!(answer["object"], "chat.completion");
+    assert_eq!(
+        answer["choices"][0]["message"],
+        json!({"role": "assistant", "content": "Hello", "refusal": null})
+    );
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    assert_eq!(answer["choices"][1]["message"]["content"], "B");
+    assert_eq!(answer["usage"]["total_tokens"], 5);
+}
+
+#[test]
+fn pieces_of_a_tool_call_are_joined() {
+    let answer = merged(&[
+        json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": "{\"a\""}}]}}]}),
+        json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}, "finish_reason": "tool_calls"}]}),
+    ]);
+    let call = &answer["choices"][0]["message"]["tool_calls"][0];
+    assert_eq!(
+        call,
+        &json!({"id": "t", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}})
+    );
+    assert_eq!(answer["choices"][0]["message"]["content"], Value::Null);
+}
+
+#[test]
+fn a_token_that_says_more_than_its_text_loses_nothing() {
+    let chunk = |choice: Value| json!({"id": "c", "object": "chat.completion.chunk", "choices": [choice], "usage": null});
+    let answer = merged(&[
+        chunk(json!({"index": 0, "delta": {"role": "assistant", "content": ""}})),
+        chunk(
+            json!({"index": 0, "delta": {"content": "a"}, "finish_reason": null, "logprobs": null}),
+        ),
+        chunk(json!({"index": 0, "delta": {"content": "\u{e9}\n"}, "logprobs": {"content": [1]}})),
+        chunk(json!({"index": 0, "delta": {"content": "b", "reasoning_content": "why"}})),
+        chunk(
+            json!({"index": 0, "delta": {"content": "c"}, "finish_reason": "stop", "stop_reason": 7}),
+        ),
+        chunk(json!({"index": 1, "delta": {"content": "other"}})),
+    ]);
+    let first = &answer["choices"][0];
+    assert_eq!(first["message"]["content"], "a\u{e9}\nbc");
+    assert_eq!(first["message"]["reasoning_content"], "why");
+    assert_eq!(first["logprobs"], json!({"content": [1]}));
+    assert_eq!(
+        (&first["finish_reason"], &first["stop_reason"]),
+        (&json!("stop"), &json!(7))
+    );
+    assert_eq!(answer["choices"][1]["message"]["content"], "other");
+}
+
+/// Two answers in turn, a text with escapes, and an event of another form between them.
+#[test]
+fn tokens_that_repeat_one_event_are_joined_in_their_order() {
+    let chunk = |index: u64, text: &str| json!({"id": "c", "object": "chat.completion.chunk", "choices": [{"index": index, "delta": {"content": text}, "finish_reason": null}]});
+    let texts = ["one", " \"two\"", "\n", "", "\u{e9}", "\u{1f600}", " three"];
+    let mut chunks = vec![
+        json!({"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}, {"index": 1, "delta": {"role": "assistant", "content": ""}}]}),
+    ];
+    for text in texts {
+        chunks.extend([chunk(0, text), chunk(1, text), chunk(0, "-")]);
+    }
+    chunks.push(json!({"id": "c", "choices": [{"index": 0, "delta": {"content": "!", "reasoning_content": "why"}}]}));
+    chunks.extend([chunk(0, "a"), chunk(0, "b"), chunk(1, "c")]);
+    let answer = merged(&chunks);
+    let content = |nth: usize| answer["choices"][nth]["message"]["content"].clone();
+    assert_eq!(
+        content(0),
+        texts.map(|it| format!("{it}-")).concat() + "!ab"
+    );
+    assert_eq!(content(1), texts.concat() + "c");
+    assert_eq!(answer["choices"][0]["message"]["reasoning_content"], "why");
+}
+
+#[test]
+fn completions_that_repeat_one_event_are_joined_too() {
+    let chunk = |text: &str, reason: Value| json!({"object": "text_completion", "choices": [{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]});
+    let mut chunks: Vec<Value> = ["a", "b", "\"", "c"]
+        .map(|it| chunk(it, Value::Null))
+        .into();
+    chunks.push(chunk("d", json!("stop")));
+    let answer = merged(&chunks);
+    assert_eq!(answer["choices"][0]["text"], "ab\"cd");
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+}
+
+#[test]
+fn an_error_in_the_stream_is_kept_apart() {
+    let mut aggregate = Aggregate::default();
+    let shown = b"data: {\"error\":{\"message\":\"out of memory\"}}\n\n";
+    aggregate.push(shown).unwrap();
+    assert_eq!(aggregate.error.unwrap()["message"], "out of memory");
+}

@@ -1,0 +1,83 @@
+//! Tests of `engines.rs`.
+
+use super::*;
+
+fn of(line: &str) -> Result<Native, String> {
+    let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    native(&argv).expect("a program of the table")
+}
+
+#[test]
+fn a_command_of_llama_server_becomes_keys() {
+    let native = of(
+        "/opt/llama-server --port {{port}} -m /m/a.gguf -c 16384 -np 4 -ngl 99 -fa -ctk q8_0 --jinja --temp 0.70 --no-warmup --seed -1 --metrics",
+    )
+    .expect("understood");
+    assert_eq!(
+        Value::Object(native.section),
+        json!({
+            "model_path": "/m/a.gguf", "program": "/opt/llama-server", "max_total_tokens": 4096,
+            "engine_kwargs": {"flash_attn": "on", "cache_type_k": "q8_0", "jinja": true, "temp": 0.70,
+                "warmup": false, "seed": -1}
+        })
+    );
+    assert_eq!((native.seats, native.gpus), (Some(4), None));
+    assert!(native.notes.is_empty(), "{:?}", native.notes);
+}
+
+#[test]
+fn what_is_kept_out_is_said() {
+    let native =
+        of("llama-server -hf org/m-GGUF:Q4_K_M --api-key sk-secret --fit off -ts 3,1 -ngl 20");
+    let native = native.expect("understood");
+    assert_eq!(native.section["hf_model_id"], "org/m-GGUF:Q4_K_M");
+    assert_eq!(native.section["engine_kwargs"]["n_gpu_layers"], 20);
+    assert_eq!(native.gpus, Some(2));
+    let notes = native.notes.join("\n");
+    assert!(notes.contains("--api-key is not copied"), "{notes}");
+    assert!(notes.contains("--fit is not used"), "{notes}");
+    assert!(notes.contains("has no --parallel"), "{notes}");
+    assert!(!notes.contains("sk-secret"), "{notes}");
+}
+
+#[test]
+fn a_command_of_vllm_becomes_keys() {
+    let native = of(
+        "vllm serve org/model --port {{port}} -tp 2 --max-model-len 8192 --gpu-memory-utilization=0.92 --served-model-name m --enable-prefix-caching --dtype bfloat16 --max-num-seqs 32 --enable-sleep-mode",
+    )
+    .expect("understood");
+    assert_eq!(
+        Value::Object(native.section),
+        json!({
+            "hf_model_id": "org/model", "served_model_name": "m", "max_total_tokens": 8192,
+            "engine_kwargs": {"enable_prefix_caching": true, "dtype": "bfloat16", "max_num_seqs": 32,
+                "gpu_memory_utilization": 0.92}
+        })
+    );
+    assert_eq!((native.gpus, native.sleep), (Some(2), Some("weights")));
+}
+
+#[test]
+fn a_command_that_is_not_understood_stays_one_with_the_reason() {
+    for (line, why) in [
+        ("llama-server -m a.gguf --no-mmap", "--no-mmap is no option"),
+        ("llama-server -m a.gguf --lora a --lora b", "given twice"),
+        (
+            "llama-server -m a.gguf b.gguf",
+            "`b.gguf` belongs to no option",
+        ),
+        ("llama-server --port 1", "names no model"),
+        (
+            "llama-server -m a.gguf --device CUDA0",
+            "--device is made from the placement",
+        ),
+        ("vllm serve org/m -pp 2", "above 1"),
+        ("vllm serve org/m --max-model-len auto", "no plain number"),
+        ("vllm serve org/m --pot 1", "did you mean"),
+    ] {
+        let reason = of(line).expect_err(line);
+        assert!(reason.contains(why), "{line}: {reason}");
+    }
+    let argv = ["python", "-m", "vllm"].map(str::to_owned);
+    assert!(native(&argv).is_none());
+}

@@ -1,0 +1,197 @@
+//! Tests of `adopt.rs`.
+
+use super::*;
+use crate::{
+    Command, DeviceId, DeviceReading, Event, GateMode, GateReading, Limits, ModelSpec, Pool, check,
+};
+use alloc::string::ToString;
+
+const MODEL: ModelId = ModelId(1);
+const START: Time = Time(1_000_000);
+
+fn pool(total_gib: u64) -> Pool {
+    let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
+    let reading = DeviceReading {
+        name: "gpu0".to_owned(),
+        total: Bytes(total_gib << 30),
+        ..DeviceReading::default()
+    };
+    let device = DeviceId(0);
+    pool.step(START, Event::DeviceRead { device, reading });
+    let spec = ModelSpec {
+        name: "a".to_owned(),
+        ..ModelSpec::default()
+    };
+    pool.step(START, Event::ModelSet { model: MODEL, spec });
+    pool
+}
+
+fn adopted(replica: u64, gib: u64, last_end: Option<Time>) -> Event {
+    Event::ReplicaAdopted {
+        replica: ReplicaId(replica),
+        model: MODEL,
+        placement: vec![Share {
+            device: DeviceId(0),
+            bytes: Bytes(gib << 30),
+        }],
+        ready_for: Span::from_secs(120),
+        in_flight: 0,
+        last_end,
+    }
+}
+
+fn stops(actions: &[Action]) -> Vec<String> {
+    let stop = |action: &Action| match action {
+        Action::Stop { reason, .. } => Some(reason.to_string()),
+        _ => None,
+    };
+    actions.iter().filter_map(stop).collect()
+}
+
+#[test]
+fn an_adopted_replica_serves_at_once_and_its_memory_is_reserved() {
+    let mut pool = pool(16);
+    let answer = pool.step(START, adopted(7, 10, None));
+    let opens = Action::SetGate {
+        replica: ReplicaId(7),
+        gate: GateMode::Open,
+    };
+    assert!(answer.actions.contains(&opens), "{:?}", answer.actions);
+    assert_eq!(pool.reserved(DeviceId(0)), Bytes(10 << 30));
+    assert_eq!(check(&pool), []);
+    // A second one of the same size does not fit (M3): it holds the rest until it is gone.
+    let answer = pool.step(START, adopted(8, 10, None));
+    let stops = stops(&answer.actions);
+    assert!(stops[0].contains("6.0 GiB left (M3)"), "{stops:?}");
+    assert_eq!(pool.reserved(DeviceId(0)), Bytes(16 << 30));
+    assert_eq!(check(&pool), []);
+    let exit = crate::Exit::Requested;
+    let replica = ReplicaId(8);
+    pool.step(START, Event::ReplicaExited { replica, exit });
+    assert_eq!(pool.reserved(DeviceId(0)), Bytes(10 << 30));
+    assert_eq!(check(&pool), []);
+}
+
+#[test]
+fn the_keep_hot_time_counts_on_from_the_last_request() {
+    let mut pool = pool(16);
+    let last_end = Time(START.0 - 60_000);
+    let answer = pool.step(START, adopted(7, 1, Some(last_end)));
+    assert_eq!(answer.wake, Some(last_end + Span::from_secs(600)));
+    let readings = vec![GateReading {
+        replica: ReplicaId(7),
+        in_flight: 0,
+        entered: 0,
+        last_end: None,
+        idle_before: None,
+    }];
+    pool.step(START + Span(5), Event::GatesRead { readings });
+    let due = last_end + Span::from_secs(600);
+    assert!(
+        pool.step(Time(due.0 - 1), Event::TimerFired)
+            .actions
+            .is_empty()
+    );
+    let closes = Action::CloseGate {
+        replica: ReplicaId(7),
+        if_idle_at: Some(0),
+    };
+    assert!(pool.step(due, Event::TimerFired).actions.contains(&closes));
+}
+
+#[test]
+fn seats_that_the_earlier_controller_gave_keep_it_and_keep_hot_counts_from_their_end() {
+    let mut pool = pool(16);
+    let old = Time(START.0 - 900_000);
+    let event = match adopted(7, 1, Some(old)) {
+        Event::ReplicaAdopted {
+            replica,
+            model,
+            placement,
+            ready_for,
+            last_end,
+            ..
+        } => Event::ReplicaAdopted {
+            replica,
+            model,
+            placement,
+            ready_for,
+            in_flight: 2,
+            last_end,
+        },
+        other => other,
+    };
+    pool.step(START, event);
+    assert_eq!(check(&pool), []);
+    let later = START + Span::from_secs(3_600);
+    assert!(
+        pool.step(later, Event::TimerFired).actions.is_empty(),
+        "busy"
+    );
+    let readings = vec![GateReading {
+        replica: ReplicaId(7),
+        in_flight: 0,
+        entered: 0,
+        last_end: Some(later),
+        idle_before: None,
+    }];
+    let answer = pool.step(later, Event::GatesRead { readings });
+    assert_eq!(answer.wake, Some(later + Span::from_secs(600)));
+}
+
+#[test]
+fn a_new_replica_gets_another_number_and_a_shutdown_takes_the_adopted_one_too() {
+    let mut pool = pool(16);
+    pool.step(START, adopted(7, 1, None));
+    let order = crate::OrderId(1);
+    let command = Command::Shutdown { drain: Span::ZERO };
+    pool.step(START, Event::OrderReceived { order, command });
+    let drained = Event::GateClosed {
+        replica: ReplicaId(7),
+        in_flight: 0,
+    };
+    let answer = pool.step(START, drained);
+    assert_eq!(stops(&answer.actions).len(), 1);
+    assert_eq!(pool.replica_next, 8);
+}
+
+#[test]
+fn what_is_on_no_device_of_ours_is_stopped_and_counts_for_nothing() {
+    let mut pool = pool(16);
+    let event = Event::ReplicaAdopted {
+        replica: ReplicaId(7),
+        model: MODEL,
+        placement: vec![Share {
+            device: DeviceId(5),
+            bytes: Bytes::ZERO,
+        }],
+        ready_for: Span::ZERO,
+        in_flight: 0,
+        last_end: None,
+    };
+    let answer = pool.step(START, event);
+    assert!(stops(&answer.actions)[0].contains("is not there"));
+    assert_eq!(check(&pool), []);
+    let mut pool = self::pool(16);
+    let event = match adopted(7, 1, None) {
+        Event::ReplicaAdopted {
+            replica,
+            placement,
+            ready_for,
+            in_flight,
+            last_end,
+            ..
+        } => Event::ReplicaAdopted {
+            replica,
+            model: ModelId(9),
+            placement,
+            ready_for,
+            in_flight,
+            last_end,
+        },
+        other => other,
+    };
+    let answer = pool.step(START, event);
+    assert!(stops(&answer.actions)[0].contains("no longer in the catalogue"));
+    assert_eq!(check(&pool), []);
+}

@@ -1,0 +1,69 @@
+//! Tests of `setup.rs`.
+
+use super::*;
+use serde_json::{Value, json};
+
+fn configured(pool: &Value) -> Config {
+    serde_json::from_value(json!({ "pool": pool })).expect("a valid section")
+}
+
+fn drawn(pool: &Value) -> ModelSpec {
+    let model = models::drawn("model", &mut models::seeded(1));
+    with_keys(model, &configured(pool))
+}
+
+#[test]
+fn every_key_of_pool_reaches_drawn_models_or_is_about_engines_that_a_replay_does_not_have() {
+    let models = [
+        ("keep_hot", json!("7m")),
+        ("min_resident", json!("9s")),
+        ("max_turn", json!("9s")),
+        ("queue_limit", json!(9)),
+        ("queue_timeout", json!("9s")),
+    ];
+    for (key, value) in &models {
+        assert_ne!(drawn(&json!({ *key: value })), drawn(&json!({})), "{key}");
+    }
+    let limits = [
+        ("idle_yields", json!("9m")),
+        ("preempt_drain", json!("9s")),
+        ("policy", json!("lru")),
+    ];
+    for (key, value) in &limits {
+        let limits = configured(&json!({ *key: value })).limits();
+        assert_ne!(limits, Config::default().limits(), "{key}");
+    }
+    let adaptive = json!({ "keep_hot": "adaptive", "keep_hot_least": "2m", "keep_hot_most": "2h" });
+    let bounds = KeepHotBounds {
+        least: Span::from_secs(120),
+        most: Span::from_secs(7_200),
+    };
+    assert_eq!(drawn(&adaptive).adaptive_keep_hot, Some(bounds));
+    // These watch over engines, or say what happens to them when the service ends.
+    let engines = [
+        "heartbeat",
+        "heartbeat_timeout",
+        "heartbeat_misses",
+        "stall_after",
+        "first_token_after",
+        "idle_probe",
+        "on_restart",
+        "adopt_within",
+    ];
+    let written = serde_json::to_value(Config::default()).expect("serialises");
+    for key in written["pool"].as_object().expect("a section").keys() {
+        let tried = models.iter().chain(&limits).any(|(known, _)| known == key);
+        let known = tried || key.starts_with("keep_hot_") || engines.contains(&key.as_str());
+        assert!(known, "say here what a replay does with pool.{key}");
+    }
+}
+
+#[test]
+fn a_key_is_set_as_its_environment_variable_would() {
+    let (name, value) = variable("pool.keep_hot=30m").expect("well formed");
+    assert_eq!(
+        (name.as_str(), value.as_str()),
+        ("MODEL_POOL__POOL__KEEP_HOT", "30m")
+    );
+    assert!(variable("keep_hot=30m").is_err() && variable("pool.keep_hot").is_err());
+}
