@@ -114,6 +114,7 @@ impl Control {
         let start = Start {
             inventory: parts.inventory,
             cordons: parts.cordons,
+            nodes: parts.nodes,
             remembered: parts.remembered,
             wishes: parts.wishes,
             catalog: parts.catalog,

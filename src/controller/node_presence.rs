@@ -4,13 +4,37 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::control::Control;
-use super::nodes::MARGIN;
+use super::nodes::{MARGIN, node_id};
 use pool::{Command, Event, NodeId, Span, Time};
+
+/// A node that had joined when the controller ended, and has not come back yet.
+#[derive(Debug)]
+pub(super) struct Expected {
+    name: String,
+    since: Time,
+}
 
 /// Nodes that were given up and must not come back with their engines.
 const FENCED_MAX: usize = 1024;
 
 impl Control {
+    /// Nodes that had joined when the controller ended count as silent until they join again.
+    pub(super) fn nodes_of(&mut self, nodes: Vec<(u32, String)>) -> Vec<Event> {
+        let since = self.clock.now();
+        let mut events = Vec::with_capacity(nodes.len());
+        for (number, name) in nodes {
+            let node = node_id(number);
+            tracing::info!("node {name} is expected back");
+            let expected = Expected {
+                name: name.clone(),
+                since,
+            };
+            self.nodes.expected.insert(node, expected);
+            events.push(Event::NodeExpected { node, name });
+        }
+        events
+    }
+
     /// Looks whether nodes have fallen silent, and whether silent ones are certainly gone.
     pub(super) fn look_at_nodes(&mut self, now: Time) {
         if self.nodes.next_look().is_none_or(|at| at > now) {
@@ -31,6 +55,20 @@ impl Control {
                 (Some(since), _) if now.since(since) > gone_after => gone.push(id),
                 _ => {}
             }
+        }
+        let waited = |it: &Expected| now.since(it.since) > gone_after;
+        let absent: Vec<NodeId> = self
+            .nodes
+            .expected
+            .iter()
+            .filter(|(_, it)| waited(it))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in absent {
+            self.node_did_not_return(
+                id,
+                &format!("did not come back within {gone_after} of the controller's start"),
+            );
         }
         for id in silent {
             self.node_silent(id, &format!("it has said nothing for {silent_after}"));
@@ -69,6 +107,29 @@ impl Control {
         }
     }
 
+    fn node_did_not_return(&mut self, node: NodeId, why: &str) {
+        let Some(expected) = self.nodes.expected.remove(&node) else {
+            return;
+        };
+        tracing::info!("node {} {why}", expected.name);
+        self.turn(Event::NodeGone {
+            node,
+            why: why.to_owned(),
+        });
+        self.publish();
+        self.void_credential(expected.name);
+    }
+
+    /// It needs a token to join again.
+    fn void_credential(&mut self, name: String) {
+        let store = Arc::clone(&self.store);
+        self.tasks.spawn(async move {
+            if let Err(fault) = store.save_node_credential(&name, None).await {
+                tracing::warn!(%fault, "the credential of a node that is gone stays");
+            }
+        });
+    }
+
     pub(super) fn node_gone(&mut self, node: NodeId, why: &str) {
         let Some(known) = self.nodes.known.remove(&node) else {
             return;
@@ -94,11 +155,6 @@ impl Control {
         self.devices
             .remove(&known.devices.values().copied().collect());
         self.publish();
-        let (store, name) = (Arc::clone(&self.store), known.name);
-        self.tasks.spawn(async move {
-            if let Err(fault) = store.save_node_credential(&name, None).await {
-                tracing::warn!(%fault, "the credential of a node that is gone stays");
-            }
-        });
+        self.void_credential(known.name);
     }
 }

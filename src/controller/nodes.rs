@@ -9,39 +9,45 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::control::Control;
 use super::gate::Cut;
-use super::node_messages::{Admitted, Joining, NodeLink, NodeMessage, never, not_now};
+use super::node_messages::{NodeLink, NodeMessage};
+use super::node_presence::Expected;
 use super::snapshot::NodeFacts;
 use config::Provider;
-use engine::{Endpoint, NodePlace, RelayAddress, RelaySecret};
-use node_link::{
-    Accepted, EngineReport, NodeDevice, NodeReport, Order, Refused, RefusedKind, RelayForm, Running,
-};
+use engine::{Endpoint, NodePlace, RelayAddress};
+use node_link::{EngineReport, NodeReport, Order, Running};
 use pool::{
     Command, Cordon, DemandId, DeviceId, Event, Exit, NodeId, OrderId, ReplicaId, Span, Time,
 };
 
 /// Numbers of nodes and devices of this machine are below.
-const FIRST_NUMBER: u32 = 1 << 16;
+pub(super) const FIRST_NUMBER: u32 = 1 << 16;
 /// How much longer than it may take a node is waited for before it counts as gone.
 pub(super) const MARGIN: Span = Span::from_secs(60);
 /// How often it is looked whether nodes have fallen silent.
 const LOOK_EVERY: Span = Span(250);
 /// Nodes at the same time.
-const NODES_MAX: usize = 1024;
+pub const NODES_MAX: u32 = 1024;
+
+/// The pool's number of a node that has this number in the store.
+pub(super) fn node_id(number: u32) -> NodeId {
+    NodeId(FIRST_NUMBER.saturating_add(number))
+}
 
 #[derive(Debug)]
 pub(super) struct Nodes {
     /// Of this start of the controller.
-    epoch: u64,
+    pub epoch: u64,
     pub known: BTreeMap<NodeId, Node>,
+    /// Those of before that have not come back.
+    pub expected: BTreeMap<NodeId, Expected>,
     /// The last connection's number.
-    generation: u64,
+    pub generation: u64,
     pub fenced: VecDeque<u64>,
     pub looked: Time,
     /// Numbers of orders, also for those that the loop gives by itself.
     numbers: Arc<AtomicU64>,
     /// Devices have come that models were not figured for yet.
-    has_new_devices: bool,
+    pub has_new_devices: bool,
     /// Cordons of devices that are not there.
     pub cordons: Vec<(String, Cordon)>,
 }
@@ -50,22 +56,22 @@ pub(super) struct Nodes {
 pub(super) struct Node {
     pub name: String,
     pub epoch: u64,
-    place: String,
-    version: String,
-    peer: SocketAddr,
-    relay: RelayAddress,
-    provider: Provider,
+    pub place: String,
+    pub version: String,
+    pub peer: SocketAddr,
+    pub relay: RelayAddress,
+    pub provider: Provider,
     pub devices: BTreeMap<String, DeviceId>,
-    demand: Option<DemandId>,
+    pub demand: Option<DemandId>,
     pub generation: u64,
     pub link: Option<Arc<NodeLink>>,
     /// It has listed its engines on this connection: it takes part.
     pub has_joined: bool,
-    joined_at: Time,
+    pub joined_at: Time,
     /// Since when nothing is heard of it.
     pub silent_since: Option<Time>,
     /// The last report that was taken.
-    taken: u64,
+    pub taken: u64,
     pub is_leaving: bool,
 }
 
@@ -74,6 +80,7 @@ impl Nodes {
         Nodes {
             epoch,
             known: BTreeMap::new(),
+            expected: BTreeMap::new(),
             generation: 0,
             fenced: VecDeque::new(),
             looked: Time(0),
@@ -85,7 +92,8 @@ impl Nodes {
 
     /// When to look again.
     pub fn next_look(&self) -> Option<Time> {
-        (!self.known.is_empty()).then(|| self.looked + LOOK_EVERY)
+        let is_any = !self.known.is_empty() || !self.expected.is_empty();
+        is_any.then(|| self.looked + LOOK_EVERY)
     }
 
     /// How memory counts on the node; `None` for the machine of the controller.
@@ -209,123 +217,6 @@ impl Control {
             | NodeMessage::Readings { .. }
             | NodeMessage::Disconnected { .. } => {}
         }
-    }
-
-    /// Whether the node may take part. Its devices are known from here on; the pool hears of them when it has listed
-    /// its engines.
-    fn admit(&mut self, joining: Joining) -> Result<Admitted, Refused> {
-        let id = NodeId(FIRST_NUMBER.saturating_add(joining.numbers.node));
-        let now = self.clock.now();
-        if self.nodes.fenced.contains(&joining.epoch) {
-            return Err(Refused {
-                message: format!(
-                    "node {} was given up after it had been silent for too long, and its work went to others; its engines end, and it may be started again",
-                    joining.name
-                ),
-                kind: RefusedKind::Fenced,
-            });
-        }
-        if let Some(known) = self.nodes.known.get(&id)
-            && known.epoch != joining.epoch
-        {
-            if known.place == joining.place {
-                // Its data folder has one process at a time, and engines end with their node.
-                self.node_gone(id, "was started anew");
-            } else if known.silent_since.is_none() {
-                return Err(never(format!(
-                    "a node called {} has joined from {} already: start this one with another --name, or end that one",
-                    joining.name, known.peer
-                )));
-            } else {
-                let left = known.silent_since.unwrap_or(now) + self.gone_after();
-                return Err(not_now(format!(
-                    "a node called {} from {} has fallen silent and may still have its engines; it counts as gone in {}: start this one with another --name, or later",
-                    joining.name,
-                    known.peer,
-                    left.since(now)
-                )));
-            }
-        }
-        if !self.nodes.known.contains_key(&id) && self.nodes.known.len() >= NODES_MAX {
-            return Err(not_now(format!("there are {NODES_MAX} nodes already")));
-        }
-        let relay = relay_of(&joining.name, joining.relay)?;
-        let numbers = joining.numbers.devices.iter();
-        let devices: BTreeMap<String, DeviceId> = joining
-            .devices
-            .iter()
-            .map(|it| it.name.clone())
-            .zip(numbers.map(|it| DeviceId(FIRST_NUMBER.saturating_add(*it))))
-            .collect();
-        self.nodes.generation += 1;
-        let generation = self.nodes.generation;
-        let before = self.nodes.known.remove(&id);
-        if let Some(link) = before.as_ref().and_then(|it| it.link.as_ref()) {
-            link.closed.cancel();
-        }
-        let taken = before.as_ref().map_or(0, |it| it.taken);
-        joining.link.taken.store(taken, Ordering::Release);
-        let is_new = before.is_none();
-        self.nodes.known.insert(
-            id,
-            Node {
-                name: joining.name.clone(),
-                epoch: joining.epoch,
-                place: joining.place,
-                version: joining.version,
-                peer: joining.peer,
-                relay,
-                provider: joining.provider,
-                devices,
-                demand: joining.demand.map(DemandId),
-                generation,
-                link: Some(joining.link),
-                has_joined: false,
-                joined_at: before.as_ref().map_or(now, |it| it.joined_at),
-                silent_since: before
-                    .as_ref()
-                    .map_or(Some(now), |it| it.silent_since.or(Some(now))),
-                taken,
-                is_leaving: before.as_ref().is_some_and(|it| it.is_leaving),
-            },
-        );
-        self.take_devices(id, &joining.name, &joining.devices);
-        if is_new {
-            tracing::info!("node {} joins from {}", joining.name, joining.peer);
-        }
-        let milliseconds = |span: Span| span.0;
-        Ok(Admitted {
-            node: id,
-            generation,
-            accepted: Accepted {
-                controller: self.nodes.epoch,
-                received: taken,
-                credential: None,
-                silent_after_ms: milliseconds(self.config.node.silent_after.0),
-                orphan_after_ms: milliseconds(self.config.node.orphan_after.0),
-                drain_ms: milliseconds(self.config.unload_drain()),
-            },
-        })
-    }
-
-    fn take_devices(&mut self, node: NodeId, name: &str, devices: &[NodeDevice]) {
-        let ids = self.nodes.known[&node].devices.clone();
-        let infos: Vec<_> = devices
-            .iter()
-            .filter_map(|device| {
-                let id_of = |name: &str| ids.get(name).copied();
-                Some(device.info(id_of(&device.name)?, (node, name), id_of))
-            })
-            .collect();
-        let new = self.devices.add(infos);
-        if new.is_empty() {
-            return;
-        }
-        self.nodes.has_new_devices = true;
-        let names = new.iter().map(|info| (info.id, info.name.clone()));
-        let _ = self
-            .jobs
-            .send(super::keeper::Job::DeviceNames(names.collect()));
     }
 
     /// The node takes part from here on: what it has is what counts.
@@ -479,17 +370,6 @@ impl Control {
         }
         self.withdraw(replica, process.model);
     }
-}
-
-fn relay_of(node: &str, form: RelayForm) -> Result<RelayAddress, Refused> {
-    let fingerprint = form.fingerprint.map(|it| it.parse()).transpose();
-    let fingerprint = fingerprint.map_err(|error| never(format!("its listener: {error}")))?;
-    Ok(RelayAddress {
-        node: node.to_owned(),
-        address: form.address,
-        secret: RelaySecret(form.secret),
-        fingerprint,
-    })
 }
 
 /// A text of a node, for records and logs.

@@ -24,6 +24,8 @@ pub struct Parts {
     pub wishes: Vec<KeptWish>,
     /// By the device's UUID or name.
     pub cordons: Vec<(String, Cordon)>,
+    /// Numbers and names of the nodes that had joined when the controller ended.
+    pub nodes: Vec<(u32, String)>,
     /// What `Pool::remembered` gave, by the model's name.
     pub remembered: BTreeMap<String, Vec<u64>>,
     pub inventory: Inventory,
@@ -50,6 +52,7 @@ pub struct Parts {
 pub(super) struct Start {
     pub inventory: Inventory,
     pub cordons: Vec<(String, Cordon)>,
+    pub nodes: Vec<(u32, String)>,
     pub remembered: BTreeMap<String, Vec<u64>>,
     pub wishes: Vec<KeptWish>,
     pub catalog: Catalog,

@@ -135,6 +135,10 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         catalog,
         wishes,
         cordons: store.cordons().await.map_err(line)?,
+        nodes: store
+            .nodes_with_credentials(controller::NODES_MAX)
+            .await
+            .map_err(line)?,
         inventory,
         night: closed_since.is_some(),
         executable,

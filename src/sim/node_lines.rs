@@ -56,6 +56,10 @@ impl StoryRunner {
                     demand: options.number("demand")?.map(DemandId),
                 }
             }
+            "expected" => Event::NodeExpected {
+                node,
+                name: (*rest.get(1).ok_or("which name?")?).to_owned(),
+            },
             "silent" => Event::NodeSilent { node },
             "weights" => {
                 let names = rest.get(1).ok_or("of which models?")?;

@@ -21,7 +21,7 @@
 //! 9s   cordon d0 [until 2h] [for WORD] [now] / uncordon d0
 //! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
-//! 9s   joins 1 NAME [running 1,2] [demand 1] / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
+//! 9s   joins 1 NAME [running 1,2] [demand 1] / expected 1 NAME / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
 //! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] / pending 1000 WORDS / refuses 1000 WORDS    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
 //! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [policy lru]    the configuration was read again
@@ -294,7 +294,7 @@ impl StoryRunner {
             }
             "reading" => self.reading(at, rest)?,
             "fails" => self.trouble(rest)?,
-            "joins" | "silent" | "gone" | "weights" => self.node_event(what, rest)?,
+            "joins" | "expected" | "silent" | "gone" | "weights" => self.node_event(what, rest)?,
             "shape" | "pending" | "refuses" => self.demand_event(what, rest)?,
             "measured" => self.measured(rest)?,
             "limits" => {

@@ -86,6 +86,22 @@ impl Store {
         .await
     }
 
+    /// Numbers and names of the nodes that may come back without a token, at most `limit`, the newest first.
+    pub async fn nodes_with_credentials(
+        &self,
+        limit: u32,
+    ) -> Result<Vec<(u32, String)>, StoreFault> {
+        let rows: Vec<(i64, String)> = sqlx::query_as(
+            "SELECT id, name FROM nodes WHERE credential IS NOT NULL ORDER BY id DESC LIMIT ?",
+        )
+        .bind(limit)
+        .fetch_all(&self.readers)
+        .await
+        .map_err(self.failed("read the nodes"))?;
+        let number = |(id, name)| (u32::try_from(id).unwrap_or(u32::MAX), name);
+        Ok(rows.into_iter().map(number).collect())
+    }
+
     /// With this credential the node may come back; the former one is void. `None`: it needs a token.
     pub async fn save_node_credential(
         &self,

@@ -1,6 +1,8 @@
 //! One pool over several machines: `model-pool node` processes, with devices of their own, joined to one controller.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -231,6 +233,26 @@ fn a_controller_that_was_killed_adopts_the_engines_of_its_nodes() {
 }
 
 #[test]
+fn after_a_restart_a_request_waits_for_the_node_that_can_serve_it() {
+    let mut pool = pool_with(&[stub("a", &[])], "");
+    let address = pool.address().to_owned();
+    pool.set_env("MODEL_POOL__SERVER__LISTEN", &address);
+    pool.set_env("MODEL_POOL__POOL__ON_RESTART", "adopt");
+    let other = Node::start(&pool, "gpu-2");
+    until(&pool, "gpu-2", "joined");
+    assert_eq!(asks(&pool, "a").0, 200);
+    other.signal("-STOP");
+    pool.kill_and_restart();
+    until(&pool, "gpu-2", "silent");
+    let waits = pool.stream("/v1/chat/completions", &chat("a", true));
+    wait_for("the request to wait", || shown(&pool, "a")["waiting"] == 1);
+    other.signal("-CONT");
+    until(&pool, "gpu-2", "joined");
+    let answer = waits.whole();
+    assert!(answer.contains("[DONE]"), "it was refused: {answer}");
+}
+
+#[test]
 fn a_node_that_is_told_to_end_drains_says_goodbye_and_leaves_nothing() {
     let pool = pool_with(&[stub("a", &["--tokens", "50", "--token-ms", "20"])], "");
     let mut other = Node::start(&pool, "gpu-2");
@@ -305,6 +327,70 @@ fn who_may_not_join_is_told_why_and_what_to_do() {
     let log = refused(&good, "gpu-3");
     assert!(log.contains("revoked"), "{log}");
     assert!(!pool.log().contains(&good), "no token in the log");
+}
+
+#[test]
+fn a_node_of_another_protocol_hears_which_side_to_upgrade() {
+    let pool = pool_with(&[stub("a", &[])], "");
+    for (protocol, side) in [(0, "upgrade the node"), (99, "upgrade the controller")] {
+        let mut connection = TcpStream::connect(pool.address()).unwrap();
+        connection
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        write!(
+            connection,
+            "GET /llm/node/connect HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: {}\r\nauthorization: Bearer {}\r\n\r\n",
+            pool.address(),
+            node_link::UPGRADE,
+            token(&pool, json!({})),
+        )
+        .unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            connection.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+        let relay = json!({"address": "127.0.0.1:1", "secret": "x", "fingerprint": null});
+        let hello = json!({"hello": {
+            "protocol": protocol, "version": "9.9.9", "name": "gpu-9", "epoch": 1, "place": "x",
+            "controller": null, "relay": relay, "provider": "fixed", "devices": [], "demand": null,
+        }})
+        .to_string();
+        let length = u32::try_from(hello.len()).unwrap().to_be_bytes();
+        connection.write_all(&length).unwrap();
+        connection.write_all(hello.as_bytes()).unwrap();
+        let mut length = [0; 4];
+        connection.read_exact(&mut length).unwrap();
+        let mut answer = vec![0; u32::from_be_bytes(length) as usize];
+        connection.read_exact(&mut answer).unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(
+            answer.contains("refused") && answer.contains(side) && answer.contains("9.9.9"),
+            "{answer}"
+        );
+    }
+    assert!(node(&pool, "gpu-9").is_null());
+}
+
+#[test]
+fn a_token_that_has_expired_says_so_and_how_to_make_another() {
+    let pool = pool_with(&[stub("a", &[])], "");
+    let short = token(&pool, json!({"expires": "1s"}));
+    wait_for("the token to expire", || {
+        let path = "/llm/admin/nodes";
+        let (_, text, _) = pool.request("GET", path, "", Some(&pool.admin_key()));
+        text.contains("\"state\":\"expired\"")
+    });
+    let mut node = Node::start_in(tempfile::tempdir().unwrap(), &pool, "gpu-2", &short);
+    assert_eq!(node.ends(), Some(1));
+    let log = node.log();
+    assert!(
+        log.contains("the token expired") && log.contains("nodes token"),
+        "{log}"
+    );
 }
 
 #[test]

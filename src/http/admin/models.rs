@@ -146,8 +146,8 @@ pub async fn list(
     get, path = "/admin/models/file", tag = "admin: models", operation_id = "show_model_file", security(("admin_key" = [])),
     params(OneQuery),
     responses(
-        (status = 200, description = "The file", body = String, content_type = "application/yaml",
-            example = json!("engine_config:\n  model_id: tiny-chat\n  type: CandleEngine\n")),
+        (status = 200, description = "The file", body = BTreeMap<String, serde_json::Value>, content_type = "application/yaml",
+            example = json!({"engine_config": {"model_id": "tiny-chat", "type": "CandleEngine"}})),
         AdminErrors,
     )
 )]

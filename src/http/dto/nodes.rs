@@ -43,8 +43,8 @@ pub struct UndrainNodeRequest {
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"expires": "24h"}))]
 pub struct NodeTokenRequest {
-    /// How long nodes may join with it, at most 365d; a node that has joined stays.
-    #[schema(value_type = Option<String>, default = "24h", example = "24h")]
+    /// How long nodes may join with it, `1s` to `365d`; a node that has joined stays.
+    #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", default = "24h", example = "24h")]
     pub expires: Option<Span>,
 }
 
@@ -158,7 +158,7 @@ impl NodeView {
                         .map(|it| snapshot.device_name(*it))
                         .collect(),
                     replicas: replicas_on(view.node, snapshot),
-                    is_controller: facts.is_none(),
+                    is_controller: view.node == NodeId(0),
                     version: facts.map(|it| it.version.clone()),
                     address: facts.map(|it| it.address.to_string()),
                     relay: facts.map(|it| it.relay.to_string()),
@@ -174,6 +174,10 @@ impl NodeView {
 pub fn name_of(node: NodeId, snapshot: &Snapshot) -> String {
     if let Some(facts) = snapshot.nodes.get(&node) {
         return facts.name.clone();
+    }
+    let view = snapshot.pool.nodes.iter().find(|it| it.node == node);
+    if let Some(expected) = view.filter(|_| node != NodeId(0)) {
+        return expected.name.clone();
     }
     let mut devices = snapshot.devices.values();
     let here = devices.find(|it| it.info.node == node);

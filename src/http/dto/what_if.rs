@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 
 use super::PlanView;
 use super::values::{Share, shares};
@@ -18,8 +19,21 @@ pub struct WhatIfRequest {
     #[schema(value_type = Option<Vec<String>>, max_items = 64, example = json!(["gpu1"]))]
     pub cordoned: Vec<String>,
     /// Priorities of models, by name or alias.
-    #[schema(value_type = Option<BTreeMap<String, u32>>, example = json!({"tiny-chat": 2}))]
+    #[schema(schema_with = priorities_schema)]
     pub priorities: BTreeMap<String, Priority>,
+}
+
+/// A number for each name, within the bounds of a priority.
+fn priorities_schema() -> Object {
+    let priority = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .minimum(Some(0))
+        .maximum(Some(1_000_000));
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .additional_properties(Some(priority))
+        .examples([serde_json::json!({"tiny-chat": 2})])
+        .build()
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]

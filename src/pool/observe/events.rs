@@ -84,6 +84,7 @@ impl Pool {
                 running,
                 demand,
             } => self.node_joined(node, name, running, demand, actions),
+            Event::NodeExpected { node, name } => self.node_expected(node, name, actions),
             Event::NodeSilent { node } => self.node_silent(node, actions),
             Event::NodeGone { node, why } => self.node_gone(node, why, actions),
             Event::NodeDrainRestored { name, drain } => self.node_drain_restored(name, drain),

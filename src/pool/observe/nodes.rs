@@ -129,6 +129,29 @@ impl Pool {
         }
     }
 
+    /// A node of before counts as silent until it joins: nothing is too large for a machine that is not back yet.
+    pub(crate) fn node_expected(&mut self, id: NodeId, name: String, actions: &mut Vec<Action>) {
+        if id == NodeId(0) || self.known_nodes.contains_key(&id) {
+            return;
+        }
+        let text = format!(
+            "node {name} had joined before the controller started, and is expected back (N2)"
+        );
+        self.known_nodes.insert(
+            id,
+            Node {
+                name,
+                presence: Presence::Silent,
+                since: self.now,
+                demand: None,
+            },
+        );
+        self.silent.insert(id, self.now);
+        let record = self.record(RecordKind::NodeSilent, None, text);
+        actions.push(Action::Record(record));
+        self.node_changes(id);
+    }
+
     pub(crate) fn node_silent(&mut self, id: NodeId, actions: &mut Vec<Action>) {
         let now = self.now;
         let Some(node) = self.known_nodes.get_mut(&id) else {

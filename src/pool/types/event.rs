@@ -141,6 +141,11 @@ pub enum Event {
         /// The request of the pool that brought it.
         demand: Option<DemandId>,
     },
+    /// The node had joined when the controller ended, and may come back (N2).
+    NodeExpected {
+        node: NodeId,
+        name: String,
+    },
     /// Nothing has been heard of the node for a while, so what is on it is unknown (N2).
     NodeSilent {
         node: NodeId,

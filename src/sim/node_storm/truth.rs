@@ -129,7 +129,9 @@ impl Truth {
     /// An event that reaches the pool.
     pub fn event(&mut self, _at: Time, event: &Event) {
         match event {
-            Event::NodeSilent { node } | Event::NodeGone { node, .. } => {
+            Event::NodeExpected { node, .. }
+            | Event::NodeSilent { node }
+            | Event::NodeGone { node, .. } => {
                 self.out_of_reach.insert(*node);
             }
             Event::NodeJoined { node, .. } => {

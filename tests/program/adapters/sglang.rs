@@ -3,6 +3,7 @@
 use serde_json::json;
 use support::adapters::write;
 use support::double::vllm_double;
+use support::family::told;
 use support::machine::{GIB, Machine};
 use support::whole::Pool;
 
@@ -21,7 +22,10 @@ fn sglang_is_started_with_room_and_takes_and_forgets_adapters_by_their_ids() {
         adapters.display().to_string(),
     );
     let models = [("base.yaml".to_owned(), file)];
-    let pool = Pool::on_gpus(&models, &machine.library(), "");
+    let mut pool = Pool::on_gpus(&models, &machine.library(), "");
+    // For this start and those that follow.
+    pool.set_env("MODEL_POOL__POOL__ON_RESTART", "adopt");
+    pool.kill_and_restart();
     let ask = |pool: &Pool, model: &str| {
         let body = json!({"model": model, "messages": [{"role": "user", "content": "Hi"}]});
         pool.post("/v1/chat/completions", &body.to_string())
@@ -48,4 +52,15 @@ fn sglang_is_started_with_room_and_takes_and_forgets_adapters_by_their_ids() {
     ] {
         assert!(before.contains(words), "{words}: {before}");
     }
+    let engines = pool.engine_pids();
+    assert_eq!(engines.len(), 1);
+    pool.kill_and_restart();
+    assert_eq!(pool.engine_pids(), engines, "the same process");
+    let adopted = told(&pool, "adopt", 1);
+    assert!(adopted[0].contains("found ready for"), "{adopted:?}");
+    for name in ["lab/base", "lab/base:own:2", "lab/base:own:0"] {
+        let (status, text) = ask(&pool, name);
+        assert_eq!(status, 200, "{name}: {text}");
+    }
+    assert_eq!(pool.engine_pids(), engines, "and it answers");
 }
