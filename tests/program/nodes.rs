@@ -31,12 +31,23 @@ impl Node {
     }
 
     fn start_in(folder: tempfile::TempDir, pool: &Pool, name: &'static str, token: &str) -> Node {
+        let url = format!("http://{}", pool.address());
+        Node::start_at(folder, &url, name, token, &[])
+    }
+
+    fn start_at(
+        folder: tempfile::TempDir,
+        url: &str,
+        name: &'static str,
+        token: &str,
+        more: &[&str],
+    ) -> Node {
         let file = folder.path().join("token");
         fs::write(&file, token).unwrap();
         fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
         let config = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 4GiB}]}\n";
         fs::write(folder.path().join("node.yaml"), config).unwrap();
-        let child = spawn(folder.path(), pool, name);
+        let child = spawn(folder.path(), url, name, more);
         Node {
             folder,
             name,
@@ -83,12 +94,13 @@ impl Drop for Node {
     }
 }
 
-fn spawn(folder: &Path, pool: &Pool, name: &str) -> Child {
+fn spawn(folder: &Path, url: &str, name: &str, more: &[&str]) -> Child {
     let log = fs::File::create(folder.join("log")).unwrap();
     let file = |name: &str| -> PathBuf { folder.join(name) };
     Command::new(env!("CARGO_BIN_EXE_model-pool"))
         .args(["node", "--controller"])
-        .arg(format!("http://{}", pool.address()))
+        .arg(url)
+        .args(more)
         .args(["--name", name, "--token-file"])
         .arg(file("token"))
         .arg("--config")
@@ -391,6 +403,48 @@ fn a_token_that_has_expired_says_so_and_how_to_make_another() {
         log.contains("the token expired") && log.contains("nodes token"),
         "{log}"
     );
+}
+
+#[test]
+fn over_tls_a_node_joins_the_controller_whose_certificate_it_was_given_and_no_other() {
+    let mut pool = pool_with(&[stub("a", &[])], "");
+    let tokens: Vec<String> = (0..3).map(|_| token(&pool, json!({}))).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (
+        folder.path().join("cert.pem"),
+        folder.path().join("key.pem"),
+    );
+    fs::write(&cert, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    pool.set_env(
+        "MODEL_POOL__SERVER__TLS",
+        &format!("{{cert: {cert:?}, key: {key:?}}}"),
+    );
+    pool.kill_and_restart();
+    let log = pool.log();
+    let (_, shown) = log.split_once("--fingerprint` is ").expect("it is shown");
+    let right = shown.lines().next().unwrap();
+    let wrong = format!("sha256:{}", "00".repeat(32));
+    let start = |name: &'static str, token: &str, more: &[&str]| {
+        let url = format!("https://{}", pool.address());
+        Node::start_at(tempfile::tempdir().unwrap(), &url, name, token, more)
+    };
+    let without = start("gpu-1", &tokens[0], &[]);
+    wait_for("the node to name the option", || {
+        without.log().contains("--fingerprint sha256:…")
+    });
+    let other = start("gpu-2", &tokens[1], &["--fingerprint", &wrong]);
+    wait_for("the node to distrust the certificate", || {
+        other.log().contains("WrongCertificate")
+    });
+    let joins = start("gpu-3", &tokens[2], &["--fingerprint", right]);
+    wait_for("the node to join", || {
+        joins.log().contains("node gpu-3: joined https://")
+    });
+    for node in [&without, &other] {
+        assert!(!node.log().contains("joined"), "{}", node.log());
+    }
 }
 
 #[test]

@@ -61,7 +61,9 @@ fn look(files: &TlsFiles) -> Looks {
 impl Tls {
     pub fn open(files: &TlsFiles) -> Result<Tls, TlsError> {
         let looks = look(files);
-        let current = Arc::new(Current(ArcSwap::new(read(files)?)));
+        let certified = read(files)?;
+        show_fingerprint(&certified);
+        let current = Arc::new(Current(ArcSwap::new(certified)));
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Setup)?
@@ -86,6 +88,7 @@ impl Tls {
         if fresh.cert != self.current.0.load().cert {
             self.current.0.store(fresh);
             tracing::info!(cert = %self.files.cert.display(), "new connections get the new certificate");
+            show_fingerprint(&self.current.0.load());
         }
         Ok(())
     }
@@ -98,6 +101,14 @@ impl Tls {
         if !is_same && let Err(error) = self.reload() {
             tracing::warn!("{error}; the certificate from before stays in use");
         }
+    }
+}
+
+/// For nodes that do not trust the certificate's authority.
+fn show_fingerprint(certified: &CertifiedKey) {
+    if let Some(certificate) = certified.cert.first() {
+        let fingerprint = engine::Fingerprint::of(certificate);
+        tracing::info!("the certificate for `model-pool node --fingerprint` is {fingerprint}");
     }
 }
 
