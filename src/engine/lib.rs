@@ -78,7 +78,7 @@ pub use node_place::{
 pub use oom::OutOfMemory;
 pub use owners::with_children;
 pub use parking::{SleepBy, fall_asleep, run as run_command, wake};
-pub use pinned::{Fingerprint, NoFingerprint, connect as connect_pinned};
+pub use pinned::{Fingerprint, NoFingerprint, WrongCertificate, connect as connect_pinned};
 pub use read_ahead::{ReadAhead, ReadEnd};
 pub use remote::Remote;
 pub use run::{run, run_adopted};

@@ -102,7 +102,7 @@ pub async fn connect(
     let name = ServerName::IpAddress(address.into());
     let shaken: Result<TlsStream, io::Error> =
         match timeout(HANDSHAKE_MAX, connector.connect(name, stream)).await {
-            Ok(shaken) => shaken,
+            Ok(shaken) => shaken.map_err(wrong_certificate_or),
             Err(_) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 format!(
@@ -112,6 +112,17 @@ pub async fn connect(
             )),
         };
     shaken
+}
+
+/// rustls wraps the verifier's error, and shows it with `Debug`; the caller gets it as it is.
+fn wrong_certificate_or(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|it| it.downcast_ref::<Error>());
+    if let Some(Error::InvalidCertificate(CertificateError::Other(other))) = inner
+        && let Some(wrong) = other.0.downcast_ref::<WrongCertificate>()
+    {
+        return io::Error::new(io::ErrorKind::InvalidData, *wrong);
+    }
+    error
 }
 
 #[derive(Debug)]
@@ -165,9 +176,10 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
+/// The server has another certificate than the caller expects.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("its certificate has the fingerprint {found}, and {expected} is expected")]
-struct WrongCertificate {
+pub struct WrongCertificate {
     expected: Fingerprint,
     found: Fingerprint,
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use url::{Host, Url};
 
-use engine::{Fingerprint, Stream};
+use engine::{Fingerprint, Stream, WrongCertificate};
 use node_link::UPGRADE as UPGRADE_TO;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -144,7 +144,13 @@ impl Target {
             (false, _) => Stream::Tcp(stream),
             (true, Some(fingerprint)) => {
                 let shaken = engine::connect_pinned(stream, fingerprint, peer).await;
-                Stream::Tls(Box::new(shaken.map_err(unreachable)?))
+                let shaken = shaken.map_err(|error| match wrong_certificate(&error) {
+                    Some(wrong) => DialError::Unreachable(format!(
+                        "{self}: {wrong}; if the controller has a new certificate, its log shows the fingerprint to give with --fingerprint; if not, this is another server"
+                    )),
+                    None => unreachable(error),
+                });
+                Stream::Tls(Box::new(shaken?))
             }
             (true, None) => {
                 let shaken = engine::connect_trusted(stream, host.clone()).await;
@@ -222,6 +228,10 @@ impl Target {
             is_final: status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS,
         }
     }
+}
+
+fn wrong_certificate(error: &io::Error) -> Option<&WrongCertificate> {
+    error.get_ref()?.downcast_ref()
 }
 
 fn refused(message: &str) -> DialError {

@@ -1,8 +1,6 @@
 //! One pool over several machines: `model-pool node` processes, with devices of their own, joined to one controller.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +9,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::family::{asks, chat, is_alive, shown, stub, told};
 use support::whole::{Pool, wait_for};
+
+mod joining;
 
 /// The controller has no room for a model, so that all go to nodes.
 const NO_ROOM: &str = "inventory: {provider: fixed, devices: [{name: small, memory: 1MiB}]}\n";
@@ -305,146 +305,6 @@ fn a_node_without_a_controller_ends_its_engines_and_itself() {
         other.log()
     );
     assert!(!engines.iter().any(|pid| is_alive(*pid)));
-}
-
-#[test]
-fn who_may_not_join_is_told_why_and_what_to_do() {
-    let pool = pool_with(&[stub("a", &[])], "");
-    let refused = |token: &str, name: &'static str| {
-        let mut node = Node::start_in(tempfile::tempdir().unwrap(), &pool, name, token);
-        assert_eq!(node.ends(), Some(1));
-        node.log()
-    };
-    let log = refused("mp-wrong", "gpu-2");
-    assert!(
-        log.contains("not one of this controller's") && log.contains("nodes token"),
-        "{log}"
-    );
-    assert!(!log.contains("mp-wrong"));
-    let good = token(&pool, json!({}));
-    let _first = Node::start_in(tempfile::tempdir().unwrap(), &pool, "gpu-2", &good);
-    until(&pool, "gpu-2", "joined");
-    let log = refused(&good, "gpu-2");
-    assert!(
-        log.contains("has joined from 127.0.0.1") && log.contains("--name"),
-        "{log}"
-    );
-    let revoked = pool.request(
-        "DELETE",
-        "/llm/admin/nodes/tokens?id=t1",
-        "",
-        Some(&pool.admin_key()),
-    );
-    assert_eq!(revoked.0, 200, "{}", revoked.1);
-    let log = refused(&good, "gpu-3");
-    assert!(log.contains("revoked"), "{log}");
-    assert!(!pool.log().contains(&good), "no token in the log");
-}
-
-#[test]
-fn a_node_of_another_protocol_hears_which_side_to_upgrade() {
-    let pool = pool_with(&[stub("a", &[])], "");
-    for (protocol, side) in [(0, "upgrade the node"), (99, "upgrade the controller")] {
-        let mut connection = TcpStream::connect(pool.address()).unwrap();
-        connection
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
-        write!(
-            connection,
-            "GET /llm/node/connect HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: {}\r\nauthorization: Bearer {}\r\n\r\n",
-            pool.address(),
-            node_link::UPGRADE,
-            token(&pool, json!({})),
-        )
-        .unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            connection.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
-        }
-        let head = String::from_utf8(head).unwrap();
-        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
-        let relay = json!({"address": "127.0.0.1:1", "secret": "x", "fingerprint": null});
-        let hello = json!({"hello": {
-            "protocol": protocol, "version": "9.9.9", "name": "gpu-9", "epoch": 1, "place": "x",
-            "controller": null, "relay": relay, "provider": "fixed", "devices": [], "demand": null,
-        }})
-        .to_string();
-        let length = u32::try_from(hello.len()).unwrap().to_be_bytes();
-        connection.write_all(&length).unwrap();
-        connection.write_all(hello.as_bytes()).unwrap();
-        let mut length = [0; 4];
-        connection.read_exact(&mut length).unwrap();
-        let mut answer = vec![0; u32::from_be_bytes(length) as usize];
-        connection.read_exact(&mut answer).unwrap();
-        let answer = String::from_utf8(answer).unwrap();
-        assert!(
-            answer.contains("refused") && answer.contains(side) && answer.contains("9.9.9"),
-            "{answer}"
-        );
-    }
-    assert!(node(&pool, "gpu-9").is_null());
-}
-
-#[test]
-fn a_token_that_has_expired_says_so_and_how_to_make_another() {
-    let pool = pool_with(&[stub("a", &[])], "");
-    let short = token(&pool, json!({"expires": "1s"}));
-    wait_for("the token to expire", || {
-        let path = "/llm/admin/nodes";
-        let (_, text, _) = pool.request("GET", path, "", Some(&pool.admin_key()));
-        text.contains("\"state\":\"expired\"")
-    });
-    let mut node = Node::start_in(tempfile::tempdir().unwrap(), &pool, "gpu-2", &short);
-    assert_eq!(node.ends(), Some(1));
-    let log = node.log();
-    assert!(
-        log.contains("the token expired") && log.contains("nodes token"),
-        "{log}"
-    );
-}
-
-#[test]
-fn over_tls_a_node_joins_the_controller_whose_certificate_it_was_given_and_no_other() {
-    let mut pool = pool_with(&[stub("a", &[])], "");
-    let tokens: Vec<String> = (0..3).map(|_| token(&pool, json!({}))).collect();
-    let folder = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let (cert, key) = (
-        folder.path().join("cert.pem"),
-        folder.path().join("key.pem"),
-    );
-    fs::write(&cert, made.cert.pem()).unwrap();
-    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    pool.set_env(
-        "MODEL_POOL__SERVER__TLS",
-        &format!("{{cert: {cert:?}, key: {key:?}}}"),
-    );
-    pool.kill_and_restart();
-    let log = pool.log();
-    let (_, shown) = log.split_once("--fingerprint` is ").expect("it is shown");
-    let right = shown.lines().next().unwrap();
-    let wrong = format!("sha256:{}", "00".repeat(32));
-    let start = |name: &'static str, token: &str, more: &[&str]| {
-        let url = format!("https://{}", pool.address());
-        Node::start_at(tempfile::tempdir().unwrap(), &url, name, token, more)
-    };
-    let without = start("gpu-1", &tokens[0], &[]);
-    wait_for("the node to name the option", || {
-        without.log().contains("--fingerprint sha256:…")
-    });
-    let other = start("gpu-2", &tokens[1], &["--fingerprint", &wrong]);
-    wait_for("the node to distrust the certificate", || {
-        other.log().contains("WrongCertificate")
-    });
-    let joins = start("gpu-3", &tokens[2], &["--fingerprint", right]);
-    wait_for("the node to join", || {
-        joins.log().contains("node gpu-3: joined https://")
-    });
-    for node in [&without, &other] {
-        assert!(!node.log().contains("joined"), "{}", node.log());
-    }
 }
 
 #[test]
