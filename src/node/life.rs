@@ -143,9 +143,9 @@ impl Node {
         let signals = async {
             stop().await;
             tracing::info!(
-                "stopping: the controller is told, engines drain and stop; a second signal ends at once"
+                "stopping: this node leaves the pool, engines drain and stop; a second signal ends at once"
             );
-            self.leave("it was told to end".to_owned());
+            self.leave("it received a signal to end".to_owned());
             stop().await;
             tracing::warn!("ending at once");
             machine.stop_all(true);

@@ -265,7 +265,7 @@ fn after_a_restart_a_request_waits_for_the_node_that_can_serve_it() {
 }
 
 #[test]
-fn a_node_that_is_told_to_end_drains_says_goodbye_and_leaves_nothing() {
+fn a_node_that_is_to_end_drains_signs_off_and_leaves_nothing() {
     let pool = pool_with(&[stub("a", &["--tokens", "50", "--token-ms", "20"])], "");
     let mut other = Node::start(&pool, "gpu-2");
     until(&pool, "gpu-2", "joined");

@@ -215,7 +215,12 @@ impl Pool {
 
     /// Whether it is always-hot now (P4, E2).
     pub fn is_protected(&self, model: ModelId) -> bool {
-        !self.night && self.priority(model) >= Priority::ALWAYS_HOT
+        self.protects(self.priority(model))
+    }
+
+    /// The same of a model with this priority.
+    pub(crate) fn protects(&self, priority: Priority) -> bool {
+        !self.night && priority >= Priority::ALWAYS_HOT
     }
 
     pub(crate) fn name(&self, model: ModelId) -> String {

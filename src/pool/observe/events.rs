@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use crate::facts::shadows::Shadows;
 use crate::facts::state::{Model, Pool, Waiting};
 use crate::observe::adopt::Found;
-use crate::plan::order_refusals::refusal_of;
+use crate::plan::order_refusals;
 use crate::types::action::{Action, RecordKind};
 use crate::types::decision::Prospect;
-use crate::types::event::{Command, Event};
+use crate::types::event::Event;
 use crate::types::ids::{KeyId, ModelId, OrderId, ReplicaId, Ticket, Time};
 use crate::types::model::{Limits, LoadWish, ModelSpec, Override, Tier};
 use crate::types::reason::{Refusal, StopReason};
@@ -283,8 +283,11 @@ impl Pool {
         let requirements = crate::plan::orders::requirements_of(&at_now, load, now, order);
         let mut plan = crate::plan::place::explain(&at_now, &requirements);
         // An order may be refused for what it asks for, whether the model has replicas or not.
-        let refused = refusal_of(&at_now, order, &Command::Load(load.clone()));
-        if let Some((refusal, _)) = refused {
+        let refused = order_refusals::load_refusal(&at_now, model, load).or_else(|| {
+            let refusal = order_refusals::no_room(&at_now, &requirements, &plan);
+            refusal.filter(|_| !order_refusals::is_loaded(&at_now, model))
+        });
+        if let Some(refusal) = refused {
             if plan.refusal.as_ref() != Some(&refusal) {
                 plan.refusal = Some(refusal);
                 plan.prospect = Prospect::Never;

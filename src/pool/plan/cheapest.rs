@@ -267,6 +267,8 @@ struct Search<'a> {
     least: Vec<(usize, usize)>,
     steps: u32,
     chosen: Vec<usize>,
+    /// What each device still lacks, a row for each one chosen: a stack, so that no step allocates.
+    left: Vec<u64>,
     best: (Key, Vec<usize>),
 }
 
@@ -317,22 +319,25 @@ impl<'a> Search<'a> {
                 _ => STEPS_MANY,
             },
             chosen: Vec::with_capacity(order.len()),
+            left: problem.deficits.clone(),
             order,
             best,
         }
     }
 
     fn run(mut self) -> Vec<usize> {
-        let deficits = self.problem.deficits.clone();
-        self.from(0, &deficits, Key::NONE);
+        self.from(0, Key::NONE);
         self.best.1
     }
 
-    fn from(&mut self, place: usize, left: &[u64], key: Key) {
+    /// With what is chosen, whose row of `left` is the last one.
+    fn from(&mut self, place: usize, key: Key) {
         if self.steps == 0 {
             return;
         }
         self.steps -= 1;
+        let row = self.left.len() - self.problem.deficits.len();
+        let left = &self.left[row..];
         let deficits: u128 = left.iter().map(|left| u128::from(*left)).sum();
         if deficits == 0 {
             if key < self.best.0 {
@@ -345,13 +350,15 @@ impl<'a> Search<'a> {
         }
         let nth = self.order[place];
         if self.problem.helps(left, nth) > 0 {
-            let mut less = left.to_vec();
-            self.problem.take(&mut less, nth);
+            let end = self.left.len();
+            self.left.extend_from_within(row..);
+            self.problem.take(&mut self.left[end..], nth);
             self.chosen.push(nth);
-            self.from(place + 1, &less, key.with(&self.problem.all[nth]));
+            self.from(place + 1, key.with(&self.problem.all[nth]));
             self.chosen.pop();
+            self.left.truncate(end);
         }
-        self.from(place + 1, left, key);
+        self.from(place + 1, key);
     }
 
     /// Whether the candidates from `place` on can still free enough.

@@ -126,17 +126,24 @@ fn with_eviction(
     best: Option<Cost>,
 ) -> Vec<Choice> {
     let mut members: Vec<Member> = members(pool, requirements, node).collect();
+    // With one possible group there is nothing to compare: what each device costs alone is not needed.
+    let is_only_group = members.len() == requirements.devices as usize;
     let mut all: BTreeMap<ReplicaId, Evictable> = BTreeMap::new();
     for member in &mut members {
         let mut here = Vec::new();
         for &holder in &pool.devices[&member.device].holders {
             if let Ok(victim) = victims::evictable(pool, requirements, holder) {
-                member
-                    .holders
-                    .push((holder, pool.held(holder, member.device)));
-                here.push(victim.clone());
+                if !is_only_group {
+                    member
+                        .holders
+                        .push((holder, pool.held(holder, member.device)));
+                    here.push(victim.clone());
+                }
                 all.insert(holder, victim);
             }
+        }
+        if is_only_group {
+            member.cost = Some(Cost::default());
         }
         if member.cost.is_none() {
             let domain = Domain {
@@ -149,11 +156,24 @@ fn with_eviction(
         }
     }
     members.retain(|member| member.cost.is_some());
+    if is_only_group {
+        let chosen: Vec<&Member> = members.iter().collect();
+        let all = all.into_values().collect();
+        return evicting(pool, requirements, &chosen, all)
+            .into_iter()
+            .collect();
+    }
     let groups = groups(pool, requirements, &members);
-    let mut found: Vec<Choice> = groups
-        .iter()
-        .filter_map(|group| evicting(pool, requirements, &members, group, &all))
-        .collect();
+    let touching = |group: &[usize]| -> Option<Choice> {
+        let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
+        let touches = |it: &&Evictable| {
+            let on = |device| chosen.iter().any(|member| member.device == device);
+            it.shares.iter().any(|share| on(share.device))
+        };
+        let evictable = all.values().filter(touches).cloned().collect();
+        evicting(pool, requirements, &chosen, evictable)
+    };
+    let mut found: Vec<Choice> = groups.iter().filter_map(|group| touching(group)).collect();
     if any_will_do {
         return found;
     }
@@ -169,7 +189,7 @@ fn with_eviction(
             continue;
         }
         // A group beside the one found is reported only if it is better.
-        let choice = evicting(pool, requirements, &members, &group, &all);
+        let choice = touching(&group);
         if let Some(choice) = choice.filter(|it| best.is_none_or(|best| it.rank.cost < best)) {
             best = Some(choice.rank.cost);
             found.push(choice);
@@ -178,29 +198,21 @@ fn with_eviction(
     found
 }
 
-/// The group with the cheapest victims that free enough on all of its devices.
+/// The group of these devices with the cheapest of these victims that free enough on all of them.
 fn evicting(
     pool: &Pool,
     requirements: &Requirements,
-    members: &[Member],
-    group: &[usize],
-    all: &BTreeMap<ReplicaId, Evictable>,
+    chosen: &[&Member],
+    evictable: Vec<Evictable>,
 ) -> Option<Choice> {
-    let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
     let domain = Domain {
         devices: chosen.iter().map(|member| member.device).collect(),
         needs: chosen.iter().map(|member| member.needs).collect(),
     };
     let free: Vec<Bytes> = chosen.iter().map(|member| member.free).collect();
-    let touches = |it: &&Evictable| {
-        it.shares
-            .iter()
-            .any(|share| domain.devices.contains(&share.device))
-    };
-    let evictable: Vec<Evictable> = all.values().filter(touches).cloned().collect();
     let (cost, victims) = cheapest(&domain, &free, evictable)?;
     let freed = with_freed(&domain, &free, &victims);
-    Some(choice(pool, requirements, &chosen, &freed, cost, victims))
+    Some(choice(pool, requirements, chosen, &freed, cost, victims))
 }
 
 /// Every set of as many members as are needed, where these sets are few enough, with a lower bound of its cost:
@@ -244,7 +256,12 @@ fn sets(members: usize, count: usize) -> usize {
 /// cheapest other and, among equally cheap ones, the nearest; and the other way round.
 fn groups(pool: &Pool, requirements: &Requirements, members: &[Member]) -> BTreeSet<Vec<usize>> {
     let mut groups = BTreeSet::new();
-    if members.len() < requirements.devices as usize {
+    let count = requirements.devices as usize;
+    if members.len() < count {
+        return groups;
+    }
+    if members.len() == count {
+        groups.insert((0..count).collect());
         return groups;
     }
     for start in 0..members.len() {

@@ -8,6 +8,7 @@ use crate::types::decision::{Plan, Prospect};
 use crate::types::event::{Command, LoadOrder};
 use crate::types::ids::OrderId;
 use crate::types::reason::Refusal;
+use crate::types::requirements::Requirements;
 
 /// Why an order cannot be carried out, with the plan of a load; `None` if it is accepted.
 pub(crate) fn refusal_of(
@@ -43,38 +44,18 @@ pub(crate) fn refusal_of(
         return Some((Refusal::UnknownModel, None));
     };
     match command {
-        Command::Load(_) if pool.closing.is_some() => Some((Refusal::ShuttingDown, None)),
         Command::Load(load) => {
-            let have = pool
-                .nodes
-                .values()
-                .map(|node| node.len() as u32)
-                .chain(pool.node_demand.shapes.values().map(|it| it.devices))
-                .max()
-                .unwrap_or(0);
-            let too_many = load.devices.filter(|requested| *requested > have);
-            if let Some(requested) = too_many.filter(|_| !pool.unknown_node_may_return()) {
-                return Some((Refusal::TooManyDevices { requested, have }, None));
+            if let Some(refusal) = load_refusal(pool, it, load) {
+                return Some((refusal, None));
             }
-            let most = it.spec.devices_max;
-            if let Some(requested) = load.devices.filter(|requested| *requested > most) {
-                return Some((Refusal::EngineTakesFewer { requested, most }, None));
-            }
-            if let (Some(requested), Some(has)) = (load.devices, devices_of(pool, it))
-                && requested != has
-            {
-                return Some((Refusal::LoadedOnOthers { requested, has }, None));
-            }
-            if pool.live(it) + it.planned.len() > 0 {
+            if is_loaded(pool, it) {
                 return None;
             }
             let requirements = orders::requirements_of(pool, load, pool.now, id);
+            no_room(pool, &requirements, &place::place(pool, &requirements))?;
+            // Only a refusal shows what is in the way on every device.
             let plan = place::explain(pool, &requirements);
-            let refusal = plan
-                .refusal
-                .clone()
-                .filter(|_| plan.prospect > Prospect::Soon)
-                .filter(|_| !node_demand::may_serve(pool, &requirements))?;
+            let refusal = no_room(pool, &requirements, &plan)?;
             Some((refusal, Some(Box::new(plan))))
         }
         Command::Unload {
@@ -90,6 +71,42 @@ pub(crate) fn refusal_of(
         }
         _ => None,
     }
+}
+
+/// Why a load is refused for what it requests, wherever there is room.
+pub(crate) fn load_refusal(pool: &Pool, model: &Model, load: &LoadOrder) -> Option<Refusal> {
+    if pool.closing.is_some() {
+        return Some(Refusal::ShuttingDown);
+    }
+    let requested = load.devices?;
+    let have = pool
+        .nodes
+        .values()
+        .map(|node| node.len() as u32)
+        .chain(pool.node_demand.shapes.values().map(|it| it.devices))
+        .max()
+        .unwrap_or(0);
+    if requested > have && !pool.unknown_node_may_return() {
+        return Some(Refusal::TooManyDevices { requested, have });
+    }
+    let most = model.spec.devices_max;
+    if requested > most {
+        return Some(Refusal::EngineTakesFewer { requested, most });
+    }
+    let has = devices_of(pool, model).filter(|has| *has != requested)?;
+    Some(Refusal::LoadedOnOthers { requested, has })
+}
+
+/// Whether it has replicas, or will: then a load of it needs no room of its own.
+pub(crate) fn is_loaded(pool: &Pool, model: &Model) -> bool {
+    pool.live(model) + model.planned.len() > 0
+}
+
+/// The plan's refusal if nothing that leaves soon, and no node that may come, changes it.
+pub(crate) fn no_room(pool: &Pool, requirements: &Requirements, plan: &Plan) -> Option<Refusal> {
+    let refusal = plan.refusal.as_ref()?;
+    let is_final = plan.prospect > Prospect::Soon && !node_demand::may_serve(pool, requirements);
+    is_final.then(|| refusal.clone())
 }
 
 /// The devices of each of a model's replicas that stay; `None`: there is none.

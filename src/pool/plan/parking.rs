@@ -263,7 +263,13 @@ impl Pool {
 
     /// How long the model takes to be ready again: by waking, if it has a sleeper or would have one.
     pub(crate) fn comes_back_in(&self, id: ModelId) -> Span {
-        let model = &self.models[&id];
+        self.return_time(&self.models[&id])
+    }
+
+    fn return_time(&self, model: &Model) -> Span {
+        if self.asleep.is_empty() {
+            return model.reload();
+        }
         let sleeps = |it: &ReplicaId| matches!(self.replicas[it].phase, Phase::Asleep { .. });
         match model.replicas.iter().any(sleeps) {
             true => model.wake().min(model.reload()),
@@ -283,14 +289,17 @@ impl Pool {
 
     /// How long it takes to get a ready replica back after an eviction.
     pub(crate) fn back_after_eviction(&self, replica: &Replica) -> Span {
-        let model = &self.models[&replica.model];
-        let room = self
-            .hosts
-            .get(&self.node_of(replica))
-            .map(|host| host.room());
-        match (&model.spec.parking, room) {
-            (Some(parking), Some(room)) if room >= parking.host => model.wake().min(model.reload()),
-            _ => self.comes_back_in(replica.model),
+        self.back_after_eviction_of(replica, &self.models[&replica.model])
+    }
+
+    pub(crate) fn back_after_eviction_of(&self, replica: &Replica, model: &Model) -> Span {
+        let would_sleep = model.spec.parking.as_ref().is_some_and(|parking| {
+            let host = self.hosts.get(&self.node_of(replica));
+            host.is_some_and(|host| host.room() >= parking.host)
+        });
+        match would_sleep {
+            true => model.wake().min(model.reload()),
+            false => self.return_time(model),
         }
     }
 }

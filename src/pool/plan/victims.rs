@@ -63,10 +63,11 @@ pub(crate) fn evictable(
         return Ok(parking::droppable(pool, id));
     }
     let replica = &pool.replicas[&id];
-    if let Some(protection) = protection(pool, requirements, replica) {
+    let model = &pool.models[&replica.model];
+    if let Some(protection) = protection(pool, requirements, replica, model) {
         return Err(protection);
     }
-    let loss = expected_loss(pool, replica);
+    let loss = expected_loss(pool, replica, model);
     let bytes = replica.bytes();
     let rank = VictimRank {
         busy: replica.in_flight > 0,
@@ -77,11 +78,10 @@ pub(crate) fn evictable(
         bytes: Reverse(bytes),
         replica: id,
     };
-    let priority = pool.priority(replica.model);
     Ok(Evictable {
         replica: id,
         model: replica.model,
-        priority,
+        priority: model.priority(),
         rank,
         loss,
         // Its memory beyond its share is freed too.
@@ -98,18 +98,20 @@ pub(crate) fn evictable(
 }
 
 /// The expected loss per second if it is gone: its reload time, weighted by how likely it is needed again (P5).
-fn expected_loss(pool: &Pool, replica: &Replica) -> u64 {
-    let model = &pool.models[&replica.model];
+fn expected_loss(pool: &Pool, replica: &Replica, model: &Model) -> u64 {
     let idle = replica
         .idle_since()
         .map_or(Span::ZERO, |since| pool.now.since(since));
     if pool.by_recency() {
         return demand::recency(idle);
     }
-    let back = pool.back_after_eviction(replica);
+    let back = pool.back_after_eviction_of(replica, model);
     let all = model.demand.loss(pool.now, idle, back);
     // The loss of one of several replicas is smaller.
-    all / (pool.live(model).max(1) as u64)
+    match model.replicas.len() {
+        1 => all,
+        _ => all / (pool.live(model).max(1) as u64),
+    }
 }
 
 impl Pool {
@@ -131,13 +133,17 @@ impl Pool {
     /// The estimate by which victims are compared (P5), in 10⁻¹² s per second.
     pub fn expected_loss(&self, id: ReplicaId) -> Option<u64> {
         let replica = self.replicas.get(&id)?;
-        Some(expected_loss(self, replica))
+        Some(expected_loss(self, replica, &self.models[&replica.model]))
     }
 }
 
 /// The rule that keeps a replica from leaving for `requirements`, if any.
-fn protection(pool: &Pool, requirements: &Requirements, replica: &Replica) -> Option<Protection> {
-    let model = &pool.models[&replica.model];
+fn protection(
+    pool: &Pool,
+    requirements: &Requirements,
+    replica: &Replica,
+    model: &Model,
+) -> Option<Protection> {
     let since = match replica.phase {
         Phase::Draining { .. } | Phase::Parking { .. } | Phase::Stopping { .. } => {
             return Some(Protection::Leaving);
@@ -151,7 +157,7 @@ fn protection(pool: &Pool, requirements: &Requirements, replica: &Replica) -> Op
         return None;
     }
     let own = model.priority();
-    if pool.is_protected(replica.model) {
+    if pool.protects(own) {
         return Some(Protection::AlwaysHot);
     }
     if replica.is_unserved() && !model.queue.is_empty() {
@@ -161,7 +167,7 @@ fn protection(pool: &Pool, requirements: &Requirements, replica: &Replica) -> Op
         return None;
     }
     if own > requirements.priority {
-        return above(pool, requirements, replica);
+        return above(pool, requirements, replica, model);
     }
     if requirements.is_gentle {
         return Some(Protection::Growth);
@@ -240,9 +246,13 @@ fn near_request(
 }
 
 /// What keeps a replica of higher priority, that is not always-hot, from leaving (P2, P6).
-fn above(pool: &Pool, requirements: &Requirements, replica: &Replica) -> Option<Protection> {
+fn above(
+    pool: &Pool,
+    requirements: &Requirements,
+    replica: &Replica,
+    model: &Model,
+) -> Option<Protection> {
     let higher = Some(Protection::HigherPriority);
-    let model = &pool.models[&replica.model];
     let after = match pool.limits.idle_yields {
         IdleYields::Never => return higher,
         IdleYields::After(idle) => idle,

@@ -140,16 +140,21 @@ impl Demand {
         // Of the current octave, only the rest lies ahead.
         likely[first] = likely[first] * (upper - idle) / (upper - lower);
         let mut ahead: u64 = likely.iter().sum();
-        let (mut seen, mut twice_time, mut from, mut best) = (0_u64, 0_u128, idle, 0_u128);
-        for (nth, weight) in likely.into_iter().enumerate().skip(first) {
+        let (mut seen, mut twice_time, mut from) = (0_u64, 0_u128, idle);
+        // Chance and twice the time of the best patience so far. Two of them are compared by multiplication: of 24
+        // divisions of 128 bits one is left.
+        let (mut best, mut best_time) = (0_u64, 1_u128);
+        for (nth, &weight) in likely.iter().enumerate().skip(first) {
             let edge: u64 = 1000 << (nth + 1);
             seen += weight;
             ahead -= weight;
             twice_time += u128::from(edge - from) * u128::from(2 * ahead + weight);
             from = edge;
-            let chance = (u128::from(seen) << (RATE_BITS + 1)).checked_div(twice_time);
-            best = best.max(chance.unwrap_or(0));
+            if twice_time > 0 && u128::from(seen) * best_time > u128::from(best) * twice_time {
+                (best, best_time) = (seen, twice_time);
+            }
         }
+        let best = (u128::from(best) << (RATE_BITS + 1)) / best_time;
         u64::try_from(best).unwrap_or(u64::MAX).min(1 << RATE_BITS)
     }
 

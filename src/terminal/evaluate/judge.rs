@@ -78,7 +78,7 @@ impl Case {
                 (0..self.answers.len()).find(|place| letter(*place).eq_ignore_ascii_case(named));
             let Some(place) = place else {
                 return Err(format!(
-                    "the judge ranked {value}, which is no answer; it was asked for {shape}"
+                    "the judge ranked {value}, which is no answer; the expected form is {shape}"
                 ));
             };
             let model = self.answers[place].0;

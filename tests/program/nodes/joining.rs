@@ -12,7 +12,7 @@ use support::whole::wait_for;
 use super::{Node, node, pool_with, token, until};
 
 #[test]
-fn who_may_not_join_is_told_why_and_what_to_do() {
+fn who_may_not_join_reads_why_and_what_to_do() {
     let pool = pool_with(&[stub("a", &[])], "");
     let refused = |token: &str, name: &'static str| {
         let mut node = Node::start_in(tempfile::tempdir().unwrap(), &pool, name, token);
