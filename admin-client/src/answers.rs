@@ -1,5 +1,6 @@
 //! The admin API's responses, as far as they are shown. Plain data. Absent fields are not errors, so
 //! that the client works with older and newer servers.
+//! One file because it is the list of the responses that are shown, as plain data.
 
 mod load;
 

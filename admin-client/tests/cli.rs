@@ -1,4 +1,5 @@
 //! The client against a scripted server: its requests, its output and its exit status.
+//! One file because every test scripts the same server.
 
 #[path = "cli/loads.rs"]
 mod loads;

@@ -1,4 +1,5 @@
 //! Turns what the batch computes into an answer: one JSON object, or a stream of events.
+//! One file because the object and the stream are two forms of the same answer.
 
 use crate::answer_json::{Choice, Delta, Envelope, Route, Usage, tool_call};
 use crate::api_error::ApiError;

@@ -1,4 +1,5 @@
 //! The listener, the routes and the order of an engine's life: listen, load, serve, stop.
+//! One file because the routes are short and share the state of the engine's life.
 
 use crate::adapters::Adapters;
 use crate::answer::Answer;

@@ -1,5 +1,6 @@
 //! Encoders, cross-encoders, and decoders that embed or rank, over HTTP, beside what `transformers` and `sentence-transformers` compute with the same files
 //! (`vectors/encoders.py`).
+//! One file because every test compares one kept answer with the engine's.
 
 #[path = "encoders/decoders.rs"]
 mod decoders;

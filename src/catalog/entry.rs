@@ -1,6 +1,7 @@
 //! One model of the catalogue: a document, read and checked against the reference and the
 //! configuration. Every mistake is refused with the key that holds it; whatever has no effect is
 //! a warning. How the engine is started is made in `engine_config`.
+//! One file because each key of a document becomes one field of an entry, in the order in which they are checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
 //! The form of a model file: RayLLM v0.5's sections, and `pool_config` beside them. Keys and
 //! types alone; what the values mean and whether they are allowed is decided in `entry`.
+//! One file because it is one form, key by key.
 
 use std::collections::BTreeMap;
 use std::fmt;

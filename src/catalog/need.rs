@@ -1,6 +1,7 @@
 //! From an entry to what the core must know of it (`ModelSpec`): the best figure of its memory
 //! (M1), and the times that follow from its size (L3). Estimates come from `estimate`; this file
 //! only chooses between figures.
+//! One file because the figures of a model depend on each other and read its files once.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;

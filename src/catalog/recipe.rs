@@ -1,5 +1,6 @@
 //! How a model's engine is started: with the embedded engine, or any command. It fills in the
 //! command's templates and checks them when the catalogue is read; it starts nothing.
+//! One file because the kinds of recipe share the templates and the checks of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

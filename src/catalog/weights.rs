@@ -1,5 +1,6 @@
 //! Where a model's weights come from when they are not a folder of this machine, and whether they are
 //! here. It fetches nothing; the download leaves a manifest, and what that names must be there.
+//! One file because an origin, its manifest and the test of completeness name the same files.
 
 use std::collections::BTreeMap;
 use std::fmt;

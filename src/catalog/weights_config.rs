@@ -1,5 +1,6 @@
 //! Reads from the keys of `engine_config` where weights are fetched from: the hub, or a mirror in a bucket. Every
 //! mistake is refused with its key; no network is used here.
+//! One file because the keys exclude each other, so that one function reads them all.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -129,10 +129,15 @@ impl Devices {
         })
     }
 
-    /// So many devices, to show a command line for a model that does not fit; fewer if there are fewer.
+    /// So many devices, to show a command line for a model that does not fit: fewer if there are fewer, and others if it
+    /// may use none of these.
     pub fn example(&self, entry: &Entry, count: u32) -> Vec<PlacedDevice> {
-        let some = self.allowed(entry).take(count as usize);
-        some.map(placed).collect()
+        let count = count as usize;
+        let some: Vec<PlacedDevice> = self.allowed(entry).take(count).map(placed).collect();
+        match some.is_empty() {
+            true => self.infos.iter().take(count).map(placed).collect(),
+            false => some,
+        }
     }
 
     fn allowed<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a DeviceInfo> {

@@ -176,7 +176,12 @@ fn place(
                 true => "pool_config.memory_gib",
                 false => "engine_config.type",
             };
-            checked.problems.push(at(entry, key, why));
+            let problem = at(entry, key, why);
+            match is_known {
+                true => checked.problems.push(problem),
+                // What is missing comes with the weights.
+                false => checked.warnings.push(problem),
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The sections of the configuration file with their defaults: the complete list of keys. The doc comments are
 //! the descriptions in the schema.
+//! One file because it is one list of keys, and the schema is made from it.
 
 use std::path::PathBuf;
 

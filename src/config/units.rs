@@ -1,5 +1,6 @@
 //! The notation of quantities in configuration and model files: lengths of time, sizes of memory, headroom, turns.
 //! Each type parses one text form and prints a form that parses to the same value.
+//! One file because each type is its text form and nothing else, and they are written alike.
 
 use std::fmt;
 use std::str::FromStr;

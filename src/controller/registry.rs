@@ -1,5 +1,6 @@
 //! The catalogue as it is now, and the numbers that the core knows models by. Files are read off the loop, by
 //! `catalog_change`.
+//! One file because a registered, a changed and a reloaded model take the same way to the core.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

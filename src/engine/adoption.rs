@@ -1,6 +1,7 @@
 //! Engines of an earlier controller: finds them by the journal and the guardians' sockets, verifies them by
 //! process number, start time and token, probes them, and adopts them, stops them or leaves them alone. The
 //! caller decides whether a model still needs its engine.
+//! One file because the steps from a found process to its fate follow each other, and each may end it.
 //!
 //! | in the journal               | found                                      | result                |
 //! |------------------------------|--------------------------------------------|-----------------------|

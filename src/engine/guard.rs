@@ -1,5 +1,6 @@
 //! One engine, controlled through its guardian: the launch, the engine's journal file, and the report of its
 //! end. Dropping it ends the engine, unless the controller leaves its engines to a successor.
+//! One file because the launch, the journal and the report of the end are the life of one handle.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! Whether a ready engine is still alive: a heartbeat to its health route, the age of its latest token while
 //! requests wait, and one tiny request when it has been idle for long. This file makes the verdict and its
 //! text; the caller acts on it.
+//! One file because the three signs of life give one verdict.
 //!
 //! A busy engine that does not answer its health route is alive for as long as tokens arrive. An engine whose
 //! health route is fine is dead when requests wait and no token arrives.

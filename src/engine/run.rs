@@ -1,5 +1,6 @@
 //! Runs one engine from launch to exit: prepare, have it started, watch, stop, and one last report. The driver
 //! handles the kind of engine, the guardian its processes.
+//! One file because a launched and an adopted engine share the loop from ready to exit.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! The life of one guardian: one thread, one loop around `poll`, one engine. It starts, keeps, stops and sweeps
 //! the engine as the controller orders, or by its rules for the time without a controller.
+//! One file because one loop owns the engine, the socket and the pipe, and each of its events may end the others.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

@@ -1,5 +1,6 @@
 //! OpenAI's error object, and the one place that knows status codes. Every refusal of the pool has
 //! its status, its code and its `Retry-After` here.
+//! One file because it is the list of all refusals with their status and code.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};

@@ -1,5 +1,6 @@
 //! The life of a node: it looks for its controller until it is accepted, comes back when the connection breaks, and
 //! ends its engines before it ends.
+//! One file because the states of a node are one loop, from the first attempt to the end.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

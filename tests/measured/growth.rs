@@ -1,5 +1,6 @@
 //! What clients can make grow: each way is flooded for a while, against the real binary, and then rows, bytes, lines,
 //! series, memory and the time of the next start are checked. `GROWTH_SECONDS` and `GROWTH_ROWS` set more of it.
+//! One file because every test floods one pool and counts what is left of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,6 @@
 //! The configuration file and the environment variables over it, as an operator uses them. The catalogue and the
 //! memory figures have files of their own.
+//! One file because every test reads one configuration and compares its values or its error.
 
 mod catalog;
 mod cluster;

@@ -1,5 +1,6 @@
 //! The inventory on machines whose GPUs are linked, lost, failing, slow or in use by others, through the real wrapper
 //! of NVML.
+//! One file because every test builds a machine and reads it through the same wrapper.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,6 @@
 //! The inventory on this machine's memory, on configured devices, and on NVML as a library that reads its GPUs from a
 //! file.
+//! One file because every test opens an inventory and reads it.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,6 @@
 //! The evening: daylight-saving changes, missed runs, and a random walk of the clock, compared with plain arithmetic
 //! without cron.
+//! One file because every test runs the same schedule under another clock.
 
 use std::collections::BTreeSet;
 

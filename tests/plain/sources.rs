@@ -1,5 +1,6 @@
 //! Downloads from a hub: what is fetched, where it is stored, and what happens when the hub, the network or the disk
 //! fails.
+//! One file because every test fetches from the same hub, which breaks in its own way.
 
 mod gguf;
 

@@ -1,4 +1,5 @@
 //! What the store keeps, on real files: everything confirmed is there after a reopen.
+//! One file because every test writes, reopens and reads the same store.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -21,8 +21,9 @@ const BANNED_IN_RUST: &[(&str, &str)] = &[
 const BANNED_EVERYWHERE: &[(&str, &str)] =
     &[(concat!("/wo", "rk/"), "a path on a developer's machine")];
 
-const LINES_MAX: usize = 500;
-const LONGER_BECAUSE: &str = "//! Longer than 500 lines because";
+/// A file may be longer if it is one thing, and its head says why.
+const LINES_MAX: usize = 400;
+const LONGER_BECAUSE: &str = "//! One file because";
 
 /// Violations of the rules for the form of any Rust file.
 fn form_breaches(file: &str, text: &str) -> Vec<String> {
@@ -302,7 +303,7 @@ fn the_check_itself_sees_breaches_of_the_form() {
     );
     let cases = [
         ("fn f() {}\n".to_owned(), 1, "//! head"),
-        (long, 1, "has 501 lines"),
+        (long, 1, "has 401 lines"),
         (excused, 0, ""),
         (
             format!("//! Head.\nfn f() {{ {}) }}\n", BANNED_IN_RUST[0].0),

@@ -1,5 +1,6 @@
 //! The routes that clients of older systems know, asked as those clients ask, and the rule for users' texts: the
 //! real binary over HTTP.
+//! One file because every test asks one pool as an older client does.
 
 use serde_json::{Value, json};
 use support::stub::stub_engine;

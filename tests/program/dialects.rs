@@ -1,5 +1,6 @@
 //! Other APIs' words for a chat, in the whole program: Anthropic's messages and OpenAI's responses, plain and
 //! streamed, with tools, and each error in the form that its clients know.
+//! One file because both dialects are held to the same conversation.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};

@@ -1,5 +1,6 @@
 //! The guides in `docs/`: their commands exist, their files are what the program writes or accepts, and what they tell
 //! users to send is answered.
+//! One file because every guide is held to the same rules.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! `model-pool import`: configurations of llama-swap and LiteLLM become model files that the program checks and serves.
+//! One file because both importers are held to the same promises.
 
 use std::fs;
 use std::path::Path;

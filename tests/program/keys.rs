@@ -1,4 +1,5 @@
 //! What keys may be used for, how much, and how long, in the whole program.
+//! One file because every test makes a key and uses it.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};

@@ -14,6 +14,7 @@ mod bench;
 mod broken_files;
 mod bursts;
 mod check;
+mod check_old_files;
 mod commands;
 mod compat;
 mod cordons;

@@ -1,5 +1,6 @@
 //! Responses that are stored for later turns, in the whole program: conversations that go on by an id, references to
 //! single items, whose they are, what survives a restart, and what bounds them.
+//! One file because every test goes on with one stored conversation.
 
 mod lasting;
 

@@ -1,4 +1,5 @@
 //! The whole program as a person meets it: the real binary with the demo models, spoken to over HTTP.
+//! One file because every test meets one program as a person does.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Wrong inputs as people write them: in the configuration, in model files, on the command line and in requests. What the
 //! program says of each must name the place and tell what to write instead. docs/development.md has all of them as a table;
 //! `UPDATE=1 cargo test --test program wrong_inputs::` writes it.
+//! One file because it is one list of mistakes, and the table in the documentation is made from it.
 
 use std::fs;
 use std::path::Path;

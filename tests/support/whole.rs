@@ -1,5 +1,6 @@
 //! Starts the real binary in a separate folder and speaks HTTP to it over plain sockets. Uses none of the program's
 //! crates. Each test and benchmark uses a part of it.
+//! One file because it is one handle on one process, with the calls that tests make of it.
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -345,6 +345,13 @@ pub struct ReportArgs {
 pub struct CordonArgs {
     /// The device's name, index or UUID
     pub device: String,
+    #[command(flatten)]
+    pub how: OutOfServiceArgs,
+}
+
+/// How a device or a machine is taken out of service.
+#[derive(Debug, Args)]
+pub struct OutOfServiceArgs {
     /// The reason, shown to other people
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
@@ -354,7 +361,7 @@ pub struct CordonArgs {
     /// Cut the requests in flight instead of letting them finish
     #[arg(long)]
     pub now: bool,
-    /// Return at once; `devices` shows what still drains
+    /// Return at once; the list of devices or of nodes shows what still drains
     #[arg(long)]
     pub no_wait: bool,
 }

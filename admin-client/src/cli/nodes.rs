@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+use super::OutOfServiceArgs;
 use super::values::duration;
 
 #[derive(Debug, Subcommand)]
@@ -39,16 +40,6 @@ pub enum NodesCommand {
 pub struct DrainArgs {
     /// The machine's name
     pub node: String,
-    /// The reason, shown to other people
-    #[arg(long, value_name = "TEXT")]
-    pub reason: Option<String>,
-    /// When you expect to end it, such as 2h or 2026-01-31T20:15:00Z; it does not end by itself
-    #[arg(long, value_name = "TIME")]
-    pub until: Option<String>,
-    /// Cut the requests in flight instead of letting them finish
-    #[arg(long)]
-    pub now: bool,
-    /// Return at once; `nodes list` shows what still drains
-    #[arg(long)]
-    pub no_wait: bool,
+    #[command(flatten)]
+    pub how: OutOfServiceArgs,
 }

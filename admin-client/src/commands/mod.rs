@@ -9,6 +9,7 @@ mod leaderboard;
 mod load;
 mod models;
 mod nodes;
+mod out_of_service;
 mod report;
 mod session;
 mod state;

@@ -2,16 +2,17 @@
 //! a file.
 
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::answers::{DrainNodeAnswer, NewNodeToken, NodeList};
 use crate::cli::{DrainArgs, NodesCommand};
 use crate::client::Patience;
 use crate::commands::Session;
+use crate::commands::out_of_service::{Removal, remove};
 use crate::failure::Failure;
 use crate::render::nodes as text;
 use crate::render::quantity::Clock;
-use crate::screen::{announced, note};
+use crate::screen::note;
 use crate::style::clean;
 
 pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Failure> {
@@ -73,39 +74,13 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Failure
 }
 
 async fn drain(session: &Session, args: &DrainArgs) -> Result<(), Failure> {
-    let request = body(args);
-    let waits = !session.json && !args.now && !args.no_wait;
-    let post = announced(
-        session.client.post("admin/nodes/drain", &request),
-        waits.then_some(
-            "Waiting for the requests in flight to end. --no-wait returns at once; --now cuts them.",
-        ),
-    );
-    let answer = tokio::select! {
-        answer = post => answer?,
-        _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted(format!(
-            "stopped watching; {0} is still draining. `admin-client nodes list` shows its progress, `admin-client nodes undrain {0}` puts it back into service",
-            args.node
-        ))),
+    let removal = Removal {
+        route: "admin/nodes/drain",
+        field: "node",
+        name: &args.node,
+        progress: "nodes list",
+        back: "nodes undrain",
     };
+    let answer = remove(session, &removal, &args.how).await?;
     session.show(&answer, |answer: &DrainNodeAnswer| text::drained(answer))
-}
-
-/// The request body, without absent options.
-fn body(args: &DrainArgs) -> Value {
-    let mut body = Map::new();
-    body.insert("node".to_owned(), args.node.clone().into());
-    if let Some(reason) = &args.reason {
-        body.insert("reason".to_owned(), reason.clone().into());
-    }
-    if let Some(until) = &args.until {
-        body.insert("until".to_owned(), until.clone().into());
-    }
-    if args.now {
-        body.insert("now".to_owned(), true.into());
-    }
-    if args.no_wait {
-        body.insert("wait".to_owned(), false.into());
-    }
-    Value::Object(body)
 }

@@ -1,5 +1,6 @@
 //! The state of `top`: what is known of the pool, what is marked, filtered and sorted, and the dialog. News, keys and the
 //! mouse change it; what they ask of the server is returned, for `jobs` to carry out. Pure.
+//! One file because keys, mouse and news change the same state, and the dialog reads all of it.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use crossterm::event::{

@@ -1,4 +1,5 @@
 //! Frames of `top` as a terminal would get them, and what its keys do.
+//! One file because every test draws the same pool.
 
 use crossterm::event::{
     Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,

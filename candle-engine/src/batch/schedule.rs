@@ -1,5 +1,6 @@
 //! Chooses what the next step computes: which request begins, whose rows are in the step, on which pages, and who gives
 //! pages back when they run out. It reads no clock, so that a run can be repeated.
+//! One file because the choices of a step depend on each other and on one account of pages.
 //!
 //! ```text
 //!   arrive ──> waiting ──(seat, budgets and pages)──> filling ──(prompt computed)──> going on, token by token ──> end

@@ -1,5 +1,6 @@
 //! Turns hidden states into one vector for each text, as the model's own files describe it: pooling, dense layers and
 //! normalisation of Sentence Transformers' modules.
+//! One file because pooling, dense layers and normalisation are one chain that the model's files describe.
 
 use super::linear::Linear;
 use super::network::{Hidden, Sequence};

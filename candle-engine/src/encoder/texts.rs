@@ -1,4 +1,5 @@
 //! Turns texts into the tokens of an encoder: special tokens, pairs, prompts, limits and cutting.
+//! One file because limits and cutting depend on the special tokens that are added.
 
 use super::network::Sequence;
 use crate::api_error::ApiError;

@@ -1,4 +1,5 @@
 //! Attention over pages of keys and values: rows of many sequences in one call, each over what its sequence has cached.
+//! One file because tiles, scores and sums are one computation.
 //!
 //! Keys are taken by tiles of 64 tokens that begin at multiples of 64, with the greatest score so far and rescaled sums
 //! (Milakov and Gimelshein 2018; Dao et al. 2022), so no row of scores is ever whole. Tiles begin where they do for every row, and

@@ -1,4 +1,5 @@
 //! What is done to each row by itself: norms, turns, activations, sums.
+//! One file because the operations are short and share how a row is cut into lanes.
 //!
 //! Rows are of any width; lanes that a row does not have count as zero.
 

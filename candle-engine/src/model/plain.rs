@@ -1,5 +1,6 @@
 //! The operations of a decoder as candle computes them: on a GPU, and on the CPU as the plain reference for this crate's
 //! own kernels.
+//! One file because it is one implementation of one trait, operation by operation.
 //!
 //! Hidden states, norms and sums are F32 everywhere. Weights in blocks of the GGML family stay so and go through candle's
 //! quantised kernels on a GPU; dense ones multiply in BF16, those of F32 files in F32. On the CPU all are F32.

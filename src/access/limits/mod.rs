@@ -1,6 +1,7 @@
 //! Rate limits and their counts: requests and tokens per minute, tokens per day, concurrent requests. The
 //! counts are in memory, or in a Redis server that gateways share. Requests are never queued here, and their
 //! content is not stored.
+//! One file because every limit counts and gives back in the same steps.
 
 mod day;
 mod level;

@@ -1,5 +1,6 @@
 //! SGLang: `python3 -m sglang.launch_server`. Its flags are those of SGLang 0.5.23;
 //! `tests/fixtures/sglang_flags.txt` has them all.
+//! One file because it is the table of one engine.
 //!
 //! `--mem-fraction-static` is a part of what is *free* on a device when SGLang starts, for weights and
 //! cache together; activations and CUDA graphs come beside. It is made from the device's whole memory:

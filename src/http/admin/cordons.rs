@@ -4,31 +4,24 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use chrono::DateTime;
+use axum::response::Response;
 
 use super::fields::{Body, Fields, Strict};
-use super::load::refused;
+use super::out_of_service::{Order, end, put_back, reason, remove, until};
 use crate::auth::Admin;
-use crate::dto::{CordonAnswer, CordonRequest, UncordonAnswer, UncordonRequest, Until};
+use crate::dto::{CordonAnswer, CordonRequest, Removed, UncordonAnswer, UncordonRequest};
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
-use config::Length;
 use controller::Snapshot;
-use pool::{Command, DeviceId, Outcome, ReplicaId, Span, Time};
-
-/// So long a reason is kept.
-const REASON_MAX: usize = 500;
-/// The furthest end that is accepted.
-const UNTIL_MAX: Span = Span::from_secs(365 * 24 * 3600);
+use pool::{Command, DeviceId};
 
 impl Strict for CordonRequest {
     fn read(fields: &mut Fields) -> Result<CordonRequest, Failure> {
         Ok(CordonRequest {
             reason: reason(fields)?,
             device: fields.needed_text("device", "\"gpu0\"; GET /admin/devices lists them")?,
-            until: fields.text("until")?.map(|text| until(&text)).transpose()?,
+            until: until(fields)?,
             now: fields.flag("now")?.unwrap_or(false),
             wait: fields.flag("wait")?.unwrap_or(true),
         })
@@ -40,59 +33,6 @@ impl Strict for UncordonRequest {
         let device = fields.needed_text("device", "\"gpu0\"; GET /admin/devices lists them")?;
         Ok(UncordonRequest { device })
     }
-}
-
-/// Why something is taken out of service, for people.
-pub(super) fn reason(fields: &mut Fields) -> Result<Option<String>, Failure> {
-    let reason = fields.text("reason")?;
-    match reason {
-        Some(text) if text.chars().count() > REASON_MAX => Err(Failure::invalid(
-            Some("reason".to_owned()),
-            format!("reason: is longer than {REASON_MAX} characters; shorten it"),
-        )),
-        reason => Ok(reason),
-    }
-}
-
-/// A moment as RFC 3339 writes it, or a length from now.
-pub(super) fn until(text: &str) -> Result<Until, Failure> {
-    if let Ok(moment) = DateTime::parse_from_rfc3339(text) {
-        let ms = u64::try_from(moment.timestamp_millis()).unwrap_or(0);
-        return Ok(Until::At(Time(ms)));
-    }
-    if let Ok(Length(span)) = text.parse::<Length>()
-        && span > Span::ZERO
-    {
-        return Ok(Until::In(span));
-    }
-    let shown: String = text.chars().take(60).collect();
-    Err(wrong_until(&format!("{shown:?} is no end")))
-}
-
-fn wrong_until(problem: &str) -> Failure {
-    let allowed = "a length from now such as \"2h\", or a moment to come such as \"2026-01-31T20:15:00Z\", at most 365d ahead";
-    Failure::invalid(
-        Some("until".to_owned()),
-        format!("until: {problem}; allowed: {allowed}"),
-    )
-}
-
-/// The moment that is meant, if it lies ahead.
-pub(super) fn end(until: Option<Until>, now: Time) -> Result<Option<Time>, Failure> {
-    let Some(until) = until else {
-        return Ok(None);
-    };
-    let moment = match until {
-        Until::In(span) => now + span,
-        Until::At(moment) => moment,
-    };
-    if moment <= now {
-        return Err(wrong_until("the moment has passed"));
-    }
-    if moment > now + UNTIL_MAX {
-        return Err(wrong_until("the moment is too far ahead"));
-    }
-    Ok(Some(moment))
 }
 
 /// The device of a name, a UUID or an index, in this order; or 404 with those that exist.
@@ -156,57 +96,24 @@ pub async fn cordon(
     admin: Admin,
     Body(request): Body<CordonRequest>,
 ) -> Result<Response, Failure> {
-    let since = app.handle.clock().now();
     let device = device(&app.handle.snapshot(), &request.device)?;
-    let until = end(request.until, since)?;
-    let now = request.now;
+    let until = end(request.until, app.handle.clock().now())?;
     let reason = request
         .reason
         .unwrap_or_else(|| format!("cordoned by {}", admin.name));
-    let command = Command::Cordon {
-        device,
-        reason,
-        until,
-        now,
-    };
-    let mut ordered = app.handle.order_by(command, admin.by)?;
-    let order = ordered.order.to_string();
     let name = app.handle.snapshot().device_name(device);
-    tracing::info!(
-        admin = admin.name,
-        device = name,
-        order,
-        now,
-        "cordon ordered"
-    );
-    let outcome = if request.wait {
-        Some(ordered.settled().await?)
-    } else {
-        ordered.accepted().await?;
-        ordered.try_settled()
-    };
-    let drain = if now {
-        Span::ZERO
-    } else {
-        app.config().unload_drain()
-    };
-    let answer = |left: &[ReplicaId]| {
-        let took = app.handle.clock().now().since(since);
-        let snapshot = app.handle.snapshot();
-        Json(CordonAnswer::of(
+    let order = Order {
+        what: "cordon",
+        name: &name,
+        command: Command::Cordon {
             device,
-            left,
-            since + drain,
-            order,
-            took,
-            &snapshot,
-        ))
+            reason,
+            until,
+            now: request.now,
+        },
     };
-    match outcome {
-        None => Ok((StatusCode::ACCEPTED, answer(&[])).into_response()),
-        Some(Outcome::Cordoned { replicas }) => Ok(answer(&replicas).into_response()),
-        Some(other) => Err(refused(&app, &name, other, false)),
-    }
+    let answer = |removed: Removed<'_>| CordonAnswer::of(device, removed);
+    remove(&app, admin, order, (request.now, request.wait), answer).await
 }
 
 /// Put a device back into service
@@ -232,23 +139,22 @@ pub async fn uncordon(
     let snapshot = app.handle.snapshot();
     let device = device(&snapshot, &request.device)?;
     let name = snapshot.device_name(device);
-    let ordered = app
-        .handle
-        .order_by(Command::Uncordon { device }, admin.by)?;
-    let order = ordered.order.to_string();
-    tracing::info!(admin = admin.name, device = name, order, "uncordon ordered");
-    match ordered.settled().await? {
-        Outcome::Uncordoned => Ok(Json(UncordonAnswer {
-            device: name,
-            order,
-        })),
-        other => Err(refused(&app, &name, other, false)),
-    }
+    let order = Order {
+        what: "uncordon",
+        name: &name,
+        command: Command::Uncordon { device },
+    };
+    let order = put_back(&app, admin, order).await?;
+    Ok(Json(UncordonAnswer {
+        device: name,
+        order,
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pool::{Span, Time};
 
     fn read(json: &str) -> Result<CordonRequest, Failure> {
         CordonRequest::read(&mut Fields::of_json(json.as_bytes())?)

@@ -1,4 +1,5 @@
 //! API keys: list, make, change, revoke. A key's text leaves here once, in the answer to its making.
+//! One file because the four routes share the checks of a key's fields.
 
 use axum::Json;
 use axum::extract::State;

@@ -16,6 +16,7 @@ pub(super) mod load;
 mod logs;
 pub(super) mod models;
 mod nodes;
+mod out_of_service;
 mod queue;
 mod report;
 pub(super) mod upkeep;

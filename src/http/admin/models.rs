@@ -1,5 +1,6 @@
 //! The registry: list models, register, change and remove them. An administrator's override is
 //! always replaced as a whole, so that changes of it are made one after another.
+//! One file because the four methods of one route share how a model is shown and refused.
 
 use axum::Json;
 use axum::extract::{Request, State};

@@ -4,22 +4,21 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use utoipa::IntoParams;
 
-use super::cordons::{end, reason, until};
 use super::fields::{Body, Fields, Nothing, Params, Strict};
-use super::load::refused;
+use super::out_of_service::{Order, end, put_back, reason, remove, until};
 use crate::auth::{Admin, Reader};
 use crate::dto::{
     DrainNodeAnswer, DrainNodeRequest, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
-    NodeView, RevokedNodeToken, UndrainNodeAnswer, UndrainNodeRequest, node_name,
+    NodeView, Removed, RevokedNodeToken, UndrainNodeAnswer, UndrainNodeRequest, node_name,
 };
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
 use controller::Snapshot;
-use pool::{Command, NodeId, Outcome, ReplicaId, Span};
+use pool::{Command, NodeId, Span};
 use store::{StoreFault, generate_key};
 
 const EXPIRES: Span = Span::from_secs(24 * 3600);
@@ -30,7 +29,7 @@ impl Strict for DrainNodeRequest {
         Ok(DrainNodeRequest {
             reason: reason(fields)?,
             node: fields.needed_text("node", "\"gpu-2\"; GET /admin/nodes lists them")?,
-            until: fields.text("until")?.map(|text| until(&text)).transpose()?,
+            until: until(fields)?,
             now: fields.flag("now")?.unwrap_or(false),
             wait: fields.flag("wait")?.unwrap_or(true),
         })
@@ -211,57 +210,23 @@ pub async fn drain(
     admin: Admin,
     Body(request): Body<DrainNodeRequest>,
 ) -> Result<Response, Failure> {
-    let since = app.handle.clock().now();
     let node = find(&app.handle.snapshot(), &request.node)?;
-    let until = end(request.until, since)?;
-    let now = request.now;
+    let until = end(request.until, app.handle.clock().now())?;
     let reason = request
         .reason
         .unwrap_or_else(|| format!("drained by {}", admin.name));
-    let command = Command::DrainNode {
-        node,
-        reason,
-        until,
-        now,
-    };
-    let mut ordered = app.handle.order_by(command, admin.by)?;
-    let order = ordered.order.to_string();
-    let name = request.node;
-    tracing::info!(
-        admin = admin.name,
-        node = name,
-        order,
-        now,
-        "drain of a node ordered"
-    );
-    let outcome = if request.wait {
-        Some(ordered.settled().await?)
-    } else {
-        ordered.accepted().await?;
-        ordered.try_settled()
-    };
-    let drain = if now {
-        Span::ZERO
-    } else {
-        app.config().unload_drain()
-    };
-    let answer = |left: &[ReplicaId]| {
-        let took = app.handle.clock().now().since(since);
-        let snapshot = app.handle.snapshot();
-        Json(DrainNodeAnswer::of(
+    let order = Order {
+        what: "drain of a node",
+        name: &request.node,
+        command: Command::DrainNode {
             node,
-            left,
-            since + drain,
-            order,
-            took,
-            &snapshot,
-        ))
+            reason,
+            until,
+            now: request.now,
+        },
     };
-    match outcome {
-        None => Ok((StatusCode::ACCEPTED, answer(&[])).into_response()),
-        Some(Outcome::NodeDrained { replicas }) => Ok(answer(&replicas).into_response()),
-        Some(other) => Err(refused(&app, &name, other, false)),
-    }
+    let answer = |removed: Removed<'_>| DrainNodeAnswer::of(node, removed);
+    remove(&app, admin, order, (request.now, request.wait), answer).await
 }
 
 /// Put a node back into service
@@ -285,20 +250,13 @@ pub async fn undrain(
 ) -> Result<Json<UndrainNodeAnswer>, Failure> {
     let node = find(&app.handle.snapshot(), &request.node)?;
     let name = request.node;
-    let ordered = app
-        .handle
-        .order_by(Command::UndrainNode { node }, admin.by)?;
-    let order = ordered.order.to_string();
-    tracing::info!(
-        admin = admin.name,
-        node = name,
-        order,
-        "undrain of a node ordered"
-    );
-    match ordered.settled().await? {
-        Outcome::NodeUndrained => Ok(Json(UndrainNodeAnswer { node: name, order })),
-        other => Err(refused(&app, &name, other, false)),
-    }
+    let order = Order {
+        what: "undrain of a node",
+        name: &name,
+        command: Command::UndrainNode { node },
+    };
+    let order = put_back(&app, admin, order).await?;
+    Ok(Json(UndrainNodeAnswer { node: name, order }))
 }
 
 /// The node of a name, or 404 with those that exist.

@@ -1,4 +1,5 @@
 //! Reads grammars in Lark's form: rules, terminals and imports. Knows nothing of what becomes of them.
+//! One file because tokens, expressions and rules are one small parser.
 
 use std::collections::BTreeMap;
 

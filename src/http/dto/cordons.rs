@@ -35,6 +35,23 @@ pub enum Until {
     At(Time),
 }
 
+/// What became of an order that takes a device or a node out of service.
+pub struct Removed<'a> {
+    /// What has left, as far as the order is carried out.
+    pub left: &'a [ReplicaId],
+    /// When what still drains is cut.
+    pub cut_at: Time,
+    pub order: String,
+    pub took: Span,
+    pub snapshot: &'a Snapshot,
+}
+
+impl Removed<'_> {
+    pub(super) fn left_names(&self) -> Vec<String> {
+        self.left.iter().map(ToString::to_string).collect()
+    }
+}
+
 /// What `uncordon` takes.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"device": "gpu3"}))]
@@ -133,24 +150,16 @@ impl LeavingReplica {
 }
 
 impl CordonAnswer {
-    /// `left` is what an order that was waited for says has left; `cut_at`, when a drain ends.
-    pub fn of(
-        device: DeviceId,
-        left: &[ReplicaId],
-        cut_at: Time,
-        order: String,
-        took: Span,
-        snapshot: &Snapshot,
-    ) -> CordonAnswer {
-        let draining = LeavingReplica::on(device, snapshot);
+    pub fn of(device: DeviceId, removed: Removed<'_>) -> CordonAnswer {
+        let draining = LeavingReplica::on(device, removed.snapshot);
         CordonAnswer {
-            device: snapshot.device_name(device),
-            cordon: CordonView::on(device, snapshot),
-            left: left.iter().map(ToString::to_string).collect(),
-            cut_at: (!draining.is_empty()).then(|| at(cut_at)),
+            device: removed.snapshot.device_name(device),
+            cordon: CordonView::on(device, removed.snapshot),
+            left: removed.left_names(),
+            cut_at: (!draining.is_empty()).then(|| at(removed.cut_at)),
             draining,
-            order,
-            took_ms: took.0,
+            order: removed.order,
+            took_ms: removed.took.0,
         }
     }
 }

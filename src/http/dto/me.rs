@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::KeyView;
-use super::upkeep::LimitView;
+use super::keys::LimitView;
 use store::KeyUsage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]

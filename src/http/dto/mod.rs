@@ -7,6 +7,7 @@ mod cordons;
 mod devices;
 mod history;
 mod hot;
+mod keys;
 mod live;
 mod load;
 mod me;
@@ -23,10 +24,15 @@ mod what_if;
 mod why;
 
 pub use audit::{AuditList, AuditView};
-pub use cordons::{CordonAnswer, CordonRequest, UncordonAnswer, UncordonRequest, Until};
+pub use cordons::{
+    CordonAnswer, CordonRequest, Removed, UncordonAnswer, UncordonRequest, Until,
+};
 pub use devices::{DeviceList, QueueView, WaitingView};
 pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
+pub use keys::{
+    ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeAnswer,
+};
 pub use live::{EveningView, LiveChange, LiveView, StoreView};
 pub use load::{LoadAnswer, LoadRequest, UnloadAnswer, UnloadRequest};
 pub use me::{MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest};
@@ -39,9 +45,8 @@ pub use plan::PlanView;
 pub use report::ReportView;
 pub use session::{LoginRequest, SessionView};
 pub use upkeep::{
-    ChangeKeyRequest, CleanupAnswer, CleanupMode, CleanupRequest, ConfigOrigins, EmptyRequest,
-    KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, ReloadAnswer, ResetAnswer,
-    RevokeAnswer,
+    CleanupAnswer, CleanupMode, CleanupRequest, ConfigOrigins, EmptyRequest, ReloadAnswer,
+    ResetAnswer,
 };
 pub use values::at;
 pub use votes::{Leaderboard, VoteAnswer, VoteRequest, VotedModel};

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::cordons::Until;
+use super::cordons::{Removed, Until};
 use super::values::at;
 use controller::Snapshot;
-use pool::{NodeId, ReplicaId, Span, Time};
+use pool::{NodeId, Span, Time};
 use store::NodeToken;
 
 /// What `nodes/drain` takes.
@@ -210,23 +210,15 @@ impl NodeTokenView {
 }
 
 impl DrainNodeAnswer {
-    /// `left` is what an order that was waited for says has left; `cut_at`, when a drain ends.
-    pub fn of(
-        node: NodeId,
-        left: &[ReplicaId],
-        cut_at: Time,
-        order: String,
-        took: Span,
-        snapshot: &Snapshot,
-    ) -> DrainNodeAnswer {
-        let draining = replicas_on(node, snapshot);
+    pub fn of(node: NodeId, removed: Removed<'_>) -> DrainNodeAnswer {
+        let draining = replicas_on(node, removed.snapshot);
         DrainNodeAnswer {
-            node: name_of(node, snapshot),
-            left: left.iter().map(ToString::to_string).collect(),
-            cut_at: (!draining.is_empty()).then(|| at(cut_at)),
+            node: name_of(node, removed.snapshot),
+            left: removed.left_names(),
+            cut_at: (!draining.is_empty()).then(|| at(removed.cut_at)),
             draining,
-            order,
-            took_ms: took.0,
+            order: removed.order,
+            took_ms: removed.took.0,
         }
     }
 }

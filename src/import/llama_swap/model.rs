@@ -1,5 +1,6 @@
 //! One model of llama-swap as a model file: the engine of the table if its whole command is understood, otherwise a
 //! CommandEngine with the command as it is.
+//! One file because the command of a model is taken apart and put together here, word by word.
 
 use std::path::Path;
 

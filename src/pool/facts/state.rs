@@ -1,4 +1,5 @@
 //! The facts of the pool. Nothing here chooses: `plan` chooses, `observe` and `commit` change.
+//! One file because it is the list of the pool's facts, with what is computed from several of them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;

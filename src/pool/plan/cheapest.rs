@@ -1,5 +1,6 @@
 //! The cheapest set of victims that frees what every device of a domain needs (P5): a greedy solution first, then a
 //! search that is exact for up to twelve candidates and bounded for more.
+//! One file because the greedy solution, the search and its bound work on the same table of gains.
 //!
 //! Greedy by value per byte was the best of sixteen policies on real traces; but it counts bytes, and P5 counts
 //! busy replicas first: one large busy victim is better than two small ones.

@@ -1,5 +1,6 @@
 //! The only code that makes choices. `next` reads the facts and returns one decision or none; it changes nothing.
 //! Cheap answers come first, then the phases of replicas, then memory for the first demand in the order.
+//! One file because the order of the choices is the rule, and is read from top to bottom.
 
 use crate::facts::state::Pool;
 use crate::plan::fetches;

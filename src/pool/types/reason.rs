@@ -1,5 +1,6 @@
 //! Why: every decision carries one of these. Logs, the admin API, the store, the stories and the simulator print the
 //! same text. Rules are cited by their number.
+//! One file because it is the list of all reasons with their texts, so that they are worded alike.
 
 use alloc::string::String;
 use alloc::vec::Vec;

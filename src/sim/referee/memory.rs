@@ -1,5 +1,6 @@
 //! The referee's record of devices: what is held, what has not been returned, what is out of service (M2–M5, M7), and
 //! what is being read from each disk or link.
+//! One file because reserved, returned and read bytes are one account.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! The peers' eviction rules, as published, and two yardsticks: recency, and knowledge of the future. Each names its
 //! source and what was left out of it.
+//! One file because it is a list of short rules that are compared with each other.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

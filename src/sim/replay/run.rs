@@ -1,5 +1,6 @@
 //! The production core under a virtual clock. A request for a ready model takes a seat at its gate without the core,
 //! as in production; so a day of a million requests takes seconds.
+//! One file because the clock, the gates and the core take turns in one loop.
 
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::string::String;

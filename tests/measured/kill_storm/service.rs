@@ -1,4 +1,5 @@
 //! The service under the storm: its processes by number, and how they are killed and taken over.
+//! One file because the processes of one service are known by one table.
 
 use std::fs;
 use std::net::TcpListener;

@@ -1,4 +1,5 @@
 //! The catalogue: which files are read, names that collide, the reference.
+//! One file because every test writes a folder of models and reads it.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
 //! One model document: which keys it may have, what is refused, what is warned about.
+//! One file because every test changes one document and compares what is read.
 
 use model_pool::catalog::{
     CatalogError, ComputeDevice, Entry, Listen, Recipe, Reference, Source, Warning,

@@ -1,5 +1,5 @@
 //! The keys that releases of older systems knew, each with a value that they took, and whether a file is told of it.
-//! Longer than 500 lines because it is one list.
+//! One file because it is one list.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! The schedule by story and by storm. A checker keeps its own copy of every sequence and of what lies on every page, and
 //! holds each step against it.
-//! Longer than 500 lines because stories and storm share the checker.
+//! One file because stories and storm share the checker.
 
 use super::*;
 use crate::batch::room::answer_room;

@@ -1,5 +1,6 @@
 //! Requests beside each other: what they share, what they must not notice of each other, and who waits for whom. Counts steps,
 //! never time.
+//! One file because every test runs the same requests alone and together.
 
 use super::*;
 use crate::batch::request::{FinishReason, StatesRequest};

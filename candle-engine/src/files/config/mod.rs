@@ -1,4 +1,5 @@
 //! Turns `config.json` into the description of a decoder, for every known family.
+//! One file because one reader holds the fields, and each family takes what it has of them.
 //!
 //! The descriptions here of each family are what `modeling_*.py` and `configuration_*.py` of `transformers` 5 compute; fields that a
 //! file leaves out have the values that they have there.

@@ -1,5 +1,6 @@
 //! What the reader of `config.json` makes of each family's forms. Owns the small configurations; the vectors of whole models
 //! hold the rest.
+//! One file because every test describes one small configuration.
 
 use super::*;
 use crate::spec::{ExpertGroups, RopeScaling, Scoring};

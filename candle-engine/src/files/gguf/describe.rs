@@ -1,5 +1,6 @@
 //! Turns the metadata of a GGUF into a description: the metadata is written as the `config.json` that it was made from,
 //! and described as that is. Of the tensors only the divisors of a rope are read.
+//! One file because each key of the metadata is written where the configuration has it.
 //!
 //! The keys are llama.cpp's; what it computes for an architecture without a key for it is described here.
 

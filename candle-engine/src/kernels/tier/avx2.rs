@@ -1,4 +1,5 @@
 //! The sixteen lanes as two vectors of AVX2, with VNNI's dot products of bytes where the processor has them.
+//! One file because it is one implementation of one trait, instruction by instruction.
 
 #![expect(
     unsafe_code,

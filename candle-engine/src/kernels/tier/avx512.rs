@@ -1,4 +1,5 @@
 //! The sixteen lanes as AVX-512 has them, with VNNI's dot products of bytes.
+//! One file because it is one implementation of one trait, instruction by instruction.
 
 #![expect(
     unsafe_code,

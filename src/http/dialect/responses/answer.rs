@@ -1,4 +1,5 @@
 //! The `response` object: what the request had, the answer's items, how it ended. Its events are in `events`.
+//! One file because it is one object of the protocol, with its items and their states.
 
 use std::sync::Arc;
 

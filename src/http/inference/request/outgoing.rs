@@ -1,6 +1,7 @@
 //! What becomes of a request on its way to a model's engine: the name that the engine knows, the prompt as one
 //! text where the model's file has a prompt format, values and stops that the file has and the request has
 //! not. A field that the pool need not read stays the bytes it was.
+//! One file because what is added, renamed and removed is one pass over one body.
 
 use axum::body::Bytes;
 use serde_json::value::RawValue;

@@ -1,5 +1,6 @@
 //! Texts as tokens and back, in vLLM's words for every engine that can; and how many tokens a message would have.
 //! Where a prompt format writes a model's conversations, it writes these too.
+//! One file because the three routes share the engine's answer and its errors.
 
 mod counting;
 

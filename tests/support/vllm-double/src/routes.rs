@@ -1,5 +1,6 @@
 //! vLLM's routes: health, models, completions, metrics, and those for sleep if it is enabled; their statuses.
 //! `answer.rs` has the content of the answers, `sglang.rs` the routes that SGLang has instead.
+//! One file because it is the table of one server's routes.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;

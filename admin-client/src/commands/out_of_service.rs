@@ -1,0 +1,66 @@
+//! What `cordon` and `nodes drain` have in common: the request, and the wait, which Ctrl-C ends without ending the drain.
+
+use serde_json::{Map, Value};
+
+use crate::cli::OutOfServiceArgs;
+use crate::client::Answer;
+use crate::commands::Session;
+use crate::failure::Failure;
+use crate::screen::announced;
+
+/// What is taken out of service.
+pub struct Removal<'a> {
+    pub route: &'static str,
+    /// The field of the request that names it.
+    pub field: &'static str,
+    pub name: &'a str,
+    /// The command that shows its progress, and the one that puts it back, to which the name is added.
+    pub progress: &'static str,
+    pub back: &'static str,
+}
+
+pub async fn remove(
+    session: &Session,
+    removal: &Removal<'_>,
+    how: &OutOfServiceArgs,
+) -> Result<Answer, Failure> {
+    let request = body(removal, how);
+    let waits = !session.json && !how.now && !how.no_wait;
+    let post = announced(
+        session.client.post(removal.route, &request),
+        waits.then_some(
+            "Waiting for the requests in flight to end. --no-wait returns at once; --now cuts them.",
+        ),
+    );
+    let Removal {
+        name,
+        progress,
+        back,
+        ..
+    } = removal;
+    tokio::select! {
+        answer = post => answer,
+        _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted(format!(
+            "stopped watching; {name} is still draining. `admin-client {progress}` shows its progress, `admin-client {back} {name}` puts it back into service",
+        ))),
+    }
+}
+
+/// The request body, without absent options.
+fn body(removal: &Removal<'_>, how: &OutOfServiceArgs) -> Value {
+    let mut body = Map::new();
+    body.insert(removal.field.to_owned(), removal.name.into());
+    if let Some(reason) = &how.reason {
+        body.insert("reason".to_owned(), reason.clone().into());
+    }
+    if let Some(until) = &how.until {
+        body.insert("until".to_owned(), until.clone().into());
+    }
+    if how.now {
+        body.insert("now".to_owned(), true.into());
+    }
+    if how.no_wait {
+        body.insert("wait".to_owned(), false.into());
+    }
+    Value::Object(body)
+}

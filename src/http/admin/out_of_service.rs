@@ -1,0 +1,151 @@
+//! What taking a device (M7) or a node (N5) out of service have in common: their options, the order, and the wait until
+//! everything has left.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use chrono::DateTime;
+use serde::Serialize;
+
+use super::fields::Fields;
+use super::load::refused;
+use crate::auth::Admin;
+use crate::dto::{Removed, Until};
+use crate::error::Failure;
+use crate::state::App;
+use config::Length;
+use pool::{Command, Outcome, Span, Time};
+
+/// So long a reason is kept.
+const REASON_MAX: usize = 500;
+/// The furthest end that is accepted.
+const UNTIL_MAX: Span = Span::from_secs(365 * 24 * 3600);
+
+/// Why something is taken out of service, for people.
+pub(super) fn reason(fields: &mut Fields) -> Result<Option<String>, Failure> {
+    let reason = fields.text("reason")?;
+    match reason {
+        Some(text) if text.chars().count() > REASON_MAX => Err(Failure::invalid(
+            Some("reason".to_owned()),
+            format!("reason: is longer than {REASON_MAX} characters; shorten it"),
+        )),
+        reason => Ok(reason),
+    }
+}
+
+/// When it is expected to be over: a moment as RFC 3339 writes it, or a length from now.
+pub(super) fn until(fields: &mut Fields) -> Result<Option<Until>, Failure> {
+    let text = fields.text("until")?;
+    text.map(|text| read_until(&text)).transpose()
+}
+
+fn read_until(text: &str) -> Result<Until, Failure> {
+    if let Ok(moment) = DateTime::parse_from_rfc3339(text) {
+        let ms = u64::try_from(moment.timestamp_millis()).unwrap_or(0);
+        return Ok(Until::At(Time(ms)));
+    }
+    if let Ok(Length(span)) = text.parse::<Length>()
+        && span > Span::ZERO
+    {
+        return Ok(Until::In(span));
+    }
+    let shown: String = text.chars().take(60).collect();
+    Err(wrong_until(&format!("{shown:?} is no end")))
+}
+
+fn wrong_until(problem: &str) -> Failure {
+    let allowed = "a length from now such as \"2h\", or a moment to come such as \"2026-01-31T20:15:00Z\", at most 365d ahead";
+    Failure::invalid(
+        Some("until".to_owned()),
+        format!("until: {problem}; allowed: {allowed}"),
+    )
+}
+
+/// The moment that is meant, if it lies ahead.
+pub(super) fn end(until: Option<Until>, now: Time) -> Result<Option<Time>, Failure> {
+    let Some(until) = until else {
+        return Ok(None);
+    };
+    let moment = match until {
+        Until::In(span) => now + span,
+        Until::At(moment) => moment,
+    };
+    if moment <= now {
+        return Err(wrong_until("the moment has passed"));
+    }
+    if moment > now + UNTIL_MAX {
+        return Err(wrong_until("the moment is too far ahead"));
+    }
+    Ok(Some(moment))
+}
+
+/// An order for the device or the node of this name.
+pub(super) struct Order<'a> {
+    /// What the log calls it.
+    pub what: &'static str,
+    pub name: &'a str,
+    pub command: Command,
+}
+
+/// Orders that something is taken out of service. The answer has status 200 when everything has
+/// left it, and 202 while it still drains because the caller does not `wait`. `now`: requests in flight are cut.
+pub(super) async fn remove<T: Serialize>(
+    app: &App,
+    admin: Admin,
+    Order {
+        what,
+        name,
+        command,
+    }: Order<'_>,
+    (now, wait): (bool, bool),
+    answer: impl FnOnce(Removed<'_>) -> T,
+) -> Result<Response, Failure> {
+    let since = app.handle.clock().now();
+    let mut ordered = app.handle.order_by(command, admin.by)?;
+    let order = ordered.order.to_string();
+    tracing::info!(admin = admin.name, what, name, order, now, "ordered");
+    let outcome = if wait {
+        Some(ordered.settled().await?)
+    } else {
+        ordered.accepted().await?;
+        ordered.try_settled()
+    };
+    let (status, left) = match outcome {
+        None => (StatusCode::ACCEPTED, Vec::new()),
+        Some(Outcome::Cordoned { replicas } | Outcome::NodeDrained { replicas }) => {
+            (StatusCode::OK, replicas)
+        }
+        Some(other) => return Err(refused(app, name, other, false)),
+    };
+    let drain = match now {
+        true => Span::ZERO,
+        false => app.config().unload_drain(),
+    };
+    let removed = Removed {
+        left: &left,
+        cut_at: since + drain,
+        order,
+        took: app.handle.clock().now().since(since),
+        snapshot: &app.handle.snapshot(),
+    };
+    Ok((status, Json(answer(removed))).into_response())
+}
+
+/// Orders that it is put back into service, and returns the order's id.
+pub(super) async fn put_back(
+    app: &App,
+    admin: Admin,
+    Order {
+        what,
+        name,
+        command,
+    }: Order<'_>,
+) -> Result<String, Failure> {
+    let ordered = app.handle.order_by(command, admin.by)?;
+    let order = ordered.order.to_string();
+    tracing::info!(admin = admin.name, what, name, order, "ordered");
+    match ordered.settled().await? {
+        Outcome::Uncordoned | Outcome::NodeUndrained => Ok(order),
+        other => Err(refused(app, name, other, false)),
+    }
+}
