@@ -6,9 +6,10 @@ use std::sync::LazyLock;
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
+// `sql` is a link to `migrations/`, so that the package of this crate has the files, too.
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
-        [$(($name, include_str!(concat!("../../migrations/", $name, ".sql")))),+]
+        [$(($name, include_str!(concat!("sql/", $name, ".sql")))),+]
     };
 }
 

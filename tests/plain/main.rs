@@ -12,6 +12,7 @@ mod model_files;
 mod node_storms;
 mod old_generation;
 mod old_keys;
+mod packages;
 mod parsers;
 mod schedule;
 mod schedule_real;
