@@ -21,6 +21,7 @@ mod reload;
 mod responses;
 mod sections;
 mod server;
+mod telemetry;
 mod units;
 pub mod validate;
 mod values;
@@ -51,6 +52,7 @@ pub use sections::{
     OnUnknown, ParkingSection, PoolPolicy, PoolSection, Provider, SourcesSection, StateSection,
 };
 pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
+pub use telemetry::{TelemetryProtocol, TelemetrySection};
 pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};
 pub use values::{BasePath, DatabaseUrl, ListenAddress, TimeZone};
 pub use whole::Config;

@@ -41,8 +41,11 @@ impl Config {
                 });
             }
         };
-        let (config, variables) = environment::overlay(config, environment)?;
+        let (mut config, variables) = environment::overlay(config, environment)?;
         origins.variables = variables;
+        let in_variables = config
+            .telemetry
+            .take_variables(environment, &mut origins.variables);
         let config = Config {
             file: origins.file.clone(),
             local_zone: LocalZone::of(environment),
@@ -52,7 +55,8 @@ impl Config {
             origins: KeyOrigins::of(&config.effective_json(), &origins),
             ..config
         };
-        let problems = validate::problems(&config);
+        let mut problems = validate::problems(&config);
+        problems.extend(in_variables);
         if problems.is_empty() {
             return Ok(config);
         }

@@ -107,6 +107,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     problems.extend(inventory_problems(&config.inventory));
     problems.extend(cluster::problems(&config.cluster));
     problems.extend(config.compat.problem());
+    problems.extend(config.telemetry.problems());
     problems.extend(config.auth.oidc.iter().flat_map(oidc::problems));
     problems
 }

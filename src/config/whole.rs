@@ -16,6 +16,7 @@ use super::sections::{
     PoolPolicy, PoolSection, SourcesSection, StateSection,
 };
 use super::server::ServerSection;
+use super::telemetry::TelemetrySection;
 use super::values::{DatabaseUrl, TimeZone};
 use super::zone::LocalZone;
 use pool::{Limits, Span};
@@ -41,6 +42,7 @@ pub struct Config {
     pub cluster: ClusterSection,
     pub node: NodeSection,
     pub log: LogSection,
+    pub telemetry: TelemetrySection,
     pub compat: CompatSection,
     /// The file that was read, if any.
     #[serde(skip)]
@@ -68,6 +70,7 @@ impl Config {
         let mut resolved = self.clone();
         resolved.state.database_url = Some(self.database_url());
         resolved.auth.admin_key_file = Some(self.admin_key_file());
+        resolved.telemetry = self.telemetry.resolved();
         // Plain data with text keys: JSON can represent all of it.
         serde_json::to_value(&resolved).unwrap_or(Value::Null)
     }

@@ -31,6 +31,12 @@ impl Clock {
         Time(self.unix_ms.saturating_add(elapsed))
     }
 
+    /// The same moment in nanoseconds, for traces.
+    pub fn unix_nanos(&self) -> u64 {
+        let elapsed = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        (self.unix_ms * 1_000_000).saturating_add(elapsed)
+    }
+
     /// The moment to sleep until. A time that has passed gives one that has passed.
     pub fn instant(&self, at: Time) -> tokio::time::Instant {
         let from_start = Duration::from_millis(at.0.saturating_sub(self.unix_ms));

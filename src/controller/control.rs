@@ -14,6 +14,7 @@ use super::devices::Devices;
 use super::engines::Engines;
 use super::fetches::Fetches;
 use super::keeper::Job;
+use super::load_timeline::LoadTimeline;
 use super::message::Message;
 use super::models::Models;
 use super::nodes::Nodes;
@@ -57,6 +58,7 @@ pub(super) struct Control {
     pub usage: Usage,
     pub reader: Reader,
     pub publishing: Publishing,
+    pub load_timeline: LoadTimeline,
     pub tasks: JoinSet<()>,
     pub jobs: mpsc::UnboundedSender<Job>,
     pub inbox: mpsc::UnboundedSender<Message>,
@@ -104,6 +106,7 @@ impl Control {
             },
             reader: Reader::default(),
             publishing: Publishing::new(),
+            load_timeline: LoadTimeline::default(),
             tasks: JoinSet::new(),
             jobs,
             inbox,

@@ -33,11 +33,17 @@ impl Control {
                 model,
                 placement,
                 ..
-            } => return self.launch(replica, model, &placement),
+            } => {
+                self.load_timeline.launched(replica, self.turned);
+                return self.launch(replica, model, &placement);
+            }
             Action::Fetch { model } => return self.fetch(model),
             Action::EndFetch { model } => self.end_fetch(model),
             Action::Park { replica } => return self.park(replica),
-            Action::Wake { replica, deadline } => return self.wake_engine(replica, deadline),
+            Action::Wake { replica, deadline } => {
+                self.load_timeline.launched(replica, self.turned);
+                return self.wake_engine(replica, deadline);
+            }
             Action::SetGate { replica, gate } => {
                 if let Some(it) = self.engines.gates.get(&replica) {
                     it.set(gate);
@@ -97,11 +103,21 @@ impl Control {
                 let giver = record.order.and_then(|order| self.orders.giver(order));
                 record.asked_by = record.asked_by.or(giver);
                 log(&record);
+                self.note_load(&record);
                 let _ = self.jobs.send(Job::Record(record));
             }
             Action::Finished => self.finished = true,
         }
         None
+    }
+
+    fn note_load(&self, record: &Record) {
+        let devices = || {
+            let snapshot = self.publishing.snapshot.load();
+            let shares = record.placement.iter();
+            shares.map(|it| snapshot.device_name(it.device)).collect()
+        };
+        self.load_timeline.record(record, devices);
     }
 
     /// Records that are kept at the end, also where another process goes on.

@@ -13,6 +13,7 @@ use super::catalog_change::{ChangeError, Terms};
 use super::clock::Clock;
 use super::gate::{Gate, Lease};
 use super::hub_lookups::HubLookups;
+use super::load_timeline::LoadTimeline;
 use super::message::Message;
 use super::node_link::{LinkEnd, NodeConnections};
 use super::routing::{Route, Routes};
@@ -102,6 +103,7 @@ pub struct Handle {
     pub(super) clock: Clock,
     pub(super) load_path: Arc<ArcSwap<LoadPath>>,
     pub(super) published: watch::Sender<u64>,
+    pub(super) load_timeline: LoadTimeline,
     pub(super) hub_lookups: Arc<HubLookups>,
     pub(super) adapter_lookups: Arc<AdapterLookups>,
 }
@@ -343,6 +345,11 @@ impl Handle {
     /// Whether loads come to an end, as of a second ago.
     pub fn load_path(&self) -> Arc<LoadPath> {
         self.load_path.load_full()
+    }
+
+    /// What the latest loads went through.
+    pub fn load_timeline(&self) -> &LoadTimeline {
+        &self.load_timeline
     }
 
     /// New records of the history, as they are kept.

@@ -1,5 +1,6 @@
 //! Launches the engines of replicas: makes a launch of the catalogue's recipe and the placement, and turns an engine's
 //! reports into events, gates and snapshots.
+//! One file because a launch and the reports of its engine share the replica's record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -273,6 +274,7 @@ impl Control {
             Report::Reached { endpoint } => self.make_gate(replica, model, endpoint),
             Report::Progress { stage, percent } => {
                 let stage = self.stage(Stage::of(&stage), percent, Some(stage));
+                self.load_timeline.reached(replica, stage.stage, stage.since);
                 if let Some(facts) = self.engines.processes.get_mut(&replica) {
                     facts.stage = Some(stage);
                 }

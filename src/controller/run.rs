@@ -60,6 +60,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         clock: control.clock,
         load_path: Arc::clone(&control.publishing.load_path),
         published: control.publishing.published.clone(),
+        load_timeline: control.load_timeline.clone(),
         adapter_lookups: Arc::new(AdapterLookups::new(Arc::clone(&control.fetches.sources))),
         hub_lookups: Arc::new(HubLookups::new(
             Arc::clone(&control.fetches.sources),

@@ -73,7 +73,8 @@ impl Answer for Front {
         let client = edge.client(peer.ip(), &parts.headers);
         let clock = app.handle.clock();
         let span = tracing::info_span!("request", id = text);
-        let exchange = Exchange::begin(&edge, turn, clock, text, &parts, client.address);
+        let trace = app.traces.as_ref().and_then(|it| it.begin(&parts));
+        let exchange = Exchange::begin(&edge, turn, clock, (text, trace), &parts, client.address);
         let (path, version) = (parts.uri.path().to_owned(), parts.version);
         let checked = edge.check(&parts);
         let is_inference = edge.is_inference(&path);

@@ -28,6 +28,7 @@ mod server;
 mod session;
 mod state;
 mod stored;
+mod trace;
 mod votes;
 
 pub use auth::keys::{Keys, KeysError};
@@ -38,3 +39,4 @@ pub use metrics::Metrics;
 pub use reload::{Reload, ReloadError, Reloaded, Reloading};
 pub use server::{ListenError, Server};
 pub use state::App;
+pub use trace::Traces;

@@ -20,6 +20,7 @@ use crate::node_route::NodeRoute;
 use crate::reload::Reload;
 use crate::request_ids::SharedIds;
 use crate::stored::StoredResponses;
+use crate::trace::Traces;
 use access::limits::Limits;
 use access::oidc::Oidc;
 use config::{Config, LiveConfig};
@@ -59,6 +60,8 @@ pub struct Parts {
     /// Responses for later turns.
     pub(super) responses: Arc<StoredResponses>,
     pub(super) metrics: Metrics,
+    /// `None`: there are no traces.
+    pub(super) traces: Option<Arc<Traces>>,
     pub(super) upstream: Arc<Upstream>,
     pub(super) edge: Arc<Edge>,
     pub(super) reading: Reading,
@@ -91,6 +94,7 @@ impl App {
         oidc: Option<Oidc>,
         seal: Seal,
         metrics: Metrics,
+        traces: Option<Arc<Traces>>,
         edge: Arc<Edge>,
     ) -> App {
         let now = config.get();
@@ -116,6 +120,7 @@ impl App {
             usages: Arc::new(usages),
             responses: Arc::new(responses),
             metrics,
+            traces,
             upstream: Arc::default(),
             edge,
             reading,

@@ -1,5 +1,6 @@
 //! The composition root: starts store, catalogue, inventory, controller, HTTP server and schedule from
 //! the configuration, and stops them. It connects them and decides nothing.
+//! One file because the order in which the parts start and stop is read from top to bottom.
 
 pub(crate) mod evening;
 mod files;
@@ -11,6 +12,7 @@ mod notify;
 mod reload;
 mod seats;
 mod takeover;
+mod telemetry;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -83,6 +85,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let evening = evening::of(&config)?;
     let edge = Arc::new(Edge::open(&config, clock, files::allow_many()).map_err(line)?);
     let _log = LastLines(Arc::clone(&edge));
+    let telemetry = telemetry::open(&config)?;
     let inherited = match takeover {
         true => take_over(&config, &runtime_dir, args.strict).await?,
         false => None,
@@ -156,6 +159,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let (handle, mut controller) = controller::spawn(parts);
     other_processes.follow(&handle);
     let metrics = Metrics::new(&handle);
+    let base = config.server.base_path.as_str();
+    let traces = telemetry.as_ref().map(|it| it.traces(&handle, base));
     let limits = limits::open(&config, &store, clock).await?;
     let schedule = Arc::new(evening::start(due, &handle, &live, &store).await?);
     let reloader = Arc::new(Reloader {
@@ -177,6 +182,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         oidc,
         seal,
         metrics,
+        traces,
         edge,
     );
     let upkeep =
@@ -199,7 +205,6 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let counting = AbortOnDropHandle::new(start(Arc::clone(&usages).keep_writing()));
     let storing = AbortOnDropHandle::new(start(Arc::clone(&responses).keep_writing()));
     let mut server = start(Server::new(listener, app).serve(stop.clone()));
-    let base = config.server.base_path.as_str();
     let scheme = config.server.tls.as_ref().map_or("http", |_| "https");
     tracing::info!(
         "serving {scheme}://{address}/v1, Swagger UI at {scheme}://{address}{base}/docs"
@@ -257,6 +262,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
             }
             responses.write_all().await;
             usages.write_all().await;
+            telemetry::finish(telemetry).await;
         };
         let served = async {
             let served = successor.free().await;
@@ -304,6 +310,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     usages.write_all().await;
     evening::note_up(&live, &store).await;
     store.close().await;
+    telemetry::finish(telemetry).await;
     drop((takeover_socket, lock));
     Ok(())
 }

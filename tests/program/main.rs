@@ -56,6 +56,7 @@ mod stored_responses;
 mod swaps;
 mod takeover;
 mod terminal;
+mod traces;
 mod votes;
 mod what_if;
 mod who_may;

@@ -42,5 +42,7 @@ impl FromRequestParts<App> for Scraper {
 
 /// In the text format of Prometheus.
 pub async fn metrics(State(app): State<App>) -> Response {
-    app.metrics.render(&app.handle, &app.reading).await
+    app.metrics
+        .render(&app.handle, &app.reading, app.traces.as_deref())
+        .await
 }

@@ -17,6 +17,7 @@ use super::Edge;
 use super::connection_watch::Turn;
 use super::record::Record;
 use crate::dto;
+use crate::trace::request::{RequestTrace, TraceEnd};
 use controller::Clock;
 use pool::Time;
 
@@ -30,7 +31,7 @@ pub struct Exchange {
     clock: Clock,
     turn: Turn,
     pub record: Arc<Record>,
-    /// What the head says, where there is a log.
+    /// What the head says, where there is a log or a trace.
     head: Option<Head>,
     is_h2: bool,
     is_head_only: bool,
@@ -52,7 +53,7 @@ impl Exchange {
         edge: &Arc<Edge>,
         turn: Turn,
         clock: Clock,
-        id: String,
+        (id, trace): (String, Option<Box<RequestTrace>>),
         parts: &Parts,
         client: IpAddr,
     ) -> Exchange {
@@ -66,8 +67,8 @@ impl Exchange {
             edge: Arc::clone(edge),
             clock,
             turn,
-            record: Arc::new(Record::new(id, clock.now())),
-            head: edge.access.is_some().then(head),
+            head: (edge.access.is_some() || trace.is_some()).then(head),
+            record: Arc::new(Record::new(id, clock.now(), trace)),
             is_h2: parts.version == Version::HTTP_2,
             is_head_only: parts.method == axum::http::Method::HEAD,
             status: None,
@@ -128,6 +129,20 @@ impl Exchange {
         });
         line.to_string()
     }
+
+    fn trace_end(&self, head: &Head) -> TraceEnd {
+        self.record.with(|facts| TraceEnd {
+            status: self.status,
+            result_status: facts.result_status,
+            is_complete: self.is_complete,
+            path: head.path.clone(),
+            request_id: self.record.id.clone(),
+            key: facts.key.as_ref().map(|(id, _)| id.to_string()),
+            model: facts.model.clone(),
+            prompt_tokens: facts.prompt_tokens,
+            completion_tokens: facts.completion_tokens,
+        })
+    }
 }
 
 fn bounded(path: &str) -> String {
@@ -142,6 +157,9 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         if let (Some(head), Some(log)) = (&self.head, &self.edge.access) {
             log.write(self.line(head));
+        }
+        if let (Some(head), Some(trace)) = (&self.head, &self.record.trace) {
+            trace.finish(|| self.trace_end(head));
         }
     }
 }

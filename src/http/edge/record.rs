@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use axum::body::Bytes;
 
 use super::bodies::Held;
+use crate::trace::request::RequestTrace;
 use pool::{KeyId, Time};
 
 /// So much of a prompt is kept, where prompts are kept at all.
@@ -26,6 +27,8 @@ pub(crate) struct Facts {
     pub waited_ms: Option<u64>,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
+    /// The status that was counted: of a stream that ends with an error it is not that of its response.
+    pub result_status: Option<u16>,
     /// The key's owner chose that its prompts are written down.
     pub log_prompts: bool,
     pub prompt: Option<String>,
@@ -47,6 +50,7 @@ pub(crate) struct Record {
     /// Of the request's body, as far as it was read.
     pub bytes_in: AtomicU64,
     facts: Mutex<Facts>,
+    pub trace: Option<Box<RequestTrace>>,
     /// The memory of the body, until the last copy is dropped.
     held: Mutex<Weak<Held>>,
 }
@@ -82,10 +86,11 @@ pub(super) fn hold(held: Arc<Held>) -> Share {
 }
 
 impl Record {
-    pub fn new(id: String, begun: Time) -> Record {
+    pub fn new(id: String, begun: Time, trace: Option<Box<RequestTrace>>) -> Record {
         Record {
             id,
             begun,
+            trace,
             bytes_in: AtomicU64::new(0),
             facts: Mutex::default(),
             held: Mutex::default(),
@@ -123,6 +128,12 @@ pub(crate) fn note(what: impl FnOnce(&mut Facts)) {
     let _ = CURRENT.try_with(|record| record.with(what));
 }
 
+/// The trace of the request that the current task works for, if it has one.
+pub(crate) fn trace<T>(mark: impl FnOnce(&RequestTrace) -> T) -> Option<T> {
+    let marked = CURRENT.try_with(|record| record.trace.as_deref().map(mark));
+    marked.ok().flatten()
+}
+
 /// Whose key the request bears, and whether that key's owner chose that its prompts are written down. To
 /// called before the body is read.
 pub(crate) fn note_key(id: KeyId, name: &str, log_prompts: bool) {
@@ -158,7 +169,7 @@ mod tests {
 
     #[tokio::test]
     async fn notes_go_to_the_request_of_the_task_also_from_one_that_goes_on_with_it() {
-        let record = Arc::new(Record::new("a".to_owned(), Time(0)));
+        let record = Arc::new(Record::new("a".to_owned(), Time(0), None));
         note(|facts| facts.model = Some("nobody's".to_owned()));
         let mut later = None;
         within(Arc::clone(&record), async {
@@ -175,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_prompt_is_kept_only_by_choice_and_bounded() {
-        let record = Arc::new(Record::new("a".to_owned(), Time(0)));
+        let record = Arc::new(Record::new("a".to_owned(), Time(0), None));
         record.arrived(b"secret");
         assert_eq!(record.with(|facts| facts.prompt.clone()), None);
         CURRENT.sync_scope(Arc::clone(&record), || note_key(KeyId(1), "k", true));

@@ -11,6 +11,7 @@ use axum::response::Response;
 use crate::auth::User;
 use crate::auth::sight::Sight;
 use crate::dialect::{Reading, Sealer};
+use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::request::failed::{Failed, into_response};
 use crate::state::App;
@@ -281,6 +282,7 @@ pub(crate) fn seated(
     lease: &Lease,
     was_ready: bool,
 ) {
+    record::trace(|trace| trace.seated(lease.replica().0));
     let waited = app.handle.clock().now().since(context.arrived_at);
     app.metrics
         .waited(&route.entry.name, Duration::from_millis(waited.0));
@@ -340,6 +342,7 @@ pub(crate) async fn seat(
         match app.handle.seat(route, context.user.key, None, adapter)? {
             Seat::Now(lease) => lease,
             Seat::Wait(mut waiting) => {
+                record::trace(|trace| trace.queued(&route.entry.name));
                 let most = patience.seat.unwrap_or(Duration::MAX);
                 match tokio::time::timeout(most, waiting.seat()).await {
                     Ok(seat) => seat.map_err(|refusal| {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 
+use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
@@ -62,6 +63,7 @@ pub(super) async fn seat(
     let lease = match seat {
         Seat::Now(lease) => lease,
         Seat::Wait(mut waiting) => {
+            record::trace(|trace| trace.queued(&model));
             // For a while an error can still have its own status; then the stream begins.
             let every = app.config().server.keep_alive_comment.duration();
             let every = call.request.scanned.stream.then_some(every);

@@ -6,12 +6,14 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::response::Response;
 
+use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::answer::stream;
 use crate::inference::answer::stream::{event_stream, spawn};
 use crate::inference::answer::wait;
 use crate::inference::answered::Call;
+use crate::inference::request::failed;
 use crate::inference::upstream::in_flight::{limited, overflow_error};
 use crate::inference::upstream::remote;
 use controller::Waiting;
@@ -55,6 +57,7 @@ impl Call {
             drop(waiting);
             let sent = match seat {
                 Ok(lease) => {
+                    record::trace(|trace| trace.seated(lease.replica().0));
                     let waited = self.app.handle.clock().now().since(self.received);
                     let comment = wait::seated(lease.replica(), waited);
                     let comment = self.request.teller.comment(comment);
@@ -94,6 +97,7 @@ impl Call {
                     stream::last(&frames, self.telling().engine_refused(&body)).await;
                 }
                 Err(failure) => {
+                    failed::mark(&failure);
                     self.app
                         .metrics
                         .request(&self.request.model, failure.status.as_u16());

@@ -7,6 +7,7 @@ use config::Provider;
 use controller::{LoadPath, Snapshot};
 use pool::{ModelState, ReplicaState, Span};
 use store::Store;
+use telemetry::ExporterCounts;
 
 pub fn write(snapshot: &Snapshot, text: &mut Text) {
     waiting(snapshot, text);
@@ -72,6 +73,19 @@ pub fn write_store(store: &Store, text: &mut Text) {
     let help = "Records of the history that could not be written since the start.";
     text.family("history_lost_total", Kind::Counter, help);
     text.sample(&[], store.history_lost_total() as f64);
+}
+
+/// Spans of traces, where there are any.
+pub fn write_traces(counts: ExporterCounts, text: &mut Text) {
+    let help = "Spans by what became of them: exported, dropped because the collector did not take them in time, rejected by it.";
+    text.family("trace_spans_total", Kind::Counter, help);
+    for (result, count) in [
+        ("exported", counts.exported),
+        ("dropped", counts.dropped),
+        ("rejected", counts.rejected),
+    ] {
+        text.sample(&[("result", result)], count as f64);
+    }
 }
 
 fn seconds(span: Span) -> f64 {

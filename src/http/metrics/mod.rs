@@ -19,6 +19,7 @@ pub(crate) use self::text::Histogram;
 use self::text::{Kind, Text};
 use crate::edge::record;
 use crate::inference::request::reading::{Reading, Workers};
+use crate::trace::Traces;
 use controller::Handle;
 use pool::Time;
 
@@ -75,7 +76,10 @@ impl Metrics {
 
     /// One request has ended. `model` is a name of the catalogue, never a client's own words.
     pub fn request(&self, model: &str, code: u16) {
-        record::note(|facts| facts.is_for(model));
+        record::note(|facts| {
+            facts.is_for(model);
+            facts.result_status = Some(code);
+        });
         let code = known(code);
         self.count(model, |counts| {
             *counts.by_code.entry(code).or_default() += 1
@@ -93,6 +97,7 @@ impl Metrics {
 
     /// From the seat, or from wherever the caller counts, to the first token.
     pub fn first_token(&self, model: &str, time: Duration) {
+        record::trace(|trace| trace.first_token());
         self.count(model, |counts| {
             counts.first_token.observe(time.as_secs_f64())
         });
@@ -235,13 +240,21 @@ impl Default for Counts {
 
 impl Metrics {
     /// In the text format of Prometheus.
-    pub async fn render(&self, handle: &Handle, reading: &Reading) -> Response {
+    pub async fn render(
+        &self,
+        handle: &Handle,
+        reading: &Reading,
+        traces: Option<&Traces>,
+    ) -> Response {
         let mut text = Text::default();
         self.write_requests(&mut text);
         gauges::write_workers(&reading.workers().map(Workers::snapshot), &mut text);
         gauges::write(&handle.snapshot(), &mut text);
         gauges::write_load_path(&handle.load_path(), &mut text);
         gauges::write_store(handle.store(), &mut text);
+        if let Some(traces) = traces {
+            gauges::write_traces(traces.counts(), &mut text);
+        }
         let mut counted = self.inner.history.lock().await;
         if let Err(fault) = counted.read(handle.store()).await {
             tracing::warn!(%fault, "the history could not be read for the metrics; its counters stand still");

@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, Response, Uri, header};
 
+use crate::edge::record;
 pub(crate) use crate::inference::upstream::connection_pool::Incoming;
 use crate::inference::upstream::connection_pool::{ConnectionPool, SendError};
 use crate::inference::upstream::remote;
@@ -40,6 +41,7 @@ impl Upstream {
             .path_and_query(there.as_deref().unwrap_or(path))
             .build();
         let uri = uri.expect("a route makes a URI");
+        let context = record::trace(|trace| trace.attempt(path, replica.0));
         let mut tries = 0;
         loop {
             let mut request = Request::new(Full::new(body.clone()));
@@ -52,6 +54,9 @@ impl Upstream {
                 None => {
                     let host = header::HeaderValue::from_static("localhost");
                     request.headers_mut().insert(header::HOST, host);
+                    if let Some(context) = &context {
+                        context.write(request.headers_mut());
+                    }
                 }
             }
             tries += 1;

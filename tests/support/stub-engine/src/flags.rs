@@ -32,6 +32,8 @@ pub struct Flags {
     pub stderr: Vec<String>,
     /// `--print-env NAME`, any number of times: prints `NAME=value` or `NAME is not set`.
     pub print_env: Vec<String>,
+    /// `--print-header NAME`, any number of times: prints `NAME: value` for each request that has it.
+    pub print_headers: Vec<String>,
     /// `--hang-health`: accepts `GET /health` and never answers.
     pub hang_health: bool,
     /// `--allocate-mib N`: memory that is really allocated.
@@ -76,6 +78,7 @@ impl Flags {
             spawn_grandchild: false,
             stderr: Vec::new(),
             print_env: Vec::new(),
+            print_headers: Vec::new(),
             hang_health: false,
             allocate_mib: 0,
             tokens: 5,
@@ -128,6 +131,7 @@ impl Flags {
                 "--spawn-grandchild" => self.spawn_grandchild = true,
                 "--stderr" => self.stderr.push(value()?),
                 "--print-env" => self.print_env.push(value()?),
+                "--print-header" => self.print_headers.push(value()?),
                 "--crash-mid-stream" => self.crash_mid_stream = Some(number(&name, value()?)?),
                 "--require-key" => self.key = Some(value()?),
                 "--hang-health" => self.hang_health = true,

@@ -53,6 +53,11 @@ pub fn router(flags: Arc<Flags>) -> Router {
 }
 
 async fn check_key(State(stub): State<Stub>, request: Request, next: Next) -> Response {
+    for name in &stub.flags.print_headers {
+        if let Some(value) = request.headers().get(name) {
+            println!("{name}: {}", value.to_str().unwrap_or("?"));
+        }
+    }
     let borne = request.headers().get(header::AUTHORIZATION);
     let wanted = stub.flags.key.as_ref().map(|key| format!("Bearer {key}"));
     match wanted {

@@ -1,0 +1,122 @@
+//! Traces of requests for OpenTelemetry: which requests have one, and whose trace they go on with. A request marks what
+//! happens to it (`request`); when it is over, the marks become spans (`spans`), which the exporter sends. Nothing of it
+//! delays a request.
+
+pub(crate) mod request;
+mod spans;
+
+use std::sync::Arc;
+
+use axum::http::Method;
+use axum::http::request::Parts;
+
+use self::request::RequestTrace;
+use controller::{Clock, LoadTimeline};
+use telemetry::{Exporter, ExporterCounts, Ids, ParentContext, ratio_keeps};
+
+/// Requests of users, as routes of OpenAI, Ollama and older systems: traced if a client posts to them.
+const TRACED: [&str; 5] = ["/v1/", "/api/", "/query/", "/stream/", "/run"];
+/// Names of spans: the longest match counts. A path that is none of them is named by its method alone, because a client
+/// may send any.
+const ROUTES: [(&str, &str); 20] = [
+    ("/v1/chat/completions", "POST /v1/chat/completions"),
+    ("/v1/completions", "POST /v1/completions"),
+    ("/v1/responses", "POST /v1/responses"),
+    ("/v1/messages", "POST /v1/messages"),
+    (
+        "/v1/messages/count_tokens",
+        "POST /v1/messages/count_tokens",
+    ),
+    ("/v1/embeddings", "POST /v1/embeddings"),
+    ("/v1/rerank", "POST /v1/rerank"),
+    ("/v1/score", "POST /v1/score"),
+    ("/v1/tokenize", "POST /v1/tokenize"),
+    ("/v1/detokenize", "POST /v1/detokenize"),
+    ("/v1/audio/transcriptions", "POST /v1/audio/transcriptions"),
+    ("/v1/audio/translations", "POST /v1/audio/translations"),
+    ("/v1/audio/speech", "POST /v1/audio/speech"),
+    ("/api/chat", "POST /api/chat"),
+    ("/api/generate", "POST /api/generate"),
+    ("/api/embed", "POST /api/embed"),
+    ("/api/embeddings", "POST /api/embeddings"),
+    ("/query/", "POST /query/{model}"),
+    ("/stream/", "POST /stream/{model}"),
+    ("/run", "POST /run"),
+];
+
+/// What all traces share.
+#[derive(Debug)]
+pub struct Traces {
+    exporter: Exporter,
+    ids: Ids,
+    /// Of requests without a trace of their own.
+    ratio: f64,
+    loads: LoadTimeline,
+    clock: Clock,
+    base: String,
+}
+
+impl Traces {
+    pub fn new(
+        exporter: Exporter,
+        ratio: f64,
+        loads: LoadTimeline,
+        clock: Clock,
+        base: &str,
+    ) -> Traces {
+        Traces {
+            exporter,
+            ids: Ids::default(),
+            ratio,
+            loads,
+            clock,
+            base: base.to_owned(),
+        }
+    }
+
+    /// Sends what waits, at the end.
+    pub async fn finish(&self) {
+        self.exporter.finish().await;
+    }
+
+    pub(crate) fn counts(&self) -> ExporterCounts {
+        self.exporter.counts()
+    }
+
+    /// The trace of a request, if it has one; a client's decision whether it is sampled counts.
+    pub(crate) fn begin(self: &Arc<Traces>, parts: &Parts) -> Option<Box<RequestTrace>> {
+        let name = self.name_of(&parts.method, parts.uri.path())?;
+        let text = |name: &str| {
+            let value = parts.headers.get(name)?;
+            value.to_str().ok()
+        };
+        let states = parts.headers.get_all("tracestate").iter();
+        let states = states.filter_map(|it| it.to_str().ok());
+        let parent = ParentContext::parse(text("traceparent"), states);
+        let trace = match &parent {
+            Some(context) => context.parent.trace,
+            None => self.ids.trace(),
+        };
+        let is_sampled = match &parent {
+            Some(context) => context.parent.is_sampled,
+            None => ratio_keeps(trace, self.ratio),
+        };
+        let trace = RequestTrace::new(self, name, trace, parent, is_sampled);
+        Some(Box::new(trace))
+    }
+
+    /// `None`: the request is not traced.
+    fn name_of(&self, method: &Method, path: &str) -> Option<&'static str> {
+        let below = path.strip_prefix(&self.base).unwrap_or(path);
+        let is_traced = method == Method::POST && TRACED.iter().any(|it| below.starts_with(it));
+        let is_it = |route: &&(&str, &str)| match route.0.ends_with('/') {
+            true => below.starts_with(route.0),
+            false => below == route.0,
+        };
+        let known = ROUTES.iter().find(is_it);
+        is_traced.then_some(known.map_or("POST", |(_, name)| *name))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+//! What is sent at once: spans of one service.
+
+use crate::span::{Attribute, Span, attribute};
+
+pub(crate) const SCOPE: &str = "model-pool";
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Which version of the semantic conventions the attributes follow.
+pub(crate) const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.37.0";
+
+/// Where the spans come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource(pub Vec<Attribute>);
+
+impl Resource {
+    pub fn of(service_name: &str) -> Resource {
+        let mut attributes = vec![
+            attribute("service.name", service_name),
+            attribute("service.version", VERSION),
+            attribute("process.pid", u64::from(std::process::id())),
+        ];
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = host.trim();
+        if !host.is_empty() {
+            attributes.push(attribute("host.name", host));
+        }
+        Resource(attributes)
+    }
+}
+
+pub(crate) struct Batch<'a> {
+    pub resource: &'a Resource,
+    pub spans: &'a [Span],
+}

@@ -1,0 +1,246 @@
+//! The queue of finished spans and the task that empties it. A request never waits for it: spans beyond the queue's
+//! limit are dropped and counted, and while the collector cannot be reached the log has a line a minute.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::batch::{Batch, Resource};
+use crate::sender::{ClientError, Encoding, Sender, Sent};
+use crate::span::Span;
+
+/// Spans that wait or are being sent.
+const QUEUE_MAX: usize = 4_096;
+const BATCH_MAX: usize = 512;
+/// How long the first span of a batch waits for others.
+const GATHERED_FOR: Duration = Duration::from_secs(1);
+/// Between tries of one batch; it doubles.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+const TRIES_MAX: u32 = 5;
+const LOG_EVERY: Duration = Duration::from_secs(60);
+/// How long the end waits for the last spans.
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
+
+#[derive(Clone, Debug)]
+pub struct ExporterSettings {
+    /// With its path.
+    pub url: Url,
+    /// Secret.
+    pub headers: HeaderMap,
+    pub encoding: Encoding,
+    pub service_name: String,
+}
+
+/// Spans since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExporterCounts {
+    pub exported: u64,
+    /// For lack of room, or because the collector did not take them in time.
+    pub dropped: u64,
+    /// The collector refused them.
+    pub rejected: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: AtomicUsize,
+    exported: AtomicU64,
+    dropped: AtomicU64,
+    rejected: AtomicU64,
+    ending: CancellationToken,
+    ended: CancellationToken,
+}
+
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Exporter {
+    spans: mpsc::UnboundedSender<Vec<Span>>,
+    shared: Arc<Shared>,
+}
+
+impl Exporter {
+    /// The exporter, and the task that sends, which ends after [`Exporter::finish`].
+    pub fn new(
+        settings: ExporterSettings,
+    ) -> Result<(Exporter, impl Future<Output = ()> + Send + 'static), ClientError> {
+        let sender = Sender::new(settings.url, settings.headers, settings.encoding)?;
+        let (spans, received) = mpsc::unbounded_channel();
+        let shared = Arc::<Shared>::default();
+        let task = Task {
+            sender,
+            resource: Resource::of(&settings.service_name),
+            received,
+            shared: Arc::clone(&shared),
+            trouble: Trouble::default(),
+        };
+        Ok((Exporter { spans, shared }, task.run()))
+    }
+
+    /// Hands the spans of one request over, or drops them where there is no room.
+    pub fn send(&self, spans: Vec<Span>) {
+        let count = spans.len();
+        let before = self.shared.waiting.fetch_add(count, Ordering::Relaxed);
+        // The channel has no limit of its own: the count is of spans, not of requests.
+        if before + count > QUEUE_MAX || self.spans.send(spans).is_err() {
+            self.shared.waiting.fetch_sub(count, Ordering::Relaxed);
+            self.shared
+                .dropped
+                .fetch_add(count as u64, Ordering::Relaxed);
+        }
+    }
+
+    pub fn counts(&self) -> ExporterCounts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ExporterCounts {
+            exported: of(&self.shared.exported),
+            dropped: of(&self.shared.dropped),
+            rejected: of(&self.shared.rejected),
+        }
+    }
+
+    /// Sends what waits, once, and ends the task; after 3 seconds the rest is left.
+    pub async fn finish(&self) {
+        self.shared.ending.cancel();
+        let _ = tokio::time::timeout(ENDS_WITHIN, self.shared.ended.cancelled()).await;
+    }
+}
+
+struct Task {
+    sender: Sender,
+    resource: Resource,
+    received: mpsc::UnboundedReceiver<Vec<Span>>,
+    shared: Arc<Shared>,
+    trouble: Trouble,
+}
+
+/// What the log says of the collector.
+#[derive(Default)]
+struct Trouble {
+    /// There was a line, and none since that it is over.
+    is_failing: bool,
+    /// Until then the log says nothing of it.
+    silent_until: Option<tokio::time::Instant>,
+    /// Spans that were dropped before the last line.
+    reported: u64,
+}
+
+impl Task {
+    async fn run(mut self) {
+        let _ended = self.shared.ended.clone().drop_guard();
+        while let Some(spans) = self.gather().await {
+            self.deliver(spans).await;
+        }
+    }
+
+    /// The next batch; `None` after the last one.
+    async fn gather(&mut self) -> Option<Vec<Span>> {
+        let ending = self.shared.ending.clone();
+        let mut batch = tokio::select! {
+            biased;
+            spans = self.received.recv() => spans?,
+            () = ending.cancelled() => return None,
+        };
+        let deadline = tokio::time::sleep(GATHERED_FOR);
+        tokio::pin!(deadline);
+        while batch.len() < BATCH_MAX {
+            tokio::select! {
+                biased;
+                spans = self.received.recv() => match spans {
+                    Some(spans) => batch.extend(spans),
+                    None => break,
+                },
+                () = ending.cancelled() => break,
+                () = &mut deadline => break,
+            }
+        }
+        Some(batch)
+    }
+
+    async fn deliver(&mut self, spans: Vec<Span>) {
+        let count = spans.len() as u64;
+        let batch = Batch {
+            resource: &self.resource,
+            spans: &spans,
+        };
+        let mut pause = PAUSE;
+        let mut tries = 0;
+        let sent = loop {
+            tries += 1;
+            let sent = self.sender.send(&batch).await;
+            let Sent::Later { why, retry_after } = &sent else {
+                break sent;
+            };
+            self.trouble
+                .report(why, self.shared.dropped.load(Ordering::Relaxed));
+            if tries >= TRIES_MAX || self.shared.ending.is_cancelled() {
+                break sent;
+            }
+            let wait = retry_after.unwrap_or(pause).min(PAUSE_MAX);
+            pause = (pause * 2).min(PAUSE_MAX);
+            tokio::select! {
+                () = self.shared.ending.cancelled() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        };
+        let add = |counter: &AtomicU64, count| counter.fetch_add(count, Ordering::Relaxed);
+        match sent {
+            Sent::Accepted { rejected, message } => {
+                let rejected = rejected.min(count);
+                add(&self.shared.exported, count - rejected);
+                add(&self.shared.rejected, rejected);
+                if rejected > 0 {
+                    let why = format!("it refused {rejected} of {count} spans: {message}");
+                    self.trouble
+                        .report(&why, self.shared.dropped.load(Ordering::Relaxed));
+                } else {
+                    self.trouble.is_over();
+                }
+            }
+            Sent::Later { .. } => {
+                add(&self.shared.dropped, count);
+            }
+            Sent::Refused { why } => {
+                add(&self.shared.rejected, count);
+                self.trouble
+                    .report(&why, self.shared.dropped.load(Ordering::Relaxed));
+            }
+        }
+        self.shared
+            .waiting
+            .fetch_sub(spans.len(), Ordering::Relaxed);
+    }
+}
+
+impl Trouble {
+    /// A line, unless there was one within the last minute.
+    fn report(&mut self, why: &str, dropped: u64) {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "lines of the log are paced in real time, and nothing is decided by it"
+        )]
+        let now = tokio::time::Instant::now();
+        if self.silent_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.silent_until = Some(now + LOG_EVERY);
+        self.is_failing = true;
+        let lost = dropped - self.reported;
+        self.reported = dropped;
+        tracing::warn!(
+            "traces do not reach the collector (telemetry.endpoint): {why}; {lost} spans were dropped since the last such line; requests are not concerned"
+        );
+    }
+
+    fn is_over(&mut self) {
+        if std::mem::take(&mut self.is_failing) {
+            tracing::info!("the collector takes traces again");
+        }
+    }
+}

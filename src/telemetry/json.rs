@@ -1,0 +1,107 @@
+//! OTLP as JSON: ids in hexadecimal, times and whole numbers as texts, enums as numbers.
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::batch::{Batch, CONVENTIONS, SCOPE, VERSION};
+use crate::span::{Attribute, Span, SpanEvent, Value};
+
+pub(crate) fn encode(batch: &Batch<'_>) -> Vec<u8> {
+    let spans: Vec<Json> = batch.spans.iter().map(span).collect();
+    json!({"resourceSpans": [{
+        "resource": {"attributes": attributes(&batch.resource.0)},
+        "scopeSpans": [{
+            "scope": {"name": SCOPE, "version": VERSION},
+            "spans": spans,
+            "schemaUrl": CONVENTIONS,
+        }],
+        "schemaUrl": CONVENTIONS,
+    }]})
+    .to_string()
+    .into_bytes()
+}
+
+/// How many spans the collector refused, and why; 0: none.
+pub(crate) fn rejected(response: &[u8]) -> (u64, String) {
+    let response: Json = serde_json::from_slice(response).unwrap_or_default();
+    let partial = &response["partialSuccess"];
+    let count = &partial["rejectedSpans"];
+    let count = count
+        .as_u64()
+        .or_else(|| count.as_str().and_then(|it| it.parse().ok()));
+    let message = partial["errorMessage"].as_str().unwrap_or_default();
+    (count.unwrap_or(0), message.to_owned())
+}
+
+fn span(span: &Span) -> Json {
+    let mut written = Map::new();
+    let mut add = |name: &str, value: Json| written.insert(name.to_owned(), value);
+    add("traceId", json!(span.trace.to_string()));
+    add("spanId", json!(span.id.to_string()));
+    if let Some(state) = &span.state {
+        add("traceState", json!(**state));
+    }
+    if let Some(parent) = span.parent {
+        add("parentSpanId", json!(parent.to_string()));
+    }
+    add("flags", json!(span.flags()));
+    add("name", json!(span.name));
+    add("kind", json!(span.kind as u8));
+    add(
+        "startTimeUnixNano",
+        json!(span.start_unix_nanos.to_string()),
+    );
+    add("endTimeUnixNano", json!(span.end_unix_nanos.to_string()));
+    add("attributes", attributes(&span.attributes));
+    if !span.events.is_empty() {
+        add("events", span.events.iter().map(event).collect());
+    }
+    add(
+        "status",
+        match &span.error {
+            None => json!({}),
+            Some(message) => json!({"message": message, "code": 2}),
+        },
+    );
+    Json::Object(written)
+}
+
+fn event(event: &SpanEvent) -> Json {
+    json!({
+        "timeUnixNano": event.at_unix_nanos.to_string(),
+        "name": event.name,
+        "attributes": attributes(&event.attributes),
+    })
+}
+
+fn attributes(all: &[Attribute]) -> Json {
+    all.iter()
+        .map(|it| json!({"key": it.key, "value": value(&it.value)}))
+        .collect()
+}
+
+fn value(value: &Value) -> Json {
+    match value {
+        Value::Text(text) => json!({"stringValue": text}),
+        Value::Texts(texts) => {
+            let texts: Vec<Json> = texts.iter().map(|it| json!({"stringValue": it})).collect();
+            json!({"arrayValue": {"values": texts}})
+        }
+        Value::Integer(number) => json!({"intValue": number.to_string()}),
+        Value::Float(number) => json!({"doubleValue": number}),
+        Value::Bool(is) => json!({"boolValue": is}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partial_success_is_read_with_numbers_of_both_forms() {
+        let refused = br#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#;
+        assert_eq!(rejected(refused), (3, "too old".to_owned()));
+        assert_eq!(rejected(br#"{"partialSuccess":{"rejectedSpans":2}}"#).0, 2);
+        assert_eq!(rejected(b"{}"), (0, String::new()));
+        assert_eq!(rejected(b"not JSON").0, 0);
+    }
+}

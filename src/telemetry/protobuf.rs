@@ -1,0 +1,249 @@
+//! OTLP as protocol buffers: `ExportTraceServiceRequest` of opentelemetry-proto, written field by field. The numbers are
+//! those of its published files, which are stable.
+
+use crate::batch::{Batch, CONVENTIONS, Resource, SCOPE, VERSION};
+use crate::span::{Attribute, Span, SpanEvent, Value};
+
+/// How a value is encoded after its tag.
+const VARINT: u32 = 0;
+const FIXED_64: u32 = 1;
+const LENGTH: u32 = 2;
+const FIXED_32: u32 = 5;
+
+pub(crate) fn encode(batch: &Batch<'_>) -> Vec<u8> {
+    let mut request = Message::default();
+    request.message(1, |resource_spans| {
+        resource_spans.message(1, |it| resource(it, batch.resource));
+        resource_spans.message(2, |scope_spans| {
+            scope_spans.message(1, |scope| {
+                scope.text(1, SCOPE);
+                scope.text(2, VERSION);
+            });
+            for it in batch.spans {
+                scope_spans.message(2, |message| span(message, it));
+            }
+            scope_spans.text(3, CONVENTIONS);
+        });
+        resource_spans.text(3, CONVENTIONS);
+    });
+    request.0
+}
+
+/// How many spans the collector refused, and why; 0: none.
+pub(crate) fn rejected(response: &[u8]) -> (u64, String) {
+    let partial = fields(response).find_map(|(field, value)| match (field, value) {
+        (1, Field::Bytes(partial)) => Some(partial),
+        _ => None,
+    });
+    let (mut count, mut message) = (0, String::new());
+    for (field, value) in fields(partial.unwrap_or_default()) {
+        match (field, value) {
+            (1, Field::Number(number)) => count = number,
+            (2, Field::Bytes(text)) => message = String::from_utf8_lossy(text).into_owned(),
+            _ => {}
+        }
+    }
+    (count, message)
+}
+
+fn resource(message: &mut Message, resource: &Resource) {
+    attributes(message, 1, &resource.0);
+}
+
+fn span(message: &mut Message, span: &Span) {
+    message.bytes(1, &span.trace.0);
+    message.bytes(2, &span.id.0);
+    if let Some(state) = &span.state {
+        message.text(3, state);
+    }
+    if let Some(parent) = &span.parent {
+        message.bytes(4, &parent.0);
+    }
+    message.text(5, &span.name);
+    message.number(6, span.kind as u64);
+    message.fixed_64(7, span.start_unix_nanos);
+    message.fixed_64(8, span.end_unix_nanos);
+    attributes(message, 9, &span.attributes);
+    for it in &span.events {
+        message.message(11, |message| event(message, it));
+    }
+    if let Some(error) = &span.error {
+        message.message(15, |status| {
+            status.text(2, error);
+            status.number(3, 2);
+        });
+    }
+    message.tag(16, FIXED_32);
+    message.0.extend(span.flags().to_le_bytes());
+}
+
+fn event(message: &mut Message, event: &SpanEvent) {
+    message.fixed_64(1, event.at_unix_nanos);
+    message.text(2, &event.name);
+    attributes(message, 3, &event.attributes);
+}
+
+fn attributes(message: &mut Message, field: u32, all: &[Attribute]) {
+    for it in all {
+        message.message(field, |pair| {
+            pair.text(1, it.key);
+            pair.message(2, |any| value(any, &it.value));
+        });
+    }
+}
+
+/// `AnyValue`: which of its fields is there says of which kind it is, so that zeros are written too.
+fn value(any: &mut Message, value: &Value) {
+    match value {
+        Value::Text(text) => any.text(1, text),
+        Value::Bool(is) => any.number(2, u64::from(*is)),
+        // Negative numbers are written as their two's complement.
+        Value::Integer(number) => any.number(3, *number as u64),
+        Value::Float(number) => any.fixed_64(4, number.to_bits()),
+        Value::Texts(texts) => any.message(5, |list| {
+            for text in texts {
+                list.message(1, |any| any.text(1, text));
+            }
+        }),
+    }
+}
+
+/// A message that is being written.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    fn tag(&mut self, field: u32, kind: u32) {
+        self.varint(u64::from(field << 3 | kind));
+    }
+
+    fn number(&mut self, field: u32, number: u64) {
+        self.tag(field, VARINT);
+        self.varint(number);
+    }
+
+    fn fixed_64(&mut self, field: u32, number: u64) {
+        self.tag(field, FIXED_64);
+        self.0.extend(number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, field: u32, bytes: &[u8]) {
+        self.tag(field, LENGTH);
+        self.varint(bytes.len() as u64);
+        self.0.extend(bytes);
+    }
+
+    fn text(&mut self, field: u32, text: &str) {
+        self.bytes(field, text.as_bytes());
+    }
+
+    fn message(&mut self, field: u32, write: impl FnOnce(&mut Message)) {
+        let mut inner = Message::default();
+        write(&mut inner);
+        self.bytes(field, &inner.0);
+    }
+}
+
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    Other,
+}
+
+/// The fields of a message, up to the first that cannot be read.
+fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
+    std::iter::from_fn(move || {
+        let (tag, rest) = varint(message)?;
+        let (value, rest) = match tag as u32 & 7 {
+            VARINT => {
+                let (number, rest) = varint(rest)?;
+                (Field::Number(number), rest)
+            }
+            FIXED_64 => (Field::Other, rest.get(8..)?),
+            FIXED_32 => (Field::Other, rest.get(4..)?),
+            LENGTH => {
+                let (length, rest) = varint(rest)?;
+                let (bytes, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+                (Field::Bytes(bytes), rest)
+            }
+            _ => return None,
+        };
+        message = rest;
+        Some((tag >> 3, value))
+    })
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut number = 0;
+    for (nth, byte) in bytes.iter().take(10).enumerate() {
+        number |= u64::from(byte & 0x7f) << (7 * nth).min(63);
+        if byte & 0x80 == 0 {
+            return Some((number, &bytes[nth + 1..]));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::{SpanId, TraceId};
+    use crate::span::{SpanKind, attribute};
+
+    #[test]
+    fn a_span_is_encoded_as_protoc_would() {
+        let written = Span {
+            trace: TraceId([1; 16]),
+            id: SpanId([2; 8]),
+            parent: None,
+            has_remote_parent: false,
+            state: None,
+            name: "a".into(),
+            kind: SpanKind::Server,
+            start_unix_nanos: 1,
+            end_unix_nanos: 300,
+            attributes: vec![attribute("k", 300_u64)],
+            events: Vec::new(),
+            error: None,
+        };
+        let mut message = Message::default();
+        span(&mut message, &written);
+        let expected = [
+            &[0x0a, 16][..],
+            &[1; 16],
+            &[0x12, 8],
+            &[2; 8],
+            &[0x2a, 1, b'a'],
+            &[0x30, 2],
+            &[0x39, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[0x41, 0x2c, 1, 0, 0, 0, 0, 0, 0],
+            // attributes { key: "k" value { int_value: 300 } }
+            &[0x4a, 8, 0x0a, 1, b'k', 0x12, 3, 0x18, 0xac, 0x02],
+            &[0x85, 0x01, 0x01, 0x01, 0, 0],
+        ];
+        assert_eq!(message.0, expected.concat());
+    }
+
+    #[test]
+    fn a_partial_success_is_read_and_nonsense_is_none() {
+        let mut response = Message::default();
+        response.message(1, |partial| {
+            partial.number(1, 300);
+            partial.text(2, "too old");
+        });
+        assert_eq!(rejected(&response.0), (300, "too old".to_owned()));
+        assert_eq!(rejected(&[]), (0, String::new()));
+        for end in 0..response.0.len() {
+            rejected(&response.0[..end]);
+        }
+        assert_eq!(rejected(&[0xff; 40]).0, 0);
+    }
+}

@@ -1,0 +1,187 @@
+//! Sends one batch to the collector and says what became of it. It does not wait and does not try again.
+
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use reqwest::{Client, StatusCode, Url};
+
+use crate::batch::Batch;
+use crate::{json, protobuf};
+
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// Of one request, as the specification has it.
+const RESPONSE_MAX: Duration = Duration::from_secs(10);
+/// Only the start of an error is of use.
+const ERROR_BYTES_MAX: usize = 200;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    Protobuf,
+    Json,
+}
+
+/// There is no HTTP client, such as without certificate authorities.
+#[derive(Debug, thiserror::Error)]
+#[error("no client for the collector of traces: {0}")]
+pub struct ClientError(String);
+
+pub(crate) struct Sender {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+    encoding: Encoding,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// The collector has all but so many spans, for this reason.
+    Accepted { rejected: u64, message: String },
+    /// It may succeed later.
+    Later {
+        why: String,
+        retry_after: Option<Duration>,
+    },
+    /// It never will.
+    Refused { why: String },
+}
+
+impl Sender {
+    pub fn new(url: Url, headers: HeaderMap, encoding: Encoding) -> Result<Sender, ClientError> {
+        // An earlier call has set the same provider.
+        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .connect_timeout(CONNECT_MAX)
+            .timeout(RESPONSE_MAX)
+            .redirect(Policy::none())
+            .referer(false)
+            .user_agent(concat!("model-pool/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| ClientError(root_of(&error)))?;
+        Ok(Sender {
+            client,
+            url,
+            headers,
+            encoding,
+        })
+    }
+
+    pub async fn send(&self, batch: &Batch<'_>) -> Sent {
+        let (kind, body) = match self.encoding {
+            Encoding::Protobuf => ("application/x-protobuf", protobuf::encode(batch)),
+            Encoding::Json => ("application/json", json::encode(batch)),
+        };
+        let request = self
+            .client
+            .post(self.url.clone())
+            .headers(self.headers.clone())
+            .header(CONTENT_TYPE, kind)
+            .body(body);
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => {
+                return Sent::Later {
+                    why: root_of(&error.without_url()),
+                    retry_after: None,
+                };
+            }
+        };
+        let status = response.status();
+        let seconds = response.headers().get(RETRY_AFTER);
+        let seconds = seconds.and_then(|it| it.to_str().ok()?.trim().parse().ok());
+        let body = start_of(response).await;
+        if status.is_success() {
+            let (rejected, message) = match self.encoding {
+                Encoding::Protobuf => protobuf::rejected(&body),
+                Encoding::Json => json::rejected(&body),
+            };
+            return Sent::Accepted { rejected, message };
+        }
+        let body = String::from_utf8_lossy(&body);
+        let why = match body.trim() {
+            "" => format!("it answered {status}"),
+            text => {
+                let text: String = text.chars().take(ERROR_BYTES_MAX).collect();
+                format!("it answered {status}: {}", text.replace('\n', " "))
+            }
+        };
+        let is_passing = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::BAD_GATEWAY
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::GATEWAY_TIMEOUT
+        );
+        match is_passing {
+            true => Sent::Later {
+                why,
+                retry_after: seconds.map(Duration::from_secs),
+            },
+            false => Sent::Refused { why },
+        }
+    }
+}
+
+/// So much of a response is read; a collector has little to say.
+async fn start_of(mut response: reqwest::Response) -> Vec<u8> {
+    const RESPONSE_BYTES_MAX: usize = 64 << 10;
+    let mut body = Vec::new();
+    while let Ok(Some(piece)) = response.chunk().await {
+        body.extend_from_slice(&piece);
+        if body.len() >= RESPONSE_BYTES_MAX {
+            break;
+        }
+    }
+    body
+}
+
+fn root_of(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
+/// Header lines such as `authorization: Bearer …`; an error says which line, and nothing of it.
+pub fn parse_headers<'a>(lines: impl Iterator<Item = &'a str>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (nth, line) in lines.enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |what: &str| format!("line {}: {what}", nth + 1);
+        let (name, value) = line
+            .split_once([':', '='])
+            .ok_or_else(|| wrong("write a header such as `authorization: Bearer …`"))?;
+        let name = HeaderName::from_bytes(name.trim().as_bytes());
+        let name =
+            name.map_err(|_| wrong("the name of the header has a character that none may have"))?;
+        let value = HeaderValue::from_str(value.trim());
+        let mut value = value
+            .map_err(|_| wrong("the value of the header has a character that none may have"))?;
+        value.set_sensitive(true);
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_line_by_line_and_errors_repeat_nothing_of_them() {
+        let headers = parse_headers("# key\nauthorization: Bearer a=b\n\nx-team = lab\n".lines());
+        let headers = headers.unwrap();
+        assert_eq!(headers["authorization"], "Bearer a=b");
+        assert_eq!(headers["x-team"], "lab");
+        assert!(headers["authorization"].is_sensitive());
+        for wrong in ["secret", "secret word: x", "x: \u{7}secret"] {
+            let error = parse_headers(["", wrong].into_iter()).unwrap_err();
+            assert!(error.starts_with("line 2: "), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}
