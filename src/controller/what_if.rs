@@ -276,6 +276,33 @@ mod tests {
     }
 
     #[test]
+    fn a_load_is_shown_once_where_its_first_device_is_assumed_to_be_cordoned() {
+        let pool = pool(&[("low", 0, 10)]);
+        let hot = |cordoned: Vec<DeviceId>| {
+            let priorities = vec![(ModelId(0), Priority(2))];
+            let assumed = Assumptions {
+                cordoned,
+                priorities,
+            };
+            what_if(pool.clone(), Time(2_000), &assumed)
+        };
+        let alone = hot(Vec::new());
+        assert_eq!(names(&alone.loads), ["low"]);
+        let first = alone.loads[0].shares[0].device;
+        let other = hot(vec![first]);
+        assert_eq!(names(&other.loads), ["low"], "{:?}", other.loads);
+        assert_ne!(other.loads[0].shares[0].device, first);
+        assert!(other.leaving.is_empty(), "{:?}", other.leaving);
+        assert!(other.next.is_empty(), "{:?}", other.next);
+        // Neither number of an assumed order is in what the administrator reads.
+        let reason = &other.loads[0].reason;
+        assert!(!reason.contains("order"), "{reason}");
+        // With both devices out of service it is not shown as a load at all.
+        let none = hot(vec![DeviceId(0), DeviceId(1)]);
+        assert!(none.loads.is_empty(), "{:?}", none.loads);
+    }
+
+    #[test]
     fn what_would_not_fit_says_why() {
         // Each has a device of its own, and both are protected.
         let pool = pool(&[("hot", 2, 10), ("warm", 2, 12)]);
