@@ -37,7 +37,6 @@ pub use types::action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind, Wish,
 };
 pub use types::autoscaling::Scaling;
-pub use types::cause::CAUSES;
 pub use types::decision::{Candidate, Plan, Prospect, Verdict, Victim, blocked};
 pub use types::event::{
     CleanupScope, Command, DeviceReading, Event, Exit, FetchEnd, GateReading, HostReading,
@@ -50,6 +49,7 @@ pub use types::ids::{
 };
 pub use types::keep_alive::KeepAlive;
 pub use types::link::Link;
+pub use types::meaning::{END_CAUSES, LOAD_CAUSES, REFUSAL_CAUSES, causes};
 pub use types::model::{
     Cordon, IdleYields, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override,
     OverrideChange, Parking, Policy, Tier,

@@ -13,10 +13,10 @@ fn read(path: &Path) -> String {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The Markdown files of `docs` and of the repository's top, below it.
+/// The Markdown files of `docs`, of its reference and of the repository's top, below it.
 fn pages() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for folder in ["", "docs"] {
+    for folder in ["", "docs", "docs/reference"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let name = PathBuf::from(entry.unwrap().file_name());
             if name.extension().is_some_and(|it| it == "md") {
@@ -118,6 +118,34 @@ fn every_link_of_the_documentation_leads_to_a_file_and_a_heading() {
     }
     assert!(count > 200, "only {count} links were found");
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// What a browser takes for a tag: it shows nothing of it.
+fn tags(line: &str) -> Vec<&str> {
+    let text = line.split('`').step_by(2);
+    let starts = text.flat_map(|text| text.split('<').skip(1));
+    let is_tag = |rest: &&str| {
+        let is_address = rest.starts_with("http://") || rest.starts_with("https://");
+        !is_address && rest.starts_with(|it: char| it.is_ascii_alphabetic() || it == '/')
+    };
+    starts.filter(is_tag).collect()
+}
+
+#[test]
+fn no_page_has_a_placeholder_that_a_browser_takes_for_a_tag() {
+    let mut problems = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        for line in prose(&text) {
+            let found = tags(line).into_iter();
+            problems.extend(found.map(|it| format!("{}: <{it}", page.display())));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert_eq!(
+        tags("a <FILE> and `<CODE>`, <https://example.org>, 1 < 2"),
+        ["FILE> and "]
+    );
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod old_generation;
 mod old_keys;
 mod packages;
 mod parsers;
+mod reference;
 mod schedule;
 mod schedule_real;
 mod schedule_start;

@@ -46,6 +46,7 @@ mod passing;
 mod pipeline;
 mod plain_requests;
 mod prompts;
+mod reference;
 mod reload;
 mod remote;
 mod scaling;

@@ -421,7 +421,9 @@ fn rows(title: &str, wrong: &[Wrong], said: impl Fn(&str) -> String) -> (String,
                 lacking.push(format!("`{input}` should say `{part}`: {said}"));
             }
         }
-        table += &format!("| `{}` | {} |\n", cell(input), cell(&said));
+        // Outside of code a browser takes `<FILE>` for a tag, and shows nothing.
+        let said = cell(&said).replace('<', "&lt;");
+        table += &format!("| `{}` | {said} |\n", cell(input));
     }
     (table, lacking)
 }

@@ -24,40 +24,12 @@ use crate::dto::{EventList, EventView};
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
-use pool::{CAUSES, RecordKind};
+use pool::RecordKind;
 use store::{HistoryQuery, StoreFault, StoredRecord};
 
 const LIMIT: u32 = 100;
 /// Records that a follower reads from the store at once.
 const PAGE: u32 = 200;
-
-const KINDS: [RecordKind; 25] = [
-    RecordKind::Load,
-    RecordKind::Ready,
-    RecordKind::LoadFailed,
-    RecordKind::Crash,
-    RecordKind::Drain,
-    RecordKind::Evict,
-    RecordKind::Unload,
-    RecordKind::Gone,
-    RecordKind::Refuse,
-    RecordKind::Set,
-    RecordKind::LeaseEnded,
-    RecordKind::Cleanup,
-    RecordKind::Reopen,
-    RecordKind::Cordon,
-    RecordKind::Uncordon,
-    RecordKind::DeviceFailed,
-    RecordKind::Adopt,
-    RecordKind::NodeJoined,
-    RecordKind::NodeSilent,
-    RecordKind::NodeGone,
-    RecordKind::NodeDrain,
-    RecordKind::NodeUndrain,
-    RecordKind::NodeRequested,
-    RecordKind::NodeRefused,
-    RecordKind::NodeReleased,
-];
 
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -108,7 +80,7 @@ pub struct LastEvent {
 }
 
 fn kinds() -> Object {
-    let names = KINDS.map(|kind| kind.name());
+    let names = RecordKind::ALL.map(|kind| kind.name());
     ObjectBuilder::new()
         .schema_type(Type::String)
         .enum_values(Some(names))
@@ -119,7 +91,7 @@ fn kinds() -> Object {
 fn causes() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::String)
-        .enum_values(Some(CAUSES.iter().copied()))
+        .enum_values(Some(pool::causes()))
         .description(Some("Only records of this reason."))
         .build()
 }
@@ -127,8 +99,8 @@ fn causes() -> Object {
 impl Strict for EventsQuery {
     fn read(fields: &mut Fields) -> Result<EventsQuery, Failure> {
         let after = fields.integer("after", 0..=i64::MAX.unsigned_abs())?;
-        let kinds = KINDS.map(|kind| (kind.name(), kind.name()));
-        let causes: Vec<_> = CAUSES.iter().map(|cause| (*cause, *cause)).collect();
+        let kinds = RecordKind::ALL.map(|kind| (kind.name(), kind.name()));
+        let causes: Vec<_> = pool::causes().map(|cause| (cause, cause)).collect();
         Ok(EventsQuery {
             after: after.map(|after| i64::try_from(after).unwrap_or(i64::MAX)),
             limit: fields.count("limit", 1..=HistoryQuery::LIMIT_MAX)?,

@@ -17,6 +17,7 @@ pub(crate) mod lead;
 pub(crate) mod link;
 pub(crate) mod load_times;
 pub(crate) mod market;
+pub(crate) mod meaning;
 pub(crate) mod model;
 pub(crate) mod node;
 pub(crate) mod node_demand;

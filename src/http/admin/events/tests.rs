@@ -18,7 +18,10 @@ fn a_lost_stream_goes_on_where_it_was() {
 #[test]
 fn a_kind_that_does_not_exist_is_refused_with_those_that_do() {
     let read = |json: &str| EventsQuery::read(&mut Fields::of_json(json.as_bytes()).unwrap());
-    assert_eq!(read(r#"{"kind":"evict"}"#).unwrap().kind, Some("evict"));
+    for kind in RecordKind::ALL.map(RecordKind::name) {
+        let query = format!(r#"{{"kind":"{kind}"}}"#);
+        assert_eq!(read(&query).unwrap().kind, Some(kind));
+    }
     let message = read(r#"{"kind":"evicted"}"#)
         .expect_err("no kind")
         .body

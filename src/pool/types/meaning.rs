@@ -1,0 +1,225 @@
+//! What the names in the history mean, in one sentence each: for the documentation and the API.
+
+use crate::types::action::RecordKind;
+
+impl RecordKind {
+    /// In the order of a replica's life, then what concerns devices and nodes.
+    pub const ALL: [RecordKind; 30] = [
+        RecordKind::Fetch,
+        RecordKind::Fetched,
+        RecordKind::FetchEnded,
+        RecordKind::FetchFailed,
+        RecordKind::Load,
+        RecordKind::Ready,
+        RecordKind::LoadFailed,
+        RecordKind::Crash,
+        RecordKind::Drain,
+        RecordKind::Evict,
+        RecordKind::Unload,
+        RecordKind::Sleep,
+        RecordKind::Gone,
+        RecordKind::Refuse,
+        RecordKind::Set,
+        RecordKind::LeaseEnded,
+        RecordKind::Cleanup,
+        RecordKind::Reopen,
+        RecordKind::Adopt,
+        RecordKind::Cordon,
+        RecordKind::Uncordon,
+        RecordKind::DeviceFailed,
+        RecordKind::NodeJoined,
+        RecordKind::NodeSilent,
+        RecordKind::NodeGone,
+        RecordKind::NodeDrain,
+        RecordKind::NodeUndrain,
+        RecordKind::NodeRequested,
+        RecordKind::NodeRefused,
+        RecordKind::NodeReleased,
+    ];
+
+    pub fn meaning(self) -> &'static str {
+        match self {
+            RecordKind::Fetch => "A download of a model's weights began.",
+            RecordKind::Fetched => "The weights are on this machine.",
+            RecordKind::FetchEnded => "A download was ended before it was complete.",
+            RecordKind::FetchFailed => "A download failed; the reason says why.",
+            RecordKind::Load => {
+                "A load was decided: its memory is promised, and what has to leave leaves."
+            }
+            RecordKind::Ready => {
+                "A replica serves. `took` is the time since its engine was started or woken."
+            }
+            RecordKind::LoadFailed => {
+                "An engine did not become ready; the reason has its last output (L3)."
+            }
+            RecordKind::Crash => "An engine ended by itself after it had been ready (L4).",
+            RecordKind::Drain => {
+                "A replica takes no new requests and finishes those in flight, because of keep-hot, the cleanup, a cordon, a change of the model or the end of the service."
+            }
+            RecordKind::Evict => {
+                "A replica leaves because another model needs its memory (P2, P3, P6). `took` is how long it had been ready."
+            }
+            RecordKind::Unload => "A replica leaves because an administrator unloaded it.",
+            RecordKind::Sleep => "A replica's engine sleeps: its weights are in the host's memory.",
+            RecordKind::Gone => {
+                "A replica's engine has ended and its memory is given back. `took` is how long the stop lasted."
+            }
+            RecordKind::Refuse => "A request, a load or an order was refused.",
+            RecordKind::Set => "An administrator changed a priority, a keep-hot time or a lease.",
+            RecordKind::LeaseEnded => "The time of such a change is over.",
+            RecordKind::Cleanup => "The evening cleanup began (E1).",
+            RecordKind::Reopen => "The morning: always-hot models come back (E2).",
+            RecordKind::Adopt => "After a restart, an engine that still ran serves on (D2).",
+            RecordKind::Cordon => "A device was taken out of service (M7).",
+            RecordKind::Uncordon => "A device was put back into service.",
+            RecordKind::DeviceFailed => "A device reports a failure; nothing is placed on it (M7).",
+            RecordKind::NodeJoined => "A node joined the pool.",
+            RecordKind::NodeSilent => {
+                "A node has sent nothing for a while; nothing new is placed on it."
+            }
+            RecordKind::NodeGone => "A node has left, and its replicas with it.",
+            RecordKind::NodeDrain => "A node was taken out of service.",
+            RecordKind::NodeUndrain => "A node was put back into service.",
+            RecordKind::NodeRequested => "The pool requested a node from a cluster.",
+            RecordKind::NodeRefused => "The cluster did not give the node.",
+            RecordKind::NodeReleased => "A node was given back to its cluster.",
+        }
+    }
+}
+
+/// Reasons of `load`: names and meanings.
+pub const LOAD_CAUSES: &[(&str, &str)] = &[
+    ("requests", "Requests wait for the model."),
+    ("order", "An administrator ordered it."),
+    ("wish", "An administrator's load from before a restart."),
+    ("always_hot", "Its priority is 2 or more (P4)."),
+    (
+        "growth",
+        "Its replicas have more requests than their target (S1).",
+    ),
+    ("adopted", "It was running when the service started (D2)."),
+];
+
+/// Reasons for which a replica leaves.
+pub const END_CAUSES: &[(&str, &str)] = &[
+    ("keep_hot", "It was idle for its keep-hot time (L2)."),
+    (
+        "preempted",
+        "A model of higher priority needed the memory (P2).",
+    ),
+    (
+        "turn_ended",
+        "A model of equal priority took its turn (P3).",
+    ),
+    (
+        "yielded",
+        "It was idle, and a model of equal (P3) or lower priority (P6) needed the memory.",
+    ),
+    ("forced", "An administrator forced another load (P4)."),
+    ("unload", "An administrator unloaded it."),
+    ("cleanup", "The evening cleanup (E1)."),
+    ("reset", "An administrator reset the pool."),
+    ("shutdown", "The service ended (D2)."),
+    ("removed", "The model was removed from the catalogue."),
+    (
+        "changed",
+        "The catalogue changed how its engine is started.",
+    ),
+    (
+        "surplus",
+        "There were more replicas than ordered or needed.",
+    ),
+    ("unwanted", "Nothing waited for its load any more (Q3)."),
+    ("load_timed_out", "It was not ready by its deadline (L3)."),
+    ("did_not_wake", "Its engine could not be woken."),
+    (
+        "slept_long",
+        "It slept for `parking.keep` without a request.",
+    ),
+    (
+        "host_pressure",
+        "The machine itself lacked memory, and sleeping engines go first.",
+    ),
+    ("host_for", "Another replica sleeps in its place."),
+    (
+        "sleeper_dropped",
+        "What the sleeping engine kept on a device was needed there.",
+    ),
+    ("cordoned", "Its device was taken out of service (M7)."),
+    ("device_failed", "Its device reported a failure (M7)."),
+    ("node_drained", "Its node was taken out of service."),
+    ("node_lost", "Its node is gone, or came back without it."),
+    (
+        "not_adopted",
+        "It was found after a restart and could not stay (D2).",
+    ),
+    ("crashed", "Its engine ended by itself (L4)."),
+];
+
+/// Reasons of `refuse`.
+pub const REFUSAL_CAUSES: &[(&str, &str)] = &[
+    ("unknown_model", "There is no such model."),
+    (
+        "queue_full",
+        "As many requests as `pool.queue_limit` waited for the model (Q1).",
+    ),
+    (
+        "timed_out",
+        "The request waited for `pool.queue_timeout` (Q1).",
+    ),
+    (
+        "never_fits",
+        "The model does not fit into an empty pool (M6).",
+    ),
+    (
+        "no_room",
+        "No eviction that the rules allow frees enough memory.",
+    ),
+    ("load_failed", "The load failed (L3)."),
+    (
+        "cooling",
+        "The model failed a moment ago, and is tried again later (L3).",
+    ),
+    ("quarantined", "The model failed five times in a row (L3)."),
+    ("shutting_down", "The service ends."),
+    (
+        "no_such_replica",
+        "The order names a replica that is not there.",
+    ),
+    (
+        "no_such_device",
+        "The order names a device that is not there.",
+    ),
+    ("not_cordoned", "The device is in service already."),
+    ("no_devices", "No node with devices has joined."),
+    ("no_such_node", "The order names a node that is not there."),
+    ("node_serves", "The node is in service already."),
+    ("not_loaded", "The model has no replica to unload."),
+    (
+        "fetch_ended",
+        "An administrator ended the download of its weights.",
+    ),
+    (
+        "too_many_devices",
+        "The order is for more devices than the pool has.",
+    ),
+    (
+        "engine_takes_fewer",
+        "The order is for more devices than the model's engine uses.",
+    ),
+    (
+        "loaded_on_others",
+        "The model is loaded on another number of devices.",
+    ),
+    ("superseded", "A later order replaced this one."),
+    (
+        "not_saved",
+        "The state could not be written, so nothing has changed (D1).",
+    ),
+];
+
+/// All names that a record's reason may have, for filters.
+pub fn causes() -> impl Iterator<Item = &'static str> {
+    let all = [LOAD_CAUSES, END_CAUSES, REFUSAL_CAUSES];
+    all.into_iter().flatten().map(|(name, _)| *name)
+}

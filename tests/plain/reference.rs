@@ -1,0 +1,199 @@
+//! The pages of the reference that are made from the code: configuration keys, and events with their reasons. With `UPDATE=1`
+//! they are written; without it a page that is not up to date fails. `tests/program/reference.rs` makes the others.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use model_pool::config::{Applies, Config, ENVIRONMENT_PREFIX, applies};
+use model_pool::pool::{END_CAUSES, LOAD_CAUSES, REFUSAL_CAUSES, RecordKind, causes};
+use serde_json::Value;
+
+/// Compares a page with what the code says, or writes it.
+fn check(name: &str, made: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("docs/reference")
+        .join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, made).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        kept == made,
+        "docs/reference/{name} is not up to date; run UPDATE=1 cargo test --test plain reference::"
+    );
+}
+
+/// In a table a bar would end the cell.
+fn cell(text: &str) -> String {
+    text.replace('\n', " ").replace('|', "\\|")
+}
+
+/// The schema that a reference leads to, and what is said of the key itself.
+fn resolved<'a>(schema: &'a Value, place: &'a Value) -> &'a Value {
+    let alone = |it: &&Value| it["type"] != "null";
+    let some = place["anyOf"]
+        .as_array()
+        .and_then(|it| it.iter().find(alone));
+    let place = some.unwrap_or(place);
+    match place["$ref"].as_str() {
+        Some(path) => schema.pointer(path.trim_start_matches('#')).unwrap(),
+        None => place,
+    }
+}
+
+/// The names that the key takes, where it is one of a few.
+fn choices(value: &Value) -> Vec<String> {
+    let of_variant = |it: &Value| match (&it["const"], &it["enum"]) {
+        (Value::String(name), _) => vec![name.clone()],
+        (_, Value::Array(names)) => names
+            .iter()
+            .filter_map(|it| it.as_str().map(str::to_owned))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let variants = value["oneOf"].as_array();
+    match variants {
+        Some(variants) => variants.iter().flat_map(of_variant).collect(),
+        None => of_variant(value),
+    }
+}
+
+fn default_of(value: &Value) -> String {
+    match value {
+        Value::Null => "`null`".to_owned(),
+        Value::String(text) => format!("`{text}`"),
+        other => format!("`{other}`"),
+    }
+}
+
+/// The keys of a section, and below those that are sections of their own.
+fn rows(schema: &Value, section: &Value, path: &str, default: &Value, text: &mut String) {
+    for (name, place) in section["properties"].as_object().unwrap() {
+        let key = format!("{path}.{name}");
+        let target = resolved(schema, place);
+        let own = place["description"].as_str();
+        let described = own.or(target["description"].as_str()).unwrap_or_default();
+        let default = &default[name];
+        let inner = target["properties"].is_object();
+        if inner && !default.is_null() {
+            rows(schema, target, &key, default, text);
+            continue;
+        }
+        let names = choices(target);
+        let names = match names.is_empty() {
+            true => String::new(),
+            false => format!(" One of `{}`.", names.join("`, `")),
+        };
+        let when = match applies(&key).expect("every key has its class") {
+            Applies::AtOnce => "reload",
+            Applies::ToNewEngines => "reload, for new engines",
+            Applies::ByRestart => "restart",
+        };
+        let shown = default_of(default);
+        let described = cell(&format!("{described}{names}"));
+        let described = described.trim();
+        text.push_str(&format!(
+            "| `{key}` | {} | {described} | {when} |\n",
+            cell(&shown)
+        ));
+        if inner {
+            // Not there by default: the keys that it would have.
+            for (name, place) in target["properties"].as_object().unwrap() {
+                let of_inner = resolved(schema, place);
+                let own = place["description"].as_str();
+                let described = own.or(of_inner["description"].as_str()).unwrap_or_default();
+                let default = match place.get("default") {
+                    Some(value) => default_of(value),
+                    None => "required".to_owned(),
+                };
+                let described = cell(described);
+                text.push_str(&format!(
+                    "| `{key}.{name}` | {} | {described} | {when} |\n",
+                    cell(&default)
+                ));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_page_of_configuration_keys_is_made_from_the_types() {
+    let (schema, effective) = (Config::schema(), Config::default().effective_json());
+    let mut text = format!(
+        "# Configuration keys\n\n\
+         Every key with its default, as the program has it. [configuration.md](../configuration.md) explains how they go together. A key\n\
+         `section.key` is also the variable `{ENVIRONMENT_PREFIX}SECTION__KEY`. The last column says when a change is in force.\n\n\
+         This page is made from the code by a test; edits are overwritten.\n"
+    );
+    for (name, place) in schema["properties"].as_object().unwrap() {
+        let section = resolved(&schema, place);
+        let described = section["description"].as_str().unwrap_or_default();
+        text.push_str(&format!("\n## {name}\n\n{described}\n\n"));
+        text.push_str("| key | default | meaning | in force by |\n|---|---|---|---|\n");
+        rows(&schema, section, name, &effective[name], &mut text);
+    }
+    for (section, keys) in effective.as_object().unwrap() {
+        for key in keys.as_object().unwrap().keys() {
+            assert!(
+                text.contains(&format!("| `{section}.{key}")),
+                "{section}.{key}"
+            );
+        }
+    }
+    check("configuration-keys.md", &text);
+}
+
+fn table(title: &str, rows: &[(&str, &str)]) -> String {
+    let rows: String = rows
+        .iter()
+        .map(|(name, meaning)| format!("| `{name}` | {} |\n", cell(meaning)))
+        .collect();
+    format!("| {title} | meaning |\n|---|---|\n{rows}")
+}
+
+#[test]
+fn the_page_of_events_is_made_from_the_core() {
+    let kinds = RecordKind::ALL.map(|kind| (kind.name(), kind.meaning()));
+    let text = format!(
+        "# Events and reasons\n\n\
+         What the pool decided is in its history: `admin-client events`, `GET /llm/admin/events` (also live, as a stream), and the dashboard. An\n\
+         event has a kind, and most have a reason, by which you can filter: `admin-client events --kind evict --reason preempted`. Beside the name\n\
+         stands the reason as a sentence with its figures. Rules such as P2 are in [rules.md](../rules.md).\n\n\
+         This page is made from the code by a test; edits are overwritten.\n\n\
+         ## Kinds\n\n{}\n## Why a model is loaded\n\n{}\n## Why a replica leaves\n\n{}\n## Why something is refused\n\n{}",
+        table("kind", &kinds),
+        table("reason", LOAD_CAUSES),
+        table("reason", END_CAUSES),
+        table("reason", REFUSAL_CAUSES),
+    );
+    check("events.md", &text);
+}
+
+/// The texts that the function `name` of these files gives.
+fn names_in(files: &[&str]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for file in files {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let text = fs::read_to_string(path).unwrap();
+        let functions = text.split("pub fn name(").skip(1);
+        for function in functions {
+            let body = function.split("\n    }\n").next().unwrap();
+            let arms = body.lines().filter_map(|line| line.split_once("=> \""));
+            names.extend(arms.map(|(_, rest)| rest.split('"').next().unwrap().to_owned()));
+        }
+    }
+    names
+}
+
+#[test]
+fn every_name_of_a_kind_and_a_reason_has_a_meaning() {
+    let named = names_in(&["src/pool/types/cause.rs", "src/pool/types/refusal_sums.rs"]);
+    let with_meaning: BTreeSet<String> = causes().map(str::to_owned).collect();
+    assert!(named.len() > 50, "{named:?}");
+    assert_eq!(named, with_meaning);
+    let kinds = names_in(&["src/pool/types/action.rs"]);
+    let all: BTreeSet<String> = RecordKind::ALL.map(|kind| kind.name().to_owned()).into();
+    assert_eq!(kinds, all);
+}

@@ -1,0 +1,224 @@
+//! The pages of the reference that are made from the programs: every command's help, and the metrics. With `UPDATE=1` they are
+//! written; without it a page that is not up to date fails. `tests/plain/reference.rs` makes the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use support::servers::dead_url;
+use support::stub::stub_engine;
+use support::whole::{Pool, wait_for};
+
+const MADE: &str = "This page is made from the program by a test; edits are overwritten.";
+
+fn check(name: &str, made: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("docs/reference")
+        .join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, made).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        kept == made,
+        "docs/reference/{name} is not up to date; run UPDATE=1 cargo test --test program reference::"
+    );
+}
+
+/// The help of a command, in an empty environment, whose variables it would show.
+fn help(program: &str, words: &[String]) -> Option<String> {
+    let output = Command::new(support::profile_dir().join(program))
+        .args(words)
+        .arg("--help")
+        .env_clear()
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let usage = [&[format!("Usage: {program}")][..], words]
+        .concat()
+        .join(" ");
+    // A word that is no command shows the help of the command before it, or an error.
+    let is_it = text
+        .lines()
+        .any(|line| line == usage || line.starts_with(&format!("{usage} ")));
+    (output.status.success() && is_it).then_some(text)
+}
+
+/// The words that may be commands: they are indented, and come before the arguments and options.
+fn commands(help: &str) -> Vec<String> {
+    let mut lines = help.lines().skip_while(|line| !line.starts_with("Usage:"));
+    lines.next();
+    let lines = lines.take_while(|line| !["Options:", "Arguments:"].contains(line));
+    let words = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let is_name = |word: &&str| {
+        word.starts_with(|it: char| it.is_ascii_lowercase())
+            && word.chars().all(|it| it.is_ascii_lowercase() || it == '-')
+    };
+    let words = words.filter(is_name).filter(|word| *word != "help");
+    words.map(str::to_owned).collect()
+}
+
+fn write(program: &str, words: &[String], text: &mut String, found: &mut usize) {
+    let Some(help) = help(program, words) else {
+        return;
+    };
+    *found += 1;
+    let name = [&[program.to_owned()][..], words].concat().join(" ");
+    let shown: Vec<&str> = help.lines().map(str::trim_end).collect();
+    text.push_str(&format!(
+        "\n## {name}\n\n```text\n{}\n```\n",
+        shown.join("\n").trim_end()
+    ));
+    for command in commands(&help) {
+        write(program, &[words, &[command]].concat(), text, found);
+    }
+}
+
+#[test]
+fn the_page_of_the_servers_commands_is_made_from_its_help() {
+    let mut text = format!("# Commands of model-pool\n\n{MADE}\n");
+    let mut found = 0;
+    write("model-pool", &[], &mut text, &mut found);
+    assert!(found > 15, "{found}");
+    check("model-pool.md", &text);
+}
+
+#[test]
+fn the_page_of_the_administrators_commands_is_made_from_its_help() {
+    let mut text = format!(
+        "# Commands of admin-client\n\n[admin-client.md](../admin-client.md) shows them in use. {MADE}\n"
+    );
+    let mut found = 0;
+    write("admin-client", &[], &mut text, &mut found);
+    assert!(found > 30, "{found}");
+    check("admin-client.md", &text);
+}
+
+/// Labels of families that have no samples in this test: of adapters, downloads, nodes, and figures that engines report of
+/// themselves.
+const LABELS: &[(&str, &[&str])] = &[
+    ("model_pool_adapter_loads_total", &["model"]),
+    ("model_pool_cooldown", &["model"]),
+    ("model_pool_engine_cache_used_ratio", &["model", "replica"]),
+    ("model_pool_engine_requests", &["model", "replica", "state"]),
+    ("model_pool_fetch_bytes", &["model", "kind"]),
+    ("model_pool_memory_estimate_ratio", &["model"]),
+    ("model_pool_node_replicas", &["node"]),
+    ("model_pool_node_state", &["node", "state"]),
+];
+
+#[derive(Default)]
+struct Family {
+    kind: String,
+    help: String,
+    labels: BTreeSet<String>,
+    has_samples: bool,
+}
+
+/// The families of an exposition, by name.
+fn families(text: &str) -> BTreeMap<String, Family> {
+    let mut families = BTreeMap::<String, Family>::new();
+    let mut last = String::new();
+    for line in text.lines() {
+        if let Some((name, help)) = line
+            .strip_prefix("# HELP ")
+            .and_then(|it| it.split_once(' '))
+        {
+            last = name.to_owned();
+            families.entry(last.clone()).or_default().help = help.to_owned();
+        } else if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|it| it.split_once(' '))
+        {
+            families.entry(name.to_owned()).or_default().kind = kind.to_owned();
+        } else {
+            let family = families
+                .get_mut(&last)
+                .expect("a family before its samples");
+            family.has_samples = true;
+            let Some((_, labels)) = line.split_once('{') else {
+                continue;
+            };
+            let names = labels.split("=\"").map(|it| {
+                let start = it.rfind(['"', ',', '{']).map_or(0, |at| at + 1);
+                &it[start..]
+            });
+            let mut names: Vec<&str> = names.collect();
+            // What comes after the last label.
+            names.pop();
+            let names = names.into_iter().filter(|it| *it != "le");
+            family.labels.extend(names.map(str::to_owned));
+        }
+    }
+    families
+}
+
+#[test]
+fn the_page_of_metrics_is_made_from_a_running_service() {
+    let model = |name: &str, more: &str| {
+        let program = stub_engine().display().to_string();
+        let text = format!(
+            "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{program:?}, --port, \"{{{{ port }}}}\"]\npool_config: {{memory_gib: 10{more}}}\n"
+        );
+        (format!("{name}.yaml"), text)
+    };
+    let endpoint = dead_url().replace("/v1", "");
+    let config = format!("telemetry: {{endpoint: \"{endpoint}\"}}\n");
+    let pool = Pool::with_models(&[model("low", ""), model("high", ", priority: 1")], &config);
+    // A load, and one that evicts it.
+    for name in ["low", "high"] {
+        let body = json!({"model": name, "stream": true, "messages": [{"role": "user", "content": "Hello"}]});
+        let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
+        assert_eq!(status, 200, "{text}");
+    }
+    let mut found = BTreeMap::new();
+    wait_for("the eviction in the metrics", || {
+        let (_, text, _) = pool.request("GET", "/metrics", "", None);
+        found = families(&text);
+        let has = |name: &str| found.get(name).is_some_and(|it| it.has_samples);
+        has("model_pool_evictions_total") && has("model_pool_loads_total")
+    });
+    let known: BTreeMap<&str, &[&str]> = LABELS.iter().copied().collect();
+    let without: Vec<&String> = found
+        .iter()
+        .filter(|(name, it)| !it.has_samples && !known.contains_key(name.as_str()))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(
+        without.is_empty(),
+        "write the labels of {without:#?} into LABELS"
+    );
+    let mut text = format!(
+        "# Metrics\n\n\
+         What `/metrics` has for Prometheus. [keys.md](../keys.md#prometheus) says how Prometheus may read it, and\n\
+         [operations.md](../operations.md#alerts) has alerts and a dashboard. Labels have the names of the catalogue and known codes, never text from a client. A\n\
+         histogram has a label `le`, too.\n\n\
+         {MADE}\n\n\
+         | metric | kind | labels | meaning |\n|---|---|---|---|\n"
+    );
+    for (name, family) in &found {
+        let labels: Vec<String> = match known.get(name.as_str()) {
+            Some(labels) => {
+                let labels: BTreeSet<String> = labels.iter().map(|it| (*it).to_owned()).collect();
+                assert!(
+                    family.labels.is_subset(&labels),
+                    "{name}: {:?}",
+                    family.labels
+                );
+                labels.into_iter().collect()
+            }
+            None => family.labels.iter().cloned().collect(),
+        };
+        let labels: Vec<String> = labels.iter().map(|it| format!("`{it}`")).collect();
+        let help = family.help.replace('|', "\\|");
+        text.push_str(&format!(
+            "| `{name}` | {} | {} | {help} |\n",
+            family.kind,
+            labels.join(", ")
+        ));
+    }
+    check("metrics.md", &text);
+}
