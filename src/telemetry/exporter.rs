@@ -244,3 +244,51 @@ impl Trouble {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Ids;
+    use crate::span::SpanKind;
+
+    fn spans(ids: &Ids, count: usize) -> Vec<Span> {
+        let span = |_| Span {
+            trace: ids.trace(),
+            id: ids.span(),
+            parent: None,
+            has_remote_parent: false,
+            state: None,
+            name: "a".into(),
+            kind: SpanKind::Internal,
+            start_unix_nanos: 1,
+            end_unix_nanos: 2,
+            attributes: Vec::new(),
+            events: Vec::new(),
+            error: None,
+        };
+        (0..count).map(span).collect()
+    }
+
+    #[test]
+    fn spans_beyond_the_limit_are_dropped_and_counted() {
+        let settings = ExporterSettings {
+            url: "http://127.0.0.1:1/v1/traces".parse().unwrap(),
+            headers: HeaderMap::new(),
+            encoding: Encoding::Protobuf,
+            service_name: "test".to_owned(),
+        };
+        // The task does not run, as if the collector took forever.
+        let (exporter, task) = Exporter::new(settings).unwrap();
+        let ids = Ids::default();
+        for _ in 0..1_000 {
+            exporter.send(spans(&ids, 8));
+        }
+        let dropped = 8_000 - QUEUE_MAX as u64;
+        assert_eq!(exporter.counts().dropped, dropped);
+        // Without the task nothing takes them any more.
+        drop(task);
+        exporter.send(spans(&ids, 8));
+        assert_eq!(exporter.counts().dropped, dropped + 8);
+        assert_eq!(exporter.counts().exported, 0);
+    }
+}
