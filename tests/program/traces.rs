@@ -1,7 +1,8 @@
 //! Traces over OTLP: the spans of requests as a collector gets them, the trace context from the client to the engine,
-//! collectors that are down or silent, and mistakes in the configuration.
+//! and collectors that are down or silent.
 
 mod collector;
+mod mistakes;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -131,6 +132,55 @@ fn a_cold_request_is_one_trace_from_the_client_to_the_engine() {
 }
 
 #[test]
+fn a_load_shows_for_how_long_others_had_to_leave_and_who_joined_it() {
+    let collector = Collector::start();
+    let config = collector.section("protocol: http/json");
+    let low = model("low", 10, ", --tokens, \"20\", --token-ms, \"40\"");
+    let (name, text) = model("high", 10, ", --ready-after-ms, \"200\"");
+    let high = (
+        name,
+        text.replace("{memory_gib: 10}", "{memory_gib: 10, priority: 1}"),
+    );
+    let pool = Pool::with_models(&[low, high], &config);
+    let busy = pool.stream(CHAT, &ask("low", true));
+    wait_for("the first token", || busy.text().contains("data: "));
+    let traces = [TRACE.to_owned(), TRACE.replace("4bf9", "0bf9")];
+    let send = |trace: &str| {
+        let context = format!("00-{trace}-{PARENT}-01");
+        pool.stream_with(CHAT, &ask("high", true), &[("traceparent", &context)])
+    };
+    let first = send(&traces[0]);
+    wait_for("a comment about the wait", || {
+        first.text().starts_with(": ")
+    });
+    let second = send(&traces[1]);
+    for answer in [&busy, &first, &second] {
+        assert!(answer.whole().contains("[DONE]"), "{}", answer.text());
+    }
+    let [first, second] =
+        traces.map(|trace| collector.trace_of(&trace, "POST /v1/chat/completions"));
+    for (name, parent) in [("make_room", "load"), ("start", "load"), ("load", "queue")] {
+        first.is_child(name, parent);
+        second.is_child(name, parent);
+    }
+    // The victim has 20 tokens of 40 ms to finish.
+    let of = |spans: &Spans, name: &str| milliseconds(spans.get(name));
+    assert!(of(&first, "make_room") >= 300, "{first:#?}");
+    assert!(of(&first, "start") >= 150, "{first:#?}");
+    let began_before = |spans: &Spans| {
+        let key = "model_pool.load.began_before";
+        attribute(spans.get("load"), key).clone()
+    };
+    assert_eq!(
+        [&first, &second].map(began_before),
+        [json!(false), json!(true)]
+    );
+    // Of the load it has the part for which it waited.
+    assert_eq!(times(second.get("load"))[0], times(second.get("queue"))[0]);
+    assert!(of(&second, "make_room") < of(&first, "make_room"));
+}
+
+#[test]
 fn a_refused_request_and_a_failed_load_say_why_in_their_traces() {
     let collector = Collector::start();
     let config = collector.section("protocol: http/json");
@@ -162,12 +212,7 @@ fn a_refused_request_and_a_failed_load_say_why_in_their_traces() {
         .map(|(name, value)| (*name, value.as_str()));
     let (status, text, _) = pool.request_with("POST", CHAT, &ask("broken", false), &lines);
     assert_eq!(status, 503, "{text}");
-    wait_for("the second trace", || {
-        collector.spans().iter().any(|it| it["traceId"] == TRACE)
-    });
-    let mut of_trace = collector.spans();
-    of_trace.retain(|it| it["traceId"] == TRACE);
-    let spans = Spans(of_trace);
+    let spans = collector.trace_of(TRACE, "POST /v1/chat/completions");
     spans.is_child("start", "load");
     let why = spans.get("start")["status"]["message"].as_str().unwrap();
     assert!(why.contains("out of luck"), "{why}");
@@ -316,54 +361,4 @@ fn what_a_collector_refuses_is_counted_and_the_end_sends_what_waits() {
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(15)), "{}", pool.log());
     collector.trace_with("POST /v1/chat/completions");
-}
-
-#[test]
-fn mistakes_are_named_with_their_field() {
-    for (section, parts) in [
-        (
-            "{endpoint: \"localhost:4318\"}",
-            &["telemetry.endpoint", "http://127.0.0.1:4318", "line 1"][..],
-        ),
-        (
-            "{endpoint: \"http://localhost:4317\"}",
-            &["telemetry.endpoint", "4318"],
-        ),
-        (
-            "{endpoint: \"http://localhost:4318\", protocol: grpc}",
-            &["telemetry.protocol", "http/protobuf"],
-        ),
-        (
-            "{endpoint: \"http://localhost:4318\", sampling_ratio: 2}",
-            &["telemetry.sampling_ratio", "0 to 1"],
-        ),
-        (
-            "{endpoint: \"http://localhost:4318\", headers_file: no-such-file}",
-            &["telemetry.headers_file", "no-such-file"],
-        ),
-        (
-            "{endpont: \"http://localhost:4318\"}",
-            &["endpont", "endpoint"],
-        ),
-    ] {
-        let (status, log) = Pool::refused(&format!("telemetry: {section}\n"));
-        assert_eq!(status, Some(1), "{section}: {log}");
-        for part in parts {
-            assert!(log.contains(part), "{part} in {log}");
-        }
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("headers");
-    fs::write(&file, format!("x-team: lab\n{KEY}\n")).unwrap();
-    let section = format!(
-        "telemetry: {{endpoint: \"http://localhost:4318\", headers_file: {:?}}}\n",
-        file.display().to_string()
-    );
-    let (status, log) = Pool::refused(&section);
-    assert_eq!(status, Some(1), "{log}");
-    assert!(
-        log.contains("telemetry.headers_file") && log.contains("line 2"),
-        "{log}"
-    );
-    assert!(!log.contains(KEY), "{log}");
 }

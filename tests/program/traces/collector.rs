@@ -63,15 +63,24 @@ impl Collector {
         bodies.flatten().collect()
     }
 
-    /// Waits for a span of this name, which is the last one of its request, and gives those of its trace.
+    /// Waits for the span of a request with this name, and gives those of its trace.
     pub fn trace_with(&self, root: &str) -> Spans {
+        self.trace_where(|it| it["name"] == root)
+    }
+
+    /// The same of a trace whose id is known.
+    pub fn trace_of(&self, trace: &str, root: &str) -> Spans {
+        self.trace_where(|it| it["name"] == root && it["traceId"] == trace)
+    }
+
+    /// The spans of one request come together.
+    fn trace_where(&self, is_root: impl Fn(&Value) -> bool) -> Spans {
         let mut found = None;
         wait_for("the trace at the collector", || {
-            let spans = self.spans();
-            let trace = spans.iter().find(|it| it["name"] == root);
+            let mut spans = self.spans();
+            let trace = spans.iter().find(|it| is_root(it));
             let trace = trace.map(|it| it["traceId"].clone());
             found = trace.map(|trace| {
-                let mut spans = spans.clone();
                 spans.retain(|it| it["traceId"] == trace);
                 Spans(spans)
             });

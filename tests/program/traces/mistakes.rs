@@ -1,0 +1,56 @@
+//! Mistakes in the configuration of traces: each start is refused, with the field and without a secret.
+
+use std::fs;
+
+use support::servers::KEY;
+use support::whole::Pool;
+
+#[test]
+fn mistakes_are_named_with_their_field() {
+    for (section, parts) in [
+        (
+            "{endpoint: \"localhost:4318\"}",
+            &["telemetry.endpoint", "http://127.0.0.1:4318", "line 1"][..],
+        ),
+        (
+            "{endpoint: \"http://localhost:4317\"}",
+            &["telemetry.endpoint", "4318"],
+        ),
+        (
+            "{endpoint: \"http://localhost:4318\", protocol: grpc}",
+            &["telemetry.protocol", "http/protobuf"],
+        ),
+        (
+            "{endpoint: \"http://localhost:4318\", sampling_ratio: 2}",
+            &["telemetry.sampling_ratio", "0 to 1"],
+        ),
+        (
+            "{endpoint: \"http://localhost:4318\", headers_file: no-such-file}",
+            &["telemetry.headers_file", "no-such-file"],
+        ),
+        (
+            "{endpont: \"http://localhost:4318\"}",
+            &["endpont", "endpoint"],
+        ),
+    ] {
+        let (status, log) = Pool::refused(&format!("telemetry: {section}\n"));
+        assert_eq!(status, Some(1), "{section}: {log}");
+        for part in parts {
+            assert!(log.contains(part), "{part} in {log}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("headers");
+    fs::write(&file, format!("x-team: lab\n{KEY}\n")).unwrap();
+    let section = format!(
+        "telemetry: {{endpoint: \"http://localhost:4318\", headers_file: {:?}}}\n",
+        file.display().to_string()
+    );
+    let (status, log) = Pool::refused(&section);
+    assert_eq!(status, Some(1), "{log}");
+    assert!(
+        log.contains("telemetry.headers_file") && log.contains("line 2"),
+        "{log}"
+    );
+    assert!(!log.contains(KEY), "{log}");
+}
