@@ -11,6 +11,7 @@ use support::family::{asks, chat, is_alive, shown, stub, told};
 use support::whole::{Pool, wait_for};
 
 mod joining;
+mod under_load;
 
 /// The controller has no room for a model, so that all go to nodes.
 const NO_ROOM: &str = "inventory: {provider: fixed, devices: [{name: small, memory: 1MiB}]}\n";
@@ -45,8 +46,10 @@ impl Node {
         let file = folder.path().join("token");
         fs::write(&file, token).unwrap();
         fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
-        let config = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 4GiB}]}\n";
-        fs::write(folder.path().join("node.yaml"), config).unwrap();
+        let config = folder.path().join("node.yaml");
+        if !config.exists() {
+            fs::write(&config, one_device("4GiB")).unwrap();
+        }
         let child = spawn(folder.path(), url, name, more);
         Node {
             folder,
@@ -85,6 +88,10 @@ impl Node {
             .filter_map(|record| u32::try_from(record["engine"]["pid"].as_u64()?).ok())
             .collect()
     }
+}
+
+fn one_device(memory: &str) -> String {
+    format!("inventory: {{provider: fixed, devices: [{{name: gpu0, memory: {memory}}}]}}\n")
 }
 
 impl Drop for Node {
