@@ -66,6 +66,7 @@ impl Answer for Front {
     ) -> Response<Sent> {
         let Front { app, router } = self;
         let edge = Arc::clone(&app.edge);
+        let connection = turn.connection();
         let (mut parts, body) = request.into_parts();
         let id = Edge::sent_id(&parts.headers);
         let id = id.unwrap_or_else(|| app.request_ids.next());
@@ -136,6 +137,7 @@ impl Answer for Front {
         response.headers_mut().insert("x-request-id", id);
         edge.dress(&path, response.headers_mut());
         let status = response.status().as_u16();
+        connection.moving.take(response.extensions_mut(), version);
         response.map(|body| exchange.answered(status, body))
     }
 }

@@ -24,6 +24,7 @@ mod openapi;
 mod paths;
 mod reload;
 mod request_ids;
+mod seldom;
 mod server;
 mod session;
 mod state;

@@ -2,8 +2,10 @@
 //! bounds, cut when it only costs. What is answered on it is not decided here.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::http::{Request, Response};
@@ -20,6 +22,7 @@ use super::connection_watch::{ConnectionWatch, Turn, Verdict};
 use super::counted_stream::CountedStream;
 use super::exchange::Sent;
 use super::seats::ConnectionPermit;
+use crate::seldom::seldom;
 use controller::Clock;
 
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
@@ -141,13 +144,13 @@ async fn run<S, F>(
     let mut serving = std::pin::pin!(serving);
     // Of a connection that was accepted a moment ago the first request is on its way: hyper would close
     // it unread.
-    let stopping = async {
+    let stopping = seldom(async {
         stop.cancelled().await;
         tokio::select! {
             () = begun.cancelled() => {}
             () = tokio::time::sleep(FIRST_REQUEST_WITHIN) => {}
         }
-    };
+    });
     let mut stopping = std::pin::pin!(stopping);
     let mut is_ending = false;
     let mut next = Duration::from_millis(1);
@@ -155,6 +158,10 @@ async fn run<S, F>(
         tokio::select! {
             biased;
             _ = serving.as_mut() => return,
+            never = poll_fn(|context| {
+                watch.moving.move_on(context);
+                Poll::<Infallible>::Pending
+            }) => match never {},
             () = stopping.as_mut(), if !is_ending => {
                 serving.as_mut().graceful_shutdown();
                 is_ending = true;

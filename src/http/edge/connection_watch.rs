@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::http::Version;
 
+use super::fed::Moving;
 use controller::Clock;
 
 /// A client that takes longer for its head is no client.
@@ -37,6 +38,8 @@ pub struct ConnectionWatch {
     blocked_since: AtomicU64,
     /// Of each answer over HTTP/2 that has begun: since when a piece of it waits to be taken.
     answers: Mutex<Answers>,
+    /// What makes the answer that is being sent over HTTP/1.1.
+    pub moving: Moving,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +73,7 @@ impl ConnectionWatch {
             head_since: AtomicU64::new(now),
             blocked_since: AtomicU64::new(NEVER),
             answers: Mutex::default(),
+            moving: Moving::default(),
         }
     }
 
@@ -167,6 +171,11 @@ impl Turn {
             watch: Arc::clone(watch),
             answer,
         }
+    }
+
+    /// The connection that it came by.
+    pub fn connection(&self) -> Arc<ConnectionWatch> {
+        Arc::clone(&self.watch)
     }
 
     /// A piece of the answer was handed out, or is asked for again: the one before it was taken.

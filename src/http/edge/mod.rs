@@ -21,6 +21,7 @@ mod connection_watch;
 mod counted_stream;
 mod dressing;
 mod exchange;
+pub(super) mod fed;
 mod hosts;
 pub(super) mod record;
 mod refusing;

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::auth::sight::Sight;
 use crate::dialect::Telling;
-use crate::edge::record;
+use crate::edge::{fed, record};
 use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission::Deadlines;
@@ -20,7 +20,7 @@ use crate::inference::answer::aggregate::{ANSWER_MAX, Aggregate};
 use crate::inference::answer::as_chat::AsChat;
 use crate::inference::answer::first_event::{self, Beginning, Refusal};
 use crate::inference::answer::stream;
-use crate::inference::answer::stream::{event_stream, spawn};
+use crate::inference::answer::stream::{event_stream, work};
 use crate::inference::answer::whole::{self, Whole};
 use crate::inference::request::ignored::note;
 use crate::inference::request::outgoing::{renamed, streamed};
@@ -86,15 +86,15 @@ impl Call {
                     return Ok(refusal.into_response());
                 }
             };
-            let (frames, body) = stream::fed();
+            let (frames, feed) = fed::frames();
             let show = stream::Show {
                 usage: self.request.scanned.include_usage,
                 pause_every: within,
             };
             let telling = self.telling();
-            spawn(async move {
+            let body = feed.by(work(async move {
                 stream::forward((begun, upstream), served, show, telling, &frames).await;
-            });
+            }));
             let response = event_stream(body, self.request.teller.stream_type());
             return Ok(note(response, &self.request.outgoing.ignored));
         }

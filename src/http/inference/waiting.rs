@@ -6,11 +6,11 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::response::Response;
 
-use crate::edge::record;
+use crate::edge::{fed, record};
 use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::answer::stream;
-use crate::inference::answer::stream::{event_stream, spawn};
+use crate::inference::answer::stream::{event_stream, work};
 use crate::inference::answer::wait;
 use crate::inference::answered::Call;
 use crate::inference::request::failed;
@@ -22,9 +22,9 @@ use pool::Span;
 impl Call {
     /// Answers at once and waits for the seat in a task of its own. `waited` is how long the request has waited already.
     pub fn stream_while_waiting(mut self, mut waiting: Waiting, waited: Duration) -> Response {
-        let (frames, body) = stream::fed();
+        let (frames, feed) = fed::frames();
         let kind = self.request.teller.stream_type();
-        spawn(async move {
+        let body = feed.by(work(async move {
             let every = self.app.config().server.keep_alive_comment.duration();
             let deadlines = self.deadlines;
             let clock = self.app.handle.clock();
@@ -37,7 +37,7 @@ impl Call {
                     self.request.route.model,
                 );
                 let comment = self.request.teller.comment(comment);
-                if frames.send(Ok(comment.into())).await.is_err() {
+                if !frames.send(comment.into()).await {
                     return;
                 }
                 tokio::select! {
@@ -61,7 +61,7 @@ impl Call {
                     let waited = self.app.handle.clock().now().since(self.received);
                     let comment = wait::seated(lease.replica(), waited);
                     let comment = self.request.teller.comment(comment);
-                    if frames.send(Ok(comment.into())).await.is_err() {
+                    if !frames.send(comment.into()).await {
                         return;
                     }
                     let ending = self.app.ending();
@@ -104,7 +104,7 @@ impl Call {
                     stream::last(&frames, self.telling().failed(&failure)).await;
                 }
             }
-        });
+        }));
         event_stream(body, kind)
     }
 }

@@ -1,11 +1,12 @@
 //! The body of a streamed answer: an engine's events as they come, with the lease held until the last
 //! byte or until the client goes. A stream that is cut ends with an error object that says why.
 
+use std::future::Future;
 use std::pin::pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use http_body_util::BodyExt;
@@ -13,12 +14,9 @@ use hyper::body::Frame;
 use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::ReceiverStream;
 
 use crate::dialect::Telling;
+use crate::edge::fed::{Fed, Frames, Unsent};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
@@ -28,20 +26,8 @@ use crate::inference::upstream::in_flight::{InFlightRequest, WHY_WITHIN, why};
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::quiet::quiet;
 use crate::inference::upstream::remote;
-
-/// Frames that may wait for a slow reader before the engine is held back.
-const FRAMES_MAX: usize = 16;
-
-pub(crate) type Frames = mpsc::Sender<Result<Bytes, std::convert::Infallible>>;
-
-/// A body that is fed by a task. Dropping the body ends the task at its next frame.
-pub(crate) fn fed() -> (Frames, Body) {
-    let (frames, received) = mpsc::channel(FRAMES_MAX);
-    (
-        frames,
-        Body::from_stream(ReceiverStream::new(received).map(|frame| frame)),
-    )
-}
+use crate::seldom::seldom;
+use pool::Span;
 
 /// What a client sees beside the answer.
 #[derive(Clone, Copy)]
@@ -63,7 +49,7 @@ pub(crate) async fn forward(
 ) {
     let (cut, ending) = (served.lease.cut(), served.ending.clone());
     let (clock, deadline) = (served.clock, served.deadline);
-    let mut ended = pin!(async {
+    let mut ended = pin!(seldom(async {
         tokio::select! {
             biased;
             () = cut.cancelled() => End::Cut,
@@ -71,7 +57,12 @@ pub(crate) async fn forward(
             () = frames.closed() => End::Left,
             () = admission::over(clock, deadline) => End::Late,
         }
-    });
+    }));
+    // One timer, which is put off when it fires, and not at each event.
+    let announces = telling.pause().is_some();
+    let mut silence = pin!(tokio::time::sleep(show.pause_every));
+    let pause_every = Span(show.pause_every.as_millis() as u64);
+    let mut heard = clock.now();
     // Other APIs repeat the text at the end, so that it is kept until then.
     let keeps = telling.changes();
     let changes = keeps || remote::of(&served.lease).is_some();
@@ -94,11 +85,15 @@ pub(crate) async fn forward(
                     End::Late => break Some(Failure::deadline()),
                     End::Left => return,
                 },
-                () = silence(telling.pause().is_some(), show.pause_every) => {
-                    let pause = telling.pause().unwrap_or_default();
-                    if !pass_on(frames, Bytes::from_static(pause.as_bytes()), &served).await {
-                        return;
+                () = silence.as_mut(), if announces => {
+                    if clock.now() >= heard + pause_every {
+                        let pause = telling.pause().unwrap_or_default();
+                        if !pass_on(frames, Bytes::from_static(pause.as_bytes()), &served).await {
+                            return;
+                        }
+                        heard = clock.now();
                     }
+                    silence.as_mut().reset(clock.instant(heard + pause_every));
                     continue;
                 }
             }
@@ -162,6 +157,9 @@ pub(crate) async fn forward(
                         return;
                     }
                 }
+                if announces {
+                    heard = clock.now();
+                }
                 if telling.is_held() {
                     served.answered(200);
                     return close((served, upstream), telling, frames).await;
@@ -201,7 +199,7 @@ async fn close(
         let event = telling.closed().await;
         tokio::select! {
             biased;
-            _ = frames.send(Ok(event.into())) => {}
+            _ = frames.send(event.into()) => {}
             () = ending.cancelled() => {}
             () = admission::over(clock, deadline) => {}
         }
@@ -209,32 +207,24 @@ async fn close(
     tokio::join!(rest, closed);
 }
 
-/// A time without events; never ends where no keep-alive comment is sent.
-async fn silence(is_announced: bool, length: Duration) {
-    match is_announced {
-        true => tokio::time::sleep(length).await,
-        false => std::future::pending().await,
-    }
-}
-
 /// The end of a stream for a client that may not read any more: its seat must not wait for that.
 pub(crate) async fn last(frames: &Frames, event: String) {
-    let _ = tokio::time::timeout(WHY_WITHIN, frames.send(Ok(event.into()))).await;
+    let _ = tokio::time::timeout(WHY_WITHIN, frames.send(event.into())).await;
 }
 
 /// Whether the client is still there. One that does not read holds the engine back, whose silence
 /// is not its own then.
 async fn pass_on(frames: &Frames, ready: Bytes, served: &InFlightRequest) -> bool {
-    match frames.try_send(Ok(ready)) {
+    match frames.try_send(ready) {
         Ok(()) => true,
-        Err(TrySendError::Closed(_)) => false,
-        Err(TrySendError::Full(ready)) => {
+        Err(Unsent::Left) => false,
+        Err(Unsent::Full(ready)) => {
             served.lease.hold();
             let cut = served.lease.cut();
             // A client that never reads on must not keep a cut stream for ever.
             let sent = tokio::select! {
                 biased;
-                sent = frames.send(ready) => sent.is_ok(),
+                sent = frames.send(ready) => sent,
                 () = cut.cancelled() => true,
                 () = served.ending.cancelled() => true,
                 () = admission::over(served.clock, served.deadline) => true,
@@ -312,14 +302,23 @@ enum End {
 }
 
 /// `kind`: the `content-type`.
-pub(crate) fn event_stream(body: Body, kind: &'static str) -> Response {
-    let mut response = Response::new(body);
+pub(crate) fn event_stream(fed: Fed, kind: &'static str) -> Response {
+    let mut response = Response::default();
+    *response.body_mut() = fed.into_body(response.extensions_mut());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Proxies that buffer would hold the comments back.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
+}
+
+/// The work of a stream, with the record and the span of its request, wherever it is moved on.
+pub(crate) fn work(
+    task: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Boxed first, because each of the futures around it would move it, and keeps twice its size.
+    record::carried(Box::pin(task))
 }
 
 /// A stream's task ends with its engine, its lease or its client, whichever is first.

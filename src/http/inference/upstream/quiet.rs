@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
+use tokio::task::coop::has_budget_remaining;
 
 /// So often in a row; then others have their turn.
 const ROUNDS_MAX: u32 = 64;
@@ -55,6 +56,10 @@ pub(crate) async fn quiet<F: Future>(future: F) -> F::Output {
                     .compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire);
             if rests.is_ok() {
                 return Poll::Pending;
+            }
+            // Sockets would only say that others have their turn.
+            if !has_budget_remaining() {
+                break;
             }
         }
         own.state.swap(IDLE, Ordering::AcqRel);

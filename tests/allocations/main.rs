@@ -1,0 +1,215 @@
+//! How often the program asks for memory: for a plain chat on a warm connection, and for each token of a stream. The test runs the
+//! program's own `serve` in a second process of itself, with an allocator that counts.
+
+mod counting;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use clap::Parser;
+use counting::{count_of, tell};
+use model_pool::cli::Cli;
+use support::double::vllm_double;
+use support::machine::{GIB, Machine};
+use support::whole::wait_for;
+
+/// Allocations for a plain chat, and for a token: what is reached, and a little for what runs beside it. The aims are 20 and 0.
+const PER_PLAIN_CHAT_MAX: f64 = 105.0;
+const PER_TOKEN_MAX: f64 = 6.0;
+
+/// Where the second process tells its count.
+const SOCKET: &str = "ALLOCATIONS_SOCKET";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The least of so many rounds counts: now and then something else of the program runs.
+const ROUNDS: usize = 8;
+
+fn main() -> ExitCode {
+    let word = std::env::args_os().nth(1);
+    if word.as_ref().is_some_and(|it| it == guardian::COMMAND) {
+        return guardian::run();
+    }
+    if let Some(socket) = std::env::var_os(SOCKET) {
+        tell(Path::new(&socket));
+        return match model_pool::serve::run(&Cli::parse().serve) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => {
+                eprintln!("{message}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    // A list of its tests is what some tools ask of every test program.
+    if std::env::args().any(|it| it == "--list") {
+        println!("allocations: test");
+        return ExitCode::SUCCESS;
+    }
+    measure();
+    ExitCode::SUCCESS
+}
+
+fn measure() {
+    let program = Program::start();
+    let mut client = Client::of(&program);
+    let least = |mut once: Box<dyn FnMut() -> f64 + '_>| {
+        (0..ROUNDS).map(|_| once()).fold(f64::INFINITY, f64::min)
+    };
+    let plain = {
+        let request = request(false, 2);
+        let mut round = |times: u32| {
+            let before = program.allocations();
+            for _ in 0..times {
+                client.ask(&request, "\"usage\"");
+            }
+            (program.allocations() - before) as f64 / f64::from(times)
+        };
+        round(50);
+        least(Box::new(move || round(25)))
+    };
+    let (short, long) = (request(true, 100), request(true, 500));
+    let mut stream = |request: &str| {
+        let before = program.allocations();
+        client.ask(request, "[DONE]");
+        (program.allocations() - before) as f64
+    };
+    stream(&long);
+    let of_short = least(Box::new(|| stream(&short)));
+    let of_long = least(Box::new(|| stream(&long)));
+    let token = (of_long - of_short) / 400.0;
+    println!(
+        "a plain chat: {plain:.1} allocations; a stream of 100 tokens: {of_short:.0}, of 500: {of_long:.0}; a token: {token:.3}"
+    );
+    assert!(plain <= PER_PLAIN_CHAT_MAX, "{plain} for a plain chat");
+    assert!(token <= PER_TOKEN_MAX, "{token} for a token");
+}
+
+fn request(is_stream: bool, tokens: u32) -> String {
+    let body = format!(
+        r#"{{"model":"m","messages":[{{"role":"user","content":"Hi"}}],"stream":{is_stream},"max_tokens":{tokens}}}"#
+    );
+    let length = body.len();
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// The second process, with one model whose engine is the double of vLLM.
+struct Program {
+    folder: tempfile::TempDir,
+    child: Child,
+    address: String,
+}
+
+impl Program {
+    fn start() -> Program {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let machine = Machine::new(folder.path()).gpus(1, "NVIDIA H100 80GB HBM3", 80 * GIB);
+        fs::create_dir(at("models")).expect("a new folder");
+        let model = format!(
+            "engine_config:\n  model_id: m\n  type: VLLMEngine\n  hf_model_id: org/m\n  fetch: engine\n  program: {:?}\n  max_total_tokens: 4096\n  env: {{MODEL_POOL_FAKE_NVML: {:?}, VLLM_DOUBLE_LOAD_MS: '20', VLLM_DOUBLE_TOKENS: '1000', VLLM_DOUBLE_TOKEN_MS: '1'}}\npool_config: {{memory_gib: 40}}\n",
+            vllm_double().display().to_string(),
+            machine.state_file().display().to_string()
+        );
+        fs::write(at("models/m.yaml"), model).expect("a new file");
+        let config = format!(
+            "server: {{listen: \"127.0.0.1:0\"}}\nstate: {{dir: {:?}}}\ncatalog: {{models_dir: {:?}}}\ninventory: {{provider: nvml}}\nevening: {{cleanup: null, reopen: null}}\n",
+            at("data"),
+            at("models")
+        );
+        fs::write(at("config.yaml"), config).expect("a new file");
+        let log = fs::File::create(at("log")).expect("a new file");
+        let child = Command::new(std::env::current_exe().expect("this test"))
+            .arg("--config")
+            .arg(at("config.yaml"))
+            .env(SOCKET, at("count.sock"))
+            .env("NO_COLOR", "1")
+            .env("MODEL_POOL_NVML_LIBRARY", machine.library())
+            .env("MODEL_POOL__POOL__ON_RESTART", "stop")
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("a second process");
+        let mut program = Program {
+            folder,
+            child,
+            address: String::new(),
+        };
+        wait_for("the program to listen", || {
+            let log = fs::read_to_string(program.folder.path().join("log")).expect("a log");
+            let serving = log.split_once("serving http://");
+            let address = serving.and_then(|(_, rest)| rest.split_once("/v1"));
+            let address = address.map(|(address, _)| address.to_owned());
+            program.address = address.unwrap_or_default();
+            !program.address.is_empty()
+        });
+        let mut client = Client::of(&program);
+        client.ask(&request(false, 2), "\"usage\"");
+        // Once the engine's own counter has been read, it is asked plainly.
+        wait_for("the engine's numbers", || {
+            let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            client
+                .ask(ask, "model_pool_")
+                .contains("model_pool_engine_requests{model=\"m\"")
+        });
+        program
+    }
+
+    fn allocations(&self) -> u64 {
+        count_of(&self.folder.path().join("count.sock"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let pid = self.child.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// A kept connection.
+struct Client(TcpStream);
+
+impl Client {
+    fn of(program: &Program) -> Client {
+        let socket = TcpStream::connect(&program.address).expect("it listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        Client(socket)
+    }
+
+    /// The whole answer, which has this word in it.
+    fn ask(&mut self, request: &str, word: &str) -> String {
+        self.0.write_all(request.as_bytes()).expect("sent");
+        let (mut answer, mut part) = (Vec::new(), [0; 16 << 10]);
+        while !is_whole(&answer) {
+            let length = self.0.read(&mut part).expect("an answer");
+            assert!(length > 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&part[..length]);
+        }
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        assert!(
+            text.starts_with("HTTP/1.1 200") && text.contains(word),
+            "{text}"
+        );
+        text
+    }
+}
+
+fn is_whole(answer: &[u8]) -> bool {
+    let Some(end) = answer.windows(4).position(|it| it == b"\r\n\r\n") else {
+        return false;
+    };
+    let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+    match head.split_once("content-length: ") {
+        Some((_, rest)) => {
+            let length = rest.lines().next().and_then(|it| it.parse().ok());
+            let length: usize = length.expect("a number");
+            answer.len() >= end + 4 + length
+        }
+        None => answer.ends_with(b"\r\n0\r\n\r\n"),
+    }
+}
