@@ -274,7 +274,8 @@ impl Control {
             Report::Reached { endpoint } => self.make_gate(replica, model, endpoint),
             Report::Progress { stage, percent } => {
                 let stage = self.stage(Stage::of(&stage), percent, Some(stage));
-                self.load_timeline.reached(replica, stage.stage, stage.since);
+                self.load_timeline
+                    .reached(replica, stage.stage, stage.since);
                 if let Some(facts) = self.engines.processes.get_mut(&replica) {
                     facts.stage = Some(stage);
                 }

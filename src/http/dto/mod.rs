@@ -24,9 +24,7 @@ mod what_if;
 mod why;
 
 pub use audit::{AuditList, AuditView};
-pub use cordons::{
-    CordonAnswer, CordonRequest, Removed, UncordonAnswer, UncordonRequest, Until,
-};
+pub use cordons::{CordonAnswer, CordonRequest, Removed, UncordonAnswer, UncordonRequest, Until};
 pub use devices::{DeviceList, QueueView, WaitingView};
 pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
