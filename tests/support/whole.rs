@@ -14,6 +14,8 @@ use crate::described;
 pub use crate::streamed::{Stream, split};
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client reads on without a byte. Longer than a node is frozen in a test, so that the client is not what gives up.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
 const ONE_DEVICE: &str = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\n";
 
 /// Polls until the condition holds; a test never sleeps for a guessed time.
@@ -375,7 +377,7 @@ impl Pool {
         lines: &[(&str, &str)],
     ) -> TcpStream {
         let mut socket = TcpStream::connect(&self.address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(ANSWER_PATIENCE)).unwrap();
         let line = |(name, value): &(&str, &str)| format!("{name}: {value}\r\n");
         let key: String = lines.iter().map(line).collect();
         let head = format!(
