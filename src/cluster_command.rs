@@ -39,7 +39,7 @@ pub fn run(command: &ClusterCommand) -> Result<(), String> {
         }
         ClusterCommand::Script(args) => match &cluster {
             OpenedCluster::Slurm(slurm) => {
-                let script = slurm.script(&args.shape, &args.exclude);
+                let script = slurm.script(&args.shape, None, &args.exclude);
                 print!("{}", script.map_err(|error| error.to_string())?);
                 Ok(())
             }
@@ -68,7 +68,7 @@ fn open(config: &Config) -> Result<OpenedCluster, String> {
 
 async fn request(cluster: &OpenedCluster, args: &ClusterRequestArgs) -> Result<(), String> {
     let id = cluster
-        .request(&args.shape, &args.exclude)
+        .request(&args.shape, None, &args.exclude)
         .await
         .map_err(|error| error.to_string())?;
     println!("{id}");
@@ -163,6 +163,7 @@ mod tests {
     #[test]
     fn a_lease_is_described_with_its_times_and_its_cost() {
         let lease = |state| NodeLease {
+            demand: None,
             id: LeaseId::parse("13").expect("an id"),
             shape: "a2".to_owned(),
             node: "slurm-13".to_owned(),

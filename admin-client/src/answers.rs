@@ -179,7 +179,18 @@ pub struct LeavingReplica {
 #[serde(default)]
 pub struct NodeList {
     pub nodes: Vec<NodeView>,
+    pub requested: Option<RequestedNode>,
     pub tokens: Vec<NodeTokenView>,
+}
+
+/// A node that is still to come.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RequestedNode {
+    pub shape: String,
+    pub model: String,
+    pub since: String,
+    pub reason: String,
 }
 
 /// A machine of the pool.

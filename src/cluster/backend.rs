@@ -15,10 +15,12 @@ pub enum Release {
 
 /// Software that hands out nodes. An error never means that a job is gone: what is unknown stays as it was.
 pub trait Cluster: Send + Sync {
-    /// Asks for one node of this shape. `exclude`: nodes that are not used, in addition to those in the configuration.
+    /// Asks for one node of this shape. `demand`: the number of the pool's request, with which the node joins; `None` for
+    /// a person's request. `exclude`: nodes that are not used, in addition to those in the configuration.
     fn request(
         &self,
         shape: &str,
+        demand: Option<u64>,
         exclude: &[String],
     ) -> impl Future<Output = Result<LeaseId, ClusterError>> + Send;
 

@@ -45,6 +45,8 @@ struct ListedLease {
     host: String,
     /// The name with which its node joins, if it is another than the id.
     node: Option<String>,
+    /// What the request had as `node.demand`.
+    demand: Option<u64>,
     time_limit_seconds: Option<u64>,
     starts_unix: Option<u64>,
     ends_unix: Option<u64>,
@@ -103,6 +105,7 @@ impl CommandCluster {
             node: short(listed.node.unwrap_or_else(|| id.to_string())),
             id,
             shape: short(listed.shape),
+            demand: listed.demand,
             state: match listed.state {
                 ListedState::Pending => LeaseState::Pending {
                     reason: short(listed.reason),
@@ -122,7 +125,12 @@ impl CommandCluster {
 }
 
 impl Cluster for CommandCluster {
-    async fn request(&self, shape: &str, exclude: &[String]) -> Result<LeaseId, ClusterError> {
+    async fn request(
+        &self,
+        shape: &str,
+        demand: Option<u64>,
+        exclude: &[String],
+    ) -> Result<LeaseId, ClusterError> {
         let section = &self.section;
         let shape = find_shape(section, shape)?;
         let input = json!({
@@ -141,6 +149,7 @@ impl Cluster for CommandCluster {
                 "fingerprint": section.fingerprint,
                 "data": section.node_data,
                 "options": section.node_options,
+                "demand": demand,
             },
         });
         let command = &section.command.scale_up;
@@ -243,7 +252,7 @@ mod tests {
             {\"id\": \"vm-2\", \"shape\": \"a2\", \"state\": \"pending\", \"reason\": \"no quota\", \"node\": \"b\"}]}'";
         let (folder, cluster) = with_programs([KEEPS, KEEPS, listed]);
         let id = cluster
-            .request("a2", &["bad".to_owned()])
+            .request("a2", None, &["bad".to_owned()])
             .await
             .expect("requested");
         assert_eq!(id.as_str(), "vm-1");
@@ -277,7 +286,7 @@ mod tests {
     async fn refusals_outages_and_nonsense_are_different_errors() {
         let scripts = ["echo 'no quota left' >&2; exit 1", "exit 75", "echo Hello"];
         let (_folder, cluster) = with_programs(scripts);
-        let refused = cluster.request("a2", &[]).await.expect_err("refused");
+        let refused = cluster.request("a2", None, &[]).await.expect_err("refused");
         assert!(!refused.is_unknown() && refused.to_string().contains("no quota left"));
         let id = LeaseId::parse("vm-1").expect("an id");
         let down = cluster.release(&id, Release::Now).await.expect_err("down");
@@ -294,7 +303,7 @@ mod tests {
         let (_folder, cluster) = with_programs([bad, "", listed]);
         assert!(
             cluster
-                .request("a2", &[])
+                .request("a2", None, &[])
                 .await
                 .expect_err("bad")
                 .is_unknown()

@@ -56,6 +56,8 @@ pub struct NodeLease {
     pub shape: String,
     /// The name by which its node joins the controller.
     pub node: String,
+    /// The number of the pool's request; null: a person has requested it.
+    pub demand: Option<u64>,
     #[serde(flatten)]
     pub state: LeaseState,
     #[serde(rename = "time_limit_seconds", serialize_with = "seconds")]
@@ -64,6 +66,12 @@ pub struct NodeLease {
     pub starts_unix: Option<u64>,
     /// When it ends at the latest, or has ended.
     pub ends_unix: Option<u64>,
+}
+
+impl NodeLease {
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, LeaseState::Ended { .. })
+    }
 }
 
 fn seconds<S: serde::Serializer>(

@@ -4,6 +4,7 @@
 mod backend;
 mod command;
 mod error;
+mod follower;
 mod lease;
 mod opened;
 mod program;
@@ -13,6 +14,7 @@ mod slurm;
 pub use backend::{Cluster, Release};
 pub use command::CommandCluster;
 pub use error::ClusterError;
+pub use follower::{ClusterNews, ClusterOrder, Follower};
 pub use lease::{LeaseId, LeaseState, NodeLease};
 pub use opened::OpenedCluster;
 pub use slurm::{Finding, Slurm};

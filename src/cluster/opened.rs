@@ -21,10 +21,15 @@ impl OpenedCluster {
 }
 
 impl Cluster for OpenedCluster {
-    async fn request(&self, shape: &str, exclude: &[String]) -> Result<LeaseId, ClusterError> {
+    async fn request(
+        &self,
+        shape: &str,
+        demand: Option<u64>,
+        exclude: &[String],
+    ) -> Result<LeaseId, ClusterError> {
         match self {
-            OpenedCluster::Slurm(cluster) => cluster.request(shape, exclude).await,
-            OpenedCluster::Command(cluster) => cluster.request(shape, exclude).await,
+            OpenedCluster::Slurm(cluster) => cluster.request(shape, demand, exclude).await,
+            OpenedCluster::Command(cluster) => cluster.request(shape, demand, exclude).await,
         }
     }
 

@@ -34,6 +34,8 @@ pub struct ClusterSection {
     pub patience: Length,
     /// How long a node without a model is kept.
     pub scale_down_after: Length,
+    /// How long a lease may run until its node has joined; then it is given back.
+    pub join_within: Length,
     /// The address at which nodes reach the controller, such as `https://pool.example.org:8443`.
     pub controller: Option<String>,
     /// The fingerprint of the controller's certificate that nodes accept: `sha256:` and 64 hexadecimal digits; null:
@@ -62,6 +64,7 @@ impl Default for ClusterSection {
             name: "pool".to_owned(),
             patience: Length::from_secs(180),
             scale_down_after: Length::from_secs(1200),
+            join_within: Length::from_secs(600),
             controller: None,
             fingerprint: None,
             token_file: None,
@@ -154,6 +157,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
     for (key, length) in [
         ("patience", section.patience),
         ("scale_down_after", section.scale_down_after),
+        ("join_within", section.join_within),
     ] {
         if length.0 == Span::ZERO {
             wrong(
@@ -341,19 +345,22 @@ pub(super) fn notices(section: &ClusterSection) -> Vec<String> {
     let default = ClusterSection::default();
     let mut notices = Vec::new();
     if section.kind == ClusterKind::None {
-        if section.patience != default.patience {
-            notices.push("cluster.patience has no effect while cluster.kind is none".to_owned());
-        }
-        if section.scale_down_after != default.scale_down_after {
-            notices.push(
-                "cluster.scale_down_after has no effect while cluster.kind is none".to_owned(),
-            );
+        for (key, is_set) in [
+            ("patience", section.patience != default.patience),
+            (
+                "scale_down_after",
+                section.scale_down_after != default.scale_down_after,
+            ),
+            ("join_within", section.join_within != default.join_within),
+        ] {
+            if is_set {
+                notices.push(format!(
+                    "cluster.{key} has no effect while cluster.kind is none"
+                ));
+            }
         }
         return notices;
     }
-    notices.push(
-        "cluster: this version does not request or release nodes by itself, so cluster.patience and cluster.scale_down_after have no effect; use `model-pool cluster request SHAPE` and `model-pool cluster release ID`".to_owned(),
-    );
     if section.kind != ClusterKind::Slurm && section.slurm != default.slurm {
         notices.push("cluster.slurm has no effect while cluster.kind is command".to_owned());
     }

@@ -91,6 +91,8 @@ impl Config {
                 PoolPolicy::Adaptive => pool::Policy::Adaptive,
                 PoolPolicy::Lru => pool::Policy::Lru,
             },
+            node_patience: self.cluster.patience.0,
+            node_scale_down_after: self.cluster.scale_down_after.0,
             ..Limits::default()
         }
     }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::clock::Clock;
+use super::cluster_nodes::ClusterNodes;
 use super::devices::Devices;
 use super::engines::Engines;
 use super::fetches::Fetches;
@@ -51,6 +52,7 @@ pub(super) struct Control {
     pub models: Models,
     pub devices: Devices,
     pub nodes: Nodes,
+    pub cluster: ClusterNodes,
     pub engines: Engines,
     pub seats: SeatRequests,
     pub orders: Orders,
@@ -96,6 +98,7 @@ impl Control {
             models: Models::default(),
             devices: Devices::new(&parts.inventory),
             nodes: Nodes::new(rand::random(), Arc::clone(numbers)),
+            cluster: ClusterNodes::default(),
             engines: Engines::new(parts.guardians),
             seats: SeatRequests::new(),
             orders: Orders::default(),

@@ -79,8 +79,12 @@ impl Control {
                 }
             }
             Action::Disown { node, replica } => self.disown(node, replica),
-            // The pool requests nodes once it knows which sizes a cluster can bring (`ShapesSet`).
-            Action::RequestNode { .. } | Action::CancelNode { .. } | Action::ReleaseNode { .. } => {
+            Action::RequestNode { demand, shape } => self.cluster.request(demand, shape),
+            Action::CancelNode { demand } => self.cluster.cancel(demand),
+            Action::ReleaseNode { node } => {
+                if let Some(name) = self.nodes.name(node) {
+                    self.cluster.release(name);
+                }
             }
             Action::Save { order, wish } => {
                 let wish = self.named(wish);

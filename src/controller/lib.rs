@@ -36,6 +36,8 @@ mod adopting;
 mod allowed_devices;
 mod catalog_change;
 mod clock;
+mod cluster_nodes;
+mod cluster_task;
 mod control;
 mod device_facts;
 mod device_reports;

@@ -9,6 +9,7 @@ use super::catalog_change::{Change, ChangeError, Figured, Terms};
 use super::gate::Lease;
 use super::node_messages::NodeMessage;
 use catalog::{Changes, Warning};
+use cluster::ClusterNews;
 use config::Config;
 use engine::{ReadEnd, Report};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
@@ -108,6 +109,7 @@ pub(super) enum Message {
     /// Figures of a model were computed off the loop.
     Figured(Box<Figured>),
     Node(NodeMessage),
+    Cluster(ClusterNews),
     /// End the loop; the engines are another controller's.
     HandOver,
 }

@@ -135,6 +135,7 @@ impl Control {
             return;
         };
         tracing::info!("node {} {why}", known.name);
+        self.cluster.gone(&known.name);
         self.nodes.fenced.push_back(known.epoch);
         if self.nodes.fenced.len() > FENCED_MAX {
             self.nodes.fenced.pop_front();

@@ -227,6 +227,7 @@ impl Control {
         known.has_joined = true;
         known.silent_since = None;
         let (name, demand) = (known.name.clone(), known.demand);
+        let demand = self.cluster.joined(&name).or(demand);
         let ids: BTreeSet<ReplicaId> = running.iter().map(|it| ReplicaId(it.replica)).collect();
         let lost: Vec<ReplicaId> = self
             .replicas_on(node)

@@ -26,6 +26,7 @@ impl Control {
         events.push(self.links());
         events.extend(self.cordons_of(start.cordons));
         events.extend(self.nodes_of(start.nodes));
+        events.extend(self.cluster_shapes());
         let catalog = start.catalog;
         let names: Vec<String> = catalog.entries().keys().cloned().collect();
         let specs = registry::figure(&catalog, &names, &self.config, &self.known());

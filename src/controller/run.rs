@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
@@ -27,6 +28,9 @@ const READ_GATES_EVERY: Span = Span(250);
 /// Records that a slow follower of the events may lag behind.
 const EVENTS_MAX: usize = 4096;
 
+/// How long the end waits for the cluster.
+const CLUSTER_WITHIN: Duration = Duration::from_secs(20);
+
 /// Starts the loop. The join handle ends when the pool has finished its shutdown and all of it is
 /// written.
 #[expect(
@@ -48,6 +52,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     ));
     let numbers = Arc::new(AtomicU64::new(parts.last_order + 1));
     let (mut control, start) = Control::new(parts, inbox, jobs, &numbers);
+    let follower = control.follow_cluster();
     // No request is taken before it is known what there is.
     let inventory = control.begin(start);
     let handle = Handle {
@@ -69,6 +74,16 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     };
     let task = tokio::spawn(async move {
         control.run(messages, inventory).await;
+        // Requests that the pool has taken back are taken back in the cluster too.
+        if let Some(follower) = follower
+            && tokio::time::timeout(CLUSTER_WITHIN, follower)
+                .await
+                .is_err()
+        {
+            tracing::warn!(
+                "the cluster does not answer; `model-pool cluster status` shows what is still requested"
+            );
+        }
         if let Err(error) = keeper.await {
             tracing::error!(%error, "the keeper of the store ended badly");
         }
@@ -233,6 +248,7 @@ impl Control {
             }
             Message::Figured(figured) => self.figured(*figured),
             Message::Node(message) => self.node_message(message),
+            Message::Cluster(news) => self.cluster_news(news),
             Message::HandOver => self.finished = true,
         }
     }

@@ -43,6 +43,15 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
         })
         .collect();
     let mut out = table(&NODES, &rows, "no nodes", style);
+    if let Some(coming) = &list.requested {
+        let since = clock.stamp(&coming.since);
+        let (shape, model) = (clean(&coming.shape), clean(&coming.model));
+        let line = format!("one more of size {shape} is requested for {model} since {since}");
+        out.push_str(&match coming.reason.is_empty() {
+            true => format!("{line}\n"),
+            false => format!("{line}: {}\n", clean(&coming.reason)),
+        });
+    }
     let valid = list.tokens.iter().filter(|it| it.state == "valid");
     let rows: Vec<Vec<Cell>> = valid
         .map(|token| {

@@ -180,7 +180,7 @@ impl Slurm {
             }
             (None, None) => {}
         }
-        let test = self.script(name, &[]);
+        let test = self.script(name, None, &[]);
         let test = match test {
             Ok(script) => {
                 let arguments = vec!["--test-only".to_owned()];

@@ -10,7 +10,8 @@ use super::{reasons, script};
 
 /// No value holds it, unlike `|`, which names may have.
 pub(super) const SEPARATOR: char = '\u{1f}';
-pub(super) const QUEUE_FORMAT: &str = "%A\u{1f}%j\u{1f}%T\u{1f}%r\u{1f}%N\u{1f}%l\u{1f}%S\u{1f}%e";
+pub(super) const QUEUE_FORMAT: &str =
+    "%A\u{1f}%j\u{1f}%T\u{1f}%r\u{1f}%N\u{1f}%l\u{1f}%S\u{1f}%e\u{1f}%k";
 pub(super) const ACCOUNTING_FIELDS: &str =
     "JobIDRaw,JobName%200,State%60,NodeList%200,TimelimitRaw,Start,End,ExitCode";
 
@@ -39,6 +40,8 @@ const RUNS: &[&str] = &[
 pub(super) struct Job {
     pub id: String,
     pub shape: String,
+    /// The number of the pool's request, where the comment has it.
+    pub demand: Option<u64>,
     /// Slurm's word.
     pub state: String,
     pub reason: String,
@@ -123,6 +126,7 @@ fn json_job(job: &Value, pool: &str) -> Option<Job> {
     Some(Job {
         id: number(&job["job_id"])?.to_string(),
         shape,
+        demand: script::demand_of(&text("comment")),
         state,
         reason: text("state_reason"),
         host: text("nodes"),
@@ -154,19 +158,23 @@ pub(super) fn of_queue_text(text: &str, pool: &str) -> Result<Vec<Job>, String> 
     let mut jobs = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let fields: Vec<&str> = line.split(SEPARATOR).collect();
+        // The comment comes last; a line without one is read as well.
+        let (fields, comment) = fields.split_at(fields.len().min(8));
         let [id, name, state, reason, host, limit, starts, ends] = fields[..] else {
             let line = super::super::program::one_line(line);
             return Err(format!(
-                "a line has {} fields instead of 8: {line}",
+                "a line has {} fields instead of 9: {line}",
                 fields.len()
             ));
         };
+        let comment = comment.first().copied().unwrap_or_default();
         let Some(shape) = script::shape_of(name, pool) else {
             continue;
         };
         jobs.push(Job {
             id: id.to_owned(),
             shape: shape.to_owned(),
+            demand: script::demand_of(comment),
             state: state.to_owned(),
             reason: reason.to_owned(),
             host: host.to_owned(),
@@ -191,6 +199,7 @@ pub(super) fn of_accounting(text: &str, pool: &str) -> Vec<Job> {
         Some(Job {
             id: id.to_owned(),
             shape: script::shape_of(name, pool)?.to_owned(),
+            demand: None,
             state: state.to_owned(),
             reason: String::new(),
             host: host.to_owned(),

@@ -52,13 +52,23 @@ impl Slurm {
     ///
     /// # Errors
     /// If there is no such shape.
-    pub fn script(&self, shape: &str, exclude: &[String]) -> Result<String, ClusterError> {
+    pub fn script(
+        &self,
+        shape: &str,
+        demand: Option<u64>,
+        exclude: &[String],
+    ) -> Result<String, ClusterError> {
         let shape = find_shape(&self.section, shape)?;
-        Ok(script::render(&self.section, shape, exclude))
+        Ok(script::render(&self.section, shape, demand, exclude))
     }
 
-    async fn submit(&self, shape: &str, exclude: &[String]) -> Result<LeaseId, ClusterError> {
-        let script = self.script(shape, exclude)?;
+    async fn submit(
+        &self,
+        shape: &str,
+        demand: Option<u64>,
+        exclude: &[String],
+    ) -> Result<LeaseId, ClusterError> {
+        let script = self.script(shape, demand, exclude)?;
         let call = self.call("sbatch", vec!["--parsable".to_owned()], &script);
         let ended = run(call).await.map_err(|error| match error {
             ClusterError::Timeout {
@@ -195,6 +205,7 @@ impl Slurm {
             node: node_name(id.as_str()),
             id,
             shape: job.shape,
+            demand: job.demand,
             state,
             time_limit: job.time_limit,
             starts_unix: job.starts_unix,
@@ -221,15 +232,20 @@ impl Slurm {
 }
 
 impl Cluster for Slurm {
-    async fn request(&self, shape: &str, exclude: &[String]) -> Result<LeaseId, ClusterError> {
+    async fn request(
+        &self,
+        shape: &str,
+        demand: Option<u64>,
+        exclude: &[String],
+    ) -> Result<LeaseId, ClusterError> {
         // A wrong shape is refused before Slurm is called.
         find_shape(&self.section, shape)?;
         let failed = failed_hosts(&self.jobs().await?, now_unix());
         let all: Vec<String> = exclude.iter().chain(&failed).cloned().collect();
-        match self.submit(shape, &all).await {
+        match self.submit(shape, demand, &all).await {
             // Without those nodes the cluster may have too few.
             Err(ClusterError::Refused { .. }) if !failed.is_empty() => {
-                self.submit(shape, exclude).await
+                self.submit(shape, demand, exclude).await
             }
             result => result,
         }

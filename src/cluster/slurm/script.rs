@@ -25,9 +25,27 @@ pub(super) fn log_name(id: &str) -> String {
     format!("model-pool-{id}.log")
 }
 
-pub(super) fn render(section: &ClusterSection, shape: &ShapeSection, exclude: &[String]) -> String {
+/// A job's comment: its name, and the number of the pool's request.
+fn comment(section: &ClusterSection, shape: &str, demand: Option<u64>) -> String {
+    let name = job_name(section, shape);
+    demand.map_or_else(|| name.clone(), |demand| format!("{name}:{demand}"))
+}
+
+/// The number of the pool's request in a comment.
+pub(super) fn demand_of(comment: &str) -> Option<u64> {
+    let rest = comment.strip_prefix(PREFIX)?.strip_prefix(':')?;
+    let (_, demand) = rest.split_once(':')?.1.split_once(':')?;
+    demand.parse().ok()
+}
+
+pub(super) fn render(
+    section: &ClusterSection,
+    shape: &ShapeSection,
+    demand: Option<u64>,
+    exclude: &[String],
+) -> String {
     let mut lines = vec!["#!/bin/bash".to_owned()];
-    lines.extend(options(section, shape, exclude));
+    lines.extend(options(section, shape, demand, exclude));
     lines.push(String::new());
     lines.push(
         "echo \"model-pool: job $SLURM_JOB_ID starts a node on ${SLURMD_NODENAME:-$(hostname)}\""
@@ -36,12 +54,17 @@ pub(super) fn render(section: &ClusterSection, shape: &ShapeSection, exclude: &[
     if !section.slurm.setup.trim().is_empty() {
         lines.push(section.slurm.setup.trim_end().to_owned());
     }
-    lines.push(format!("exec {}", node_command(section)));
+    lines.push(format!("exec {}", node_command(section, demand)));
     lines.push(String::new());
     lines.join("\n")
 }
 
-fn options(section: &ClusterSection, shape: &ShapeSection, exclude: &[String]) -> Vec<String> {
+fn options(
+    section: &ClusterSection,
+    shape: &ShapeSection,
+    demand: Option<u64>,
+    exclude: &[String],
+) -> Vec<String> {
     let slurm = &section.slurm;
     let name = job_name(section, &shape.name);
     let minutes = shape.time_limit.duration().as_secs().div_ceil(60);
@@ -63,7 +86,10 @@ fn options(section: &ClusterSection, shape: &ShapeSection, exclude: &[String]) -
     let value = |option: &str, value: Option<&String>| value.map(|it| format!("--{option}={it}"));
     let all = [
         Some(format!("--job-name={name}")),
-        Some(format!("--comment={name}")),
+        Some(format!(
+            "--comment={}",
+            comment(section, &shape.name, demand)
+        )),
         Some("--nodes=1".to_owned()),
         value("partition", partition),
         value("account", slurm.account.as_ref()),
@@ -85,7 +111,7 @@ fn options(section: &ClusterSection, shape: &ShapeSection, exclude: &[String]) -
     all.map(|option| format!("#SBATCH {option}")).collect()
 }
 
-fn node_command(section: &ClusterSection) -> String {
+fn node_command(section: &ClusterSection, demand: Option<u64>) -> String {
     let mut words = vec![quoted(&section.program), "node".into()];
     let mut option = |name: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -97,6 +123,7 @@ fn node_command(section: &ClusterSection) -> String {
     let token_file = section.token_file.as_deref().map(Path::to_string_lossy);
     option("token-file", token_file.as_deref().map(plain));
     option("fingerprint", section.fingerprint.as_deref().map(plain));
+    option("demand", demand.map(|it| it.to_string()));
     option("data", Some(data(section)));
     words.extend(section.node_options.iter().map(|it| quoted(it)));
     words.join(" ")

@@ -196,7 +196,7 @@ fn the_script_has_every_option_quoted_and_never_the_token() {
     slurm.options = vec!["--mem=200G".to_owned()];
     slurm.setup = "module load cuda\n".to_owned();
     let script = Slurm::new(&section)
-        .script("a2", &["gpu02".to_owned()])
+        .script("a2", None, &["gpu02".to_owned()])
         .expect("rendered");
     let expected = r#"#!/bin/bash
 #SBATCH --job-name=model-pool:lab:a2
@@ -220,7 +220,9 @@ module load cuda
 exec model-pool node --controller https://pool.example.org:8443 --name "slurm-$SLURM_JOB_ID" --token-file '/shared/the token' --fingerprint sha256:0000000000000000000000000000000000000000000000000000000000000000 --data '/scratch/a b/'"$SLURM_JOB_ID" --listen '0.0.0.0:0; rm -r /'
 "#;
     assert_eq!(script, expected);
-    let unknown = Slurm::new(&section).script("a3", &[]).expect_err("unknown");
+    let unknown = Slurm::new(&section)
+        .script("a3", None, &[])
+        .expect_err("unknown");
     assert!(unknown.to_string().contains("a2, free"), "{unknown}");
 }
 
@@ -234,16 +236,16 @@ const NO_ACCOUNTING: (&str, &str) = (
 async fn a_request_submits_the_script_and_gives_the_number_of_the_job() {
     let keep = "cat > $(dirname $0)/script; echo '17;cluster'";
     let (folder, slurm) = with_programs(&[("sbatch", keep), EMPTY, NO_ACCOUNTING]);
-    let id = slurm.request("a2", &[]).await.expect("submitted");
+    let id = slurm.request("a2", None, &[]).await.expect("submitted");
     assert_eq!(id.as_str(), "17");
     let script = std::fs::read_to_string(folder.path().join("script")).expect("read");
-    assert_eq!(script, slurm.script("a2", &[]).expect("rendered"));
+    assert_eq!(script, slurm.script("a2", None, &[]).expect("rendered"));
 }
 
 #[tokio::test]
 async fn programs_that_are_missing_refuse_hang_or_print_nonsense_are_errors_that_help() {
     let (_folder, slurm) = with_programs(&[]);
-    let error = slurm.request("a2", &[]).await.expect_err("missing");
+    let error = slurm.request("a2", None, &[]).await.expect_err("missing");
     assert!(error.to_string().contains("slurm-client"), "{error}");
     for (script, is_unknown, part) in [
         (
@@ -260,7 +262,7 @@ async fn programs_that_are_missing_refuse_hang_or_print_nonsense_are_errors_that
         ),
     ] {
         let (_folder, slurm) = with_programs(&[("sbatch", script), EMPTY, NO_ACCOUNTING]);
-        let error = slurm.request("a2", &[]).await.expect_err(script);
+        let error = slurm.request("a2", None, &[]).await.expect_err(script);
         assert_eq!(error.is_unknown(), is_unknown, "{error}");
         assert!(error.to_string().contains(part), "{error}");
     }

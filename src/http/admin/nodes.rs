@@ -12,7 +12,8 @@ use super::out_of_service::{Order, end, put_back, reason, remove, until};
 use crate::auth::{Admin, Reader};
 use crate::dto::{
     DrainNodeAnswer, DrainNodeRequest, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
-    NodeView, Removed, RevokedNodeToken, UndrainNodeAnswer, UndrainNodeRequest, node_name,
+    NodeView, Removed, RequestedNodeView, RevokedNodeToken, UndrainNodeAnswer, UndrainNodeRequest,
+    node_name,
 };
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
@@ -92,7 +93,7 @@ impl Strict for NodeTokenQuery {
             "node": "gpu-2", "state": "joined", "since": "2026-01-31T20:15:00.000Z", "reason": null,
             "devices": ["gpu-2/gpu0"], "replicas": ["r7"], "is_controller": false, "version": "0.1.0",
             "address": "10.0.0.2:51544", "relay": "10.0.0.2:7000", "is_encrypted": true,
-            "joined_at": "2026-01-31T20:15:00.000Z"}],
+            "joined_at": "2026-01-31T20:15:00.000Z"}], "requested": null,
             "tokens": [{"id": "t2", "prefix": "mp-Ab3xY9", "created_at": "2026-01-31T20:00:00.000Z",
             "expires_at": "2026-02-01T20:00:00.000Z", "used_at": "2026-01-31T20:15:00.000Z", "state": "valid"}]})),
         AdminErrors,
@@ -105,8 +106,10 @@ pub async fn list(
 ) -> Result<Json<NodeList>, Failure> {
     let tokens = app.handle.store().node_tokens().await.map_err(unread)?;
     let now = app.handle.clock().now();
+    let snapshot = app.handle.snapshot();
     Ok(Json(NodeList {
-        nodes: NodeView::all(&app.handle.snapshot()),
+        nodes: NodeView::all(&snapshot),
+        requested: RequestedNodeView::of(&snapshot),
         tokens: tokens.iter().map(|it| NodeTokenView::of(it, now)).collect(),
     }))
 }

@@ -37,7 +37,8 @@ pub use me::{MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest};
 pub use models::{ModelList, ModelPatch, ModelView, RemoveAnswer, find, measured};
 pub use nodes::{
     DrainNodeAnswer, DrainNodeRequest, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
-    NodeView, RevokedNodeToken, UndrainNodeAnswer, UndrainNodeRequest, name_of as node_name,
+    NodeView, RequestedNodeView, RevokedNodeToken, UndrainNodeAnswer, UndrainNodeRequest,
+    name_of as node_name,
 };
 pub use plan::PlanView;
 pub use report::ReportView;

@@ -79,9 +79,43 @@ pub struct NodeView {
     pub joined_at: Option<String>,
 }
 
+/// A node that is still to come (S2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RequestedNodeView {
+    /// Its size, from `cluster.shapes`.
+    #[schema(example = "a100x4")]
+    pub shape: String,
+    /// The model that it was requested for.
+    #[schema(example = "llama-3-70b")]
+    pub model: String,
+    pub since: String,
+    /// What the cluster says about it.
+    #[schema(example = "lease 4711: other jobs are before it (Priority)")]
+    pub reason: String,
+}
+
+impl RequestedNodeView {
+    pub fn of(snapshot: &Snapshot) -> Option<RequestedNodeView> {
+        let pending = snapshot.pool.node_demand.as_ref()?;
+        let mut models = snapshot.pool.models.iter();
+        let model = models.find(|it| it.model == pending.model);
+        Some(RequestedNodeView {
+            shape: pending.shape_name.clone(),
+            model: model.map_or_else(String::new, |it| it.name.clone()),
+            since: at(pending.since),
+            reason: match &pending.joined {
+                Some(_) => "it has joined; its devices are still to come".to_owned(),
+                None => pending.reason.clone(),
+            },
+        })
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct NodeList {
     pub nodes: Vec<NodeView>,
+    /// The node that the pool has requested from its cluster; null: none.
+    pub requested: Option<RequestedNodeView>,
     pub tokens: Vec<NodeTokenView>,
 }
 

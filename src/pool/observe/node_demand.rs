@@ -62,6 +62,7 @@ impl Pool {
         self.node_demand.pending = Some(PendingNode {
             demand,
             shape,
+            shape_name: self.shape_name(shape),
             model,
             priority,
             since: self.now,

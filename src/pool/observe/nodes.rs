@@ -16,13 +16,12 @@ use alloc::vec::Vec;
 
 use crate::facts::state::{Departed, Pool};
 use crate::observe::order_start::leave;
-use crate::types::action::{Action, RecordKind};
+use crate::types::action::{Action, RecordKind, Wish};
 use crate::types::event::{Exit, Remedy};
 use crate::types::ids::{DemandId, DeviceId, ModelId, NodeId, OrderId, ReplicaId, Span};
 use crate::types::model::Cordon;
 use crate::types::node::{Node, Presence};
-use crate::types::reason::StopReason;
-use crate::types::reason::plural;
+use crate::types::reason::{StopReason, plural};
 use crate::types::replica::Phase;
 
 /// Gone nodes that are remembered, so that late reports of them are recognised.
@@ -346,6 +345,13 @@ impl Pool {
         now: bool,
         actions: &mut Vec<Action>,
     ) {
+        if self.is_gone(node) {
+            // It went while the store wrote: a drain would wait for the next machine of that name.
+            let wish = Wish::DrainNode { name, drain: None };
+            actions.push(Action::Keep { wish });
+            self.set_targets(order, Vec::new(), Span::ZERO);
+            return;
+        }
         let reason = drain.reason.clone();
         self.drains.insert(name.clone(), drain);
         self.drains_change();

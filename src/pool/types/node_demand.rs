@@ -23,6 +23,8 @@ pub struct NodeShape {
 pub struct PendingNode {
     pub demand: DemandId,
     pub shape: ShapeId,
+    /// The name of the size.
+    pub shape_name: String,
     /// The model that it was first made for, and its priority then.
     pub model: ModelId,
     pub priority: Priority,

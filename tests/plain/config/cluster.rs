@@ -11,16 +11,14 @@ const GOOD: &str = "cluster:
 ";
 
 #[test]
-fn a_cluster_says_at_start_what_it_does_not_do_yet() {
+fn a_cluster_says_at_start_which_of_its_keys_have_no_effect() {
     let config = load(GOOD).unwrap();
     assert_eq!(config.cluster.kind, ClusterKind::Slurm);
-    let notices = config.notices().join("\n");
+    assert_eq!(config.notices(), Vec::<String>::new());
+    let none = load("cluster: {join_within: 5m}\n").unwrap();
     assert_has(
-        &notices,
-        &[
-            "does not request or release nodes by itself",
-            "model-pool cluster request",
-        ],
+        &none.notices().join("\n"),
+        &["cluster.join_within has no effect while cluster.kind is none"],
     );
     let other = load(&format!("{GOOD}  command: {{timeout: 9s}}\n")).unwrap();
     assert_has(

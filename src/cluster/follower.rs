@@ -1,0 +1,377 @@
+//! Carries out what the pool decides about nodes, one call of the cluster at a time, and says what becomes of it. It looks at
+//! the leases while a request is open. What the cluster does not say is unknown, never "gone".
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Release};
+
+/// How often the leases are looked at while something is open.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long requests of an earlier run are kept for a demand that wants them.
+const LEFT_OVER_FOR: Duration = Duration::from_secs(300);
+/// A lease that is missing in so many answers in a row has ended: one answer may be of before the request.
+const MISSING_MAX: u32 = 2;
+/// How long a machine on which a node did not join is left out.
+const HOST_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
+/// If nodes do not join from more machines than this, the machines are not the cause.
+const HOSTS_EXCLUDED_MAX: usize = 3;
+/// Leases that are given back at the same time.
+const ENDING_MAX: usize = 4096;
+
+/// What the pool has decided, or knows, about nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterOrder {
+    /// One more node of this shape. There is at most one open request.
+    Request { demand: u64, shape: String },
+    /// The request is not wanted any more.
+    Cancel { demand: u64 },
+    /// The node of this name is given back.
+    Release { node: String },
+    /// The node of this name takes part.
+    Joined { node: String },
+    /// It does not any more.
+    Gone { node: String },
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterNews {
+    /// Why the node is not there yet.
+    Pending { demand: u64, reason: String },
+    /// There will be none.
+    Refused { demand: u64, why: String },
+    /// The node of this name will come for it.
+    Named { demand: u64, node: String },
+}
+
+/// The request that is open.
+struct Open {
+    demand: u64,
+    lease: Option<LeaseId>,
+    node: Option<String>,
+    /// Why it is unknown whether the cluster has taken it.
+    unknown: Option<String>,
+    running_since: Option<Instant>,
+    missing: u32,
+    reported: String,
+}
+
+/// What has to end.
+enum Which {
+    Lease(LeaseId),
+    Demand(u64),
+    Node(String),
+}
+
+struct Ending {
+    which: Which,
+    how: Release,
+    missing: u32,
+    complained: String,
+}
+
+pub struct Follower<C, N> {
+    cluster: C,
+    news: N,
+    /// How long a lease may run until its node joins.
+    join_within: Duration,
+    started: Instant,
+    open: Option<Open>,
+    ending: Vec<Ending>,
+    joined: BTreeSet<String>,
+    /// Requests of an earlier run whose nodes have not joined.
+    left_over: Vec<NodeLease>,
+    has_looked: bool,
+    excluded: Vec<(String, Instant)>,
+    next_look: Instant,
+}
+
+impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
+    /// `news` is called with what becomes of requests.
+    pub fn new(cluster: C, join_within: Duration, news: N) -> Follower<C, N> {
+        let now = now();
+        Follower {
+            cluster,
+            news,
+            join_within,
+            started: now,
+            open: None,
+            ending: Vec::new(),
+            joined: BTreeSet::new(),
+            left_over: Vec::new(),
+            has_looked: false,
+            excluded: Vec::new(),
+            next_look: now,
+        }
+    }
+
+    /// Runs until the sender of orders is dropped; those given before are carried out.
+    pub async fn run(mut self, mut orders: mpsc::UnboundedReceiver<ClusterOrder>) {
+        loop {
+            let is_due = self.open.is_some()
+                || !self.ending.is_empty()
+                || !self.left_over.is_empty()
+                || !self.has_looked;
+            tokio::select! {
+                biased;
+                order = orders.recv() => match order {
+                    Some(order) => self.carry_out(order).await,
+                    None => return,
+                },
+                () = sleep_until(self.next_look), if is_due => self.look().await,
+            }
+        }
+    }
+
+    async fn carry_out(&mut self, order: ClusterOrder) {
+        match order {
+            ClusterOrder::Request { demand, shape } => self.request(demand, &shape).await,
+            ClusterOrder::Cancel { demand } => {
+                let Some(open) = self.open.take_if(|it| it.demand == demand) else {
+                    return;
+                };
+                let which = open.lease.map_or(Which::Demand(demand), Which::Lease);
+                self.end(which, Release::Now).await;
+            }
+            ClusterOrder::Release { node } => {
+                self.end(Which::Node(node), Release::Drain).await;
+            }
+            ClusterOrder::Joined { node } => {
+                self.open.take_if(|it| it.node.as_ref() == Some(&node));
+                self.left_over.retain(|it| it.node != node);
+                self.joined.insert(node);
+            }
+            ClusterOrder::Gone { node } => {
+                self.joined.remove(&node);
+            }
+        }
+    }
+
+    async fn request(&mut self, demand: u64, shape: &str) {
+        if !self.has_looked {
+            // An earlier run may have requested one already.
+            self.look().await;
+        }
+        let mut open = Open {
+            demand,
+            lease: None,
+            node: None,
+            unknown: None,
+            running_since: None,
+            missing: 0,
+            reported: String::new(),
+        };
+        let before = self.left_over.iter().position(|it| it.shape == shape);
+        if let Some(index) = before {
+            let lease = self.left_over.remove(index);
+            tracing::info!("lease {} of an earlier run serves the request", lease.id);
+            open.lease = Some(lease.id);
+        } else {
+            let now = now();
+            self.excluded.retain(|(_, until)| *until > now);
+            let hosts: Vec<String> = match self.excluded.len() <= HOSTS_EXCLUDED_MAX {
+                true => self.excluded.iter().map(|(host, _)| host.clone()).collect(),
+                false => Vec::new(),
+            };
+            match self.cluster.request(shape, Some(demand), &hosts).await {
+                Ok(id) => {
+                    tracing::info!("lease {id}: a node of shape {shape} is requested");
+                    open.lease = Some(id);
+                }
+                Err(error) if error.is_unknown() => {
+                    tracing::warn!("a node of shape {shape} is requested: {error}");
+                    open.unknown = Some(error.to_string());
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    (self.news)(ClusterNews::Refused { demand, why });
+                    return;
+                }
+            }
+        }
+        self.open = Some(open);
+        self.look().await;
+    }
+
+    /// Looks at the leases, and at what follows from them.
+    async fn look(&mut self) {
+        self.next_look = now() + LOOK_EVERY;
+        let leases = match self.cluster.status().await {
+            Ok(leases) => leases,
+            Err(error) => {
+                if let Some(open) = &mut self.open {
+                    open.report(error.to_string(), &self.news);
+                }
+                return;
+            }
+        };
+        if !std::mem::replace(&mut self.has_looked, true) {
+            let requested = leases.iter().filter(|it| it.demand.is_some());
+            let waits = requested.filter(|it| !it.has_ended() && !self.joined.contains(&it.node));
+            self.left_over = waits.cloned().collect();
+        }
+        self.look_at_left_over(&leases);
+        self.look_at_open(&leases);
+        self.end_leases(&leases).await;
+    }
+
+    fn look_at_left_over(&mut self, leases: &[NodeLease]) {
+        let is_late = self.started.elapsed() > LEFT_OVER_FOR;
+        let mut kept = Vec::new();
+        for old in std::mem::take(&mut self.left_over) {
+            match leases.iter().find(|it| it.id == old.id) {
+                None => {}
+                Some(lease) if lease.has_ended() => {}
+                // The node of one that runs may be about to join; then the pool gives it back once it is idle.
+                Some(lease) => {
+                    let is_pending = matches!(lease.state, LeaseState::Pending { .. });
+                    let never_joins = self.started.elapsed() > LEFT_OVER_FOR + self.join_within;
+                    if (is_late && is_pending) || never_joins {
+                        tracing::info!("lease {} of an earlier run is given back", old.id);
+                        self.ending
+                            .push(Ending::new(Which::Lease(old.id), Release::Now));
+                    } else {
+                        kept.push(old);
+                    }
+                }
+            }
+        }
+        self.left_over = kept;
+    }
+
+    fn look_at_open(&mut self, leases: &[NodeLease]) {
+        let Some(mut open) = self.open.take() else {
+            return;
+        };
+        let demand = open.demand;
+        let found = leases.iter().find(|it| match &open.lease {
+            Some(id) => it.id == *id,
+            None => it.demand == Some(demand),
+        });
+        let refused = |why: String| (self.news)(ClusterNews::Refused { demand, why });
+        let Some(lease) = found else {
+            open.missing += 1;
+            if open.missing < MISSING_MAX {
+                self.open = Some(open);
+            } else if let Some(unknown) = open.unknown {
+                refused(unknown);
+            } else if let Some(id) = open.lease {
+                refused(format!("the cluster does not know its lease {id} any more"));
+            }
+            return;
+        };
+        open.missing = 0;
+        open.lease = Some(lease.id.clone());
+        if open.node.as_ref() != Some(&lease.node) {
+            let node = lease.node.clone();
+            open.node = Some(node.clone());
+            (self.news)(ClusterNews::Named { demand, node });
+        }
+        if self.joined.contains(&lease.node) {
+            return;
+        }
+        match &lease.state {
+            LeaseState::Ended { why } => {
+                refused(format!("lease {} has ended: {why}", lease.id));
+                return;
+            }
+            LeaseState::Pending { reason } => {
+                open.running_since = None;
+                open.report(format!("lease {}: {reason}", lease.id), &self.news);
+            }
+            LeaseState::Running { host } => {
+                let since = *open.running_since.get_or_insert_with(now);
+                if since.elapsed() >= self.join_within {
+                    let seconds = self.join_within.as_secs();
+                    refused(format!(
+                        "lease {} has run on {host} for {seconds} s and its node {} has not joined; it is given back: look at its log, and raise cluster.join_within if it needs longer",
+                        lease.id, lease.node
+                    ));
+                    let until = now() + HOST_EXCLUDED_FOR;
+                    self.excluded.push((host.clone(), until));
+                    let which = Which::Lease(lease.id.clone());
+                    self.ending.push(Ending::new(which, Release::Now));
+                    return;
+                }
+                let text = format!("lease {} runs on {host}; its node starts", lease.id);
+                open.report(text, &self.news);
+            }
+        }
+        self.open = Some(open);
+    }
+
+    /// Gives back at once what can be.
+    async fn end(&mut self, which: Which, how: Release) {
+        if self.ending.len() < ENDING_MAX {
+            self.ending.push(Ending::new(which, how));
+        }
+        match self.cluster.status().await {
+            Ok(leases) => self.end_leases(&leases).await,
+            Err(error) => tracing::warn!("a lease is to be given back: {error}"),
+        }
+    }
+
+    async fn end_leases(&mut self, leases: &[NodeLease]) {
+        for mut ending in std::mem::take(&mut self.ending) {
+            let is_it = |lease: &&NodeLease| match &ending.which {
+                Which::Lease(id) => lease.id == *id,
+                Which::Demand(demand) => lease.demand == Some(*demand),
+                Which::Node(node) => lease.node == *node,
+            };
+            let mut found = leases.iter().filter(is_it);
+            let Some(lease) = found.find(|it| !it.has_ended()) else {
+                ending.missing += 1;
+                if ending.missing < MISSING_MAX {
+                    self.ending.push(ending);
+                }
+                continue;
+            };
+            match self.cluster.release(&lease.id, ending.how).await {
+                Ok(()) => tracing::info!("lease {} is given back", lease.id),
+                Err(ClusterError::WrongId { .. }) => {}
+                Err(error) => {
+                    let text = error.to_string();
+                    if text != ending.complained {
+                        tracing::warn!("lease {} cannot be given back yet: {text}", lease.id);
+                        ending.complained = text;
+                    }
+                    self.ending.push(ending);
+                }
+            }
+        }
+    }
+}
+
+/// The time of this shell; what it is compared with are its own bounds.
+#[expect(clippy::disallowed_methods, reason = "the one reading of the clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Open {
+    fn report(&mut self, reason: String, news: &impl Fn(ClusterNews)) {
+        if self.reported != reason {
+            self.reported.clone_from(&reason);
+            let demand = self.demand;
+            news(ClusterNews::Pending { demand, reason });
+        }
+    }
+}
+
+impl Ending {
+    fn new(which: Which, how: Release) -> Ending {
+        Ending {
+            which,
+            how,
+            missing: 0,
+            complained: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

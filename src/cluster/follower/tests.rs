@@ -1,0 +1,301 @@
+//! Stories of the follower with a cluster whose answers are written by the story, on a clock that stands still.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use tokio::task::JoinSet;
+
+/// What the cluster has, and how its calls end.
+#[derive(Default)]
+struct Scripted {
+    leases: Vec<NodeLease>,
+    /// How the next requests end; afterwards they are taken.
+    requests: Vec<Result<(), ClusterError>>,
+    is_away: bool,
+    calls: Vec<String>,
+}
+
+#[derive(Clone, Default)]
+struct Board(Arc<Mutex<Scripted>>);
+
+impl Board {
+    fn with<R>(&self, edit: impl FnOnce(&mut Scripted) -> R) -> R {
+        edit(&mut self.0.lock().expect("not poisoned"))
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.with(|it| std::mem::take(&mut it.calls))
+    }
+
+    fn set(&self, id: &str, state: LeaseState) {
+        self.with(|it| {
+            let lease = it.leases.iter_mut().find(|it| it.id.as_str() == id);
+            lease.expect("a lease").state = state;
+        });
+    }
+}
+
+fn away() -> ClusterError {
+    ClusterError::Unreachable {
+        program: "squeue".to_owned(),
+        message: "Connection refused".to_owned(),
+    }
+}
+
+fn lease(id: &str, demand: Option<u64>) -> NodeLease {
+    NodeLease {
+        id: LeaseId::parse(id).expect("an id"),
+        shape: "a1".to_owned(),
+        node: format!("node-{id}"),
+        demand,
+        state: pending("Resources"),
+        time_limit: None,
+        starts_unix: None,
+        ends_unix: None,
+    }
+}
+
+fn pending(reason: &str) -> LeaseState {
+    LeaseState::Pending {
+        reason: reason.to_owned(),
+    }
+}
+
+fn running() -> LeaseState {
+    LeaseState::Running {
+        host: "gpu07".to_owned(),
+    }
+}
+
+impl Cluster for Board {
+    async fn request(
+        &self,
+        shape: &str,
+        demand: Option<u64>,
+        exclude: &[String],
+    ) -> Result<LeaseId, ClusterError> {
+        self.with(|it| {
+            it.calls
+                .push(format!("request {shape} without {exclude:?}"));
+            if !it.requests.is_empty() {
+                it.requests.remove(0)?;
+            }
+            let id = (it.leases.len() + 1).to_string();
+            it.leases.push(lease(&id, demand));
+            LeaseId::parse(&id)
+        })
+    }
+
+    async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
+        self.with(|it| match it.is_away {
+            true => Err(away()),
+            false => Ok(it.leases.clone()),
+        })
+    }
+
+    async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
+        self.with(|it| {
+            if it.is_away {
+                return Err(away());
+            }
+            it.calls.push(format!("release {id} {how:?}"));
+            it.leases.retain(|it| it.id != *id);
+            Ok(())
+        })
+    }
+}
+
+struct Story {
+    tasks: JoinSet<()>,
+    board: Board,
+    orders: mpsc::UnboundedSender<ClusterOrder>,
+    news: mpsc::UnboundedReceiver<ClusterNews>,
+}
+
+impl Story {
+    fn begin(board: Board) -> Story {
+        let (orders, waiting) = mpsc::unbounded_channel();
+        let (sender, news) = mpsc::unbounded_channel();
+        let follower = Follower::new(board.clone(), Duration::from_secs(600), move |it| {
+            let _ = sender.send(it);
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follower.run(waiting));
+        Story {
+            tasks,
+            board,
+            orders,
+            news,
+        }
+    }
+
+    fn order(&self, order: ClusterOrder) {
+        self.orders.send(order).expect("it runs");
+    }
+
+    fn request(&self, demand: u64) {
+        let shape = "a1".to_owned();
+        self.order(ClusterOrder::Request { demand, shape });
+    }
+
+    async fn next(&mut self) -> String {
+        match self.news.recv().await.expect("it runs") {
+            ClusterNews::Pending { demand, reason } => format!("{demand} pending: {reason}"),
+            ClusterNews::Refused { demand, why } => format!("{demand} refused: {why}"),
+            ClusterNews::Named { demand, node } => format!("{demand} is {node}"),
+        }
+    }
+
+    /// Lets so much time go by; news of it wait.
+    async fn pass(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// What is called until then, in order.
+    async fn calls_within(&self, seconds: u64) -> Vec<String> {
+        self.pass(seconds).await;
+        self.board.calls()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_followed_until_its_node_joins() {
+    let mut story = Story::begin(Board::default());
+    story.request(7);
+    assert_eq!(story.next().await, "7 is node-1");
+    assert_eq!(story.next().await, "7 pending: lease 1: Resources");
+    story.board.set("1", running());
+    assert_eq!(
+        story.next().await,
+        "7 pending: lease 1 runs on gpu07; its node starts"
+    );
+    let node = "node-1".to_owned();
+    story.order(ClusterOrder::Joined { node: node.clone() });
+    assert_eq!(
+        story.calls_within(3600).await,
+        ["request a1 without []"],
+        "one that has joined is not given back"
+    );
+    story.order(ClusterOrder::Release { node });
+    assert_eq!(story.calls_within(1).await, ["release 1 Drain"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_never_joins_is_given_back_and_its_machine_left_out() {
+    let mut story = Story::begin(Board::default());
+    story.request(7);
+    story.next().await;
+    story.next().await;
+    story.board.set("1", running());
+    story.next().await;
+    let refused = story.next().await;
+    assert!(
+        refused.starts_with("7 refused: lease 1 has run on gpu07 for 600 s"),
+        "{refused}"
+    );
+    assert_eq!(
+        story.calls_within(10).await,
+        ["request a1 without []", "release 1 Now"]
+    );
+    story.request(8);
+    assert_eq!(
+        story.calls_within(1).await,
+        ["request a1 without [\"gpu07\"]"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_away_is_unknown_and_never_gone() {
+    let mut story = Story::begin(Board::default());
+    story.request(7);
+    story.next().await;
+    story.next().await;
+    story.board.with(|it| it.is_away = true);
+    assert!(story.next().await.contains("cannot be reached"));
+    story.order(ClusterOrder::Cancel { demand: 7 });
+    story.pass(600).await;
+    assert_eq!(story.board.calls(), ["request a1 without []"]);
+    story.board.with(|it| it.is_away = false);
+    assert_eq!(story.calls_within(10).await, ["release 1 Now"]);
+    assert!(story.news.try_recv().is_err(), "the request is taken back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_answer_was_lost_is_found_by_its_number_or_refused() {
+    let board = Board::default();
+    board.with(|it| {
+        it.leases.push(lease("5", Some(7)));
+        it.requests = vec![Err(away()), Err(away())];
+    });
+    // The first look is over before the request arrives.
+    let mut story = Story::begin(board);
+    story.pass(1).await;
+    story.order(ClusterOrder::Joined {
+        node: "node-5".to_owned(),
+    });
+    story.request(7);
+    assert_eq!(story.next().await, "7 is node-5");
+    story.request(8);
+    assert!(
+        story
+            .next()
+            .await
+            .starts_with("8 refused: the cluster cannot")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_and_a_lease_that_ends_are_told() {
+    let board = Board::default();
+    board.with(|it| {
+        it.requests = vec![Err(ClusterError::Refused {
+            program: "sbatch".to_owned(),
+            message: "Invalid qos".to_owned(),
+            advice: String::new(),
+        })];
+    });
+    let mut story = Story::begin(board);
+    story.request(7);
+    assert_eq!(story.next().await, "7 refused: sbatch refuses: Invalid qos");
+    story.request(8);
+    story.next().await;
+    story.next().await;
+    let why = "it was cancelled by its owner".to_owned();
+    story.board.set("1", LeaseState::Ended { why });
+    assert_eq!(
+        story.next().await,
+        "8 refused: lease 1 has ended: it was cancelled by its owner"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_an_earlier_run_serve_the_next_demand_or_are_given_back() {
+    let board = Board::default();
+    board.with(|it| {
+        it.leases.push(lease("1", Some(3)));
+        it.leases.push(lease("2", Some(4)));
+        // By hand: its person gives it back.
+        it.leases.push(lease("3", None));
+    });
+    let mut story = Story::begin(board);
+    story.request(9);
+    assert_eq!(story.next().await, "9 is node-1");
+    assert_eq!(story.calls_within(330).await, ["release 2 Now"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_cancelled_before_the_end_is_still_given_back() {
+    let mut story = Story::begin(Board::default());
+    story.request(7);
+    story.next().await;
+    story.order(ClusterOrder::Cancel { demand: 7 });
+    let Story {
+        board,
+        orders,
+        mut tasks,
+        ..
+    } = story;
+    drop(orders);
+    tasks.join_next().await.expect("one").expect("it ends");
+    assert_eq!(board.calls(), ["request a1 without []", "release 1 Now"]);
+}

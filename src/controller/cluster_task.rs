@@ -1,0 +1,56 @@
+//! The task beside the loop that calls the cluster: how it starts, and what becomes of what it reports (S2).
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::cluster_nodes::shapes;
+use super::control::Control;
+use super::message::Message;
+use cluster::{ClusterNews, Follower, OpenedCluster};
+use pool::{DemandId, Event};
+
+impl Control {
+    /// Starts the task beside the loop, if the configuration has a cluster. It ends with the loop, after it has carried
+    /// out what the pool has decided until then.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "joined by the task that ends the loop"
+    )]
+    pub(super) fn follow_cluster(&mut self) -> Option<JoinHandle<()>> {
+        let section = &self.config.cluster;
+        let cluster = OpenedCluster::open(section)?;
+        let (orders, waiting) = mpsc::unbounded_channel();
+        let inbox = self.inbox.downgrade();
+        let follower = Follower::new(cluster, section.join_within.duration(), move |news| {
+            if let Some(inbox) = inbox.upgrade() {
+                let _ = inbox.send(Message::Cluster(news));
+            }
+        });
+        let shapes = section.shapes.iter().map(|it| it.name.clone());
+        self.cluster.begin(shapes.collect(), orders);
+        Some(tokio::spawn(follower.run(waiting)))
+    }
+
+    /// What the cluster can bring.
+    pub(super) fn cluster_shapes(&self) -> Option<Event> {
+        let shapes = || shapes(&self.config);
+        let is_there = self.cluster.is_there();
+        is_there.then(|| Event::ShapesSet { shapes: shapes() })
+    }
+
+    pub(super) fn cluster_news(&mut self, news: ClusterNews) {
+        match news {
+            ClusterNews::Pending { demand, reason } => self.turn(Event::NodePending {
+                demand: DemandId(demand),
+                reason,
+            }),
+            ClusterNews::Refused { demand, why } => self.turn(Event::NodeRefused {
+                demand: DemandId(demand),
+                why,
+            }),
+            ClusterNews::Named { demand, node } => {
+                self.cluster.names(node, DemandId(demand));
+            }
+        }
+    }
+}
