@@ -1,8 +1,9 @@
-//! The whole way on a real Slurm: a pool without room for its model, a node by hand, the model answers there, and the
-//! node is given back.
+//! The whole way on a real Slurm: a pool without room for a model, a node by hand or by the pool itself, the model
+//! answers there, and the node is given back.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
 
 use serde_json::Value;
 use support::whole::{self, wait_for};
@@ -94,4 +95,104 @@ fn a_node_from_slurm_joins_serves_a_model_and_goes_when_it_is_released() {
         let jobs = slurm.client("squeue", &["--noheader", "--states=RUNNING,COMPLETING"]);
         jobs.trim().is_empty()
     });
+}
+
+/// A wrapper that says the address of the pool, which is known once it listens: the configuration is read before that.
+const WRAPPER: &str = "#!/bin/sh\nfolder=$(dirname \"$0\")\nshift 3\nexec PROGRAM node --controller \"http://$(cat \"$folder/address\")\" \"$@\"\n";
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the times of the steps are printed"
+)]
+fn s2_the_pool_requests_a_node_from_slurm_and_gives_it_back_when_it_is_idle() {
+    let Some(slurm) = SlurmServer::start() else {
+        return;
+    };
+    let folder = slurm.path().join("auto");
+    fs::create_dir(&folder).unwrap();
+    let program = folder.join("node");
+    let wrapper = WRAPPER.replace("PROGRAM", env!("CARGO_BIN_EXE_model-pool"));
+    fs::write(&program, wrapper).unwrap();
+    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    fs::write(folder.join("node.yaml"), NODE).unwrap();
+    let engine = support::stub::stub_engine().display().to_string();
+    let model = |name: &str, priority: u8| {
+        let file = format!(
+            "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  command: [{engine:?}, --port, \"{{{{ port }}}}\", --model, {name}]\n  ready_path: /health\npool_config: {{memory_gib: 12, priority: {priority}}}\n"
+        );
+        (format!("{name}.yaml"), file)
+    };
+    let config = format!(
+        "cluster:
+  kind: slurm
+  name: auto
+  controller: http://127.0.0.1:1
+  token_file: {folder}/token
+  program: {folder}/node
+  scale_down_after: 1s
+  node_data: {folder}/node-%j
+  node_options: [--config, {folder}/node.yaml]
+  shapes: [{{name: one, gpus: 1, memory: 16GiB, time_limit: 10m}}]
+  slurm: {{log_dir: {folder}}}
+",
+        folder = folder.display(),
+    );
+    let files = [model("here", 0), model("there", 0), model("urgent", 1)];
+    let conf = slurm.conf().display().to_string();
+    let pool = whole::Pool::with_env(&files, &config, &[("SLURM_CONF", &conf)]);
+    fs::write(folder.join("address"), pool.address()).unwrap();
+    let key = pool.admin_key();
+    let post = |path: &str, body: &str| {
+        let (status, text, _) = pool.request("POST", path, body, Some(&key));
+        let answer: Value = serde_json::from_str(&text).unwrap_or_default();
+        (status, answer)
+    };
+    let token = post("/llm/admin/nodes/tokens", "{}").1["token"].clone();
+    fs::write(folder.join("token"), token.as_str().unwrap()).unwrap();
+    fs::set_permissions(folder.join("token"), PermissionsExt::from_mode(0o600)).unwrap();
+    let began = Instant::now();
+    let step = |what: &str| eprintln!("{:6.1} s  {what}", began.elapsed().as_secs_f64());
+    let asks = |model: &str| {
+        let answer = post("/v1/chat/completions", &BODY.replace("big", model));
+        assert_eq!(answer.0, 200, "{model}: {answer:?}\n{}", pool.log());
+        step(&format!("{model} has answered"));
+    };
+    let nodes = || {
+        let (_, text, _) = pool.request("GET", "/llm/admin/nodes", "", Some(&key));
+        let listed: Value = serde_json::from_str(&text).unwrap_or_default();
+        let nodes = listed["nodes"].as_array().cloned().unwrap_or_default();
+        let names = nodes.iter().filter_map(|it| it["node"].as_str());
+        let jobs = names.filter(|it| it.starts_with("slurm-"));
+        jobs.map(str::to_owned).collect::<Vec<_>>()
+    };
+
+    asks("here");
+    assert!(nodes().is_empty());
+    asks("there");
+    assert_eq!(nodes().len(), 1, "on a node of Slurm");
+    asks("here");
+    let (_, events, _) = pool.request("GET", "/llm/admin/events?kind=evict", "", Some(&key));
+    assert!(
+        !events.contains("\"evict\""),
+        "nothing was evicted: {events}"
+    );
+    // A third one gets the second machine of the cluster before anything is evicted.
+    asks("urgent");
+    assert_eq!(nodes().len(), 2);
+    for model in ["there", "urgent"] {
+        let unloaded = post("/llm/admin/unload", &format!("{{\"model\": \"{model}\"}}"));
+        assert_eq!(unloaded.0, 200, "{unloaded:?}");
+    }
+    step("both are unloaded");
+    wait_for("the idle nodes to be given back", || nodes().is_empty());
+    wait_for("the jobs to be gone", || {
+        let jobs = slurm.client(
+            "squeue",
+            &["--noheader", "--states=RUNNING,COMPLETING,PENDING"],
+        );
+        jobs.trim().is_empty()
+    });
+    step("no job is left");
+    asks("here");
 }
