@@ -1,5 +1,5 @@
 //! Random worlds whose nodes come, fall silent, die and return: never two owners of one device, nothing on a node that
-//! is out of reach, no replica forgotten. `NODE_STORMS=10000 cargo test --test plain node_storms::` runs more of them;
+//! is out of reach, no replica forgotten, one request for a node at a time, and no idle node kept. `NODE_STORMS=10000 cargo test --test plain node_storms::` runs more of them;
 //! a failure prints its seed.
 
 use model_pool::sim::{NodeFault, NodeStorm, NodeStormReport};
@@ -26,6 +26,8 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         all.adopted += one.adopted;
         all.restarts += one.restarts;
         all.drains += one.drains;
+        all.requested += one.requested;
+        all.given_back += one.given_back;
     }
     println!("{all:?}");
     // The storms must cover enough cases to mean something.
@@ -34,7 +36,14 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         lively.iter().all(|count| *count > seeds),
         "too quiet: {all:?}"
     );
-    let rarer = [all.disowned, all.adopted, all.restarts, all.drains];
+    let rarer = [
+        all.disowned,
+        all.adopted,
+        all.restarts,
+        all.drains,
+        all.requested,
+        all.given_back,
+    ];
     assert!(
         rarer.iter().all(|count| *count > seeds / 5),
         "too quiet: {all:?}"

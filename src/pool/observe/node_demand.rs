@@ -111,6 +111,7 @@ impl Pool {
 
     /// Its devices are known, or will not be: it has fewer than were requested.
     pub(crate) fn devices_of_demand(&mut self, actions: &mut Vec<Action>) {
+        self.sizes_are_tried_again();
         let Some(pending) = &self.node_demand.pending else {
             return;
         };
@@ -127,6 +128,17 @@ impl Pool {
             let (demand, name) = (pending.demand, self.node_name(node));
             let why = format!("node {name} has joined with {has} of {wanted} devices");
             self.node_refused(demand, &why, actions);
+        }
+    }
+
+    /// The time after a refusal has passed: every demand may be decided otherwise now.
+    fn sizes_are_tried_again(&mut self) {
+        let now = self.now;
+        let failed = &mut self.node_demand.failed;
+        let before = failed.len();
+        failed.retain(|_, until| *until > now);
+        if failed.len() < before {
+            self.touch_everything();
         }
     }
 

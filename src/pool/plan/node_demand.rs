@@ -3,7 +3,7 @@
 
 use crate::facts::state::Pool;
 use crate::types::decision::{Decision, Plan};
-use crate::types::ids::{NodeId, ShapeId, Time};
+use crate::types::ids::{DeviceId, NodeId, ShapeId, Time};
 use crate::types::node_demand::NodeShape;
 use crate::types::rank::DemandRank;
 use crate::types::requirements::Requirements;
@@ -97,11 +97,13 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         let spent = pool.night || **since + pool.limits.node_scale_down_after <= pool.now;
         spent && !demand.releasing.contains(node) && is_idle(pool, **node)
     };
-    // While a demand waits for memory no node is given back.
-    if !pool.demand_index.by_rank.is_empty() && pool.closing.is_none() {
-        return None;
-    }
-    let (&node, _) = demand.idle.iter().find(due)?;
+    // A node that a waiting demand could use is kept. One that waits for larger nodes would keep this one for ever.
+    let is_wanted = |node: NodeId| {
+        let mut all = pool.demand_index.by_rank.values();
+        pool.closing.is_none() && all.any(|it| could_use(pool, &it.requirements, node))
+    };
+    let mut spent = demand.idle.iter().filter(due);
+    let (&node, _) = spent.find(|(node, _)| !is_wanted(**node))?;
     Some(Decision::ReleaseNode { node })
 }
 
@@ -113,7 +115,11 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
     let idle = waits.map(|(_, since)| *since + pool.limits.node_scale_down_after);
     let joined = demand.pending.iter().filter_map(|it| it.joined);
     let joined = joined.map(|(_, at)| at + pool.limits.node_devices_within);
-    idle.chain(joined).filter(|at| *at > pool.now).min()
+    let failed = demand.failed.values().copied();
+    idle.chain(joined)
+        .chain(failed)
+        .filter(|at| *at > pool.now)
+        .min()
 }
 
 /// Nothing is loaded or planned on it, and it was requested by the pool.
@@ -142,6 +148,18 @@ fn cheapest_shape(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
         (cost, shape.devices, shape.bytes_per_device, shape.shape)
     });
     best.map(|shape| shape.shape)
+}
+
+/// Whether it would fit on the node if nothing else were there.
+fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
+    let allowed = pool.models[&requirements.model].spec.allowed.as_ref();
+    let fits = |id: &&DeviceId| {
+        let device = &pool.devices[*id];
+        let may = allowed.is_none_or(|allowed| allowed.contains(*id));
+        may && requirements.bytes_on(device.kind) <= device.capacity()
+    };
+    let devices = pool.nodes.get(&node).into_iter().flatten();
+    devices.filter(fits).count() >= requirements.devices as usize
 }
 
 fn holds(pool: &Pool, requirements: &Requirements, shape: &NodeShape) -> bool {

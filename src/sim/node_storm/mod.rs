@@ -1,7 +1,8 @@
 //! Storms over nodes: connections break and come back, nodes die and return with engines that were given up, reports
-//! are doubled and late, nodes drain, and the controller itself is killed between an order and a node's answer. The
+//! are doubled and late, nodes drain, a cluster brings more of them and takes them back, and the controller itself is killed between an order and a node's answer. The
 //! real core runs in a small world whose processes really hold memory; `truth` checks what must never happen (N1–N5).
 
+mod cluster;
 mod shell;
 mod truth;
 
@@ -12,9 +13,10 @@ use core::cmp::Reverse;
 
 use super::random::Random;
 use super::world::World;
+use cluster::Leases;
 use pool::{
-    Bytes, Command, Event, KeyId, Limits, ModelId, ModelSpec, NodeId, OrderId, Pool, Priority,
-    ReplicaId, Span, Ticket, Time, check,
+    Bytes, Command, DemandId, Event, KeyId, Limits, ModelId, ModelSpec, NodeId, OrderId, Pool,
+    Priority, ReplicaId, ShapeId, Span, Ticket, Time, check,
 };
 use truth::Truth;
 
@@ -47,6 +49,8 @@ pub struct NodeStormReport {
     pub adopted: u64,
     pub restarts: u64,
     pub drains: u64,
+    pub requested: u64,
+    pub given_back: u64,
     /// What the checks found; empty is good.
     pub broken: Vec<String>,
 }
@@ -67,6 +71,11 @@ enum Due {
     /// Every process on it ends.
     Dies(NodeId),
     Drain(NodeId),
+    /// The cluster brings the node, or refuses it.
+    Comes(DemandId, ShapeId),
+    IsRefused(DemandId),
+    /// A node that was given back ends.
+    Leaves(NodeId),
     Restart,
     /// A report comes again, late.
     Again(String, ReplicaId),
@@ -81,6 +90,8 @@ struct Link {
     /// How often it was cut: later reports of an earlier cut count for nothing.
     cuts: u64,
     reported_gone: bool,
+    /// For good.
+    has_ended: bool,
 }
 
 struct Play {
@@ -91,6 +102,7 @@ struct Play {
     sequence: u64,
     specs: BTreeMap<ModelId, ModelSpec>,
     links: BTreeMap<NodeId, Link>,
+    leases: Leases,
     waiting: BTreeMap<Ticket, ModelId>,
     orders: u64,
     /// Where each replica was launched.
@@ -146,6 +158,7 @@ impl Play {
         let mut play = Play {
             world: World::new(Pool::new(limits(), false, ReplicaId(1))),
             links: truth.nodes().map(|node| (node, Link::default())).collect(),
+            leases: Leases::default(),
             truth,
             heap: BinaryHeap::new(),
             sequence: 0,
@@ -166,6 +179,9 @@ impl Play {
     }
 
     fn begin(&mut self) {
+        if self.random.chance(600) {
+            self.leases.shapes = cluster::shapes();
+        }
         self.starts(Time(0));
         let models = self.specs.len() as u64;
         for ticket in 0..TICKETS {
@@ -233,6 +249,9 @@ impl Play {
             Due::Silent(..) | Due::Gone(..) | Due::Back(..) => {}
             Due::Dies(node) => self.dies(at, node),
             Due::Drain(node) => self.drains(at, node),
+            Due::Comes(demand, shape) => self.comes(at, demand, shape),
+            Due::IsRefused(demand) => self.is_refused(at, demand),
+            Due::Leaves(node) => self.leaves(at, node),
             Due::Restart => self.restarts(at),
             Due::Again(what, replica) => self.reports_once(at, replica, &what),
             Due::Peace => self.peace_comes(at),
@@ -242,7 +261,7 @@ impl Play {
 
     fn is_cut(&self, node: NodeId, nth: u64) -> bool {
         let link = &self.links[&node];
-        link.is_cut && link.cuts == nth
+        link.is_cut && link.cuts == nth && !link.has_ended
     }
 
     fn arrives(&mut self, at: Time, ticket: Ticket, model: ModelId) {
@@ -289,6 +308,9 @@ impl Play {
         self.peace = true;
         let nodes: Vec<(NodeId, Link)> = self.links.clone().into_iter().collect();
         for (node, link) in nodes {
+            if link.has_ended {
+                continue;
+            }
             if link.is_cut {
                 self.is_back(at, node);
             }
@@ -303,6 +325,7 @@ impl Play {
                 .broken
                 .push(format!("Q4: {ticket} was never answered"));
         }
+        self.check_leases();
         let view = self.world.pool.view(self.world.now);
         let replicas = view.models.iter().flat_map(|it| &it.replicas);
         // A planned load has no process yet.

@@ -18,6 +18,10 @@ impl Play {
         for (model, spec) in self.specs.clone() {
             self.feed(at, Event::ModelSet { model, spec });
         }
+        if !self.leases.shapes.is_empty() {
+            let shapes = self.leases.shapes.clone();
+            self.feed(at, Event::ShapesSet { shapes });
+        }
         let nodes: Vec<NodeId> = self.links.keys().copied().collect();
         for node in nodes {
             if !self.links[&node].is_cut {
@@ -26,7 +30,7 @@ impl Play {
         }
     }
 
-    fn joins(&mut self, at: Time, node: NodeId) {
+    pub(super) fn joins(&mut self, at: Time, node: NodeId) {
         let link = self.links.get_mut(&node).expect("a node of ours");
         (link.is_cut, link.reported_gone) = (false, false);
         let mut running = self.truth.on(node);
@@ -39,7 +43,7 @@ impl Play {
                 node,
                 name: format!("node-{}", node.0),
                 running: running.clone(),
-                demand: None,
+                demand: self.leases.demands.get(&node).copied(),
             },
         );
         for (device, reading) in self.truth.devices_of(node) {
@@ -83,7 +87,7 @@ impl Play {
 
     pub(super) fn cut(&mut self, at: Time, node: NodeId) {
         let link = self.links.get_mut(&node).expect("a node of ours");
-        if self.peace || link.is_cut {
+        if self.peace || link.is_cut || link.has_ended {
             return;
         }
         link.is_cut = true;
@@ -166,6 +170,7 @@ impl Play {
         self.world = World::new(Pool::new(limits(), false, ReplicaId(self.first)));
         self.world.now = at;
         self.waiting.clear();
+        self.leases.forget_open();
         self.starts(at);
     }
 
@@ -216,7 +221,7 @@ impl Play {
         self.reports(at, replica, how);
     }
 
-    fn cut_streams(&mut self, at: Time, replica: ReplicaId) {
+    pub(super) fn cut_streams(&mut self, at: Time, replica: ReplicaId) {
         let inside = self.world.seats.iter();
         let inside = inside.filter(|(_, on)| **on == replica);
         let inside: Vec<Ticket> = inside.map(|(&ticket, _)| ticket).collect();
@@ -270,6 +275,9 @@ impl Play {
                     }
                 }
             }
+            Action::RequestNode { demand, shape } => self.is_requested(at, *demand, *shape),
+            Action::CancelNode { demand } => self.is_cancelled(*demand),
+            Action::ReleaseNode { node } => self.is_given_back(at, *node),
             Action::Disown { replica, .. } => {
                 self.report.disowned += 1;
                 self.ends_soon(at, *replica);
@@ -293,6 +301,7 @@ impl Play {
         self.report.launches += 1;
         let node = self.truth.devices[&placement[0].device].node;
         self.node_of.insert(replica, node);
+        self.check_launch(node);
         if self.links[&node].is_cut {
             return;
         }
