@@ -168,17 +168,24 @@ pub(crate) fn prospect(pool: &Pool, requirements: &Requirements) -> (Prospect, O
     (prospect, retry)
 }
 
-/// When time alone may change what these devices can free.
+/// When time alone may change what can be freed with these devices. A replica over several devices needs others of the
+/// node as well: what could leave there when the demand was blocked may be busy now, until its turn ends.
 pub(crate) fn retry_on(
     pool: &Pool,
     requirements: &Requirements,
     devices: &BTreeSet<DeviceId>,
 ) -> Option<Time> {
     let mut retry = None;
-    for &device in devices {
-        if pool.devices.contains_key(&device) {
-            reach(pool, requirements, device, &mut retry);
-        }
+    let mut look = |device: &DeviceId| {
+        reach(pool, requirements, *device, &mut retry);
+    };
+    if requirements.devices > 1 {
+        let nodes = pool.nodes.values();
+        let concerned = nodes.filter(|node| !node.is_disjoint(devices));
+        concerned.flatten().for_each(&mut look);
+    } else {
+        let known = devices.iter().filter(|it| pool.devices.contains_key(it));
+        known.for_each(&mut look);
     }
     retry
 }
