@@ -38,7 +38,8 @@ impl StoryRunner {
         Ok(Event::ShapesSet { shapes })
     }
 
-    /// `joins 1 gpu-7 [running 1,2] [demand 1]`, `silent 1`, `gone 1 WORDS`, `weights 1 NAME,NAME`.
+    /// `joins 1 gpu-7 [running 1,2] [demand 1]`, `silent 1`, `gone 1 WORDS`, `weights 1 NAME,NAME`, and
+    /// `ends 1 2h` and `leaves 1 10m` with the time in the story at which it must be gone.
     pub(super) fn node_event(&self, what: &str, rest: &[&str]) -> Result<Event, String> {
         let node = node(rest)?;
         Ok(match what {
@@ -61,6 +62,13 @@ impl StoryRunner {
                 name: (*rest.get(1).ok_or("which name?")?).to_owned(),
             },
             "silent" => Event::NodeSilent { node },
+            "ends" | "leaves" => {
+                let at = Time(span(rest.get(1).ok_or("when?")?)?.0);
+                match what {
+                    "ends" => Event::NodeEnds { node, at },
+                    _ => Event::NodeLeaves { node, at },
+                }
+            }
             "weights" => {
                 let names = rest.get(1).ok_or("of which models?")?;
                 let models = names.split(',').map(|name| self.named(Some(&name)));

@@ -23,9 +23,10 @@
 //! 0s   store slow / store quick     from now on the transcript shows what it keeps; slow: these lines answer for it:
 //! 9s   saved 1 / unsaved 1 WORDS     the order's number
 //! 9s   joins 1 NAME [running 1,2] [demand 1] / expected 1 NAME / silent 1 / gone 1 WORDS / weights 1 NAME,NAME    the node's number
+//! 9s   ends 1 2h / leaves 1 10m     when the node must be gone, in the story's time: its limit, or since it was ordered to end
 //! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] / pending 1000 WORDS / refuses 1000 WORDS    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
-//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [policy lru]    the configuration was read again
+//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [policy lru]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
@@ -295,7 +296,9 @@ impl StoryRunner {
             }
             "reading" => self.reading(at, rest)?,
             "fails" => self.trouble(rest)?,
-            "joins" | "expected" | "silent" | "gone" | "weights" => self.node_event(what, rest)?,
+            "joins" | "expected" | "silent" | "gone" | "weights" | "ends" | "leaves" => {
+                self.node_event(what, rest)?
+            }
             "shape" | "pending" | "refuses" => self.demand_event(what, rest)?,
             "measured" => self.measured(rest)?,
             "limits" => {
@@ -310,6 +313,7 @@ impl StoryRunner {
                         preempt_drain: or("preempt", usual.preempt_drain)?,
                         unload_drain: or("drain", usual.unload_drain)?,
                         keep_asleep: or("asleep", usual.keep_asleep)?,
+                        node_renew_before: options.get("renew").map(span).transpose()?,
                         policy: match options.get("policy") {
                             Some("lru") => Policy::Lru,
                             Some(other) => return Err(format!("no policy {other}")),

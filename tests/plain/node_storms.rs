@@ -28,6 +28,8 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         all.drains += one.drains;
         all.requested += one.requested;
         all.given_back += one.given_back;
+        all.moved += one.moved;
+        all.limits_over += one.limits_over;
     }
     println!("{all:?}");
     // The storms must cover enough cases to mean something.
@@ -43,6 +45,8 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         all.drains,
         all.requested,
         all.given_back,
+        all.moved,
+        all.limits_over,
     ];
     assert!(
         rarer.iter().all(|count| *count > seeds / 5),

@@ -109,6 +109,7 @@ impl Pool {
                 priority,
             } => self.request_node(shape, model, priority, actions),
             Decision::CancelNode => self.cancel_node(actions),
+            Decision::MoveFrom { node } => self.move_from(node, actions),
             Decision::ReleaseNode { node } => self.release_node(node, actions),
             Decision::GiveUpSettling { device } => self.give_up_settling(device),
             Decision::GiveUpWish { model, refusal } => {

@@ -223,6 +223,7 @@ impl Pool {
             parked: None,
         };
         self.replicas.insert(load, replica);
+        self.schedule_moves_of(load);
         self.launched_enough(planned.model);
         if let Some(loader) = loader {
             let node = self.devices[&planned.shares[0].device].node;

@@ -49,6 +49,9 @@ impl Pool {
         if self.node_demand.releasing.contains(&node) {
             return Some(Away::Released);
         }
+        if self.moving.contains(&node) {
+            return Some(Away::Ends);
+        }
         (self.engines_given_up(node) > 0).then_some(Away::EndsOthers)
     }
 
@@ -62,6 +65,10 @@ impl Pool {
                 for_: self.silent_for(ledger.node),
             },
             Away::Released => NodeAway::Released { node },
+            Away::Ends => NodeAway::Ends {
+                node,
+                left: self.node_lasts(ledger.node),
+            },
             Away::EndsOthers => NodeAway::EndsOthers {
                 node,
                 engines: self.engines_given_up(ledger.node),

@@ -21,7 +21,7 @@ use crate::types::link::Link;
 use crate::types::load_times::LoadTimes;
 use crate::types::market::Market;
 use crate::types::model::{Cordon, Limits, LoadWish, ModelSpec, Override};
-use crate::types::node::Node;
+use crate::types::node::{Node, NodeTime};
 use crate::types::node_demand::NodeDemand;
 use crate::types::occupancy::RequestTimes;
 use crate::types::order::Order;
@@ -95,6 +95,12 @@ pub struct Pool {
     pub(crate) known_nodes: BTreeMap<NodeId, Node>,
     /// Nodes of which nothing is heard, and since when (N2).
     pub(crate) silent: BTreeMap<NodeId, Time>,
+    /// Nodes whose end is known (N7).
+    pub(crate) node_times: BTreeMap<NodeId, NodeTime>,
+    /// When the models of a node are to move, of those whose models do not move yet.
+    pub(crate) moves_due: BTreeSet<(Time, NodeId)>,
+    /// Nodes whose models move.
+    pub(crate) moving: BTreeSet<NodeId>,
     /// Engines on nodes that are no replicas (any more), until they have ended or are adopted (N4).
     pub(crate) given_up: BTreeMap<ReplicaId, NodeId>,
     /// Drains by the node's name, whether it is there or not (N5).
@@ -171,6 +177,9 @@ impl Pool {
             nodes: BTreeMap::new(),
             known_nodes: BTreeMap::new(),
             silent: BTreeMap::new(),
+            node_times: BTreeMap::new(),
+            moves_due: BTreeSet::new(),
+            moving: BTreeSet::new(),
             given_up: BTreeMap::new(),
             drains: BTreeMap::new(),
             weights_on: BTreeMap::new(),
@@ -238,9 +247,13 @@ impl Pool {
             .replicas
             .iter()
             .map(|id| &self.replicas[id])
-            .filter(|replica| replica.is_live() || replica.ran_out_of_time() || replica.crashed())
-            .filter(|replica| !self.is_written_off(replica))
+            .filter(|replica| self.counts_as_live(replica))
             .count()
+    }
+
+    pub(crate) fn counts_as_live(&self, replica: &Replica) -> bool {
+        let lives = replica.is_live() || replica.ran_out_of_time() || replica.crashed();
+        lives && !self.is_written_off(replica)
     }
 
     /// Not loaded by demand until an administrator loads it or its configuration changes (L3).

@@ -112,6 +112,7 @@ impl Pool {
             parked: None,
         };
         self.replicas.insert(id, replica);
+        self.schedule_moves_of(id);
         if live {
             self.begin_scaling(found.model);
         }

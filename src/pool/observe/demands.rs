@@ -222,14 +222,19 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
                 Requirements::of(pool, id, wish.since).over_devices(pool, wish.devices);
             push(Class::Standing, requirements, None);
         }
-    } else if pool.is_protected(id) && pool.live(model) == 0 && !model.kept_away() {
+    } else if pool.is_protected(id)
+        && !model.kept_away()
+        && (pool.live(model) == 0 || pool.moves_lacking(id) > 0)
+    {
         push(
             Class::Standing,
             Requirements::of(pool, id, model.since),
             None,
         );
+        return demand_index;
     }
-    if pool.live(model) > 0 && coming < pool.scaled_to(id) {
+    let stays = pool.staying(model) + parking;
+    if pool.live(model) > 0 && (stays < pool.scaled_to(id) || pool.moves_lacking(id) > 0) {
         let mut requirements = Requirements::of(pool, id, model.since);
         requirements.is_gentle = true;
         push(Class::Growth, requirements, None);
@@ -240,6 +245,12 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
 /// Why the demand exists, for the history.
 pub(crate) fn reason(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> LoadReason {
     let model = &pool.models[&rank.model];
+    let moves =
+        matches!(rank.class, Class::Standing | Class::Growth) && pool.moves_lacking(rank.model) > 0;
+    if let Some((node, left)) = pool.moves_from(rank.model).filter(|_| moves) {
+        let node = pool.node_name(node);
+        return LoadReason::Moves { node, left };
+    }
     match (rank.class, pending.order) {
         (Class::Order, Some(order)) => LoadReason::Order { order },
         (Class::Standing, _) if model.restoring => LoadReason::Wish,

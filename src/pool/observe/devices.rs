@@ -21,6 +21,11 @@ impl Pool {
         self.devices[&id].later(self.returning(id)).0
     }
 
+    /// Whether the device is there: its node has joined and is not gone.
+    pub fn has_device(&self, id: DeviceId) -> bool {
+        self.devices.contains_key(&id)
+    }
+
     /// What is lacking even then, because replicas hold more than their shares: it must be freed before anything
     /// new fits.
     pub(crate) fn overrun(&self, id: DeviceId) -> Bytes {

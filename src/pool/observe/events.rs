@@ -87,6 +87,8 @@ impl Pool {
             Event::NodeExpected { node, name } => self.node_expected(node, name, actions),
             Event::NodeSilent { node } => self.node_silent(node, actions),
             Event::NodeGone { node, why } => self.node_gone(node, why, actions),
+            Event::NodeEnds { node, at } => self.node_ends(node, at, false, actions),
+            Event::NodeLeaves { node, at } => self.node_ends(node, at, true, actions),
             Event::NodeDrainRestored { name, drain } => self.node_drain_restored(name, drain),
             Event::ShapesSet { shapes } => self.shapes_set(shapes),
             Event::NodePending { demand, reason } => self.node_pending(demand, reason),
@@ -136,6 +138,7 @@ impl Pool {
                 self.shadows = Shadows::default();
             }
             self.limits = limits;
+            self.schedule_all_moves();
             self.touch_everything();
         }
     }
@@ -206,6 +209,7 @@ impl Pool {
         it.cooling_until = None;
         self.read_ends(id);
         self.touch_model(model);
+        self.schedule_moves_of(id);
         // Its load time is known better, on which turns and yielding of its other replicas depend.
         self.grows_at_model(model);
         let how = match &parked {

@@ -51,6 +51,7 @@ impl Pool {
             return self.is_off_the_node(id);
         };
         let memory = self.take_back(id, &replica);
+        self.schedule_moves(self.node_of(&replica));
         if let Some(parked) = &replica.parked {
             let returning = matches!(replica.phase, Phase::Stopping { .. });
             self.leaves_host(self.node_of(&replica), parked, returning);

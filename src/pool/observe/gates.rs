@@ -70,7 +70,9 @@ impl Pool {
         self.touch(id);
         // Its use keeps the model's other replicas, too.
         let has_others = self.scalers.contains_key(&id_of_model);
-        if has_others || !self.models[&id_of_model].queue.is_empty() {
+        // What is in use moves with its node's end.
+        let moves = self.is_moving(&self.replicas[&id]);
+        if moves || has_others || !self.models[&id_of_model].queue.is_empty() {
             self.touch_model(id_of_model);
         }
         // A busy replica is less of a victim, not more; but one that has served its first requests may be evicted, and

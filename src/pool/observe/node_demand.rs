@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::facts::state::Pool;
 use crate::plan::node_demand::is_idle;
 use crate::types::action::{Action, RecordKind};
-use crate::types::ids::{DemandId, ModelId, NodeId, Priority, ShapeId};
+use crate::types::ids::{DemandId, ModelId, NodeId, Priority, ShapeId, Span};
 use crate::types::node_demand::{NodeShape, PendingNode};
 
 impl Pool {
@@ -17,6 +17,7 @@ impl Pool {
         self.node_demand
             .failed
             .retain(|id, _| known.contains_key(id));
+        self.schedule_all_moves();
         self.touch_everything();
     }
 
@@ -90,10 +91,11 @@ impl Pool {
     pub(crate) fn release_node(&mut self, node: NodeId, actions: &mut Vec<Action>) {
         self.node_demand.releasing.insert(node);
         self.node_demand.idle.remove(&node);
-        let text = format!(
-            "node {} is given back: it is idle (S2)",
-            self.node_name(node)
-        );
+        let why = match self.moving.contains(&node) {
+            true => "it is empty before its time ends (N7)",
+            false => "it is idle (S2)",
+        };
+        let text = format!("node {} is given back: {why}", self.node_name(node));
         let record = self.record(RecordKind::NodeReleased, None, text);
         actions.push(Action::Record(record));
         actions.push(Action::ReleaseNode { node });
@@ -101,12 +103,16 @@ impl Pool {
     }
 
     /// The node that was requested has joined: it counts as requested until its devices are known.
-    pub(crate) fn demand_is_met(&mut self, node: NodeId, demand: Option<DemandId>) {
+    pub(crate) fn demand_is_met(
+        &mut self,
+        node: NodeId,
+        demand: Option<DemandId>,
+    ) -> Option<ShapeId> {
         let joined = Some((node, self.now));
         let pending = self.node_demand.pending.as_mut();
-        if let Some(pending) = pending.filter(|it| Some(it.demand) == demand) {
-            pending.joined = joined;
-        }
+        let pending = pending.filter(|it| Some(it.demand) == demand)?;
+        pending.joined = joined;
+        Some(pending.shape)
     }
 
     /// Its devices are known, or will not be: it has fewer than were requested.
@@ -122,13 +128,22 @@ impl Pool {
         let wanted = shape.map_or(0, |it| it.devices as usize);
         let has = self.nodes.get(&node).map_or(0, |it| it.len());
         if has >= wanted {
+            let (shape, took) = (pending.shape, self.now.since(pending.since));
             self.node_demand.pending = None;
+            self.brought(shape, took);
             self.touch_everything();
         } else if at + self.limits.node_devices_within <= self.now {
             let (demand, name) = (pending.demand, self.node_name(node));
             let why = format!("node {name} has joined with {has} of {wanted} devices");
             self.node_refused(demand, &why, actions);
         }
+    }
+
+    /// A cluster that was slow once may be so again, a little less each time.
+    fn brought(&mut self, shape: ShapeId, took: Span) {
+        let known = self.node_demand.brought_in.entry(shape).or_insert(took);
+        *known = Span(known.0.midpoint(took.0)).max(took);
+        self.schedule_all_moves();
     }
 
     /// The time after a refusal has passed: every demand may be decided otherwise now.

@@ -42,7 +42,8 @@ impl Pool {
         let silent_for = self.silent.contains_key(&id).then(|| self.silent_for(id));
         self.silent.remove(&id);
         self.node_demand.releasing.remove(&id);
-        self.demand_is_met(id, demand);
+        let shape = self.demand_is_met(id, demand);
+        let shape = shape.or_else(|| self.known_nodes.get(&id)?.shape);
         let before = self.known_nodes.insert(
             id,
             Node {
@@ -50,6 +51,7 @@ impl Pool {
                 presence: Presence::Joined,
                 since: self.now,
                 demand,
+                shape,
             },
         );
         let known = self.replicas_on(id);
@@ -143,6 +145,7 @@ impl Pool {
                 presence: Presence::Silent,
                 since: self.now,
                 demand: None,
+                shape: None,
             },
         );
         self.silent.insert(id, self.now);
@@ -194,6 +197,7 @@ impl Pool {
         node.since = now;
         let name = node.name.clone();
         self.silent.remove(&id);
+        self.forget_time(id);
         self.given_up.retain(|_, on| *on != id);
         self.weights_on.remove(&id);
         self.node_demand.idle.remove(&id);
@@ -216,12 +220,8 @@ impl Pool {
         self.last_gone = Some((name, why));
         let devices = self.nodes.remove(&id).unwrap_or_default();
         let on = |device: &DeviceId| devices.contains(device);
-        let planned: Vec<ReplicaId> = self
-            .planned
-            .iter()
-            .filter(|(_, it)| it.shares.iter().any(|share| on(&share.device)))
-            .map(|(&load, _)| load)
-            .collect();
+        let mut planned: Vec<ReplicaId> = self.planned.keys().copied().collect();
+        planned.retain(|it| self.planned[it].shares.iter().any(|it| on(&it.device)));
         for load in planned {
             self.abandon(load);
         }

@@ -8,6 +8,7 @@ pub(crate) mod group;
 pub(crate) mod keep_hot;
 pub(crate) mod load_planning;
 pub(crate) mod measurement;
+pub(crate) mod moving;
 pub(crate) mod next;
 pub(crate) mod node_demand;
 pub(crate) mod obstacles;

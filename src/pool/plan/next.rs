@@ -6,6 +6,7 @@ use crate::facts::state::Pool;
 use crate::plan::fetches;
 use crate::plan::keep_hot::keep_hot_ends;
 use crate::plan::load_planning;
+use crate::plan::moving;
 use crate::plan::node_demand;
 use crate::plan::orders;
 use crate::plan::parking;
@@ -15,7 +16,7 @@ use crate::types::decision::{Decision, Drain};
 use crate::types::ids::{Priority, ReplicaId, Time};
 use crate::types::rank::LaunchRank;
 use crate::types::reason::{Refusal, StopReason};
-use crate::types::replica::Phase;
+use crate::types::replica::{Phase, Replica};
 use crate::types::share::Share;
 
 /// Returns the next decision that the facts call for.
@@ -48,6 +49,9 @@ fn overdue(pool: &Pool) -> Option<Decision> {
         && expires <= pool.now
     {
         return Some(Decision::EndLease { model });
+    }
+    if let Some(decision) = moving::begins(pool) {
+        return Some(decision);
     }
     let patience = pool.limits.release_wait;
     pool.settling.iter().find_map(|&device| {
@@ -152,6 +156,11 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     if let (Phase::Launching { .. }, None, Some(message)) = (&replica.phase, &failed, unwoken) {
         let message = message.clone();
         return stop(StopReason::DidNotWake { message });
+    }
+    if failed.is_none()
+        && let Some(decision) = moving::leaves(pool, id)
+    {
+        return Some(decision);
     }
     match (&replica.phase, failed) {
         (Phase::Stopping { .. }, _) => None,
@@ -301,6 +310,11 @@ fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {
 /// When time alone makes a decision due for the replica.
 pub(crate) fn due_at(pool: &Pool, id: ReplicaId) -> Option<Time> {
     let replica = pool.replicas.get(&id)?;
+    let usual = usually_due_at(pool, id, replica);
+    usual.into_iter().chain(moving::due_at(pool, replica)).min()
+}
+
+fn usually_due_at(pool: &Pool, id: ReplicaId, replica: &Replica) -> Option<Time> {
     match &replica.phase {
         Phase::Launching { deadline, .. } => {
             let reads = replica.reads_until.filter(|until| *until > pool.now);
@@ -371,7 +385,8 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
     let live = pool.live(model);
     let grows = live > 0 && live + before < pool.scaled_to(planned.model);
     let standing = pool.is_protected(planned.model) && !model.kept_away();
-    by_order || grows || model.restoring || (only && (standing || !model.queue.is_empty()))
+    let moves = before < pool.moves_lacking(planned.model);
+    by_order || moves || grows || model.restoring || (only && (standing || !model.queue.is_empty()))
 }
 
 fn finish(pool: &Pool) -> Option<Decision> {
@@ -385,6 +400,7 @@ fn finish(pool: &Pool) -> Option<Decision> {
 pub(crate) fn wake(pool: &Pool) -> Option<Time> {
     let tickets = pool.deadlines.first().map(|(at, _)| *at);
     let leases = pool.leases.first().map(|(at, _)| *at);
+    let moves = pool.moves_due.first().map(|(at, _)| *at);
     let settling = pool.settling.iter().filter_map(|device| {
         let first = pool.devices[device].settling_since()?;
         Some(first + pool.limits.release_wait)
@@ -393,6 +409,7 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
     tickets
         .into_iter()
         .chain(leases)
+        .chain(moves)
         .chain(pool.refusals.wake())
         .chain(settling)
         .chain(pool.agenda.wake())

@@ -1,9 +1,14 @@
 //! When another node is requested instead of an eviction, and when one is given back (S2). Part of `plan::next`;
 //! changes nothing.
 
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
 use crate::facts::state::Pool;
+use crate::plan::place::place;
 use crate::types::decision::{Decision, Plan};
-use crate::types::ids::{DeviceId, NodeId, ShapeId, Time};
+use crate::types::ids::{Bytes, DeviceId, ModelId, NodeId, ShapeId, Time};
 use crate::types::node_demand::NodeShape;
 use crate::types::rank::DemandRank;
 use crate::types::requirements::Requirements;
@@ -25,7 +30,7 @@ pub(crate) fn instead(
         Some(Decision::Block { rank: *rank, retry })
     };
     let patience = pool.limits.node_patience;
-    let shape = cheapest_shape(pool, requirements);
+    let shape = successor(pool, requirements).or_else(|| cheapest_shape(pool, requirements));
     let Some(pending) = &demand.pending else {
         let (model, priority) = (requirements.model, requirements.priority);
         return shape.map(|shape| Decision::RequestNode {
@@ -94,13 +99,21 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         }
     }
     let due = |(node, since): &(&NodeId, &Time)| {
-        let spent = pool.night || **since + pool.limits.node_scale_down_after <= pool.now;
-        spent && !demand.releasing.contains(node) && is_idle(pool, **node)
+        let spent = pool.night
+            || pool.moving.contains(node)
+            || **since + pool.limits.node_scale_down_after <= pool.now;
+        // One that was ordered to end does so by itself.
+        let ends = pool
+            .node_times
+            .get(node)
+            .is_some_and(|it| it.leaves.is_some());
+        spent && !ends && !demand.releasing.contains(node) && is_idle(pool, **node)
     };
     // A node that a waiting demand could use is kept. One that waits for larger nodes would keep this one for ever.
     let is_wanted = |node: NodeId| {
         let mut all = pool.demand_index.by_rank.values();
-        pool.closing.is_none() && all.any(|it| could_use(pool, &it.requirements, node))
+        let may_use = pool.closing.is_none() && !pool.moving.contains(&node);
+        may_use && all.any(|it| could_use(pool, &it.requirements, node))
     };
     let mut spent = demand.idle.iter().filter(due);
     let (&node, _) = spent.find(|(node, _)| !is_wanted(**node))?;
@@ -131,8 +144,43 @@ pub(crate) fn is_idle(pool: &Pool, node: NodeId) -> bool {
     ours && devices.all(|it| it.holders.is_empty()) && pool.engines_given_up(node) == 0
 }
 
-/// The cheapest size that holds it and has not failed lately, nor a smaller one of the same kind.
+/// For a model that moves because its node ends: the cheapest size that holds all that has to move from there and has no
+/// free place (N7). One node comes for them instead of one after another.
+fn successor(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
+    let (node, _) = pool.moves_from(requirements.model)?;
+    if pool.moves_lacking(requirements.model) == 0 {
+        return None;
+    }
+    let models: BTreeSet<ModelId> = pool
+        .replicas_on(node)
+        .iter()
+        .map(|it| pool.replicas[it].model)
+        .collect();
+    let mut all = Vec::new();
+    for model in models {
+        let since = pool.models[&model].since;
+        let lacking = pool.moves_lacking(model);
+        let coming = pool.models[&model].planned.len();
+        for _ in coming..lacking {
+            let one = Requirements::of(pool, model, since);
+            let plan = place(pool, &one);
+            if plan.refusal.is_some() || !plan.victims.is_empty() {
+                all.push(one);
+            }
+        }
+    }
+    cheapest(pool, |shape| {
+        hold_together(pool, &all, shape) && holds(pool, requirements, shape)
+    })
+}
+
+/// The cheapest size that holds it.
 fn cheapest_shape(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
+    cheapest(pool, |shape| holds(pool, requirements, shape))
+}
+
+/// The cheapest size of those that has not failed lately, nor a smaller one of the same kind.
+fn cheapest(pool: &Pool, fits: impl Fn(&NodeShape) -> bool) -> Option<ShapeId> {
     let demand = &pool.node_demand;
     let failed = |shape: &NodeShape| {
         demand.failed.iter().any(|(id, until)| {
@@ -142,7 +190,7 @@ fn cheapest_shape(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
         })
     };
     let fitting = demand.shapes.values();
-    let fitting = fitting.filter(|shape| holds(pool, requirements, shape) && !failed(shape));
+    let fitting = fitting.filter(|shape| fits(shape) && !failed(shape));
     let best = fitting.min_by_key(|shape| {
         let cost = shape.cost_per_hour_cents.unwrap_or(u32::MAX);
         (cost, shape.devices, shape.bytes_per_device, shape.shape)
@@ -160,6 +208,26 @@ fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
     };
     let devices = pool.nodes.get(&node).into_iter().flatten();
     devices.filter(fits).count() >= requirements.devices as usize
+}
+
+/// Whether an empty node of this size holds all of them, the largest placed first, each where it fits best.
+fn hold_together(pool: &Pool, all: &[Requirements], shape: &NodeShape) -> bool {
+    let mut free: Vec<Bytes> = (0..shape.devices).map(|_| shape.bytes_per_device).collect();
+    let mut order: Vec<&Requirements> = all.iter().collect();
+    order.sort_by_key(|it| Reverse((it.devices, it.bytes_on(shape.kind), it.model)));
+    for requirements in order {
+        let bytes = requirements.bytes_on(shape.kind);
+        free.sort();
+        let first = free.partition_point(|it| *it < bytes);
+        let last = first + requirements.devices as usize;
+        if last > free.len() || !holds(pool, requirements, shape) {
+            return false;
+        }
+        for device in &mut free[first..last] {
+            *device = device.saturating_sub(bytes);
+        }
+    }
+    true
 }
 
 fn holds(pool: &Pool, requirements: &Requirements, shape: &NodeShape) -> bool {

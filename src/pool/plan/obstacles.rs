@@ -209,7 +209,7 @@ fn reach(
         // Its node comes back, or the event that it does not ends the wait.
         Err(Unfit::NodeAway(away)) => {
             return Reach {
-                soon: !matches!(away, NodeAway::Released { .. }),
+                soon: !matches!(away, NodeAway::Released { .. } | NodeAway::Ends { .. }),
                 later: true,
             };
         }

@@ -113,7 +113,8 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
 /// More replicas than ordered: those that are not ready leave first, then the least used.
 fn surplus(pool: &Pool, model: ModelId, wanted: usize, ready: &[ReplicaId]) -> Option<Decision> {
     let model = &pool.models[&model];
-    let live = pool.live(model);
+    // Those on nodes whose time ends have successors for a while (N7).
+    let live = pool.staying(model);
     if live + model.planned.len() > wanted
         && let Some(&load) = model.planned.last()
     {
@@ -123,7 +124,10 @@ fn surplus(pool: &Pool, model: ModelId, wanted: usize, ready: &[ReplicaId]) -> O
         return None;
     }
     let reason = StopReason::Surplus;
-    let here = |id: &&ReplicaId| !pool.is_silent(&pool.replicas[*id]);
+    let here = |id: &&ReplicaId| {
+        let replica = &pool.replicas[*id];
+        !pool.is_silent(replica) && !pool.is_moving(replica)
+    };
     let loading = |id: &&ReplicaId| matches!(pool.replicas[*id].phase, Phase::Launching { .. });
     let mut newest_first = model.replicas.iter().rev().filter(here);
     if let Some(&replica) = newest_first.find(loading) {

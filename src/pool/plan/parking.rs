@@ -49,6 +49,7 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
         || pool.closing.is_some()
         || pool.orders.values().any(|it| it.targets.contains(&id))
         || replica.shares.iter().any(cordoned)
+        || pool.is_moving(replica)
         || model.replicas.iter().any(sleeps);
     if barred {
         return None;

@@ -25,7 +25,7 @@ impl Pool {
         let wanted = self.scaled_to(id);
         let model = &self.models[&id];
         let wished = model.wish.as_ref().map_or(0, |it| it.replicas as usize);
-        if wanted == 0 || self.live(model) <= wanted.max(wished) {
+        if wanted == 0 || self.staying(model) <= wanted.max(wished) {
             return None;
         }
         let ready = |it: &&ReplicaId| matches!(self.replicas[*it].phase, Phase::Ready { .. });
@@ -35,6 +35,7 @@ impl Pool {
             .iter()
             .filter(ready)
             .filter(|it| !self.is_silent(&self.replicas[*it]))
+            .filter(|it| !self.is_moving(&self.replicas[*it]))
             .min_by_key(least)
             .copied()
     }

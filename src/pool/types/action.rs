@@ -265,6 +265,7 @@ pub enum RecordKind {
     NodeUndrain,
     NodeRequested,
     NodeRefused,
+    NodeEnds,
     NodeReleased,
 }
 
@@ -300,6 +301,7 @@ impl RecordKind {
             RecordKind::NodeUndrain => "node_undrain",
             RecordKind::NodeRequested => "node_requested",
             RecordKind::NodeRefused => "node_refused",
+            RecordKind::NodeEnds => "node_ends",
             RecordKind::NodeReleased => "node_released",
         }
     }

@@ -12,6 +12,7 @@ impl LoadReason {
             LoadReason::AlwaysHot { .. } => "always_hot",
             LoadReason::Growth { .. } => "growth",
             LoadReason::Adopted => "adopted",
+            LoadReason::Moves { .. } => "moves",
         }
     }
 }
@@ -41,6 +42,7 @@ impl StopReason {
             StopReason::Cordoned { .. } => "cordoned",
             StopReason::DeviceFailed { .. } => "device_failed",
             StopReason::NodeDrained { .. } => "node_drained",
+            StopReason::NodeEnds { .. } => "node_ends",
             StopReason::NodeLost { .. } => "node_lost",
             StopReason::NotAdopted { .. } => "not_adopted",
             StopReason::Crashed { .. } => "crashed",

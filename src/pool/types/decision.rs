@@ -176,6 +176,10 @@ pub(crate) enum Decision {
         priority: Priority,
     },
     CancelNode,
+    /// The node ends soon: its models move from now on (N7).
+    MoveFrom {
+        node: NodeId,
+    },
     ReleaseNode {
         node: NodeId,
     },

@@ -1,4 +1,5 @@
 //! Everything that can happen. A closed list: the pool reacts to nothing else.
+//! One file because it is that list, with what its entries hold.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -154,6 +155,16 @@ pub enum Event {
     NodeGone {
         node: NodeId,
         why: String,
+    },
+    /// The node must be gone by then: the cluster's time limit, which may change (N7).
+    NodeEnds {
+        node: NodeId,
+        at: Time,
+    },
+    /// The node has been ordered to end, and will be gone by then (N7).
+    NodeLeaves {
+        node: NodeId,
+        at: Time,
     },
     /// A drain kept from before a restart, by the node's name (N5).
     NodeDrainRestored {

@@ -4,7 +4,7 @@ use crate::types::action::RecordKind;
 
 impl RecordKind {
     /// In the order of a replica's life, then what concerns devices and nodes.
-    pub const ALL: [RecordKind; 30] = [
+    pub const ALL: [RecordKind; 31] = [
         RecordKind::Fetch,
         RecordKind::Fetched,
         RecordKind::FetchEnded,
@@ -34,6 +34,7 @@ impl RecordKind {
         RecordKind::NodeUndrain,
         RecordKind::NodeRequested,
         RecordKind::NodeRefused,
+        RecordKind::NodeEnds,
         RecordKind::NodeReleased,
     ];
 
@@ -82,6 +83,9 @@ impl RecordKind {
             RecordKind::NodeUndrain => "A node was put back into service.",
             RecordKind::NodeRequested => "The pool requested a node from a cluster.",
             RecordKind::NodeRefused => "The cluster did not give the node.",
+            RecordKind::NodeEnds => {
+                "The time of a node ends soon: nothing more is placed on it, and what it has moves (N7)."
+            }
             RecordKind::NodeReleased => "A node was given back to its cluster.",
         }
     }
@@ -98,6 +102,7 @@ pub const LOAD_CAUSES: &[(&str, &str)] = &[
         "Its replicas have more requests than their target (S1).",
     ),
     ("adopted", "It was running when the service started (D2)."),
+    ("moves", "The node that has it ends soon (N7)."),
 ];
 
 /// Reasons for which a replica leaves.
@@ -148,6 +153,7 @@ pub const END_CAUSES: &[(&str, &str)] = &[
     ("cordoned", "Its device was taken out of service (M7)."),
     ("device_failed", "Its device reported a failure (M7)."),
     ("node_drained", "Its node was taken out of service."),
+    ("node_ends", "The time of its node ended (N7)."),
     ("node_lost", "Its node is gone, or came back without it."),
     (
         "not_adopted",

@@ -256,6 +256,8 @@ pub struct Limits {
     pub node_retry: Span,
     /// Within this time after a requested node has joined, all its devices are reported (S2).
     pub node_devices_within: Span,
+    /// How long before the end of a node its models move; `None`: as long as that is expected to take (N7).
+    pub node_renew_before: Option<Span>,
     /// How long a model whose replicas are on a silent node waits for it before it is loaded on another (N2).
     pub silent_grace: Span,
     /// When an idle replica of higher priority leaves for a lower one (P6).
@@ -303,6 +305,7 @@ impl Default for Limits {
             node_scale_down_after: Span::from_secs(1200),
             node_retry: Span::from_secs(300),
             node_devices_within: Span::from_secs(30),
+            node_renew_before: None,
             silent_grace: Span::from_secs(15),
             idle_yields: IdleYields::Auto,
             policy: Policy::Adaptive,

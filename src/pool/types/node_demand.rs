@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
-use crate::types::ids::{Bytes, DemandId, KindId, ModelId, NodeId, Priority, ShapeId, Time};
+use crate::types::ids::{Bytes, DemandId, KindId, ModelId, NodeId, Priority, ShapeId, Span, Time};
 
 /// A size of node that a cluster can bring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub(crate) struct NodeDemand {
     pub last: DemandId,
     /// Requested nodes with nothing loaded or planned, and since when.
     pub idle: BTreeMap<NodeId, Time>,
+    /// How long it took the cluster to bring a node of each size.
+    pub brought_in: BTreeMap<ShapeId, Span>,
     /// Nodes that are being given back.
     pub releasing: BTreeSet<NodeId>,
 }

@@ -62,6 +62,8 @@ pub enum NodeAway {
     Silent { node: String, for_: Span },
     /// The pool gives it back (S2).
     Released { node: String },
+    /// Its time ends (N7).
+    Ends { node: String, left: Span },
     /// It still has engines that the pool has given up (N4).
     EndsOthers { node: String, engines: u32 },
 }
@@ -145,6 +147,9 @@ impl fmt::Display for NodeAway {
                 write!(f, "node {node} has not been heard of for {for_} (N2)")
             }
             NodeAway::Released { node } => write!(f, "node {node} is being given back (S2)"),
+            NodeAway::Ends { node, left } => {
+                write!(f, "node {node} ends in {left} (N7)")
+            }
             NodeAway::EndsOthers { node, engines } => write!(
                 f,
                 "node {node} must end what the pool has given up there first, {engines} in all (N4)"

@@ -31,6 +31,11 @@ pub enum LoadReason {
     },
     /// It was running when the controller started (D2).
     Adopted,
+    /// The node that has it ends soon (N7).
+    Moves {
+        node: String,
+        left: Span,
+    },
 }
 
 /// Why a replica leaves.
@@ -117,6 +122,12 @@ pub enum StopReason {
     NodeDrained {
         node: String,
         order: OrderId,
+    },
+    /// The time of its node ends (N7).
+    NodeEnds {
+        node: String,
+        /// Another replica is ready.
+        has_moved: bool,
     },
     /// Its node is gone, or came back without it (N3).
     NodeLost {
@@ -237,6 +248,9 @@ impl fmt::Display for LoadReason {
                 write!(f, "its requests call for {wanted} replicas (S1)")
             }
             LoadReason::Adopted => write!(f, "found after a restart (D2)"),
+            LoadReason::Moves { node, left } => {
+                write!(f, "moves: its node {node} ends in {left} (N7)")
+            }
         }
     }
 }
@@ -304,6 +318,13 @@ impl fmt::Display for StopReason {
             }
             StopReason::NodeDrained { node, order } => {
                 write!(f, "node {node} drains, order {order} (N5)")
+            }
+            StopReason::NodeEnds {
+                node,
+                has_moved: true,
+            } => write!(f, "moved: the time of its node {node} ends (N7)"),
+            StopReason::NodeEnds { node, .. } => {
+                write!(f, "the time of its node {node} ends (N7)")
             }
             StopReason::NodeLost { node, why } => write!(f, "node {node} {why} (N3)"),
             StopReason::NotAdopted { why } => {

@@ -15,6 +15,8 @@ pub struct NodeView {
     pub devices: Vec<DeviceId>,
     /// The request of the pool that brought it.
     pub demand: Option<DemandId>,
+    /// When it must be gone, if that is known (N7).
+    pub ends: Option<Time>,
     /// Since when it has been in that state.
     pub since: Time,
     /// Why it is in that state, for administrators; empty if there is nothing to say.
@@ -30,6 +32,8 @@ pub enum NodeState {
     EndsOthers,
     /// The pool gives it back (S2).
     Released,
+    /// Its time ends soon: what it has moves (N7).
+    Ending,
     /// It takes nothing new (N5).
     Draining,
 }
@@ -41,6 +45,7 @@ impl NodeState {
             NodeState::Silent => "silent",
             NodeState::EndsOthers => "ends_others",
             NodeState::Released => "released",
+            NodeState::Ending => "ending",
             NodeState::Draining => "draining",
         }
     }
@@ -72,8 +77,18 @@ impl Pool {
             (Some(Away::Released), _) => (
                 NodeState::Released,
                 joined,
-                String::from("it is idle and given back"),
+                match self.moving.contains(&id) {
+                    true => String::from("it is empty before its time ends, and given back"),
+                    false => String::from("it is idle and given back"),
+                },
             ),
+            (Some(Away::Ends), _) => {
+                let left = self.node_lasts(id);
+                let since = self.node_times.get(&id).map_or(joined, |it| it.moves);
+                let reason =
+                    format!("it ends in {left}: what is in use moves, and nothing is placed on it");
+                (NodeState::Ending, since, reason)
+            }
             (_, Some(drain)) => (NodeState::Draining, drain.since, drain.reason.clone()),
             (Some(Away::EndsOthers), None) => {
                 let engines = self.engines_given_up(id);
@@ -89,6 +104,7 @@ impl Pool {
             state,
             devices: devices.collect(),
             demand: known.and_then(|it| it.demand),
+            ends: self.node_times.get(&id).map(|it| it.ends()),
             since,
             reason,
         }

@@ -1,8 +1,10 @@
 //! Storms over nodes: connections break and come back, nodes die and return with engines that were given up, reports
-//! are doubled and late, nodes drain, a cluster brings more of them and takes them back, and the controller itself is killed between an order and a node's answer. The
-//! real core runs in a small world whose processes really hold memory; `truth` checks what must never happen (N1–N5).
+//! are doubled and late, nodes drain, a cluster brings more of them and takes them back, some have a time limit, and the controller itself is
+//! killed between an order and a node's answer. The real core runs in a small world whose processes really hold memory;
+//! `truth` and `limits` check what must never happen (N1–N5, N7).
 
 mod cluster;
+mod limits;
 mod shell;
 mod truth;
 
@@ -14,6 +16,7 @@ use core::cmp::Reverse;
 use super::random::Random;
 use super::world::World;
 use cluster::Leases;
+use limits::TimeLimits;
 use pool::{
     Bytes, Command, DemandId, Event, KeyId, Limits, ModelId, ModelSpec, NodeId, OrderId, Pool,
     Priority, ReplicaId, ShapeId, Span, Ticket, Time, check,
@@ -51,6 +54,10 @@ pub struct NodeStormReport {
     pub drains: u64,
     pub requested: u64,
     pub given_back: u64,
+    /// Replicas that closed because their node ends, with another one ready.
+    pub moved: u64,
+    /// Machines that ended at their time limit.
+    pub limits_over: u64,
     /// What the checks found; empty is good.
     pub broken: Vec<String>,
 }
@@ -76,6 +83,10 @@ enum Due {
     IsRefused(DemandId),
     /// A node that was given back ends.
     Leaves(NodeId),
+    /// The cluster needs its machine.
+    Preempted(NodeId),
+    /// Its time limit, if it still is that.
+    Over(NodeId, Time),
     Restart,
     /// A report comes again, late.
     Again(String, ReplicaId),
@@ -92,6 +103,8 @@ struct Link {
     reported_gone: bool,
     /// For good.
     has_ended: bool,
+    /// When it was connected last.
+    joined: Time,
 }
 
 struct Play {
@@ -103,6 +116,7 @@ struct Play {
     specs: BTreeMap<ModelId, ModelSpec>,
     links: BTreeMap<NodeId, Link>,
     leases: Leases,
+    limits: TimeLimits,
     waiting: BTreeMap<Ticket, ModelId>,
     orders: u64,
     /// Where each replica was launched.
@@ -159,6 +173,7 @@ impl Play {
             world: World::new(Pool::new(limits(), false, ReplicaId(1))),
             links: truth.nodes().map(|node| (node, Link::default())).collect(),
             leases: Leases::default(),
+            limits: TimeLimits::default(),
             truth,
             heap: BinaryHeap::new(),
             sequence: 0,
@@ -252,6 +267,8 @@ impl Play {
             Due::Comes(demand, shape) => self.comes(at, demand, shape),
             Due::IsRefused(demand) => self.is_refused(at, demand),
             Due::Leaves(node) => self.leaves(at, node),
+            Due::Preempted(node) => self.is_preempted(at, node),
+            Due::Over(node, ends) => self.is_over(at, node, ends),
             Due::Restart => self.restarts(at),
             Due::Again(what, replica) => self.reports_once(at, replica, &what),
             Due::Peace => self.peace_comes(at),
@@ -298,6 +315,7 @@ impl Play {
             self.truth.action(action, &mut self.report.broken);
             self.carry_out(at, action);
         }
+        self.look_for_places(at);
         let violations = check(&self.world.pool);
         let violations = violations.iter().map(ToString::to_string);
         self.report.broken.extend(violations);

@@ -33,6 +33,8 @@ impl Play {
     pub(super) fn joins(&mut self, at: Time, node: NodeId) {
         let link = self.links.get_mut(&node).expect("a node of ours");
         (link.is_cut, link.reported_gone) = (false, false);
+        link.joined = at;
+        self.limits.disturbed();
         let mut running = self.truth.on(node);
         if self.fault == Some(NodeFault::EnginesHidden) {
             running.clear();
@@ -52,6 +54,7 @@ impl Play {
         for replica in running {
             self.states_what_it_has(at, replica);
         }
+        self.limit_is_known(at, node);
     }
 
     /// A node reports again what each of its engines is; those of an earlier controller are adopted or ended.
@@ -93,6 +96,7 @@ impl Play {
         link.is_cut = true;
         link.cuts += 1;
         let nth = link.cuts;
+        self.limits.disturbed();
         self.push(at + Span::from_secs(5), Due::Silent(node, nth));
         if self.random.chance(500) {
             let bound = self.random.between(10_000, 900_000);
@@ -153,6 +157,7 @@ impl Play {
 
     pub(super) fn drains(&mut self, at: Time, node: NodeId) {
         self.report.drains += 1;
+        self.limits.disturbed();
         let command = Command::DrainNode {
             node,
             reason: "repairs".to_owned(),
@@ -170,6 +175,7 @@ impl Play {
         self.world = World::new(Pool::new(limits(), false, ReplicaId(self.first)));
         self.world.now = at;
         self.waiting.clear();
+        self.limits.disturbed();
         self.leases.forget_open();
         self.starts(at);
     }
@@ -214,8 +220,11 @@ impl Play {
 
     /// The process really ends, and its memory is free.
     pub(super) fn process_ends(&mut self, at: Time, replica: ReplicaId, how: &str) {
-        if self.truth.processes.remove(&replica).is_none() {
+        let Some(process) = self.truth.processes.remove(&replica) else {
             return;
+        };
+        if how == "crashed" {
+            self.limits.fails(process.model, at);
         }
         self.cut_streams(at, replica);
         self.reports(at, replica, how);
@@ -266,6 +275,7 @@ impl Play {
                     // Nothing is there any more that could be ordered to stop, as far as anybody knows.
                     return self.cut_streams(at, *replica);
                 }
+                self.check_cut(at, *replica, reason);
                 if self.reaches(*replica) {
                     self.ends_soon(at, *replica);
                     if self.fault == Some(NodeFault::EndsAtOnce) {
@@ -275,6 +285,7 @@ impl Play {
                     }
                 }
             }
+            Action::Record(record) => self.check_record(at, record),
             Action::RequestNode { demand, shape } => self.is_requested(at, *demand, *shape),
             Action::CancelNode { demand } => self.is_cancelled(*demand),
             Action::ReleaseNode { node } => self.is_given_back(at, *node),

@@ -77,7 +77,7 @@ impl Truth {
         self.processes.keys().copied().collect()
     }
 
-    fn held(&self) -> BTreeMap<DeviceId, Bytes> {
+    pub fn held(&self) -> BTreeMap<DeviceId, Bytes> {
         let mut held: BTreeMap<DeviceId, Bytes> = BTreeMap::new();
         for share in self.processes.values().flat_map(|it| &it.shares) {
             let all = held.entry(share.device).or_default();

@@ -1,0 +1,120 @@
+//! How long nodes are there, as the cluster says or as they are ordered to end (N7). Facts only.
+
+use alloc::vec::Vec;
+
+use crate::facts::state::Pool;
+use crate::types::action::{Action, RecordKind};
+use crate::types::ids::{NodeId, ReplicaId, Time};
+use crate::types::node::{NodeTime, Presence};
+use crate::types::reason::plural;
+
+impl Pool {
+    /// `leaves`: it has been ordered to end.
+    pub(crate) fn node_ends(
+        &mut self,
+        id: NodeId,
+        at: Time,
+        leaves: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let known = self.known_nodes.get(&id);
+        let is_there = known.is_some_and(|it| it.presence != Presence::Gone);
+        if id == NodeId(0) || !is_there {
+            return;
+        }
+        let before = self.node_times.get(&id).copied();
+        let mut time = before.unwrap_or(NodeTime {
+            known: self.now,
+            limit: None,
+            leaves: None,
+            moves: at,
+        });
+        match leaves {
+            // The first order counts: a second one gives it no more time.
+            true => time.leaves = time.leaves.or(Some(at)),
+            false => time.limit = Some(at),
+        }
+        if before == Some(time) {
+            return;
+        }
+        self.node_times.insert(id, time);
+        if self.moving.contains(&id) {
+            self.lasts_longer(id, time, actions);
+        } else {
+            self.schedule_moves(id);
+        }
+    }
+
+    /// The end of a node whose models move is another one now. If it is so far away that they would not move yet, they stay.
+    fn lasts_longer(&mut self, id: NodeId, time: NodeTime, actions: &mut Vec<Action>) {
+        if self.moves_at(id, &time) > self.now {
+            self.moving.remove(&id);
+            self.schedule_moves(id);
+            let (name, left) = (self.node_name(id), self.node_lasts(id));
+            let text = format!("node {name} has more time, {left}: it serves on (N7)");
+            let record = self.record(RecordKind::NodeEnds, None, text);
+            actions.push(Action::Record(record));
+        }
+        self.node_changes(id);
+    }
+
+    /// Something has changed on which it depends when the node's models are to move.
+    pub(crate) fn schedule_moves(&mut self, id: NodeId) {
+        let Some(before) = self.node_times.get(&id).copied() else {
+            return;
+        };
+        if self.moving.contains(&id) {
+            return;
+        }
+        let moves = self.moves_at(id, &before);
+        self.moves_due.remove(&(before.moves, id));
+        self.moves_due.insert((moves, id));
+        if let Some(time) = self.node_times.get_mut(&id) {
+            time.moves = moves;
+        }
+    }
+
+    pub(crate) fn schedule_all_moves(&mut self) {
+        let ids: Vec<NodeId> = self.node_times.keys().copied().collect();
+        for id in ids {
+            self.schedule_moves(id);
+        }
+    }
+
+    /// The same for the node of a replica that came, went or is known better.
+    pub(crate) fn schedule_moves_of(&mut self, replica: ReplicaId) {
+        if self.node_times.is_empty() {
+            return;
+        }
+        if let Some(node) = self.replicas.get(&replica).map(|it| self.node_of(it)) {
+            self.schedule_moves(node);
+        }
+    }
+
+    pub(crate) fn move_from(&mut self, id: NodeId, actions: &mut Vec<Action>) {
+        let now = self.now;
+        let Some(time) = self.node_times.get_mut(&id) else {
+            return;
+        };
+        self.moves_due.remove(&(time.moves, id));
+        time.moves = now;
+        self.moving.insert(id);
+        let (name, left) = (self.node_name(id), self.node_lasts(id));
+        let count = u32::try_from(self.replicas_on(id).len()).unwrap_or(u32::MAX);
+        let text = format!(
+            "node {name} ends in {left}: nothing is placed on it, and what is in use of its {count} replica{} moves (N7)",
+            plural(count)
+        );
+        let record = self.record(RecordKind::NodeEnds, None, text);
+        actions.push(Action::Record(record));
+        self.node_changes(id);
+    }
+
+    /// The node is gone.
+    pub(crate) fn forget_time(&mut self, id: NodeId) {
+        if let Some(time) = self.node_times.remove(&id) {
+            self.moves_due.remove(&(time.moves, id));
+        }
+        self.moving.remove(&id);
+    }
+}

@@ -1,0 +1,271 @@
+//! Time limits of the nodes of a storm: some are known from the start, some come suddenly, as when a job is preempted. At the
+//! limit the machine ends. Checks the promises about that (N7): a model that is always-hot and has a place on another
+//! node in time never goes cold, and no stream is cut before it must be, or without the pool.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{Due, LENGTH, Play};
+use pool::{
+    DeviceId, Event, ModelId, NodeId, Priority, Record, RecordKind, ReplicaId, Span, StopReason,
+    Ticket, Time,
+};
+
+/// The longest load of a storm, and what the pool needs around it.
+const LOAD_MAX: Span = Span::from_secs(65);
+/// After failures a model is not loaded for so long (L3).
+const COOLS_DOWN_MAX: Span = Span::from_secs(400);
+/// How long before its end a node may cut streams (N7).
+const CUT_BEFORE: Span = Span::from_secs(15);
+
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    /// When the pool was informed of it first.
+    known: Time,
+    ends: Time,
+    /// When the models have to begin to move at the latest.
+    moves: Time,
+    /// It was ordered to end by then.
+    leaves: Option<Time>,
+}
+
+impl Limit {
+    fn last(&self) -> Time {
+        self.ends.min(self.leaves.unwrap_or(self.ends))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct TimeLimits {
+    of: BTreeMap<NodeId, Limit>,
+    /// Since when there has been a place for the always-hot model on another node than this one.
+    place_since: BTreeMap<(NodeId, ModelId), Time>,
+    /// When an engine of the model failed last.
+    failed: BTreeMap<ModelId, Time>,
+}
+
+impl TimeLimits {
+    /// An engine of the model ended by itself.
+    pub fn fails(&mut self, model: ModelId, at: Time) {
+        self.failed.insert(model, at);
+        self.disturbed();
+    }
+
+    /// The model may cool down.
+    fn has_failed(&self, model: ModelId, at: Time) -> bool {
+        let last = self.failed.get(&model);
+        last.is_some_and(|last| at.since(*last) < COOLS_DOWN_MAX)
+    }
+
+    /// Something broke: loads that had begun may have to begin anew.
+    pub fn disturbed(&mut self) {
+        self.place_since.clear();
+    }
+}
+
+impl Play {
+    /// The node has joined: what is known of its end is known again. Some get a limit with their first time.
+    pub(super) fn limit_is_known(&mut self, at: Time, node: NodeId) {
+        let is_leased = self.leases.demands.contains_key(&node);
+        let is_new = !self.limits.of.contains_key(&node) && !self.peace;
+        if is_new && self.random.chance(if is_leased { 600 } else { 100 }) {
+            let length = Span(self.random.between(120_000, LENGTH / 2));
+            self.gets_limit(at, node, at + length);
+        }
+        if let Some(limit) = self.limits.of.get(&node).copied() {
+            self.feed(
+                at,
+                Event::NodeEnds {
+                    node,
+                    at: limit.ends,
+                },
+            );
+            if let Some(leaves) = limit.leaves {
+                self.feed(at, Event::NodeLeaves { node, at: leaves });
+            }
+        }
+    }
+
+    fn gets_limit(&mut self, at: Time, node: NodeId, ends: Time) {
+        let known = self.limits.of.get(&node).map_or(at, |it| it.known);
+        let half = known + Span(ends.since(known).0 / 2);
+        let limit = Limit {
+            known,
+            ends,
+            moves: half.max(at),
+            leaves: None,
+        };
+        self.limits.of.insert(node, limit);
+        self.push(ends, Due::Over(node, ends));
+        if self.random.chance(250) {
+            let sooner = at + Span(self.random.below(ends.since(at).0.max(1)));
+            self.push(sooner, Due::Preempted(node));
+        }
+    }
+
+    /// The cluster needs the machine: it ends in two minutes. Some nodes are informed, of others the cluster says it.
+    pub(super) fn is_preempted(&mut self, at: Time, node: NodeId) {
+        let ends = at + Span::from_secs(120);
+        let link = &self.links[&node];
+        let (is_cut, has_ended) = (link.is_cut, link.has_ended);
+        let known = self.limits.of.get(&node).copied();
+        let Some(known) = known.filter(|it| it.last() > ends && !has_ended) else {
+            return;
+        };
+        if self.peace {
+            return;
+        }
+        self.gets_limit(at, node, ends);
+        let is_informed = self.random.chance(500);
+        if let Some(limit) = self.limits.of.get_mut(&node) {
+            limit.leaves = is_informed.then_some(ends);
+            limit.moves = match is_informed {
+                true => at,
+                false => (known.known + Span(ends.since(known.known).0 / 2)).max(at),
+            };
+        }
+        if is_cut {
+            return;
+        }
+        if is_informed {
+            self.feed(at, Event::NodeLeaves { node, at: ends });
+        } else {
+            self.feed(at, Event::NodeEnds { node, at: ends });
+        }
+    }
+
+    /// The machine ends, whatever is on it.
+    pub(super) fn is_over(&mut self, at: Time, node: NodeId, ends: Time) {
+        let is_current = self.limits.of.get(&node).is_some_and(|it| it.ends == ends);
+        if !is_current || self.links[&node].has_ended {
+            return;
+        }
+        let is_reached = !self.links[&node].is_cut;
+        let limit = self.limits.of[&node];
+        let was_known = limit.known + Span::from_secs(60) <= at && is_reached;
+        // What was ordered to end may take longer than its node.
+        let mut on = self.truth.on(node);
+        on.retain(|it| !self.truth.processes[it].is_ordered_to_end);
+        let inside = self
+            .world
+            .seats
+            .iter()
+            .filter(|(_, on_it)| on.contains(on_it));
+        let inside: Vec<(Ticket, ReplicaId)> = inside.map(|(&it, &on)| (it, on)).collect();
+        if let Some((ticket, replica)) = inside
+            .first()
+            .filter(|_| was_known && !self.was_cut_lately(node, at))
+        {
+            self.report.broken.push(format!(
+                "N7: {ticket} on {replica} was cut by the end of {node} and not by the pool"
+            ));
+        }
+        self.report.limits_over += 1;
+        self.leaves(at, node);
+        self.limits.disturbed();
+    }
+
+    fn was_cut_lately(&self, node: NodeId, at: Time) -> bool {
+        let back = self.links[&node].joined;
+        back + Span::from_secs(60) > at
+    }
+
+    /// After each event: where always-hot models could be instead.
+    pub(super) fn look_for_places(&mut self, at: Time) {
+        if self.limits.of.is_empty() {
+            return;
+        }
+        let hot = self
+            .specs
+            .iter()
+            .filter(|(_, it)| it.priority >= Priority::ALWAYS_HOT);
+        let hot: Vec<ModelId> = hot.map(|(&id, _)| id).collect();
+        for (&node, limit) in &self.limits.of.clone() {
+            for &model in &hot {
+                let key = (node, model);
+                let is_due = limit.moves <= at && !self.links[&node].has_ended;
+                if is_due && self.has_place(at, node, model) {
+                    self.limits.place_since.entry(key).or_insert(at);
+                } else {
+                    self.limits.place_since.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Whether another node, which stays, has room by what the pool may count on and by what is really free.
+    fn has_place(&self, at: Time, than: NodeId, model: ModelId) -> bool {
+        let spec = &self.specs[&model];
+        let stays = |node: &NodeId| {
+            let link = &self.links[node];
+            let limit = self.limits.of.get(node);
+            let stays = limit.is_none_or(|it| it.leaves.is_none() && it.moves > at);
+            *node != than && stays && !link.is_cut && !link.has_ended
+        };
+        let held = self.truth.held();
+        let fits = |device: &DeviceId| {
+            let known = self.world.pool.reserved(*device);
+            let total = self.truth.devices[device].total;
+            let really = held.get(device).copied().unwrap_or_default();
+            let free = total.saturating_sub(really.max(known));
+            let counted = self.world.pool.free_later(*device);
+            free.min(counted) >= spec.bytes_per_device
+        };
+        let mut nodes = self.links.keys().filter(|node| stays(node));
+        nodes.any(|node| {
+            let all = self.truth.devices_of(*node).into_iter().map(|(id, _)| id);
+            let devices = all.filter(|it| self.world.pool.has_device(*it) && fits(it));
+            devices.count() >= spec.devices_per_replica as usize
+        })
+    }
+
+    /// A gate closes because its node ends.
+    pub(super) fn check_record(&mut self, at: Time, record: &Record) {
+        let is_it = record.kind == RecordKind::Drain && record.cause == Some("node_ends");
+        let Some(replica) = record.replica.filter(|_| is_it) else {
+            return;
+        };
+        let Some(process) = self.truth.processes.get(&replica).cloned() else {
+            return;
+        };
+        let (node, model) = (process.node, process.model);
+        let mut others = self.truth.replicas_of(model).into_iter();
+        let is_hot = others.any(|it| {
+            let other = &self.truth.processes[&it];
+            it != replica && other.ready.is_some() && !self.links[&other.node].is_cut
+        });
+        if is_hot {
+            self.report.moved += 1;
+            return;
+        }
+        let since = self.limits.place_since.get(&(node, model));
+        let ready = process.ready.unwrap_or(at);
+        if let Some(since) = since.map(|it| (*it).max(ready))
+            && at.since(since) > LOAD_MAX
+            && !self.limits.has_failed(model, at)
+        {
+            self.report.broken.push(format!(
+                "N7: {model} goes cold with {replica} on {node}, and it had a place on another node for {}",
+                at.since(since)
+            ));
+        }
+    }
+
+    /// Streams are cut.
+    pub(super) fn check_cut(&mut self, at: Time, replica: ReplicaId, reason: &StopReason) {
+        let inside = self.world.seats.values().any(|on| *on == replica);
+        if !inside || !matches!(reason, StopReason::NodeEnds { .. }) {
+            return;
+        }
+        let node = self.node_of.get(&replica);
+        let Some(limit) = node.and_then(|node| self.limits.of.get(node)) else {
+            return;
+        };
+        if at + CUT_BEFORE < limit.last() {
+            let left = limit.last().since(at);
+            self.report.broken.push(format!(
+                "N7: streams of {replica} are cut {left} before its node ends"
+            ));
+        }
+    }
+}
