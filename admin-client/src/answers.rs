@@ -203,6 +203,7 @@ pub struct NodeView {
     pub reason: Option<String>,
     pub devices: Vec<String>,
     pub replicas: Vec<String>,
+    pub ends_at: Option<String>,
 }
 
 /// A token with which machines join.

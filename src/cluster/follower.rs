@@ -1,16 +1,21 @@
 //! Carries out what the pool decides about nodes, one call of the cluster at a time, and says what becomes of it. It looks at
 //! the leases while a request is open. What the cluster does not say is unknown, never "gone".
 
-use std::collections::BTreeSet;
+mod messages;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Release};
+pub use messages::{ClusterNews, ClusterOrder};
 
 /// How often the leases are looked at while something is open.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The same while nodes of leases take part: their time limits may change, as when their jobs are preempted.
+const LOOK_AT_LIMITS_EVERY: Duration = Duration::from_secs(30);
 /// How long requests of an earlier run are kept for a demand that wants them.
 const LEFT_OVER_FOR: Duration = Duration::from_secs(300);
 /// A lease that is missing in so many answers in a row has ended: one answer may be of before the request.
@@ -21,32 +26,6 @@ const HOST_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
 const HOSTS_EXCLUDED_MAX: usize = 3;
 /// Leases that are given back at the same time.
 const ENDING_MAX: usize = 4096;
-
-/// What the pool has decided, or knows, about nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClusterOrder {
-    /// One more node of this shape. There is at most one open request.
-    Request { demand: u64, shape: String },
-    /// The request is not wanted any more.
-    Cancel { demand: u64 },
-    /// The node of this name is given back.
-    Release { node: String },
-    /// The node of this name takes part.
-    Joined { node: String },
-    /// It does not any more.
-    Gone { node: String },
-}
-
-/// What becomes of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClusterNews {
-    /// Why the node is not there yet.
-    Pending { demand: u64, reason: String },
-    /// There will be none.
-    Refused { demand: u64, why: String },
-    /// The node of this name will come for it.
-    Named { demand: u64, node: String },
-}
 
 /// The request that is open.
 struct Open {
@@ -83,6 +62,8 @@ pub struct Follower<C, N> {
     open: Option<Open>,
     ending: Vec<Ending>,
     joined: BTreeSet<String>,
+    /// The reported ends of those that have a lease, in seconds since 1970.
+    ends: BTreeMap<String, u64>,
     /// Requests of an earlier run whose nodes have not joined.
     left_over: Vec<NodeLease>,
     has_looked: bool,
@@ -102,6 +83,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             open: None,
             ending: Vec::new(),
             joined: BTreeSet::new(),
+            ends: BTreeMap::new(),
             left_over: Vec::new(),
             has_looked: false,
             excluded: Vec::new(),
@@ -112,10 +94,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     /// Runs until the sender of orders is dropped; those given before are carried out.
     pub async fn run(mut self, mut orders: mpsc::UnboundedReceiver<ClusterOrder>) {
         loop {
-            let is_due = self.open.is_some()
-                || !self.ending.is_empty()
-                || !self.left_over.is_empty()
-                || !self.has_looked;
+            let is_due = self.is_busy() || !self.ends.is_empty() || !self.has_looked;
             tokio::select! {
                 biased;
                 order = orders.recv() => match order {
@@ -125,6 +104,10 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 () = sleep_until(self.next_look), if is_due => self.look().await,
             }
         }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.open.is_some() || !self.ending.is_empty() || !self.left_over.is_empty()
     }
 
     async fn carry_out(&mut self, order: ClusterOrder) {
@@ -144,9 +127,13 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 self.open.take_if(|it| it.node.as_ref() == Some(&node));
                 self.left_over.retain(|it| it.node != node);
                 self.joined.insert(node);
+                self.look().await;
             }
+            ClusterOrder::Leaves { node } if self.ends.contains_key(&node) => self.look().await,
+            ClusterOrder::Leaves { .. } => {}
             ClusterOrder::Gone { node } => {
                 self.joined.remove(&node);
+                self.ends.remove(&node);
             }
         }
     }
@@ -199,7 +186,11 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
 
     /// Looks at the leases, and at what follows from them.
     async fn look(&mut self) {
-        self.next_look = now() + LOOK_EVERY;
+        let pause = match self.is_busy() {
+            true => LOOK_EVERY,
+            false => LOOK_AT_LIMITS_EVERY,
+        };
+        self.next_look = now() + pause;
         let leases = match self.cluster.status().await {
             Ok(leases) => leases,
             Err(error) => {
@@ -214,9 +205,23 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             let waits = requested.filter(|it| !it.has_ended() && !self.joined.contains(&it.node));
             self.left_over = waits.cloned().collect();
         }
+        self.look_at_limits(&leases);
         self.look_at_left_over(&leases);
         self.look_at_open(&leases);
         self.end_leases(&leases).await;
+    }
+
+    fn look_at_limits(&mut self, leases: &[NodeLease]) {
+        for lease in leases {
+            let takes_part = self.joined.contains(&lease.node);
+            let Some(unix) = lease.ends_by().filter(|_| takes_part) else {
+                continue;
+            };
+            if self.ends.insert(lease.node.clone(), unix) != Some(unix) {
+                let node = lease.node.clone();
+                (self.news)(ClusterNews::Ends { node, unix });
+            }
+        }
     }
 
     fn look_at_left_over(&mut self, leases: &[NodeLease]) {

@@ -69,6 +69,15 @@ pub struct NodeLease {
 }
 
 impl NodeLease {
+    /// When a job that runs ends at the latest, in seconds since 1970, if the cluster says so.
+    pub fn ends_by(&self) -> Option<u64> {
+        if !matches!(self.state, LeaseState::Running { .. }) {
+            return None;
+        }
+        let limit = || Some(self.starts_unix?.saturating_add(self.time_limit?.as_secs()));
+        self.ends_unix.or_else(limit)
+    }
+
     pub fn has_ended(&self) -> bool {
         matches!(self.state, LeaseState::Ended { .. })
     }
@@ -84,6 +93,33 @@ fn seconds<S: serde::Serializer>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_lease_that_runs_is_what_the_cluster_says_or_its_start_and_its_limit() {
+        let mut lease = NodeLease {
+            id: LeaseId::parse("1").expect("an id"),
+            shape: "a".to_owned(),
+            node: "n".to_owned(),
+            demand: None,
+            state: LeaseState::Running {
+                host: "gpu07".to_owned(),
+            },
+            time_limit: Some(Duration::from_secs(60)),
+            starts_unix: Some(1000),
+            ends_unix: Some(1050),
+        };
+        assert_eq!(lease.ends_by(), Some(1050));
+        lease.ends_unix = None;
+        assert_eq!(lease.ends_by(), Some(1060));
+        lease.time_limit = None;
+        assert_eq!(lease.ends_by(), None);
+        lease.ends_unix = Some(1050);
+        // Slurm's guess when it would end, if it began as expected.
+        lease.state = LeaseState::Pending {
+            reason: String::new(),
+        };
+        assert_eq!(lease.ends_by(), None);
+    }
 
     #[test]
     fn an_id_cannot_be_an_option_a_path_or_a_second_command() {

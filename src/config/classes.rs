@@ -108,6 +108,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("cluster.name", ByRestart),
     ("cluster.patience", AtOnce),
     ("cluster.scale_down_after", AtOnce),
+    ("cluster.renew_before", AtOnce),
     ("cluster.join_within", ByRestart),
     ("cluster.controller", ByRestart),
     ("cluster.fingerprint", ByRestart),

@@ -10,6 +10,7 @@ use url::Url;
 
 use super::cluster_slurm::{self, SlurmSection};
 use super::problem::Problem;
+use super::renew_before::RenewBefore;
 use super::units::{Length, Size};
 use pool::Span;
 
@@ -34,6 +35,9 @@ pub struct ClusterSection {
     pub patience: Length,
     /// How long a node without a model is kept.
     pub scale_down_after: Length,
+    /// How long before its time limit the models of a node move to others (N7): `auto`, as long as that is expected to take,
+    /// or a length of time. Never more than half of its time.
+    pub renew_before: RenewBefore,
     /// How long a lease may run until its node has joined; then it is given back.
     pub join_within: Length,
     /// The address at which nodes reach the controller, such as `https://pool.example.org:8443`.
@@ -64,6 +68,7 @@ impl Default for ClusterSection {
             name: "pool".to_owned(),
             patience: Length::from_secs(180),
             scale_down_after: Length::from_secs(1200),
+            renew_before: RenewBefore::Auto,
             join_within: Length::from_secs(600),
             controller: None,
             fingerprint: None,
@@ -165,6 +170,10 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
                 format!("is {length}; allowed: 1ms and more, such as 3m"),
             );
         }
+    }
+    if section.renew_before == RenewBefore::Before(Length(Span::ZERO)) {
+        let message = "is 0s, so no model would move before its node ends; write auto, or a length of time such as 30m";
+        wrong("renew_before", message.to_owned());
     }
     if !is_name(&section.name) {
         let message = "allowed: 1 to 40 letters, digits, `-` and `_`, such as lab";
@@ -351,6 +360,7 @@ pub(super) fn notices(section: &ClusterSection) -> Vec<String> {
                 "scale_down_after",
                 section.scale_down_after != default.scale_down_after,
             ),
+            ("renew_before", section.renew_before != default.renew_before),
             ("join_within", section.join_within != default.join_within),
         ] {
             if is_set {

@@ -18,6 +18,7 @@ mod origins;
 pub mod positions;
 mod problem;
 mod reload;
+mod renew_before;
 mod responses;
 mod sections;
 mod server;
@@ -45,6 +46,7 @@ pub use origins::{KeyOrigins, Origin};
 pub use problem::{PlacedProblem, Problem};
 pub use reading::ParseError;
 pub use reload::{Comparison, KeyChange};
+pub use renew_before::RenewBefore;
 pub use responses::ResponsesSection;
 pub use sections::{
     AuthSection, CatalogSection, EveningMode, EveningSection, FixedDevice, HistorySection,

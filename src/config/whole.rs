@@ -93,6 +93,7 @@ impl Config {
             },
             node_patience: self.cluster.patience.0,
             node_scale_down_after: self.cluster.scale_down_after.0,
+            node_renew_before: self.cluster.renew_before.span(),
             ..Limits::default()
         }
     }

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use cluster::ClusterOrder;
 use config::{Config, ShapeSection};
-use pool::{Bytes, DemandId, KindId, NodeShape, ShapeId};
+use pool::{Bytes, DemandId, KindId, NodeShape, ShapeId, Time};
 
 /// Names of nodes to come that are remembered.
 const NAMES_MAX: usize = 64;
@@ -18,6 +18,8 @@ pub(super) struct ClusterNodes {
     shapes: Vec<String>,
     /// The requests that nodes of these names come for.
     demands: BTreeMap<String, DemandId>,
+    /// When the leases of nodes end, by their names.
+    ends: BTreeMap<String, Time>,
 }
 
 impl ClusterNodes {
@@ -45,7 +47,15 @@ impl ClusterNodes {
         self.demands.remove(node)
     }
 
-    pub fn gone(&self, node: &str) {
+    /// It has been ordered to end.
+    pub fn leaves(&self, node: &str) {
+        self.order(ClusterOrder::Leaves {
+            node: node.to_owned(),
+        });
+    }
+
+    pub fn gone(&mut self, node: &str) {
+        self.ends.remove(node);
         self.order(ClusterOrder::Gone {
             node: node.to_owned(),
         });
@@ -67,6 +77,15 @@ impl ClusterNodes {
             self.demands.pop_first();
         }
         self.demands.insert(node, demand);
+    }
+
+    pub fn ends(&mut self, node: String, at: Time) {
+        self.ends.insert(node, at);
+    }
+
+    /// When the lease of the node ends, if it has one.
+    pub fn end_of(&self, node: &str) -> Option<Time> {
+        self.ends.get(node).copied()
     }
 
     fn order(&self, order: ClusterOrder) {

@@ -7,7 +7,7 @@ use super::cluster_nodes::shapes;
 use super::control::Control;
 use super::message::Message;
 use cluster::{ClusterNews, Follower, OpenedCluster};
-use pool::{DemandId, Event};
+use pool::{DemandId, Event, Time};
 
 impl Control {
     /// Starts the task beside the loop, if the configuration has a cluster. It ends with the loop, after it has carried
@@ -50,6 +50,15 @@ impl Control {
             }),
             ClusterNews::Named { demand, node } => {
                 self.cluster.names(node, DemandId(demand));
+            }
+            ClusterNews::Ends { node, unix } => {
+                // The pool's time begins at the same moment.
+                let at = Time(unix.saturating_mul(1000));
+                self.cluster.ends(node.clone(), at);
+                if let Some(node) = self.nodes.joined_as(&node) {
+                    self.turn(Event::NodeEnds { node, at });
+                    self.publish();
+                }
             }
         }
     }

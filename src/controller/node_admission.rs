@@ -88,6 +88,7 @@ impl Control {
                     .map_or(Some(now), |it| it.silent_since.or(Some(now))),
                 taken,
                 is_leaving: before.as_ref().is_some_and(|it| it.is_leaving),
+                drains: before.as_ref().is_some_and(|it| it.drains),
             },
         );
         self.take_devices(id, &joining.name, &joining.devices);

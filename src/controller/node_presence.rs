@@ -107,6 +107,32 @@ impl Control {
         }
     }
 
+    /// It was ordered to end. Without a lease it drains at once. With one, what is in use moves first, as far as its time
+    /// allows (N7): the cluster may have made it shorter.
+    pub(super) fn node_leaves(&mut self, node: NodeId, why: &str) {
+        let Some(known) = self.nodes.known.get_mut(&node) else {
+            return;
+        };
+        if std::mem::replace(&mut known.is_leaving, true) {
+            return;
+        }
+        tracing::info!("node {} leaves: {why}", known.name);
+        let until = self.clock.now() + self.config.unload_drain();
+        if let Some(end) = self.cluster.end_of(&known.name) {
+            self.cluster.leaves(&known.name);
+            let at = end.min(until);
+            self.turn(Event::NodeLeaves { node, at });
+            return self.publish();
+        }
+        known.drains = true;
+        self.node_order(Command::DrainNode {
+            node,
+            reason: format!("it leaves: {why}"),
+            until: Some(until + MARGIN),
+            now: false,
+        });
+    }
+
     fn node_did_not_return(&mut self, node: NodeId, why: &str) {
         let Some(expected) = self.nodes.expected.remove(&node) else {
             return;
@@ -140,7 +166,7 @@ impl Control {
         if self.nodes.fenced.len() > FENCED_MAX {
             self.nodes.fenced.pop_front();
         }
-        if known.is_leaving {
+        if known.drains {
             self.node_order(Command::UndrainNode { node });
         }
         for replica in self.replicas_on(node) {

@@ -73,6 +73,8 @@ pub(super) struct Node {
     /// The last report that was taken.
     pub taken: u64,
     pub is_leaving: bool,
+    /// It drains by an order, until it is gone.
+    pub drains: bool,
 }
 
 impl Nodes {
@@ -139,6 +141,13 @@ impl Nodes {
 
     pub fn name(&self, node: NodeId) -> Option<&str> {
         self.known.get(&node).map(|it| it.name.as_str())
+    }
+
+    /// The node of this name, if it takes part.
+    pub fn joined_as(&self, name: &str) -> Option<NodeId> {
+        let mut known = self.known.iter();
+        let found = known.find(|(_, it)| it.has_joined && it.name == name);
+        found.map(|(&id, _)| id)
     }
 
     /// What readers see.
@@ -228,6 +237,7 @@ impl Control {
         known.silent_since = None;
         let (name, demand) = (known.name.clone(), known.demand);
         let demand = self.cluster.joined(&name).or(demand);
+        let end = self.cluster.end_of(&name);
         let ids: BTreeSet<ReplicaId> = running.iter().map(|it| ReplicaId(it.replica)).collect();
         let lost: Vec<ReplicaId> = self
             .replicas_on(node)
@@ -275,6 +285,9 @@ impl Control {
             running: ids.into_iter().collect(),
             demand,
         });
+        if let Some(at) = end {
+            events.push(Event::NodeEnds { node, at });
+        }
         self.turn_all(events);
         if std::mem::take(&mut self.nodes.has_new_devices) {
             self.figure_for_devices();
@@ -319,22 +332,7 @@ impl Control {
                     self.device_trouble(inventory::DeviceEvent { device, what });
                 }
             }
-            NodeReport::Leaving { why } => {
-                if let Some(known) = self.nodes.known.get_mut(&node)
-                    && !std::mem::replace(&mut known.is_leaving, true)
-                {
-                    let why = bounded(&why);
-                    tracing::info!("node {name} leaves: {why}");
-                    let now = self.clock.now();
-                    let until = now + self.config.unload_drain() + MARGIN;
-                    self.node_order(Command::DrainNode {
-                        node,
-                        reason: format!("it leaves: {why}"),
-                        until: Some(until),
-                        now: false,
-                    });
-                }
-            }
+            NodeReport::Leaving { why } => self.node_leaves(node, &bounded(&why)),
             NodeReport::Goodbye { why } => {
                 self.node_gone(node, &format!("has left: {}", bounded(&why)));
             }
@@ -348,10 +346,12 @@ impl Control {
     }
 
     pub(super) fn replicas_on(&self, node: NodeId) -> Vec<ReplicaId> {
-        let all = self.engines.processes.iter();
-        all.filter(|(_, it)| it.node == node)
-            .map(|(&replica, _)| replica)
-            .collect()
+        let on = self
+            .engines
+            .processes
+            .iter()
+            .filter(|(_, it)| it.node == node);
+        on.map(|(&replica, _)| replica).collect()
     }
 
     /// The node of a replica, if it is not this machine.

@@ -5,10 +5,11 @@ use crate::render::quantity::Clock;
 use crate::render::table::{Cell, Column, column, table};
 use crate::style::{Style, clean};
 
-const NODES: [Column; 6] = [
+const NODES: [Column; 7] = [
     column("NODE"),
     column("STATE"),
     column("SINCE").leaves(1),
+    column("ENDS").leaves(2),
     column("DEVICES").shortens_to(12),
     column("REPLICAS"),
     column("WHY").goes_below(),
@@ -29,10 +30,12 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
         .iter()
         .map(|node| {
             let since = node.since.as_deref().map(|at| clock.stamp(at));
+            let ends = node.ends_at.as_deref().map(|at| clock.stamp(at));
             vec![
                 Cell::from(node.node.as_str()),
                 Cell::from(node.state.as_str()),
                 Cell::from(since.unwrap_or_else(|| "-".to_owned())),
+                Cell::from(ends.unwrap_or_else(|| "-".to_owned())),
                 Cell::from(node.devices.join(", ")),
                 Cell::from(match node.replicas.len() {
                     0 => "-".to_owned(),

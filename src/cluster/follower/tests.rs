@@ -143,6 +143,7 @@ impl Story {
             ClusterNews::Pending { demand, reason } => format!("{demand} pending: {reason}"),
             ClusterNews::Refused { demand, why } => format!("{demand} refused: {why}"),
             ClusterNews::Named { demand, node } => format!("{demand} is {node}"),
+            ClusterNews::Ends { node, unix } => format!("{node} ends at {unix}"),
         }
     }
 
@@ -298,4 +299,46 @@ async fn what_was_cancelled_before_the_end_is_still_given_back() {
     drop(orders);
     tasks.join_next().await.expect("one").expect("it ends");
     assert_eq!(board.calls(), ["request a1 without []", "release 1 Now"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ends_of_leases_are_told_when_their_nodes_join_and_when_they_change() {
+    let board = Board::default();
+    let ends = |unix: u64| {
+        move |it: &mut Scripted| {
+            it.leases[0].state = running();
+            it.leases[0].ends_unix = Some(unix);
+        }
+    };
+    // Requested by a person: its end counts as well.
+    board.with(|it| it.leases.push(lease("1", None)));
+    board.with(ends(5000));
+    let mut story = Story::begin(board);
+    story.pass(60).await;
+    assert!(story.news.try_recv().is_err(), "it has not joined");
+    let node = "node-1".to_owned();
+    story.order(ClusterOrder::Joined { node: node.clone() });
+    assert_eq!(story.next().await, "node-1 ends at 5000");
+    // The job is preempted: seen within half a minute.
+    story.board.with(ends(4000));
+    assert_eq!(story.next().await, "node-1 ends at 4000");
+    // Its node was signalled: looked at without waiting for that.
+    story.board.with(ends(3000));
+    story.order(ClusterOrder::Leaves { node: node.clone() });
+    story.pass(1).await;
+    let news = story.news.try_recv().expect("known at once");
+    assert_eq!(
+        news,
+        ClusterNews::Ends {
+            node: node.clone(),
+            unix: 3000
+        }
+    );
+    // A cluster that does not answer has not changed it.
+    story.board.with(|it| it.is_away = true);
+    story.pass(120).await;
+    assert!(story.news.try_recv().is_err());
+    story.order(ClusterOrder::Gone { node });
+    story.pass(120).await;
+    assert!(story.board.calls().is_empty());
 }

@@ -93,7 +93,7 @@ impl Strict for NodeTokenQuery {
             "node": "gpu-2", "state": "joined", "since": "2026-01-31T20:15:00.000Z", "reason": null,
             "devices": ["gpu-2/gpu0"], "replicas": ["r7"], "is_controller": false, "version": "0.1.0",
             "address": "10.0.0.2:51544", "relay": "10.0.0.2:7000", "is_encrypted": true,
-            "joined_at": "2026-01-31T20:15:00.000Z"}], "requested": null,
+            "joined_at": "2026-01-31T20:15:00.000Z", "ends_at": null}], "requested": null,
             "tokens": [{"id": "t2", "prefix": "mp-Ab3xY9", "created_at": "2026-01-31T20:00:00.000Z",
             "expires_at": "2026-02-01T20:00:00.000Z", "used_at": "2026-01-31T20:15:00.000Z", "state": "valid"}]})),
         AdminErrors,

@@ -53,7 +53,8 @@ pub struct NodeTokenRequest {
 pub struct NodeView {
     #[schema(example = "gpu-2")]
     pub node: String,
-    /// `joined`, `silent`, `draining`, or `ends_others`: it ends engines that are not the pool's any more.
+    /// `joined`, `silent`, `draining`, `released` (the pool gives it back), `ending` (its time ends soon, and what is in use
+    /// moves), or `ends_others`: it ends engines that are not the pool's any more.
     #[schema(example = "joined")]
     pub state: &'static str,
     /// Since when it has been in this state; null: always.
@@ -77,6 +78,8 @@ pub struct NodeView {
     /// Whether those are encrypted on the way.
     pub is_encrypted: Option<bool>,
     pub joined_at: Option<String>,
+    /// When its lease ends; null: it has none, or that is not known.
+    pub ends_at: Option<String>,
 }
 
 /// A node that is still to come (S2).
@@ -198,6 +201,7 @@ impl NodeView {
                     relay: facts.map(|it| it.relay.to_string()),
                     is_encrypted: facts.map(|it| it.is_encrypted),
                     joined_at: facts.map(|it| at(it.joined_at)),
+                    ends_at: view.ends.map(at),
                 }
             })
             .collect()

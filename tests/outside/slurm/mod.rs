@@ -1,6 +1,8 @@
 //! `model-pool cluster` and `check --slurm` on a real Slurm with two nodes of two fake GPUs. `.ci/slurm` installs it; without
 //! it these tests print that they were skipped.
 
+mod lab;
+mod renewal;
 mod server;
 mod story;
 

@@ -195,7 +195,10 @@ fn configuration(path: &Path, port: u16) -> String {
         SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nGresTypes=gpu\n\
         SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0,batch_sched_delay=0\n\
         ReturnToService=2\nSlurmdParameters=config_overrides\nSlurmctldTimeout=10\nSlurmdTimeout=30\nKillWait=2\nMinJobAge=300\n\
-        PartitionName=gpu Nodes=n0,n1 Default=YES MaxTime=60 State=UP\nPartitionName=down Nodes=n0 State=DOWN\n";
+        PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n\
+        PartitionName=gpu Nodes=n0,n1 Default=YES MaxTime=60 State=UP\nPartitionName=down Nodes=n0 State=DOWN\n\
+        PartitionName=low Nodes=n0,n1 PriorityTier=1 GraceTime=60 State=UP\n\
+        PartitionName=high Nodes=n0,n1 PriorityTier=10 PreemptMode=OFF State=UP\n";
     let text = text
         .replace("HOST", &host)
         .replace("PORT", &port.to_string())

@@ -1,0 +1,54 @@
+//! How long before the end of a node its models move (N7), as it is written in YAML.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::units::{Length, Unreadable, written_as_text};
+use pool::Span;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenewBefore {
+    /// As long as the cluster takes to bring a successor, its models to load, and requests in flight to end.
+    Auto,
+    Before(Length),
+}
+
+impl RenewBefore {
+    /// The form of the core: `None` means automatic.
+    pub fn span(self) -> Option<Span> {
+        match self {
+            RenewBefore::Auto => None,
+            RenewBefore::Before(length) => Some(length.0),
+        }
+    }
+}
+
+impl FromStr for RenewBefore {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<RenewBefore, Unreadable> {
+        if text.trim() == "auto" {
+            return Ok(RenewBefore::Auto);
+        }
+        text.parse().map(RenewBefore::Before).map_err(|error| {
+            Unreadable(format!(
+                "{error}; auto derives it from how long the cluster and the loads have taken"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for RenewBefore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RenewBefore::Auto => f.write_str("auto"),
+            RenewBefore::Before(length) => length.fmt(f),
+        }
+    }
+}
+
+written_as_text!(
+    RenewBefore,
+    "\"auto\" or a length of time such as \"30m\"",
+    ["auto", "30m"]
+);
