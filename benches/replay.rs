@@ -1,12 +1,12 @@
 //! How fast a replay is: a day of a million requests for 400 models on 64 devices, with the production
-//! core, with one peer's rule, and the bound below both. A plain program, because one run of a known
-//! length is what is promised: `cargo bench --bench replay [requests]`.
+//! core, with its shadows and without them, with one peer's rule, and the bound below all. A plain program, because
+//! one run of a known length is what is promised: `cargo bench --bench replay [requests]`.
 
 use std::time::Instant;
 
 use model_pool::pool::{
     Bytes, DeviceId, DeviceReading, KeyId, Limits, Loader, LoaderId, ModelId, ModelSpec, NodeId,
-    Span, Time,
+    Part, Policy, Span, Time,
 };
 use model_pool::sim::Random;
 use model_pool::sim::replay::{Arrival, Lru, Options, Report, Scenario, bound, run, run_baseline};
@@ -97,6 +97,7 @@ fn main() {
         let took = began.elapsed().as_secs_f64();
         let each = took * 1e6 / requests.max(1) as f64;
         println!("{name}: {took:.2} s, {each:.2} us per request; {found}");
+        took
     };
     let told = |report: Report| {
         let all = report.all;
@@ -108,9 +109,19 @@ fn main() {
             all.waits.mean
         )
     };
-    timed("model-pool", &|| {
-        told(run(&scenario, arrivals(requests), &options, &mut |_, _| {}))
-    });
+    let replay = |scenario: &Scenario| {
+        let nothing = &mut |_, _| {};
+        told(run(scenario, arrivals(requests), &options, nothing))
+    };
+    let mut alone = scenario.clone();
+    alone.limits.policy = Policy::ADAPTIVE.without(Part::Shadows);
+    // In turns, and the least of three, so that what else the machine does counts for neither.
+    let (mut with, mut without) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..3 {
+        with = with.min(timed("model-pool", &|| replay(&scenario)));
+        without = without.min(timed("model-pool, no shadows", &|| replay(&alone)));
+    }
+    println!("with shadows by without: {:.3}", with / without);
     timed("lru", &|| {
         let nothing = &mut |_, _| {};
         told(run_baseline(

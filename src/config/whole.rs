@@ -88,8 +88,8 @@ impl Config {
             keep_asleep: self.parking.keep.0,
             idle_yields: self.pool.idle_yields.rule(),
             policy: match self.pool.policy {
-                PoolPolicy::Adaptive => pool::Policy::Adaptive,
-                PoolPolicy::Lru => pool::Policy::Lru,
+                PoolPolicy::Adaptive => pool::Policy::ADAPTIVE,
+                PoolPolicy::Lru => pool::Policy::LRU,
             },
             node_patience: self.cluster.patience.0,
             node_scale_down_after: self.cluster.scale_down_after.0,

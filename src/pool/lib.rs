@@ -52,10 +52,11 @@ pub use types::link::Link;
 pub use types::meaning::{END_CAUSES, LOAD_CAUSES, REFUSAL_CAUSES, causes};
 pub use types::model::{
     Cordon, IdleYields, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override,
-    OverrideChange, Parking, Policy, Tier,
+    OverrideChange, Parking, Tier,
 };
 pub use types::node_demand::{NodeShape, PendingNode};
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
+pub use types::policy::{Part, Policy};
 pub use types::rank::Cost;
 pub use types::reason::{LoadReason, Refusal, StopReason};
 pub use types::replica_state::ReplicaState;

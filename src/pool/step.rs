@@ -33,6 +33,7 @@ impl Pool {
         self.scale();
         self.retry_demands();
         self.refresh_demands();
+        self.press();
         // Every decision uses up one of these: a ticket, a phase, a step of an order, a planned load, a demand.
         let things =
             self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
@@ -42,8 +43,13 @@ impl Pool {
             + 16 * (things + self.hot.len() + demand_index + fetches + self.settling.len())
             + self.known_nodes.len();
         while let Some(decision) = plan::next(self) {
+            let promises = matches!(decision, Decision::Promise { .. });
             self.commit(decision, &mut actions);
             self.refresh_demands();
+            // What was planned presses no longer.
+            if promises {
+                self.press();
+            }
             decisions_left -= 1;
             assert!(decisions_left > 0, "the plan must reach a fixed point");
         }
@@ -66,6 +72,7 @@ impl Pool {
             match plan::next(&copy)? {
                 Decision::Block { rank, retry } => copy.demand_index.block(rank, retry),
                 Decision::Defer { rank } => copy.demand_index.defer(rank),
+                Decision::Postpone { rank, until } => copy.demand_index.postpone(rank, until),
                 // Whether waiting helps is judged when a demand is new, not again at each change.
                 Decision::Refuse { .. }
                 | Decision::Shorten { .. }

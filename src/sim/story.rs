@@ -315,7 +315,7 @@ impl StoryRunner {
                         keep_asleep: or("asleep", usual.keep_asleep)?,
                         node_renew_before: options.get("renew").map(span).transpose()?,
                         policy: match options.get("policy") {
-                            Some("lru") => Policy::Lru,
+                            Some("lru") => Policy::LRU,
                             Some(other) => return Err(format!("no policy {other}")),
                             None => usual.policy,
                         },

@@ -76,6 +76,12 @@ pub struct SimulateArgs {
     /// to overloaded; prints the table of docs/policy.md.
     #[arg(long, conflicts_with_all = ["workload", "story", "bench"])]
     pub labs: bool,
+    /// With --labs: every rule's wait on every lab as a heat map, instead of the table.
+    #[arg(long, requires = "labs", conflicts_with = "ablation")]
+    pub heat_map: bool,
+    /// With --labs: what the pool needs without each part of its rule, instead of the table.
+    #[arg(long, requires = "labs")]
+    pub ablation: bool,
     /// The seed of the workload, or the first one of the storms.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,

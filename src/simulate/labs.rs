@@ -1,16 +1,26 @@
 //! The small-lab benchmark: a few models on one to four devices, from loads of 30 ms to three minutes and from quiet to
-//! overloaded, against plain LRU. Draws the requests, replays them and prints a Markdown table of ratios.
+//! overloaded, under several rules. Draws the requests and replays them; `estimate` compares, `report` prints.
 //!
 //! Requests for a model come independently (Poisson) or in sessions of eight; models are chosen with Zipf weights. A
 //! request that is not served counts as one that waited for the whole queue timeout, so that refusing is not a way to
-//! look fast.
+//! look fast. Every rule gets the same requests with the same service times (common random numbers).
+
+mod estimate;
+mod report;
 
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 
+pub use self::estimate::Estimate;
+pub use self::report::{ablation, heat_map, run_all};
+
+use super::lru_best::LruBest;
 use super::models;
-use pool::{Bytes, KeyId, Loader, LoaderId, ModelId, ModelSpec, Span, Time};
-use sim::replay::{Arrival, Lru, Options, Report, Scenario, run, run_baseline};
+use pool::{Bytes, KeyId, Loader, LoaderId, ModelId, ModelSpec, Part, Policy, Span, Time};
+use sim::replay::{
+    Arrival, Fifo, LlamaCppRouter, LlamaSwap, Lru, Ollama, Options, Report, Scenario, run,
+    run_baseline,
+};
 
 const MODELS: [u32; 4] = [2, 4, 6, 10];
 const DEVICES: [u32; 3] = [1, 2, 4];
@@ -30,18 +40,6 @@ pub struct Lab {
     pub load: Span,
     pub use_percent: u32,
     pub sessions: bool,
-}
-
-/// The pool's figure by that of LRU, over all seeds.
-#[derive(Clone, Copy, Debug)]
-pub struct Compared {
-    pub wait: f64,
-    pub reload: f64,
-    /// Requests that were not served, by the pool and by LRU.
-    pub unserved: [u64; 2],
-    pub requests: u64,
-    /// The pool's mean wait.
-    pub mean_wait: Span,
 }
 
 /// Every kind of lab that has more models than devices.
@@ -64,37 +62,124 @@ pub fn all() -> impl Iterator<Item = Lab> {
     kinds.filter(|lab| lab.models > lab.devices)
 }
 
+/// The rules that are compared on the labs, by their names.
+pub const RULES: [&str; 8] = [
+    "model-pool",
+    "policy: lru",
+    "lru",
+    "lru-best",
+    "fifo",
+    "llamacpp-router",
+    "ollama",
+    "llama-swap",
+];
+
+/// What an ablation leaves out, by its name.
+pub const PARTS: [(Part, &str); 7] = [
+    (Part::ExpectedLoss, "expected loss"),
+    (Part::Shadows, "shadows"),
+    (Part::LoadOrder, "load order"),
+    (Part::Turns, "turns"),
+    (Part::Pressure, "pressure"),
+    (Part::NextRequest, "next request"),
+    (Part::LateEviction, "late eviction"),
+];
+
+/// What one rule cost on one lab, for one seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// Milliseconds that all requests waited together, with the whole timeout for each that was not served.
+    pub waited: f64,
+    pub reload: f64,
+    pub unserved: u64,
+    pub requests: u64,
+}
+
+/// The pool's figures by those of LRU, over all seeds.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    pub wait: Estimate,
+    pub reload: Estimate,
+    /// Requests that were not served, by the pool less those by LRU, per thousand requests.
+    pub unserved_more: Estimate,
+    /// Both sums.
+    pub unserved: [u64; 2],
+    pub requests: u64,
+    /// The pool's mean wait.
+    pub mean_wait: Span,
+}
+
 /// # Errors
 /// A rule that the pool broke.
 pub fn compare(lab: Lab, seed: u64, seeds: u64) -> Result<Compared, String> {
-    let (mut waits, mut reloads, mut unserved) = ([0.0; 2], [0.0; 2], [0; 2]);
-    let mut requests = 0;
-    for seed in seed..seed + seeds {
-        let mut random = models::seeded(seed * 1_000 + u64::from(lab.models * 8 + lab.devices));
-        let scenario = scenario(lab);
-        let arrivals = arrivals(lab, &mut random);
-        let options = Options::default();
-        let ours = run(&scenario, arrivals.clone(), &options, &mut |_, _| {});
-        if let Some(broken) = ours.broken.first() {
-            return Err(format!("{lab:?}, seed {seed}: {broken}"));
-        }
-        let lru = run_baseline(&scenario, Lru, arrivals, &options, &mut |_, _| {});
-        for (nth, report) in [&ours, &lru].into_iter().enumerate() {
-            waits[nth] += waited(report);
-            reloads[nth] += report.all.reload.0 as f64;
-            unserved[nth] += report.all.requests - report.all.served;
-        }
-        requests += ours.all.requests;
-    }
-    // One millisecond more on both sides, so that no wait at all is as good as none.
-    let ratio = |of: [f64; 2], unit: f64| (of[0] + unit) / (of[1] + unit);
+    let costs = |rule: &str| -> Result<Vec<Cost>, String> {
+        (seed..seed + seeds)
+            .map(|seed| cost(lab, rule, seed))
+            .collect()
+    };
+    let (ours, lru) = (costs("model-pool")?, costs("lru")?);
+    let pairs = |of: fn(&Cost) -> f64| -> Vec<(f64, f64)> {
+        let pair = |(ours, lru)| (of(ours), of(lru));
+        ours.iter().zip(&lru).map(pair).collect()
+    };
+    let sum = |of: fn(&Cost) -> u64, costs: &[Cost]| costs.iter().map(of).sum::<u64>();
+    let requests = sum(|it| it.requests, &ours);
+    let waited: f64 = ours.iter().map(|it| it.waited).sum();
+    let more: Vec<(f64, f64)> = ours
+        .iter()
+        .zip(&lru)
+        .map(|(ours, lru)| {
+            let more = ours.unserved as f64 - lru.unserved as f64;
+            (1_000.0 * more, ours.requests as f64)
+        })
+        .collect();
     Ok(Compared {
-        wait: ratio(waits, requests as f64),
-        reload: ratio(reloads, 1.0),
-        unserved,
+        // One millisecond more for each request on both sides, so that no wait at all is as good as none.
+        wait: Estimate::of_ratio(&pairs(|it| it.waited + it.requests as f64)),
+        reload: Estimate::of_ratio(&pairs(|it| it.reload + 1.0)),
+        unserved_more: Estimate::of_ratio(&more),
+        unserved: [sum(|it| it.unserved, &ours), sum(|it| it.unserved, &lru)],
         requests,
-        mean_wait: Span((waits[0] / requests.max(1) as f64) as u64),
+        mean_wait: Span((waited / requests.max(1) as f64) as u64),
     })
+}
+
+/// # Errors
+/// A rule of the pool that was broken; a rule for eviction that is not one of `RULES`.
+pub fn cost(lab: Lab, rule: &str, seed: u64) -> Result<Cost, String> {
+    let mut random = models::seeded(seed * 1_000 + u64::from(lab.models * 8 + lab.devices));
+    let mut scenario = scenario(lab);
+    let arrivals = arrivals(lab, &mut random);
+    let (options, nothing) = (Options::default(), &mut |_, _| {});
+    let report = match rule {
+        "model-pool" => run(&scenario, arrivals, &options, nothing),
+        "policy: lru" => {
+            scenario.limits.policy = Policy::LRU;
+            run(&scenario, arrivals, &options, nothing)
+        }
+        part if part.starts_with("without ") => {
+            let left_out = PARTS.iter().find(|(_, name)| part.ends_with(name));
+            let (left_out, _) = left_out.ok_or_else(|| format!("there is no part `{part}`"))?;
+            scenario.limits.policy = Policy::ADAPTIVE.without(*left_out);
+            run(&scenario, arrivals, &options, nothing)
+        }
+        "lru" => run_baseline(&scenario, Lru, arrivals, &options, nothing),
+        "lru-best" => run_baseline(&scenario, LruBest, arrivals, &options, nothing),
+        "fifo" => run_baseline(&scenario, Fifo, arrivals, &options, nothing),
+        "llamacpp-router" => run_baseline(&scenario, LlamaCppRouter, arrivals, &options, nothing),
+        "ollama" => run_baseline(&scenario, Ollama, arrivals, &options, nothing),
+        "llama-swap" => run_baseline(&scenario, LlamaSwap, arrivals, &options, nothing),
+        other => return Err(format!("there is no rule `{other}` for the labs")),
+    };
+    match report.broken.first() {
+        Some(broken) => Err(format!("{lab:?}, seed {seed}: {broken}")),
+        None => Ok(Cost {
+            waited: waited(&report),
+            reload: report.all.reload.0 as f64,
+            unserved: report.all.requests - report.all.served,
+            requests: report.all.requests,
+        }),
+    }
 }
 
 /// Milliseconds that all requests waited together.
@@ -160,52 +245,6 @@ fn exponential(random: &mut Pcg64Mcg, mean: f64) -> f64 {
     -uniform.ln() * mean
 }
 
-/// Prints the table of docs/policy.md.
-///
-/// # Errors
-/// A rule that the pool broke.
-pub fn run_all(seed: u64, seeds: u64) -> Result<(), String> {
-    println!(
-        "The pool's wait by that of `lru`, in brackets its mean wait; {seeds} seeds from {seed}. Columns: seconds of service requested per second and device.\n"
-    );
-    println!("| requests | models | devices | load | 30 % | 70 % | 120 % |");
-    println!("|---|--:|--:|--:|--:|--:|--:|");
-    let mut cells: Vec<Compared> = Vec::new();
-    for lab in all() {
-        if lab.use_percent == USE_PERCENT[0] {
-            let kind = if lab.sessions { "sessions" } else { "single" };
-            let Lab {
-                models,
-                devices,
-                load,
-                ..
-            } = lab;
-            print!("| {kind} | {models} | {devices} | {load} |");
-        }
-        let cell = compare(lab, seed, seeds)?;
-        print!(" {:.2} ({}) |", cell.wait, cell.mean_wait);
-        if lab.use_percent == USE_PERCENT[2] {
-            println!();
-        }
-        cells.push(cell);
-    }
-    let count = cells.len();
-    let mean = |of: fn(&Compared) -> f64| {
-        (cells.iter().map(|it| of(it).ln()).sum::<f64>() / count as f64).exp()
-    };
-    let above = |bound: f64| cells.iter().filter(|it| it.wait > bound).count();
-    let lost = cells.iter().filter(|it| it.unserved[0] > it.unserved[1]);
-    println!(
-        "\n{count} kinds of lab: wait {:.3}, reload {:.3} (geometric means); the wait is above 1.0 in {}, above 1.1 in {}; more requests unserved than with `lru` in {}.",
-        mean(|it| it.wait),
-        mean(|it| it.reload),
-        above(1.0),
-        above(1.1),
-        lost.count()
-    );
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,7 +256,7 @@ mod tests {
         let tells = |lab: &Lab| lab.models == 6 && lab.load < Span(180_000);
         for lab in all().filter(tells) {
             let cell = compare(lab, 0, 2).expect("no rule is broken");
-            assert!(cell.wait <= 1.1, "{lab:?}: {cell:?}");
+            assert!(cell.wait.value <= 1.1, "{lab:?}: {cell:?}");
             let more = cell.unserved[0].saturating_sub(cell.unserved[1]);
             assert!(more * 1_000 <= cell.requests, "{lab:?}: {cell:?}");
         }

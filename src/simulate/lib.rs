@@ -34,7 +34,12 @@ pub fn run(args: &SimulateArgs) -> Result<(), String> {
         return bench::run(folder, args.seed, args.count.unwrap_or(2));
     }
     if args.labs {
-        return labs::run_all(args.seed, args.count.unwrap_or(2));
+        let seeds = args.count.unwrap_or(8);
+        return match (args.heat_map, args.ablation) {
+            (true, _) => labs::heat_map(args.seed, seeds),
+            (_, true) => labs::ablation(args.seed, seeds),
+            _ => labs::run_all(args.seed, seeds),
+        };
     }
     if let Some(spec) = &args.workload {
         return replay(spec, args);

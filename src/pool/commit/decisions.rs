@@ -103,6 +103,7 @@ impl Pool {
             Decision::EndFetch { model, .. } => self.end_fetch(model, actions),
             Decision::Block { rank, retry } => self.demand_index.block(rank, retry),
             Decision::Defer { rank } => self.demand_index.defer(rank),
+            Decision::Postpone { rank, until } => self.demand_index.postpone(rank, until),
             Decision::RequestNode {
                 shape,
                 model,
@@ -230,6 +231,7 @@ impl Pool {
             return;
         };
         replica.phase = Phase::Ready { since: ready_since };
+        self.closings.forget(id);
         let model = replica.model;
         let queued = self.waited_for.contains(&replica.model);
         // A replica on a silent node does not reopen.
@@ -272,6 +274,8 @@ impl Pool {
             was_launching,
         };
         let (shares, model) = (replica.shares.clone(), replica.model);
+        self.no_longer_in_use(id);
+        let replica = &self.replicas[&id];
         let host = replica.parked.as_ref().map(|parked| parked.host);
         if drained > Span::ZERO {
             let known = &mut self.models.get_mut(&model).expect("stays").drain_takes;

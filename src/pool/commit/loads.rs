@@ -76,6 +76,7 @@ impl Pool {
                     (reason, None)
                 }
                 None if own >= priority => {
+                    self.closes_early(victim.replica);
                     let ready_for = self.now.since(ready.expect("a victim is ready"));
                     (StopReason::TurnEnded { by, ready_for }, None)
                 }

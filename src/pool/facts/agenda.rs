@@ -5,7 +5,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::facts::state::Pool;
-use crate::types::ids::{DeviceId, ModelId, NodeId, ReplicaId, Time};
+use crate::types::ids::{DeviceId, LoaderId, ModelId, NodeId, ReplicaId, Time};
 use crate::types::replica::Phase;
 
 #[derive(Clone, Debug, Default)]
@@ -137,6 +137,7 @@ impl Pool {
         if until.is_none_or(|until| until <= self.now) {
             self.reading.retain(|(_, _, load)| *load != id);
             self.promises_changed = true;
+            self.demand_index.wake_postponed();
         }
     }
 
@@ -154,6 +155,14 @@ impl Pool {
         };
         let all = (node, loader.loader, ReplicaId(0))..=(node, loader.loader, ReplicaId(u64::MAX));
         self.reading.range(all).next().is_some()
+    }
+
+    /// When the model's disk or link on a node will be free; `None` if it is.
+    pub(crate) fn disk_free_at(&self, model: ModelId, node: NodeId) -> Option<Time> {
+        let loader = self.models[&model].spec.loader?.loader;
+        let all = (node, loader, ReplicaId(0))..=(node, loader, ReplicaId(u64::MAX));
+        let ends = |(_, _, load): &(NodeId, LoaderId, ReplicaId)| self.replicas[load].reads_until;
+        self.reading.range(all).filter_map(ends).max()
     }
 
     /// Schedules the model to be examined again at the end of its cool-down.

@@ -26,6 +26,8 @@ pub(crate) struct Blocked {
     pub growths: u64,
     /// When time alone may change it.
     pub retry: Option<Time>,
+    /// It could be planned, but its disk or link is in use: its victims stay until then.
+    pub postponed: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -37,6 +39,8 @@ pub(crate) struct DemandIndex {
     /// One of them was added in this step.
     pub has_fresh: bool,
     pub retries: BTreeSet<(Time, DemandRank)>,
+    /// Those that wait for a disk or link alone.
+    pub postponed: BTreeSet<DemandRank>,
     /// Retry times of removed entries; the entries they covered are examined again then.
     pub orphaned_retries: BTreeSet<Time>,
     /// Models with demand whose weights are not on this machine, with the reason.
@@ -67,17 +71,44 @@ impl DemandIndex {
 
     pub fn block(&mut self, rank: DemandRank, retry: Option<Time>) {
         let growths = self.growths;
+        self.postponed.remove(&rank);
         if let Some(pending) = self.by_rank.get_mut(&rank) {
             if let Some(old) = pending.blocked.and_then(|blocked| blocked.retry) {
                 self.retries.remove(&(old, rank));
             }
-            pending.blocked = Some(Blocked { growths, retry });
+            pending.blocked = Some(Blocked {
+                growths,
+                retry,
+                postponed: false,
+            });
             self.fresh.remove(&rank);
             self.retries.extend(retry.map(|at| (at, rank)));
         }
     }
 
+    /// Its disk or link is in use until then, or a little longer.
+    pub fn postpone(&mut self, rank: DemandRank, until: Time) {
+        self.block(rank, Some(until));
+        if let Some(blocked) = self
+            .by_rank
+            .get_mut(&rank)
+            .and_then(|it| it.blocked.as_mut())
+        {
+            blocked.postponed = true;
+            self.postponed.insert(rank);
+        }
+    }
+
+    /// Examines again what waits for a disk or link.
+    pub fn wake_postponed(&mut self) {
+        for rank in core::mem::take(&mut self.postponed) {
+            self.defer(rank);
+            self.has_fresh = true;
+        }
+    }
+
     pub fn defer(&mut self, rank: DemandRank) {
+        self.postponed.remove(&rank);
         if let Some(pending) = self.by_rank.get_mut(&rank) {
             if let Some(old) = pending.blocked.take().and_then(|blocked| blocked.retry) {
                 self.retries.remove(&(old, rank));
@@ -89,6 +120,7 @@ impl DemandIndex {
     pub fn remove(&mut self, rank: &DemandRank) -> Option<PendingReplica> {
         let pending = self.by_rank.remove(rank)?;
         self.fresh.remove(rank);
+        self.postponed.remove(rank);
         if let Some(at) = pending.blocked.and_then(|blocked| blocked.retry) {
             self.retries.remove(&(at, *rank));
         }
@@ -101,7 +133,10 @@ impl DemandIndex {
                 self.fresh.insert(rank);
                 self.has_fresh = true;
             }
-            Some(blocked) => self.retries.extend(blocked.retry.map(|at| (at, rank))),
+            Some(blocked) => {
+                self.retries.extend(blocked.retry.map(|at| (at, rank)));
+                self.postponed.extend(blocked.postponed.then_some(rank));
+            }
         }
         self.by_rank.insert(rank, pending);
     }

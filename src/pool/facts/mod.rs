@@ -1,6 +1,7 @@
 //! The facts: the pool with its models, devices and hosts, and the indices derived from them. Nothing here chooses.
 
 pub(crate) mod agenda;
+pub(crate) mod closings;
 pub(crate) mod demand_index;
 pub(crate) mod device;
 pub(crate) mod host;

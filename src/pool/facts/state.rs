@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::string::ToString;
 
 use crate::facts::agenda::Agenda;
+use crate::facts::closings::Closings;
 use crate::facts::demand_index::DemandIndex;
 use crate::facts::device::Device;
 use crate::facts::host::Host;
@@ -139,6 +140,10 @@ pub struct Pool {
     pub(crate) settling: BTreeSet<DeviceId>,
     pub(crate) agenda: Agenda,
     pub(crate) demand_index: DemandIndex,
+    /// Busy replicas that cost those who wait for their places more than closing their gates would (P3).
+    pub(crate) pressed: BTreeSet<ReplicaId>,
+    /// What closing their gates cost, judged afterwards.
+    pub(crate) closings: Closings,
     /// A fact has changed on which a planned load may depend.
     pub(crate) promises_changed: bool,
     /// The price of keeping idle models, for adaptive keep-hot times.
@@ -206,6 +211,8 @@ impl Pool {
             settling: BTreeSet::new(),
             agenda: Agenda::default(),
             demand_index: DemandIndex::default(),
+            pressed: BTreeSet::new(),
+            closings: Closings::default(),
             promises_changed: false,
             market: Market::default(),
             shadows: Shadows::default(),
@@ -286,6 +293,8 @@ impl Pool {
     pub(crate) fn forget_ticket(&mut self, ticket: Ticket, served: bool) -> Option<Waiting> {
         let waiting = self.tickets.remove(&ticket)?;
         self.deadlines.remove(&(waiting.deadline, ticket));
+        let waited = self.now.since(waiting.since);
+        self.closings.leaves(ticket, waited);
         self.touch_model(waiting.model);
         // Its waiting request protected the model's replicas from eviction.
         self.grows_at_model(waiting.model);

@@ -10,7 +10,7 @@ use crate::plan::requirements::never_fits;
 use crate::types::ids::OrderId;
 use crate::types::ids::ReplicaId;
 use crate::types::ids::{ModelId, Span, Time};
-use crate::types::model::Policy;
+use crate::types::policy::Part;
 use crate::types::rank::{Class, DemandRank};
 use crate::types::reason::LoadReason;
 use crate::types::replica::Phase;
@@ -74,7 +74,7 @@ impl Pool {
     /// bound on how long a model may be passed over, shortens the mean wait and the longest ones. A request that will
     /// have given up by the time of the load is not served by it and does not count.
     fn pull(&self, id: ModelId, oldest: Time) -> (bool, u64, Time) {
-        if self.limits.policy == Policy::Lru {
+        if !self.limits.policy.has(Part::LoadOrder) {
             return (false, 0, oldest);
         }
         let model = &self.models[&id];
@@ -139,6 +139,7 @@ impl Pool {
             self.demand_index.retries.pop_first();
             if let Some(pending) = self.demand_index.by_rank.get_mut(&rank) {
                 pending.blocked = None;
+                self.demand_index.postponed.remove(&rank);
                 self.demand_index.fresh.insert(rank);
                 self.demand_index.has_fresh = true;
             }

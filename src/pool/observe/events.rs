@@ -173,6 +173,7 @@ impl Pool {
         model.queue.push(ticket, key);
         self.touch_model(id);
         self.waited_for.insert(id);
+        self.closings.arrives(ticket, id, now);
         self.deadlines.insert((deadline, ticket));
         self.tickets.insert(
             ticket,

@@ -12,6 +12,7 @@ pub(crate) mod node_times;
 pub(crate) mod nodes;
 pub(crate) mod order_intake;
 pub(crate) mod order_start;
+pub(crate) mod pressure;
 pub(crate) mod refusals;
 pub(crate) mod remembered;
 pub(crate) mod scaling;

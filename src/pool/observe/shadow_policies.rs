@@ -7,7 +7,7 @@ use crate::facts::shadows::Shadow;
 use crate::facts::state::Pool;
 use crate::types::demand;
 use crate::types::ids::{Bytes, DeviceId, ModelId, Span};
-use crate::types::model::Policy;
+use crate::types::policy::Part;
 use crate::types::requirements::Requirements;
 
 /// Which models leave first.
@@ -28,7 +28,7 @@ struct Room {
 impl Pool {
     /// The model is used again after a pause. With least recent use configured there is nothing to compare.
     pub(crate) fn shadows_serve(&mut self, id: ModelId) {
-        if self.limits.policy == Policy::Lru {
+        if !self.limits.policy.has(Part::Shadows) {
             return;
         }
         let (own, simple) = (&self.shadows.own, &self.shadows.simple);

@@ -53,6 +53,8 @@ pub(crate) fn of_plan(
         devices: plan.devices,
         needs: plan.bytes,
         by_recency_for: pool.by_recency_for(),
+        closes_early: chosen.iter().any(|id| pool.pressed.contains(id)),
+        gates_open_for: pool.gates_open_for(),
         considered: listed
             .filter_map(|(verdict, _, _, holder)| considered(pool, *holder, *verdict))
             .collect(),
@@ -88,6 +90,8 @@ pub(crate) fn of_refusal(
         devices,
         needs,
         by_recency_for: None,
+        closes_early: false,
+        gates_open_for: None,
         considered: Vec::new(),
         more: 0,
         others: Vec::new(),

@@ -17,9 +17,13 @@ use crate::plan::node_demand;
 use crate::plan::obstacles;
 use crate::plan::place;
 use crate::plan::requirements::never_fits;
-use crate::types::decision::{Decision, Prospect};
+use crate::types::decision::{Decision, Plan, Prospect, Victim};
 use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
+use crate::types::policy::Part;
 use crate::types::rank::{Class, DemandRank};
+
+/// A victim that is idle now may serve when its place is needed: time for this many requests.
+const REQUESTS_OF_VICTIM: u64 = 2;
 
 pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
     if pool.closing.is_some() {
@@ -42,6 +46,7 @@ pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
         match pending.blocked {
             None if queues.holds_back(pool, pending) => continue,
             None => return Some(decide(pool, rank, pending)),
+            Some(known) if known.postponed => continue,
             Some(known) if known.growths == pool.demand_index.growths => {}
             Some(_) if queues.holds_back(pool, pending) => {
                 return Some(Decision::Defer { rank: *rank });
@@ -94,6 +99,12 @@ impl Queues {
                 waiting.entry(it.loader).or_default().push(priority);
             }
         }
+        for rank in &pool.demand_index.postponed {
+            if let Some(it) = pool.models[&rank.model].spec.loader {
+                let priority = rank.priority.0;
+                waiting.entry(it.loader).or_default().push(priority);
+            }
+        }
         let behind = waiting.into_iter().filter_map(|(loader, mut waiting)| {
             // One more load may wait for each node if it is more important than those that wait.
             waiting.sort_by_key(|priority| Reverse(*priority));
@@ -135,6 +146,9 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
         };
     }
     let Some(refusal) = plan.refusal.clone() else {
+        if let Some(until) = postponed_until(pool, rank, &plan) {
+            return Decision::Postpone { rank: *rank, until };
+        }
         return Decision::Promise {
             explanation: explaining::of_plan(pool, &pending.requirements, &plan).map(Box::new),
             plan: Box::new(plan),
@@ -170,6 +184,28 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
         rank: *rank,
         retry: plan.retry.into_iter().chain(node_retry).min(),
     }
+}
+
+/// How long the victims of a load for requests may stay, because its disk or link is in use: until there is just enough time for the
+/// slowest of them to finish what it serves and to stop. `None` if they leave now.
+fn postponed_until(pool: &Pool, rank: &DemandRank, plan: &Plan) -> Option<Time> {
+    let late = pool.limits.policy.has(Part::LateEviction);
+    if !late || rank.class != Class::Request || plan.wakes.is_some() {
+        return None;
+    }
+    let node = pool.devices[&plan.placement.first()?.device].node;
+    let free_at = pool.disk_free_at(plan.model, node)?;
+    let leaves_in = |victim: &Victim| {
+        let model = &pool.models[&victim.model];
+        let serving = model
+            .drain_takes
+            .max(model.requests_take(REQUESTS_OF_VICTIM));
+        serving + model.stop_takes
+    };
+    let stays = plan.victims.iter().filter(|it| !it.planned && !it.asleep);
+    let longest = stays.map(leaves_in).max()?;
+    let until = Time(free_at.0.saturating_sub(longest.0));
+    (until > pool.now).then_some(until)
 }
 
 /// The blocked demands, reduced to the least demanding.

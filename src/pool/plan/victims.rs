@@ -7,8 +7,9 @@ use crate::plan::parking;
 use crate::types::choice::Evictable;
 use crate::types::demand;
 use crate::types::ids::{ReplicaId, Span};
-use crate::types::model::{IdleYields, Policy};
+use crate::types::model::IdleYields;
 use crate::types::obstacle::Protection;
+use crate::types::policy::Part;
 use crate::types::rank::VictimRank;
 use crate::types::replica::{Phase, Replica};
 use crate::types::requirements::Requirements;
@@ -16,9 +17,11 @@ use crate::types::share::Share;
 
 /// A turn of this many swaps leaves two thirds of the time for serving when two models are always waited for.
 const SWAPS_PER_TURN: u64 = 3;
-/// A replica that serves three requests at once on average is idle by itself, on average, within the time of fewer
-/// requests than this.
-const REQUESTS_PER_TURN: u64 = 8;
+/// A busy replica that is pressed by those who wait serves for at least this many swaps, so that two thirds of the time are
+/// still spent serving.
+const SWAPS_PRESSED: u64 = 2;
+/// Without pressure, a model that is hardly always in use becomes idle by itself within the time of so many requests.
+pub(crate) const REQUESTS_PER_TURN: u64 = 16;
 /// No turn is longer than this for the sake of requests that take long.
 const REQUESTS_MAX: Span = Span(60_000);
 
@@ -64,7 +67,7 @@ pub(crate) fn evictable(
     }
     let replica = &pool.replicas[&id];
     let model = &pool.models[&replica.model];
-    if let Some(protection) = protection(pool, requirements, replica, model) {
+    if let Some(protection) = protection(pool, requirements, id, replica, model) {
         return Err(protection);
     }
     let loss = expected_loss(pool, replica, model);
@@ -118,12 +121,12 @@ impl Pool {
     /// Whether victims are compared by when they were used last: as configured, or because that would have loaded less
     /// here than the pool's own estimate (P5).
     pub(crate) fn by_recency(&self) -> bool {
-        self.limits.policy == Policy::Lru || self.shadows.lead.simple_since().is_some()
+        !self.limits.policy.has(Part::ExpectedLoss) || self.shadows.lead.simple_since().is_some()
     }
 
     /// For how long the latter has been so; `None` if least recent use is configured, because then nothing is compared.
     pub(crate) fn by_recency_for(&self) -> Option<Span> {
-        if self.limits.policy == Policy::Lru {
+        if !self.limits.policy.has(Part::ExpectedLoss) {
             return None;
         }
         let since = self.shadows.lead.simple_since()?;
@@ -141,6 +144,7 @@ impl Pool {
 fn protection(
     pool: &Pool,
     requirements: &Requirements,
+    id: ReplicaId,
     replica: &Replica,
     model: &Model,
 ) -> Option<Protection> {
@@ -177,17 +181,19 @@ fn protection(
         return Some(Protection::Wanted);
     }
     let age = pool.now.since(since);
-    if pool.limits.policy == Policy::Lru && model.spec.max_turn.is_none() && replica.in_flight > 0 {
+    let parts = pool.limits.policy;
+    if !parts.has(Part::Turns) && model.spec.max_turn.is_none() && replica.in_flight > 0 {
         return Some(Protection::Busy);
     }
-    let turn = turn(pool, requirements, model, age);
+    let is_pressed = pool.pressed.contains(&id);
+    let turn = turn(pool, requirements, model, age, is_pressed);
     if replica.in_flight > 0 {
         return (turn > Span::ZERO).then_some(Protection::Turn { left: turn });
     }
     // An idle replica is protected no longer than it would be if it were busy.
     let stays = match model.spec.min_resident {
         Some(residence) => Span(residence.0.saturating_sub(age.0)),
-        None if requirements.past_idle || pool.limits.policy == Policy::Lru => Span::ZERO,
+        None if requirements.past_idle || !parts.has(Part::NextRequest) => Span::ZERO,
         None => near_request(pool, requirements, model, replica),
     };
     let left = stays.min(turn);
@@ -196,28 +202,44 @@ fn protection(
 
 /// How much longer a busy replica of this model keeps its turn against an equal (P3).
 ///
-/// Without a configured length a turn is as long as a number of swaps, or of the model's own requests if that is longer,
-/// and it begins when a request waits for the place: the replica probably becomes idle by itself, and then no request is
-/// held up until it has drained. So a model that is always in use leaves after a bounded time, and one that is not is
-/// hardly ever closed.
-fn turn(pool: &Pool, requirements: &Requirements, model: &Model, age: Span) -> Span {
+/// Without a configured length its gate closes once that is better for those who wait together with those whom it
+/// would still serve (`types/pressure.rs`). Otherwise a turn is as long as a number of swaps, or of the model's own
+/// requests if that is longer, and it begins when a request waits for the place: the replica probably becomes idle by
+/// itself, and then no request is held up until it has drained. So a model that is always in use leaves after a bounded
+/// time, and one that is not is hardly ever closed.
+fn turn(
+    pool: &Pool,
+    requirements: &Requirements,
+    model: &Model,
+    age: Span,
+    is_pressed: bool,
+) -> Span {
     let (length, passed) = match model.spec.max_turn {
         Some(length) => (length, age),
         None => {
-            let swap = swap(pool, requirements, model)
-                .0
-                .saturating_add(model.drain_takes.0);
+            let swap = swap(pool, requirements, model);
+            if is_pressed {
+                let least = swap.0.saturating_mul(SWAPS_PRESSED);
+                return Span(least.saturating_sub(age.0));
+            }
+            let swap = swap + model.drain_takes;
             // Before any of its requests has ended, nothing says when it will be idle.
-            let requests = model.request_times.mean().map_or(REQUESTS_MAX, |mean| {
-                Span(mean.0.saturating_mul(REQUESTS_PER_TURN)).min(REQUESTS_MAX)
-            });
-            let turn = Span(swap.saturating_mul(SWAPS_PER_TURN)).max(requests);
+            let requests = model.requests_take(REQUESTS_PER_TURN);
+            let turn = Span(swap.0.saturating_mul(SWAPS_PER_TURN)).max(requests);
             // It ends before those that wait for it give up.
             let turn = turn.min(pool.patience(requirements.model));
             (turn, age.min(pool.now.since(requirements.since)))
         }
     };
     Span(length.0.saturating_sub(passed.0))
+}
+
+impl Model {
+    /// How long this many of its requests take, one after the other, within bounds.
+    pub(crate) fn requests_take(&self, count: u64) -> Span {
+        let all = |mean: Span| Span(mean.0.saturating_mul(count)).min(REQUESTS_MAX);
+        self.request_times.mean().map_or(REQUESTS_MAX, all)
+    }
 }
 
 /// The time from stopping an idle replica of this model until the requested one is ready.

@@ -170,6 +170,11 @@ pub(crate) enum Decision {
     Defer {
         rank: DemandRank,
     },
+    /// It can be planned, and its disk or link is in use until then: the victims go on serving.
+    Postpone {
+        rank: DemandRank,
+        until: Time,
+    },
     RequestNode {
         shape: ShapeId,
         model: ModelId,

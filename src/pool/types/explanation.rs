@@ -25,6 +25,11 @@ pub struct Explanation {
     /// For how long the pool has compared by least recent use, because that would have loaded less here than its own
     /// estimate (P5).
     pub by_recency_for: Option<Span>,
+    /// A busy victim's gate closes before its turn is over, because those who wait would lose more by it than those whom it
+    /// would still serve (P3).
+    pub closes_early: bool,
+    /// For how long gates have stayed open until the end of the turn, because closing them earlier cost more here (P3).
+    pub gates_open_for: Option<Span>,
     /// Those that leave first, then those that could have left, then those that a rule protects.
     pub considered: Vec<Considered>,
     /// How many more there were.
@@ -95,11 +100,22 @@ impl fmt::Display for Explanation {
             self.devices,
             if self.devices == 1 { "" } else { "s" }
         )?;
-        match self.by_recency_for {
+        if let Some(span) = self.by_recency_for {
+            write!(
+                f,
+                "; the least recently used leaves first: for {span} that rule would have loaded less here than the pool's own estimate"
+            )?;
+        }
+        if self.closes_early {
+            f.write_str(
+                "; its turn ends early: requests that wait would lose more by the rest of it than those that it would still serve (P3)",
+            )?;
+        }
+        match self.gates_open_for {
             None => Ok(()),
             Some(span) => write!(
                 f,
-                "; the least recently used leaves first: for {span} that rule would have loaded less here than the pool's own estimate"
+                "; turns do not end early: for {span} that would have made requests wait longer here (P3)"
             ),
         }
     }

@@ -24,6 +24,8 @@ pub(crate) mod node_demand;
 pub(crate) mod obstacle;
 pub(crate) mod occupancy;
 pub(crate) mod order;
+pub(crate) mod policy;
+pub(crate) mod pressure;
 pub(crate) mod queue;
 pub(crate) mod rank;
 pub(crate) mod reason;

@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
+use crate::types::policy::Policy;
 
 /// One model, as the catalogue describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -265,17 +266,6 @@ pub struct Limits {
     pub policy: Policy,
 }
 
-/// Which equals leave, and when (P3, P5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// By what loading them again is expected to cost, with turns.
-    #[default]
-    Adaptive,
-    /// The one that was used least recently; a busy one never leaves for an equal, and requests are served as they came.
-    /// For comparison.
-    Lru,
-}
-
 /// When an idle replica below always-hot leaves for a model of lower priority that is waited for (P6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleYields {
@@ -308,7 +298,7 @@ impl Default for Limits {
             node_renew_before: None,
             silent_grace: Span::from_secs(15),
             idle_yields: IdleYields::Auto,
-            policy: Policy::Adaptive,
+            policy: Policy::ADAPTIVE,
         }
     }
 }

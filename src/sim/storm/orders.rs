@@ -90,8 +90,8 @@ impl Play {
                 _ => IdleYields::Never,
             },
             policy: match order.0 % 5 {
-                0 => Policy::Lru,
-                _ => Policy::Adaptive,
+                0 => Policy::LRU,
+                _ => Policy::ADAPTIVE,
             },
             ..Limits::default()
         };

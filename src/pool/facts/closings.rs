@@ -1,0 +1,260 @@
+//! What it cost to close the gates of busy models early (P3), judged afterwards, and whether to go on with it.
+//!
+//! The pool closes a gate under pressure because of what requests take on average. Where they do not take what they
+//! take on average (one of a minute among many of a second), the gate closes for the whole minute and spares those who wait
+//! nothing. So each early closing is compared with an open gate, in milliseconds of waiting:
+//!
+//! ```text
+//! closed:  what the model's requests waited that an open gate would have served
+//! open:    those who waited for the place × how much later it would have been free
+//! ```
+//!
+//! While gates stay open because that was better, the closings that pressure would have caused are judged in the same
+//! way, so that the pool can go back. `types/lead.rs` has the bound.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::types::ids::{ModelId, ReplicaId, Span, Ticket, Time};
+use crate::types::lead::Lead;
+
+/// So many closings that gain or lose one swap and one request for each of those who wait change the lead.
+const CLOSINGS_UNTIL_CHANGE: u64 = 8;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closings {
+    pub lead: Lead,
+    closed: BTreeMap<ReplicaId, Closed>,
+    open: BTreeMap<ReplicaId, Open>,
+}
+
+/// A replica whose gate closed early.
+#[derive(Clone, Debug)]
+struct Closed {
+    model: ModelId,
+    /// The mean time of its requests.
+    request: Span,
+    /// Those who wait for the place.
+    waiting: u64,
+    /// Until when it would have been in use with an open gate, as far as is known; its turn would have ended at `turn_ends`.
+    in_use_until: Time,
+    turn_ends: Time,
+    drained: Option<Time>,
+    /// Requests that an open gate would have served, and what those that no longer wait have waited.
+    kept_out: BTreeSet<Ticket>,
+    waited: Span,
+    unit: Span,
+}
+
+/// A replica whose gate would have closed early.
+#[derive(Clone, Debug)]
+struct Open {
+    waiting: u64,
+    would_be_drained: Time,
+    entered: u64,
+    /// What each request that it served since would have waited.
+    wait: Span,
+    unit: Span,
+}
+
+/// What is known of a closing, made or not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    pub replica: ReplicaId,
+    pub model: ModelId,
+    pub request: Span,
+    pub waiting: u64,
+    pub drains_in: Span,
+    pub turn_left: Span,
+    pub entered: u64,
+    pub wait: Span,
+    /// A swap and a request.
+    pub unit: Span,
+}
+
+impl Closings {
+    /// Gates close under pressure.
+    pub fn are_made(&self) -> bool {
+        self.lead.simple_since().is_none()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.closed.is_empty() && self.open.is_empty()
+    }
+
+    pub fn closes(&mut self, it: Closing, now: Time) {
+        let closed = Closed {
+            model: it.model,
+            request: it.request,
+            waiting: it.waiting,
+            in_use_until: now + it.drains_in,
+            turn_ends: now + it.turn_left,
+            drained: None,
+            kept_out: BTreeSet::new(),
+            waited: Span::ZERO,
+            unit: it.unit,
+        };
+        self.closed.insert(it.replica, closed);
+    }
+
+    pub fn stays_open(&mut self, it: Closing, now: Time) {
+        self.open.entry(it.replica).or_insert(Open {
+            waiting: it.waiting,
+            would_be_drained: now + it.drains_in,
+            entered: it.entered,
+            wait: it.wait,
+            unit: it.unit,
+        });
+    }
+
+    /// A request of the model begins to wait.
+    pub fn arrives(&mut self, ticket: Ticket, model: ModelId, now: Time) {
+        let of_model = self.closed.values_mut().filter(|it| it.model == model);
+        for it in of_model.filter(|it| now <= it.in_use_until.min(it.turn_ends)) {
+            it.kept_out.insert(ticket);
+            it.in_use_until = it.in_use_until.max(now + it.request);
+        }
+    }
+
+    /// It no longer waits.
+    pub fn leaves(&mut self, ticket: Ticket, waited: Span) {
+        for it in self.closed.values_mut() {
+            if it.kept_out.remove(&ticket) {
+                it.waited = it.waited + waited;
+            }
+        }
+    }
+
+    /// Its last request has ended.
+    pub fn drained(&mut self, replica: ReplicaId, now: Time) {
+        if let Some(it) = self.closed.get_mut(&replica) {
+            it.drained.get_or_insert(now);
+        }
+    }
+
+    /// The closing did not happen after all.
+    pub fn forget(&mut self, replica: ReplicaId) {
+        self.closed.remove(&replica);
+        self.open.remove(&replica);
+    }
+
+    /// Replicas with gates that stay open under pressure.
+    pub fn kept_open(&self) -> Vec<ReplicaId> {
+        self.open.keys().copied().collect()
+    }
+
+    /// A replica whose gate stayed open is no longer in use.
+    pub fn became_free(&mut self, replica: ReplicaId, entered: u64, now: Time) -> bool {
+        let Some(it) = self.open.remove(&replica) else {
+            return false;
+        };
+        let closed = it.wait.0.saturating_mul(entered.saturating_sub(it.entered));
+        let open = it.waiting.saturating_mul(now.since(it.would_be_drained).0);
+        self.judge(closed, open, it.unit, it.waiting, now)
+    }
+
+    /// Judges the closings of which everything is known; returns whether the lead has changed.
+    pub fn settle(&mut self, now: Time) -> bool {
+        let known = |it: &Closed| {
+            let until = it.in_use_until.min(it.turn_ends);
+            (it.drained.is_some() && it.kept_out.is_empty() && until <= now).then_some(until)
+        };
+        let known: Vec<(ReplicaId, Time)> = self
+            .closed
+            .iter()
+            .filter_map(|(id, it)| Some((*id, known(it)?)))
+            .collect();
+        let mut changed = false;
+        for (id, until) in known {
+            let it = self.closed.remove(&id).expect("found");
+            let later = until.since(it.drained.expect("known"));
+            let open = it.waiting.saturating_mul(later.0);
+            changed |= self.judge(it.waited.0, open, it.unit, it.waiting, now);
+        }
+        changed
+    }
+
+    fn judge(&mut self, closed: u64, open: u64, unit: Span, waiting: u64, now: Time) -> bool {
+        let change = unit
+            .0
+            .saturating_mul(waiting.max(1))
+            .saturating_mul(CLOSINGS_UNTIL_CHANGE);
+        self.lead.paid(Span(closed), Span(open), Span(change), now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000;
+
+    fn closing() -> Closing {
+        Closing {
+            replica: ReplicaId(1),
+            model: ModelId(0),
+            request: Span(4 * SECOND),
+            waiting: 6,
+            drains_in: Span(4 * SECOND),
+            turn_left: Span(60 * SECOND),
+            entered: 10,
+            wait: Span(20 * SECOND),
+            unit: Span(4 * SECOND),
+        }
+    }
+
+    /// A gate closes at 0 s and its last request ends after `drain`. One request comes in vain, at 1 s, and waits for `wait`.
+    fn one(closings: &mut Closings, drain: u64, wait: u64) -> bool {
+        closings.closes(closing(), Time(0));
+        closings.arrives(Ticket(1), ModelId(0), Time(SECOND));
+        closings.arrives(Ticket(2), ModelId(7), Time(SECOND));
+        closings.drained(ReplicaId(1), Time(drain));
+        assert!(!closings.settle(Time(600 * SECOND)), "one still waits");
+        closings.leaves(Ticket(1), Span(wait));
+        closings.settle(Time(600 * SECOND))
+    }
+
+    #[test]
+    fn closing_that_spares_more_than_it_costs_goes_on() {
+        let mut closings = Closings::default();
+        // With an open gate the place is free at 5 s instead of 2 s: 6 requests × 3 s against one of 12 s.
+        let changes = (0..100).filter(|_| one(&mut closings, 2 * SECOND, 12 * SECOND));
+        assert_eq!(changes.count(), 0);
+        assert!(closings.are_made() && closings.is_empty());
+    }
+
+    #[test]
+    fn closing_that_spares_nothing_ends_and_begins_again_when_it_would_spare_something() {
+        let mut closings = Closings::default();
+        // The last request took a minute: the place was free later than the model would have been idle otherwise.
+        let first = (1..=100).find(|_| one(&mut closings, 60 * SECOND, 80 * SECOND));
+        assert_eq!(
+            first,
+            Some(3),
+            "8 times (4 s for each of 6) is 192 s: lost by the third"
+        );
+        assert!(!closings.are_made());
+        // A gate stays open, and the place is free a minute after it would have been.
+        let back = (1..=100).find(|_| {
+            closings.stays_open(closing(), Time(0));
+            assert_eq!(closings.kept_open(), [ReplicaId(1)]);
+            closings.became_free(ReplicaId(1), 11, Time(64 * SECOND))
+        });
+        assert_eq!(back, Some(2), "each 6 · 60 s - 20 s, of twice 192 s");
+        assert!(closings.are_made());
+    }
+
+    #[test]
+    fn a_request_after_the_turn_would_have_ended_counts_for_neither() {
+        let mut closings = Closings::default();
+        let short = Closing {
+            turn_left: Span(SECOND / 2),
+            ..closing()
+        };
+        closings.closes(short, Time(0));
+        closings.arrives(Ticket(1), ModelId(0), Time(SECOND));
+        closings.drained(ReplicaId(1), Time(SECOND));
+        closings.settle(Time(2 * SECOND));
+        assert!(closings.is_empty(), "no request of it is waited for");
+    }
+}

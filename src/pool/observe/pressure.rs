@@ -1,0 +1,139 @@
+//! Which busy replicas should close their gates for those who wait (P3): a fact that follows from the queues and the
+//! gates' counts, so that it is computed when they change and not in each plan.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::facts::closings::Closing;
+use crate::facts::state::Pool;
+use crate::plan::victims::REQUESTS_PER_TURN;
+use crate::types::ids::{Priority, ReplicaId, Span};
+use crate::types::policy::Part;
+use crate::types::pressure::{Busy, Pressure, serving};
+use crate::types::rank::Class;
+
+/// So many models that wait are counted, in the order of their demands; with more, gates close for these alone.
+const DEMANDS_MAX: usize = 16;
+
+impl Pool {
+    /// Computes anew which busy replicas are under pressure. A replica that comes under it may leave for a blocked demand.
+    pub(crate) fn press(&mut self) {
+        if !self.closings.is_empty() {
+            self.closings.settle(self.now);
+        }
+        let nothing_waits = self.demand_index.by_rank.is_empty() && self.pressed.is_empty();
+        if nothing_waits || !self.limits.policy.has(Part::Pressure) {
+            return;
+        }
+        let pressed = self.under_pressure();
+        let new: Vec<ReplicaId> = pressed.difference(&self.pressed).copied().collect();
+        if self.closings.are_made() {
+            self.pressed = pressed;
+            for id in new {
+                self.grows_at(id);
+            }
+        } else {
+            self.pressed.clear();
+            let pressures = self.pressures();
+            for id in new {
+                let Some(closing) = self.closing(id, &pressures) else {
+                    continue;
+                };
+                self.closings.stays_open(closing, self.now);
+            }
+        }
+    }
+
+    fn under_pressure(&self) -> BTreeSet<ReplicaId> {
+        let pressures = self.pressures();
+        if pressures.is_empty() {
+            return BTreeSet::new();
+        }
+        let devices = self.devices.len() as u64;
+        let closes = |id: &ReplicaId| {
+            let replica = &self.replicas[id];
+            let pressure = pressures.get(&self.models[&replica.model].priority());
+            let busy = pressure.and_then(|_| self.busy(*id));
+            pressure
+                .zip(busy)
+                .is_some_and(|(it, busy)| it.closes(busy, devices))
+        };
+        self.replicas.keys().copied().filter(closes).collect()
+    }
+
+    /// `None` if it is not in use, its turn has a configured length, or nothing is known of its requests.
+    fn busy(&self, id: ReplicaId) -> Option<Busy> {
+        let replica = self.replicas.get(&id)?;
+        let model = &self.models[&replica.model];
+        let in_use = replica.in_flight > 0 && replica.ready_since().is_some();
+        let may_end = in_use && model.spec.max_turn.is_none();
+        let request = model.request_times.mean().filter(|_| may_end)?;
+        Some(Busy {
+            in_flight: u64::from(replica.in_flight),
+            request,
+            swap: self.comes_back_in(replica.model) + model.stop_takes,
+        })
+    }
+
+    /// What waits, by priority.
+    fn pressures(&self) -> BTreeMap<Priority, Pressure> {
+        let mut pressures: BTreeMap<Priority, Pressure> = BTreeMap::new();
+        let demands = self.demand_index.by_rank.keys();
+        let requests = demands.filter(|rank| rank.class == Class::Request);
+        for rank in requests.take(DEMANDS_MAX) {
+            let model = &self.models[&rank.model];
+            let waiting = model.queue.len() as u64;
+            let seats = u64::from(model.spec.seats_per_replica);
+            let mean = model.requests_take(1);
+            let swap = self.comes_back_in(rank.model) + model.stop_takes;
+            let of = pressures.entry(rank.priority.0).or_default();
+            of.add(waiting, swap, serving(waiting, seats, mean));
+        }
+        pressures
+    }
+
+    fn closing(&self, id: ReplicaId, pressures: &BTreeMap<Priority, Pressure>) -> Option<Closing> {
+        let busy = self.busy(id)?;
+        let replica = &self.replicas[&id];
+        let model = &self.models[&replica.model];
+        let pressure = pressures.get(&model.priority())?;
+        let devices = self.devices.len() as u64;
+        Some(Closing {
+            replica: id,
+            model: replica.model,
+            request: busy.request,
+            waiting: pressure.on_each(devices),
+            drains_in: busy.drain(),
+            turn_left: model.requests_take(REQUESTS_PER_TURN),
+            entered: replica.entered,
+            wait: pressure.wait(busy, devices),
+            unit: busy.swap + busy.request,
+        })
+    }
+
+    /// The gate of a replica closes; if it does so under pressure, it is judged afterwards.
+    pub(crate) fn closes_early(&mut self, id: ReplicaId) {
+        if !self.pressed.contains(&id) {
+            return;
+        }
+        let pressures = self.pressures();
+        if let Some(closing) = self.closing(id, &pressures) {
+            self.closings.closes(closing, self.now);
+        }
+    }
+
+    /// Its last request has ended, or it is stopped.
+    pub(crate) fn no_longer_in_use(&mut self, id: ReplicaId) {
+        let Some(entered) = self.replicas.get(&id).map(|it| it.entered) else {
+            return;
+        };
+        self.closings.drained(id, self.now);
+        self.closings.became_free(id, entered, self.now);
+    }
+
+    /// For how long turns have not ended early, because that would have cost more here (P3).
+    pub(crate) fn gates_open_for(&self) -> Option<Span> {
+        let since = self.closings.lead.simple_since()?;
+        Some(self.now.since(since))
+    }
+}

@@ -1,0 +1,154 @@
+//! When it pays to close the gate of a busy model for others that wait for its place (P3). Arithmetic only.
+//!
+//! Of `k` requests in flight the last one ends, on average, after `s · H(k)`, where `s` is the mean time of a request and
+//! `H(k) = 1 + 1/2 + … + 1/k`; one more lengthens that by `s / (k + 1)`. So each request that the model still takes costs
+//! those who wait, together,
+//!
+//! ```text
+//! requests that wait · s / (k + 1)
+//! ```
+//!
+//! and one that finds the gate closed waits itself: on average half of the drain, then until the others have had their
+//! turns, and a swap back.
+//!
+//! ```text
+//! s · H(k) / 2 + Σ over the models that wait (swap + time to serve those that wait) + swap back
+//! ```
+//!
+//! The gate closes when the first is more than the second. On several devices those who wait take the first place that
+//! becomes free, so that one model's part in their wait is smaller by the number of devices.
+
+use crate::types::ids::Span;
+
+/// Longer queues of seats hardly change the sum.
+const HARMONIC_MAX: u64 = 64;
+
+/// What waits for the places of busy models of one priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pressure {
+    requests: u64,
+    /// The time until all the models that wait have been loaded and served, one after the other.
+    turns: Span,
+    longest: Span,
+}
+
+/// What a busy model is asked to give up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Busy {
+    pub in_flight: u64,
+    /// The mean time of its requests.
+    pub request: Span,
+    /// The time until it is loaded again once there is room.
+    pub swap: Span,
+}
+
+impl Pressure {
+    /// One more model with this many waiting requests.
+    pub fn add(&mut self, requests: u64, swap: Span, serving: Span) {
+        let turn = swap + serving;
+        self.requests = self.requests.saturating_add(requests);
+        self.turns = self.turns + turn;
+        self.longest = self.longest.max(turn);
+    }
+
+    /// Whether one more request in flight costs those who wait more than it costs itself to wait.
+    pub fn closes(&self, busy: Busy, devices: u64) -> bool {
+        let request = u128::from(busy.request.0);
+        let delays = u128::from(self.requests) * request / u128::from(busy.in_flight + 1);
+        delays > u128::from(self.wait(busy, devices).0) * u128::from(devices.max(1))
+    }
+
+    /// How long a request of the busy model waits that finds the gate closed.
+    pub fn wait(&self, busy: Busy, devices: u64) -> Span {
+        let turns = Span(self.turns.0 / devices.max(1)).max(self.longest);
+        Span(busy.drain().0 / 2) + turns + busy.swap
+    }
+
+    /// One device's part of those who wait.
+    pub fn on_each(&self, devices: u64) -> u64 {
+        self.requests.div_ceil(devices.max(1))
+    }
+}
+
+impl Busy {
+    /// Until the last of its requests has ended.
+    pub fn drain(&self) -> Span {
+        serving(self.in_flight, self.in_flight, self.request)
+    }
+}
+
+/// How long this many requests take that begin together, as far as there are seats; the others follow as seats are left.
+pub(crate) fn serving(requests: u64, seats: u64, mean: Span) -> Span {
+    let seats = seats.max(1);
+    let first = u128::from(mean.0) * u128::from(harmonic_milli(requests.min(seats))) / 1_000;
+    let others =
+        u128::from(mean.0) * u128::from(requests.saturating_sub(seats)) / u128::from(seats);
+    Span(u64::try_from(first + others).unwrap_or(u64::MAX))
+}
+
+/// 1 + 1/2 + … + 1/n, in thousandths.
+fn harmonic_milli(count: u64) -> u64 {
+    (1..=count.min(HARMONIC_MAX)).map(|nth| 1_000 / nth).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Span = Span(1_000);
+
+    fn pressure(requests: u64, swap: Span) -> Pressure {
+        let mut pressure = Pressure::default();
+        pressure.add(requests, swap, serving(requests, 8, Span(4_000)));
+        pressure
+    }
+
+    fn busy(in_flight: u64, swap: Span) -> Busy {
+        Busy {
+            in_flight,
+            request: Span(4_000),
+            swap,
+        }
+    }
+
+    #[test]
+    fn requests_that_begin_together_take_the_longest_of_them() {
+        assert_eq!(serving(1, 8, SECOND), SECOND);
+        assert_eq!(serving(2, 8, SECOND), Span(1_500));
+        assert_eq!(serving(12, 4, SECOND), Span(2_083 + 2_000));
+        assert_eq!(serving(0, 8, SECOND), Span::ZERO);
+    }
+
+    #[test]
+    fn a_gate_closes_for_many_requests_and_not_for_a_few() {
+        let swap = Span(50);
+        let closes = |waiting| pressure(waiting, swap).closes(busy(1, swap), 1);
+        let first = (1..100).find(|waiting| closes(*waiting));
+        // n · 4/2 s > 4/2 s + 4 · H(n) s + swaps: 6 · 2 s > 2 s + 9.8 s + 0.1 s.
+        assert_eq!(first, Some(6));
+        assert!((6..100).all(closes));
+    }
+
+    #[test]
+    fn the_longer_the_swap_and_the_more_in_flight_the_longer_it_stays_open() {
+        let first = |in_flight, swap| {
+            (1..1_000).find(|waiting| pressure(*waiting, swap).closes(busy(in_flight, swap), 1))
+        };
+        assert!(first(1, Span(3_000)) > first(1, Span(50)));
+        assert!(first(4, Span(50)) > first(1, Span(50)));
+    }
+
+    #[test]
+    fn on_several_devices_more_must_wait() {
+        let swap = Span(50);
+        assert!(pressure(8, swap).closes(busy(1, swap), 1));
+        assert!(!pressure(8, swap).closes(busy(1, swap), 4));
+    }
+
+    #[test]
+    fn nothing_waits_and_nothing_closes() {
+        assert!(!Pressure::default().closes(busy(1, Span(50)), 1));
+        let huge = Span(u64::MAX);
+        assert!(!pressure(8, huge).closes(busy(1, huge), 1));
+    }
+}

@@ -1,0 +1,244 @@
+//! Prints the small-lab benchmark: the table of ratios with what of them is certain, and the heat map of labs by rules.
+
+use super::{Compared, Cost, Estimate, LOADS, Lab, PARTS, RULES, USE_PERCENT, all, compare, cost};
+
+/// Prints the table of docs/policy.md.
+///
+/// # Errors
+/// A rule that the pool broke.
+pub fn run_all(seed: u64, seeds: u64) -> Result<(), String> {
+    println!(
+        "The pool's wait by that of `lru`, in brackets its mean wait; {seeds} seeds from {seed}. `+`: above 1.0 with 90 % confidence; `-`: below 1.0 with 90 % confidence. Columns: seconds of service requested per second and device.\n"
+    );
+    println!("| requests | models | devices | load | 30 % | 70 % | 120 % |");
+    println!("|---|--:|--:|--:|--:|--:|--:|");
+    let mut cells: Vec<Compared> = Vec::new();
+    for lab in all() {
+        if lab.use_percent == USE_PERCENT[0] {
+            let Lab {
+                models,
+                devices,
+                load,
+                ..
+            } = lab;
+            print!("| {} | {models} | {devices} | {load} |", kind(lab));
+        }
+        let cell = compare(lab, seed, seeds)?;
+        let certain = match (cell.wait.is_above(1.0), cell.wait.high < 1.0) {
+            (true, _) => " +",
+            (_, true) => " -",
+            _ => "",
+        };
+        print!(" {:.2}{certain} ({}) |", cell.wait.value, cell.mean_wait);
+        if lab.use_percent == USE_PERCENT[2] {
+            println!();
+        }
+        cells.push(cell);
+    }
+    summary(&cells);
+    Ok(())
+}
+
+fn kind(lab: Lab) -> &'static str {
+    if lab.sessions { "sessions" } else { "single" }
+}
+
+fn summary(cells: &[Compared]) {
+    let mean = |of: fn(&Compared) -> f64| geometric_mean(cells.iter().map(of));
+    let above = |bound: f64, is: fn(&Estimate, f64) -> bool| {
+        cells.iter().filter(move |it| is(&it.wait, bound))
+    };
+    let by_value: fn(&Estimate, f64) -> bool = |it, bound| it.value > bound;
+    println!(
+        "\n{} kinds of lab: wait {:.3}, reload {:.3} (geometric means). The wait is above 1.0 in {}, in {} of them with 90 % confidence; above 1.02 in {}; above 1.1 in {}, in {} with 90 % confidence; below 1.0 with 90 % confidence in {}.",
+        cells.len(),
+        mean(|it| it.wait.value),
+        mean(|it| it.reload.value),
+        above(1.0, by_value).count(),
+        above(1.0, Estimate::is_above).count(),
+        above(1.02, by_value).count(),
+        above(1.1, by_value).count(),
+        above(1.1, Estimate::is_above).count(),
+        cells.iter().filter(|it| it.wait.high < 1.0).count(),
+    );
+    let lost = |nth: usize| cells.iter().map(|it| it.unserved[nth]).sum::<u64>();
+    let more = cells.iter().filter(|it| it.unserved[0] > it.unserved[1]);
+    let certain = cells.iter().filter(|it| it.unserved_more.is_above(0.0));
+    let requests: u64 = cells.iter().map(|it| it.requests).sum();
+    println!(
+        "More requests unserved than with `lru` in {}, in {} with 90 % confidence; {} of {requests} in total, {} with `lru`.",
+        more.count(),
+        certain.count(),
+        lost(0),
+        lost(1),
+    );
+}
+
+fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = ratios.fold((0.0, 0.0), |it, ratio| (it.0 + ratio.ln(), it.1 + 1.0));
+    (sum / f64::max(count, 1.0)).exp()
+}
+
+/// Darker for longer waits, by the ratio to `lru`.
+const SHADES: [(f64, char); 6] = [
+    (0.90, '.'),
+    (0.98, '-'),
+    (1.02, '='),
+    (1.10, '+'),
+    (1.50, '#'),
+    (f64::INFINITY, '@'),
+];
+
+fn shade(ratio: f64) -> char {
+    let of = SHADES.iter().find(|(below, _)| ratio < *below);
+    of.map_or('@', |(_, shade)| *shade)
+}
+
+/// Rules side by side in a line.
+const SIDE_BY_SIDE: usize = 4;
+
+/// Prints every rule's wait by that of `lru` as one character for each lab, and what that is in sum.
+///
+/// # Errors
+/// A rule that the pool broke.
+pub fn heat_map(seed: u64, seeds: u64) -> Result<(), String> {
+    let labs: Vec<Lab> = all().collect();
+    let rules: Vec<String> = RULES.map(str::to_owned).to_vec();
+    let found = Found::of(&labs, rules, "lru", seed, seeds)?;
+    println!(
+        "Waits by those of `lru`, {seeds} seeds from {seed}: `.` below 0.90, `-` below 0.98, `=` below 1.02, `+` below 1.10, `#` below 1.50, `@` above. Columns: loads of 30 ms, 3 s, 30 s and 3 min, each with 30, 70 and 120 % of the devices' time requested.\n"
+    );
+    println!("```text");
+    let shown: Vec<usize> = (0..found.rules.len()).collect();
+    for rules in shown.chunks(SIDE_BY_SIDE) {
+        found.map(&labs, rules);
+    }
+    println!("```\n");
+    found.table();
+    Ok(())
+}
+
+/// Prints what the pool needs without each of its parts, by what it needs with all of them.
+///
+/// # Errors
+/// A rule that the pool broke.
+pub fn ablation(seed: u64, seeds: u64) -> Result<(), String> {
+    let labs: Vec<Lab> = all().collect();
+    let without = PARTS.iter().map(|(_, name)| format!("without {name}"));
+    let rules = ["model-pool".to_owned()].into_iter().chain(without);
+    println!("By `model-pool` with all its parts, {seeds} seeds from {seed}:\n");
+    Found::of(&labs, rules.collect(), "model-pool", seed, seeds)?.table();
+    Ok(())
+}
+
+/// What each rule cost on each lab, for each seed.
+struct Found {
+    rules: Vec<String>,
+    costs: Vec<Vec<Vec<Cost>>>,
+    /// The wait by that of the rule they are compared with.
+    waits: Vec<Vec<f64>>,
+    base: usize,
+}
+
+impl Found {
+    fn of(
+        labs: &[Lab],
+        rules: Vec<String>,
+        base: &str,
+        seed: u64,
+        seeds: u64,
+    ) -> Result<Found, String> {
+        let base = rules.iter().position(|it| it == base).expect("one of them");
+        let of_lab = |lab: &Lab, rule: &str| -> Result<Vec<Cost>, String> {
+            let seeds = seed..seed + seeds;
+            seeds.map(|seed| cost(*lab, rule, seed)).collect()
+        };
+        let of_rule = |rule: &String| labs.iter().map(|lab| of_lab(lab, rule)).collect();
+        let costs: Vec<Vec<Vec<Cost>>> =
+            rules.iter().map(of_rule).collect::<Result<_, String>>()?;
+        // One millisecond more for each request, as in the table of ratios.
+        let waited = |it: &Cost| it.waited + it.requests as f64;
+        let waits = ratios(&costs, base, waited);
+        Ok(Found {
+            rules,
+            costs,
+            waits,
+            base,
+        })
+    }
+
+    /// These rules side by side.
+    fn map(&self, labs: &[Lab], rules: &[usize]) {
+        print!("{:<23}", "");
+        for nth in rules {
+            print!("{:<17}", self.rules[*nth]);
+        }
+        println!();
+        let width = LOADS.len() * USE_PERCENT.len();
+        for row in (0..labs.len()).step_by(width) {
+            let Lab {
+                models, devices, ..
+            } = labs[row];
+            let plural = if devices == 1 { "" } else { "s" };
+            let on = format!(
+                "{} {models:>2} on {devices} device{plural}",
+                kind(labs[row])
+            );
+            print!("{on:<23}");
+            for nth in rules {
+                let of_row = self.waits[*nth][row..row + width].chunks(USE_PERCENT.len());
+                let line: Vec<String> = of_row
+                    .map(|it| it.iter().map(|ratio| shade(*ratio)).collect())
+                    .collect();
+                print!("{:<17}", line.join(" "));
+            }
+            println!();
+        }
+        println!();
+    }
+
+    fn table(&self) {
+        println!("| rule | wait | above 1.0 | above 1.02 | above 1.1 | reload | unserved |");
+        println!("|---|--:|--:|--:|--:|--:|--:|");
+        let reloads = ratios(&self.costs, self.base, |it| it.reload + 1.0);
+        for (nth, rule) in self.rules.iter().enumerate() {
+            let waits = &self.waits[nth];
+            let above = |bound: f64| waits.iter().filter(|it| **it > bound).count();
+            let unserved: u64 = self.costs[nth].iter().flatten().map(|it| it.unserved).sum();
+            println!(
+                "| {rule} | {:.3} | {} | {} | {} | {:.3} | {unserved} |",
+                geometric_mean(waits.iter().copied()),
+                above(1.0),
+                above(1.02),
+                above(1.1),
+                geometric_mean(reloads[nth].iter().copied()),
+            );
+        }
+    }
+}
+
+/// Of each rule, lab by lab, by those of the rule at `base`.
+fn ratios(costs: &[Vec<Vec<Cost>>], base: usize, of: impl Fn(&Cost) -> f64) -> Vec<Vec<f64>> {
+    let sum = |seeds: &Vec<Cost>| seeds.iter().map(&of).sum::<f64>();
+    let of_rule = |labs: &Vec<Vec<Cost>>| {
+        let pairs = labs.iter().zip(&costs[base]);
+        pairs.map(|(ours, base)| sum(ours) / sum(base)).collect()
+    };
+    costs.iter().map(of_rule).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_wait_has_a_darker_shade() {
+        let shades: String = [0.5, 0.95, 1.0, 1.05, 1.2, 9.0].map(shade).iter().collect();
+        assert_eq!(shades, ".-=+#@");
+    }
+
+    #[test]
+    fn a_geometric_mean_of_a_half_and_two_is_one() {
+        assert!((geometric_mean([0.5, 2.0].into_iter()) - 1.0).abs() < 1e-12);
+    }
+}
