@@ -3,6 +3,7 @@
 
 mod command;
 mod devices;
+mod kubernetes;
 mod model;
 mod report;
 mod slurm;
@@ -25,6 +26,9 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
     if args.slurm {
         return slurm::run(&config);
+    }
+    if args.kubernetes {
+        return kubernetes::run(&config);
     }
     let mut report = Report::default();
     let is_whole = args.models.is_empty();

@@ -91,6 +91,10 @@ pub struct CheckArgs {
     /// Only inspect the Slurm cluster of the configuration, and say what is missing before it can bring nodes.
     #[arg(long, conflicts_with = "models")]
     pub slurm: bool,
+    /// Only inspect what Kubernetes lets the pool of the configuration do, and say what is missing before it can bring
+    /// nodes.
+    #[arg(long, conflicts_with_all = ["models", "slurm"])]
+    pub kubernetes: bool,
     /// Model files, or folders of them, to check instead of those in the configuration.
     #[arg(value_name = "FILE|DIR")]
     pub models: Vec<PathBuf>,

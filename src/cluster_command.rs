@@ -28,6 +28,11 @@ pub fn run(command: &ClusterCommand) -> Result<(), String> {
         }
         ClusterCommand::Release(args) => {
             let id = LeaseId::parse(&args.id).map_err(|error| error.to_string())?;
+            if args.now && matches!(cluster, OpenedCluster::Kubernetes(_)) {
+                return Err(format!(
+                    "--now has no effect in Kubernetes, where a pod has the time of its template to end; release {id} without it, and then `kubectl delete pod --selector model-pool/deployment={id} --grace-period=1`"
+                ));
+            }
             let how = match args.now {
                 true => Release::Now,
                 false => Release::Drain,
@@ -42,6 +47,9 @@ pub fn run(command: &ClusterCommand) -> Result<(), String> {
                 let script = slurm.script(&args.shape, None, &args.exclude);
                 print!("{}", script.map_err(|error| error.to_string())?);
                 Ok(())
+            }
+            OpenedCluster::Kubernetes(_) => {
+                Err("cluster.kind is kubernetes, which has no script; a request sets a Deployment to one pod, and the template of its pods has the command".to_owned())
             }
             OpenedCluster::Command(_) => {
                 Err("cluster.kind is command, which has no script; its program gets the request on standard input".to_owned())
@@ -62,11 +70,14 @@ fn open(config: &Config) -> Result<OpenedCluster, String> {
     OpenedCluster::open(&config.cluster).ok_or_else(|| {
         let place = config.file.as_ref();
         let place = place.map_or_else(|| "the configuration".to_owned(), |it| it.display().to_string());
-        format!("cluster.kind is none in {place}; set it to slurm or command, and list cluster.shapes (docs/slurm.md)")
+        format!("cluster.kind is none in {place}; set it to slurm, kubernetes or command, and list cluster.shapes (docs/slurm.md, docs/kubernetes.md)")
     })
 }
 
 async fn request(cluster: &OpenedCluster, args: &ClusterRequestArgs) -> Result<(), String> {
+    if matches!(cluster, OpenedCluster::Kubernetes(_)) && !args.exclude.is_empty() {
+        return Err("--exclude has no effect in Kubernetes, whose scheduler chooses the machine; `kubectl cordon MACHINE` leaves one out".to_owned());
+    }
     let id = cluster
         .request(&args.shape, None, &args.exclude)
         .await
@@ -116,6 +127,7 @@ fn describe(lease: &NodeLease, cost_per_hour: Option<f64>, now: u64) -> String {
             let start = start.map(|start| format!("; expected to start in {}", span(start - now)));
             format!("pending: {reason}{}", start.unwrap_or_default())
         }
+        LeaseState::Starting { host, reason } => format!("starting on {host}: {reason}"),
         LeaseState::Running { host } => {
             let start = lease.starts_unix.unwrap_or(now).min(now);
             let left = lease.ends_unix.filter(|end| *end > now);

@@ -86,13 +86,21 @@ fn host_name() -> String {
     name.trim().to_owned()
 }
 
+/// Whether other accounts can read a file of this mode and owner. Kubernetes gives a Secret to a pod as files of root's that
+/// the pod's own group can read: this account could not have them otherwise, nor change their mode.
+fn is_for_others(mode: u32, owner: u32, account: u32) -> bool {
+    let of_root = owner == 0 && account != 0 && mode & 0o020 == 0;
+    let others = if of_root { 0o007 } else { 0o077 };
+    mode & others != 0
+}
+
 /// The token must be this account's alone: anyone who reads it may join machines.
 fn read_token(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let how = "make one on the controller with `admin-client nodes token`";
     let failed = |error: std::io::Error| format!("--token-file {shown}: {error}; {how}");
     let data = std::fs::metadata(path).map_err(failed)?;
-    if data.mode() & 0o077 != 0 {
+    if is_for_others(data.mode(), data.uid(), rustix::process::geteuid().as_raw()) {
         return Err(format!(
             "--token-file {shown} can be read by others (mode {:04o}): run `chmod 600 {shown}`",
             data.mode() & 0o7777
@@ -122,6 +130,21 @@ mod tests {
         std::fs::write(&path, text).expect("written");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
         (folder, path)
+    }
+
+    #[test]
+    fn a_file_of_root_may_be_for_the_group_of_another_account() {
+        let (root, own) = (0, 10_001);
+        assert!(!is_for_others(0o440, root, own));
+        assert!(!is_for_others(0o400, own, own));
+        for (mode, owner, account) in [
+            (0o444, root, own),
+            (0o460, root, own),
+            (0o440, root, root),
+            (0o440, own, own),
+        ] {
+            assert!(is_for_others(mode, owner, account), "{mode:o} of {owner}");
+        }
     }
 
     #[test]

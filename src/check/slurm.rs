@@ -10,11 +10,19 @@ pub(super) fn run(config: &Config) -> Result<(), String> {
             "cluster.kind is not slurm; write cluster: {kind: slurm, …} into the configuration (docs/slurm.md), then check again".to_owned(),
         );
     }
+    report("Slurm", Slurm::new(&config.cluster).inspect())
+}
+
+/// Prints what an inspection of `cluster` has found.
+pub(super) fn report(
+    cluster: &str,
+    inspection: impl Future<Output = Vec<Finding>>,
+) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
-    let findings = runtime.block_on(Slurm::new(&config.cluster).inspect());
+    let findings = runtime.block_on(inspection);
     let mut problems = 0;
     for finding in findings {
         match finding {
@@ -28,9 +36,11 @@ pub(super) fn run(config: &Config) -> Result<(), String> {
     }
     match problems {
         0 => Ok(()),
-        1 => Err("1 problem: nodes could not be requested from Slurm".to_owned()),
+        1 => Err(format!(
+            "1 problem: nodes could not be requested from {cluster}"
+        )),
         many => Err(format!(
-            "{many} problems: nodes could not be requested from Slurm"
+            "{many} problems: nodes could not be requested from {cluster}"
         )),
     }
 }

@@ -16,7 +16,8 @@ pub enum Release {
 /// Software that hands out nodes. An error never means that a job is gone: what is unknown stays as it was.
 pub trait Cluster: Send + Sync {
     /// Asks for one node of this shape. `demand`: the number of the pool's request, with which the node joins; `None` for
-    /// a person's request. `exclude`: nodes that are not used, in addition to those in the configuration.
+    /// a person's request. `exclude`: nodes that are not used, in addition to those in the configuration, where the
+    /// cluster lets its users choose.
     fn request(
         &self,
         shape: &str,
@@ -34,4 +35,10 @@ pub trait Cluster: Send + Sync {
         id: &LeaseId,
         how: Release,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
+
+    /// The name by which the node of a lease joins, or the beginning of it ([`is_node_of`](super::is_node_of)), where that
+    /// is certain before the cluster has listed the lease.
+    fn node_of(&self, _: &LeaseId) -> Option<String> {
+        None
+    }
 }

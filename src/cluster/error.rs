@@ -31,6 +31,9 @@ pub enum ClusterError {
     },
     #[error("the output of {program} cannot be used: {message}")]
     Output { program: String, message: String },
+    /// What is needed for a call is not there.
+    #[error("{message}")]
+    Setup { message: String },
     #[error("there is no shape `{shape}` in cluster.shapes; there are: {known}")]
     UnknownShape { shape: String, known: String },
     #[error("`{id}` is not the id of a lease; `model-pool cluster status` lists them")]
@@ -46,6 +49,7 @@ impl ClusterError {
             | ClusterError::Output { .. } => true,
             ClusterError::Missing { .. }
             | ClusterError::Refused { .. }
+            | ClusterError::Setup { .. }
             | ClusterError::UnknownShape { .. }
             | ClusterError::WrongId { .. } => false,
         }

@@ -1,6 +1,8 @@
 //! Carries out what the pool decides about nodes, one call of the cluster at a time, and says what becomes of it. It looks at
 //! the leases while a request is open. What the cluster does not say is unknown, never "gone".
 
+mod ending;
+mod left_over;
 mod messages;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,15 +11,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Release};
+use ending::{Ending, Which};
+use left_over::LeftOvers;
 pub use messages::{ClusterNews, ClusterOrder};
+
+use super::{Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Release, is_node_of};
 
 /// How often the leases are looked at while something is open.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The same while nodes of leases take part: their time limits may change, as when their jobs are preempted.
 const LOOK_AT_LIMITS_EVERY: Duration = Duration::from_secs(30);
-/// How long requests of an earlier run are kept for a demand that wants them.
-const LEFT_OVER_FOR: Duration = Duration::from_secs(300);
 /// A lease that is missing in so many answers in a row has ended: one answer may be of before the request.
 const MISSING_MAX: u32 = 2;
 /// How long a machine on which a node did not join is left out.
@@ -39,33 +42,20 @@ struct Open {
     reported: String,
 }
 
-/// What has to end.
-enum Which {
-    Lease(LeaseId),
-    Demand(u64),
-    Node(String),
-}
-
-struct Ending {
-    which: Which,
-    how: Release,
-    missing: u32,
-    complained: String,
-}
-
 pub struct Follower<C, N> {
     cluster: C,
     news: N,
     /// How long a lease may run until its node joins.
     join_within: Duration,
-    started: Instant,
     open: Option<Open>,
     ending: Vec<Ending>,
     joined: BTreeSet<String>,
     /// The reported ends of those that have a lease, in seconds since 1970.
     ends: BTreeMap<String, u64>,
-    /// Requests of an earlier run whose nodes have not joined.
-    left_over: Vec<NodeLease>,
+    /// Nodes that have left, as long as their leases are listed.
+    left: BTreeSet<String>,
+    left_over: LeftOvers,
+    /// Whether leases that are left over would be known.
     has_looked: bool,
     excluded: Vec<(String, Instant)>,
     next_look: Instant,
@@ -79,12 +69,12 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             cluster,
             news,
             join_within,
-            started: now,
             open: None,
             ending: Vec::new(),
             joined: BTreeSet::new(),
             ends: BTreeMap::new(),
-            left_over: Vec::new(),
+            left: BTreeSet::new(),
+            left_over: LeftOvers::default(),
             has_looked: false,
             excluded: Vec::new(),
             next_look: now,
@@ -118,14 +108,18 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                     return;
                 };
                 let which = open.lease.map_or(Which::Demand(demand), Which::Lease);
-                self.end(which, Release::Now).await;
+                let mut ending = Ending::new(which, Release::Now);
+                ending.is_cancel = true;
+                self.end(ending).await;
             }
             ClusterOrder::Release { node } => {
-                self.end(Which::Node(node), Release::Drain).await;
+                self.end(Ending::new(Which::Node(node), Release::Drain))
+                    .await;
             }
             ClusterOrder::Joined { node } => {
-                self.open.take_if(|it| it.node.as_ref() == Some(&node));
-                self.left_over.retain(|it| it.node != node);
+                self.open.take_if(|it| it.is_met_by(&node));
+                self.left_over.joined(&node);
+                self.left.remove(&node);
                 self.joined.insert(node);
                 self.look().await;
             }
@@ -134,15 +128,17 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             ClusterOrder::Gone { node } => {
                 self.joined.remove(&node);
                 self.ends.remove(&node);
+                self.left.insert(node);
+                // A cluster that has taken it away may bring another one for it.
+                self.has_looked = false;
             }
         }
     }
 
     async fn request(&mut self, demand: u64, shape: &str) {
-        if !self.has_looked {
-            // An earlier run may have requested one already.
-            self.look().await;
-        }
+        // One may be on its way already.
+        self.has_looked = false;
+        self.look().await;
         let mut open = Open {
             demand,
             lease: None,
@@ -152,10 +148,12 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             missing: 0,
             reported: String::new(),
         };
-        let before = self.left_over.iter().position(|it| it.shape == shape);
-        if let Some(index) = before {
-            let lease = self.left_over.remove(index);
-            tracing::info!("lease {} of an earlier run serves the request", lease.id);
+        if let Some(lease) = self.left_over.take(shape) {
+            tracing::info!(
+                "lease {}, which is there already, serves the request",
+                lease.id
+            );
+            open.name_node(lease.node, &self.news);
             open.lease = Some(lease.id);
         } else {
             let now = now();
@@ -167,6 +165,12 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             match self.cluster.request(shape, Some(demand), &hosts).await {
                 Ok(id) => {
                     tracing::info!("lease {id}: a node of shape {shape} is requested");
+                    // Kubernetes uses ids again: what was to end under this one has ended.
+                    self.ending
+                        .retain(|it| !matches!(&it.which, Which::Lease(old) if *old == id));
+                    if let Some(node) = self.cluster.node_of(&id) {
+                        open.name_node(node, &self.news);
+                    }
                     open.lease = Some(id);
                 }
                 Err(error) if error.is_unknown() => {
@@ -201,12 +205,17 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             }
         };
         if !std::mem::replace(&mut self.has_looked, true) {
-            let requested = leases.iter().filter(|it| it.demand.is_some());
-            let waits = requested.filter(|it| !it.has_ended() && !self.joined.contains(&it.node));
-            self.left_over = waits.cloned().collect();
+            self.find_left_over(&leases);
+        }
+        self.left
+            .retain(|node| leases.iter().any(|it| it.node == *node));
+        let spent = self.left_over.look(&leases, &self.joined, self.join_within);
+        for id in spent {
+            tracing::info!("lease {id}, which no request wants, is given back");
+            self.ending
+                .push(Ending::new(Which::Lease(id), Release::Now));
         }
         self.look_at_limits(&leases);
-        self.look_at_left_over(&leases);
         self.look_at_open(&leases);
         self.end_leases(&leases).await;
     }
@@ -224,28 +233,17 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         }
     }
 
-    fn look_at_left_over(&mut self, leases: &[NodeLease]) {
-        let is_late = self.started.elapsed() > LEFT_OVER_FOR;
-        let mut kept = Vec::new();
-        for old in std::mem::take(&mut self.left_over) {
-            match leases.iter().find(|it| it.id == old.id) {
-                None => {}
-                Some(lease) if lease.has_ended() => {}
-                // The node of one that runs may be about to join; then the pool gives it back once it is idle.
-                Some(lease) => {
-                    let is_pending = matches!(lease.state, LeaseState::Pending { .. });
-                    let never_joins = self.started.elapsed() > LEFT_OVER_FOR + self.join_within;
-                    if (is_late && is_pending) || never_joins {
-                        tracing::info!("lease {} of an earlier run is given back", old.id);
-                        self.ending
-                            .push(Ending::new(Which::Lease(old.id), Release::Now));
-                    } else {
-                        kept.push(old);
-                    }
-                }
+    fn find_left_over(&mut self, leases: &[NodeLease]) {
+        let now = now();
+        for lease in leases.iter().filter(|it| it.demand.is_some()) {
+            let is_open = self.open.as_ref().is_some_and(|open| open.is_of(lease));
+            // One whose node has just left ends by itself.
+            let has_node = self.joined.contains(&lease.node) || self.left.contains(&lease.node);
+            let is_ending = self.ending.iter().any(|it| it.which.is(lease));
+            if !(lease.has_ended() || is_open || has_node || is_ending) {
+                self.left_over.add(lease, now);
             }
         }
-        self.left_over = kept;
     }
 
     fn look_at_open(&mut self, leases: &[NodeLease]) {
@@ -253,10 +251,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             return;
         };
         let demand = open.demand;
-        let found = leases.iter().find(|it| match &open.lease {
-            Some(id) => it.id == *id,
-            None => it.demand == Some(demand),
-        });
+        let found = leases.iter().find(|it| open.is_of(it));
         let refused = |why: String| (self.news)(ClusterNews::Refused { demand, why });
         let Some(lease) = found else {
             open.missing += 1;
@@ -272,9 +267,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         open.missing = 0;
         open.lease = Some(lease.id.clone());
         if open.node.as_ref() != Some(&lease.node) {
-            let node = lease.node.clone();
-            open.node = Some(node.clone());
-            (self.news)(ClusterNews::Named { demand, node });
+            open.name_node(lease.node.clone(), &self.news);
         }
         if self.joined.contains(&lease.node) {
             return;
@@ -288,12 +281,17 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 open.running_since = None;
                 open.report(format!("lease {}: {reason}", lease.id), &self.news);
             }
-            LeaseState::Running { host } => {
+            LeaseState::Starting { host, .. } | LeaseState::Running { host } => {
                 let since = *open.running_since.get_or_insert_with(now);
+                let waits = match &lease.state {
+                    LeaseState::Starting { reason, .. } => Some(reason),
+                    _ => None,
+                };
                 if since.elapsed() >= self.join_within {
                     let seconds = self.join_within.as_secs();
+                    let why = waits.map_or_else(String::new, |it| format!(" ({it})"));
                     refused(format!(
-                        "lease {} has run on {host} for {seconds} s and its node {} has not joined; it is given back: look at its log, and raise cluster.join_within if it needs longer",
+                        "lease {} has run on {host} for {seconds} s and its node {} has not joined{why}; it is given back: look at its log, and raise cluster.join_within if it needs longer",
                         lease.id, lease.node
                     ));
                     let until = now() + HOST_EXCLUDED_FOR;
@@ -302,7 +300,8 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                     self.ending.push(Ending::new(which, Release::Now));
                     return;
                 }
-                let text = format!("lease {} runs on {host}; its node starts", lease.id);
+                let what = waits.map_or("its node starts", String::as_str);
+                let text = format!("lease {} runs on {host}; {what}", lease.id);
                 open.report(text, &self.news);
             }
         }
@@ -310,9 +309,9 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     }
 
     /// Gives back at once what can be.
-    async fn end(&mut self, which: Which, how: Release) {
+    async fn end(&mut self, ending: Ending) {
         if self.ending.len() < ENDING_MAX {
-            self.ending.push(Ending::new(which, how));
+            self.ending.push(ending);
         }
         match self.cluster.status().await {
             Ok(leases) => self.end_leases(&leases).await,
@@ -322,12 +321,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
 
     async fn end_leases(&mut self, leases: &[NodeLease]) {
         for mut ending in std::mem::take(&mut self.ending) {
-            let is_it = |lease: &&NodeLease| match &ending.which {
-                Which::Lease(id) => lease.id == *id,
-                Which::Demand(demand) => lease.demand == Some(*demand),
-                Which::Node(node) => lease.node == *node,
-            };
-            let mut found = leases.iter().filter(is_it);
+            let mut found = leases.iter().filter(|it| ending.which.is(it));
             let Some(lease) = found.find(|it| !it.has_ended()) else {
                 ending.missing += 1;
                 if ending.missing < MISSING_MAX {
@@ -335,6 +329,9 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 }
                 continue;
             };
+            if ending.is_cancel && self.joined.contains(&lease.node) {
+                continue;
+            }
             match self.cluster.release(&lease.id, ending.how).await {
                 Ok(()) => tracing::info!("lease {} is given back", lease.id),
                 Err(ClusterError::WrongId { .. }) => {}
@@ -358,22 +355,29 @@ fn now() -> Instant {
 }
 
 impl Open {
+    fn is_of(&self, lease: &NodeLease) -> bool {
+        match &self.lease {
+            Some(id) => lease.id == *id,
+            None => lease.demand == Some(self.demand),
+        }
+    }
+
+    fn is_met_by(&self, node: &str) -> bool {
+        let name = self.node.as_deref();
+        name.is_some_and(|name| is_node_of(name, node))
+    }
+
+    fn name_node(&mut self, node: String, news: &impl Fn(ClusterNews)) {
+        self.node = Some(node.clone());
+        let demand = self.demand;
+        news(ClusterNews::Named { demand, node });
+    }
+
     fn report(&mut self, reason: String, news: &impl Fn(ClusterNews)) {
         if self.reported != reason {
             self.reported.clone_from(&reason);
             let demand = self.demand;
             news(ClusterNews::Pending { demand, reason });
-        }
-    }
-}
-
-impl Ending {
-    fn new(which: Which, how: Release) -> Ending {
-        Ending {
-            which,
-            how,
-            missing: 0,
-            complained: String::new(),
         }
     }
 }

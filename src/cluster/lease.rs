@@ -44,6 +44,8 @@ impl fmt::Display for LeaseId {
 pub enum LeaseState {
     /// It waits, for this reason.
     Pending { reason: String },
+    /// It has its machine, and for this reason no node runs there yet.
+    Starting { host: String, reason: String },
     /// The job runs on this machine. Its node may still be starting.
     Running { host: String },
     /// It is over, for this reason.
@@ -83,6 +85,23 @@ impl NodeLease {
     }
 }
 
+/// Whether `node` is the name of a node that was announced as `name`: the same, or the pod of a Deployment of that name,
+/// to which Kubernetes appends two parts.
+pub fn is_node_of(name: &str, node: &str) -> bool {
+    if name == node {
+        return true;
+    }
+    let rest = node.strip_prefix(name).and_then(|it| it.strip_prefix('-'));
+    let parts = rest.and_then(|it| it.split_once('-'));
+    let is_part = |it: &str| {
+        !it.is_empty()
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit())
+    };
+    parts.is_some_and(|(hash, end)| is_part(hash) && is_part(end) && end.len() == 5)
+}
+
 fn seconds<S: serde::Serializer>(
     value: &Option<Duration>,
     serializer: S,
@@ -119,6 +138,23 @@ mod tests {
             reason: String::new(),
         };
         assert_eq!(lease.ends_by(), None);
+    }
+
+    #[test]
+    fn a_pod_is_the_node_of_its_own_deployment_alone() {
+        for node in ["pool-a-1", "pool-a-1-5d9c7b6f8-x7k2p"] {
+            assert!(is_node_of("pool-a-1", node), "{node}");
+        }
+        for node in [
+            "pool-a-2",
+            "pool-a-1-2-5d9c7b6f8-x7k2p",
+            "pool-a-10-5d9c7b6f8-x7k2p",
+            "pool-a-1-5d9c7b6f8",
+            "pool-a-1-5d9c7b6f8-x7k2",
+            "pool-a-1-5d9c7b6f8-x7k2p-3",
+        ] {
+            assert!(!is_node_of("pool-a-1", node), "{node}");
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Who brings nodes: one trait over Slurm and a site's own programs. A node lease is a job of the cluster in which
-//! `model-pool node` runs. What to request, and when, is decided by the caller.
+//! Who brings nodes: one trait over Slurm, Kubernetes and a site's own programs. A node lease is a job or a pod of the
+//! cluster in which `model-pool node` runs. What to request, and when, is decided by the caller.
 
 mod backend;
 mod command;
 mod error;
 mod follower;
+mod kubernetes;
 mod lease;
 mod opened;
 mod program;
@@ -15,6 +16,7 @@ pub use backend::{Cluster, Release};
 pub use command::CommandCluster;
 pub use error::ClusterError;
 pub use follower::{ClusterNews, ClusterOrder, Follower};
-pub use lease::{LeaseId, LeaseState, NodeLease};
+pub use kubernetes::Kubernetes;
+pub use lease::{LeaseId, LeaseState, NodeLease, is_node_of};
 pub use opened::OpenedCluster;
 pub use slurm::{Finding, Slurm};

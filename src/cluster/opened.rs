@@ -2,10 +2,13 @@
 
 use config::{ClusterKind, ClusterSection};
 
-use super::{Cluster, ClusterError, CommandCluster, LeaseId, NodeLease, Release, Slurm};
+use super::{
+    Cluster, ClusterError, CommandCluster, Kubernetes, LeaseId, NodeLease, Release, Slurm,
+};
 
 pub enum OpenedCluster {
     Slurm(Slurm),
+    Kubernetes(Box<Kubernetes>),
     Command(CommandCluster),
 }
 
@@ -15,6 +18,10 @@ impl OpenedCluster {
         match section.kind {
             ClusterKind::None => None,
             ClusterKind::Slurm => Some(OpenedCluster::Slurm(Slurm::new(section))),
+            ClusterKind::Kubernetes => {
+                let cluster = Box::new(Kubernetes::new(section));
+                Some(OpenedCluster::Kubernetes(cluster))
+            }
             ClusterKind::Command => Some(OpenedCluster::Command(CommandCluster::new(section))),
         }
     }
@@ -29,6 +36,7 @@ impl Cluster for OpenedCluster {
     ) -> Result<LeaseId, ClusterError> {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.request(shape, demand, exclude).await,
+            OpenedCluster::Kubernetes(cluster) => cluster.request(shape, demand, exclude).await,
             OpenedCluster::Command(cluster) => cluster.request(shape, demand, exclude).await,
         }
     }
@@ -36,6 +44,7 @@ impl Cluster for OpenedCluster {
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.status().await,
+            OpenedCluster::Kubernetes(cluster) => cluster.status().await,
             OpenedCluster::Command(cluster) => cluster.status().await,
         }
     }
@@ -43,7 +52,16 @@ impl Cluster for OpenedCluster {
     async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.release(id, how).await,
+            OpenedCluster::Kubernetes(cluster) => cluster.release(id, how).await,
             OpenedCluster::Command(cluster) => cluster.release(id, how).await,
+        }
+    }
+
+    fn node_of(&self, id: &LeaseId) -> Option<String> {
+        match self {
+            OpenedCluster::Slurm(cluster) => cluster.node_of(id),
+            OpenedCluster::Kubernetes(cluster) => cluster.node_of(id),
+            OpenedCluster::Command(cluster) => cluster.node_of(id),
         }
     }
 }

@@ -8,6 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::cluster_command::{self, ARGUMENTS_MAX, CommandSection};
+use super::cluster_kubernetes::{self, KubernetesSection};
 use super::cluster_slurm::{self, SlurmSection};
 use super::problem::Problem;
 use super::renew_before::RenewBefore;
@@ -18,15 +20,13 @@ use pool::Span;
 const SHAPES_MAX: usize = 50;
 const GPUS_MAX: u32 = 64;
 const TIME_LIMIT: (Span, Span) = (Span::from_secs(60), Span::from_secs(366 * 86_400));
-const TIMEOUT: (Span, Span) = (Span::from_secs(1), Span::from_secs(600));
 const COST_MAX: f64 = 100_000.0;
-const ARGUMENTS_MAX: usize = 100;
 
-/// Nodes from a cluster (S2): docs/slurm.md.
+/// Nodes from a cluster (S2): docs/slurm.md, docs/kubernetes.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSection {
-    /// What brings nodes: `slurm`, or `command` for your own programs.
+    /// What brings nodes: `slurm`, `kubernetes`, or `command` for your own programs.
     pub kind: ClusterKind,
     /// This pool's name in the cluster: jobs carry it, so that the pool finds its own after a restart. Letters, digits,
     /// `-` and `_`. Pools of one account need different names.
@@ -57,6 +57,8 @@ pub struct ClusterSection {
     pub shapes: Vec<ShapeSection>,
     /// How jobs are submitted, with kind `slurm`.
     pub slurm: SlurmSection,
+    /// Which pods are nodes, with kind `kubernetes`.
+    pub kubernetes: KubernetesSection,
     /// The programs of kind `command`.
     pub command: CommandSection,
 }
@@ -78,6 +80,7 @@ impl Default for ClusterSection {
             node_options: Vec::new(),
             shapes: Vec::new(),
             slurm: SlurmSection::default(),
+            kubernetes: KubernetesSection::default(),
             command: CommandSection::default(),
         }
     }
@@ -88,6 +91,7 @@ impl Default for ClusterSection {
 pub enum ClusterKind {
     None,
     Slurm,
+    Kubernetes,
     Command,
 }
 
@@ -101,7 +105,8 @@ pub struct ShapeSection {
     pub gpus: u32,
     /// The memory of each GPU.
     pub memory: Size,
-    /// How long the cluster gives a node, 1m to 366 days.
+    /// How long the cluster gives a node, 1m to 366 days. Needed, except with Kubernetes, whose pods have no limit.
+    #[serde(default = "no_limit", skip_serializing_if = "is_no_limit")]
     pub time_limit: Length,
     /// What a node costs for an hour, in any currency; for `model-pool cluster status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,29 +122,12 @@ pub struct ShapeSection {
     pub constraint: Option<String>,
 }
 
-/// Programs that bring and end nodes. Each reads a JSON object from standard input: docs/slurm.md.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CommandSection {
-    /// Asks for a node, and prints the id of its lease.
-    pub scale_up: Vec<String>,
-    /// Gives a node back.
-    pub scale_down: Vec<String>,
-    /// Prints all leases of this pool.
-    pub status: Vec<String>,
-    /// How long each may take, 1s to 10m.
-    pub timeout: Length,
+fn no_limit() -> Length {
+    Length(Span::ZERO)
 }
 
-impl Default for CommandSection {
-    fn default() -> CommandSection {
-        CommandSection {
-            scale_up: Vec::new(),
-            scale_down: Vec::new(),
-            status: Vec::new(),
-            timeout: Length::from_secs(30),
-        }
-    }
+fn is_no_limit(limit: &Length) -> bool {
+    limit.0 == Span::ZERO
 }
 
 /// Letters, digits, `-` and `_`: safe in a job's name, a file's name and a shell.
@@ -186,19 +174,21 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
             "is not a fingerprint; write sha256: and the 64 hexadecimal digits of the certificate";
         wrong("fingerprint", message.to_owned());
     }
+    // In Kubernetes the pods' template has the command.
+    let needs_command = !matches!(section.kind, ClusterKind::None | ClusterKind::Kubernetes);
     match &section.controller {
         Some(address) => {
             if let Err(why) = controller_address(address) {
                 wrong("controller", why);
             }
         }
-        None if section.kind != ClusterKind::None => wrong(
+        None if needs_command => wrong(
             "controller",
             "is not set, so no node could join; write the address at which nodes reach this pool, such as https://pool.example.org:8443".to_owned(),
         ),
         None => {}
     }
-    if section.kind != ClusterKind::None && section.token_file.is_none() {
+    if needs_command && section.token_file.is_none() {
         let message = "is not set, so no node could join; write the path of the file with the join token, in a folder that the nodes share";
         wrong("token_file", message.to_owned());
     }
@@ -231,7 +221,16 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
     }
     problems.extend(shape_problems(section));
     problems.extend(cluster_slurm::problems(&section.slurm));
-    problems.extend(command_problems(section));
+    let names: Vec<&str> = section.shapes.iter().map(|it| it.name.as_str()).collect();
+    let (kind, name) = (section.kind, &section.name);
+    problems.extend(cluster_kubernetes::problems(
+        &section.kubernetes,
+        kind == ClusterKind::Kubernetes,
+        name,
+        &names,
+    ));
+    let is_command = kind == ClusterKind::Command;
+    problems.extend(cluster_command::problems(&section.command, is_command));
     problems
 }
 
@@ -294,7 +293,15 @@ fn shape_problems(section: &ClusterSection) -> Vec<Problem> {
             wrong("memory", message);
         }
         let limit = shape.time_limit;
-        if !(TIME_LIMIT.0..=TIME_LIMIT.1).contains(&limit.0) {
+        if section.kind == ClusterKind::Kubernetes {
+            if !is_no_limit(&limit) {
+                let message = "is set, and pods have no time limit; remove it".to_owned();
+                wrong("time_limit", message);
+            }
+        } else if is_no_limit(&limit) {
+            let message = "is missing or 0; write how long the cluster gives a node, such as 8h";
+            wrong("time_limit", message.to_owned());
+        } else if !(TIME_LIMIT.0..=TIME_LIMIT.1).contains(&limit.0) {
             wrong("time_limit", format!("is {limit}; allowed: 1m to 366 days"));
         }
         if let Some(cost) = shape.cost_per_hour
@@ -313,38 +320,11 @@ fn shape_problems(section: &ClusterSection) -> Vec<Problem> {
             {
                 wrong(key, message);
             }
-            if value.is_some() && section.kind == ClusterKind::Command {
+            if value.is_some() && !matches!(section.kind, ClusterKind::None | ClusterKind::Slurm) {
                 let message = "is for cluster.kind slurm alone; remove it".to_owned();
                 wrong(key, message);
             }
         }
-    }
-    problems
-}
-
-fn command_problems(section: &ClusterSection) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let commands = &section.command;
-    let all = [
-        ("scale_up", &commands.scale_up),
-        ("scale_down", &commands.scale_down),
-        ("status", &commands.status),
-    ];
-    for (key, command) in all {
-        let key = format!("cluster.command.{key}");
-        if section.kind == ClusterKind::Command && command.is_empty() {
-            let message = "is empty; write the program and its arguments, such as [/opt/pool/scale-up, --queue, gpu]";
-            problems.push(Problem::new(key.clone(), message));
-        }
-        if command.first().is_some_and(String::is_empty) || command.len() > ARGUMENTS_MAX {
-            let message = format!("has no program, or more than {ARGUMENTS_MAX} arguments");
-            problems.push(Problem::new(key, message));
-        }
-    }
-    let timeout = commands.timeout;
-    if !(TIMEOUT.0..=TIMEOUT.1).contains(&timeout.0) {
-        let message = format!("is {timeout}; allowed: 1s to 10m");
-        problems.push(Problem::new("cluster.command.timeout", message));
     }
     problems
 }
@@ -371,11 +351,39 @@ pub(super) fn notices(section: &ClusterSection) -> Vec<String> {
         }
         return notices;
     }
-    if section.kind != ClusterKind::Slurm && section.slurm != default.slurm {
-        notices.push("cluster.slurm has no effect while cluster.kind is command".to_owned());
+    let kind = match section.kind {
+        ClusterKind::None => "none",
+        ClusterKind::Slurm => "slurm",
+        ClusterKind::Kubernetes => "kubernetes",
+        ClusterKind::Command => "command",
+    };
+    for (key, is_set) in [
+        ("slurm", section.slurm != default.slurm),
+        ("kubernetes", section.kubernetes != default.kubernetes),
+        ("command", section.command != default.command),
+    ] {
+        if is_set && key != kind {
+            notices.push(format!(
+                "cluster.{key} has no effect while cluster.kind is {kind}"
+            ));
+        }
     }
-    if section.kind != ClusterKind::Command && section.command != default.command {
-        notices.push("cluster.command has no effect while cluster.kind is slurm".to_owned());
+    if section.kind != ClusterKind::Kubernetes {
+        return notices;
+    }
+    for (key, is_set) in [
+        ("controller", section.controller != default.controller),
+        ("fingerprint", section.fingerprint != default.fingerprint),
+        ("token_file", section.token_file != default.token_file),
+        ("program", section.program != default.program),
+        ("node_data", section.node_data != default.node_data),
+        ("node_options", section.node_options != default.node_options),
+    ] {
+        if is_set {
+            notices.push(format!(
+                "cluster.{key} has no effect while cluster.kind is kubernetes: the template of the pods says how their node starts"
+            ));
+        }
     }
     notices
 }

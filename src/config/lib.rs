@@ -3,6 +3,8 @@
 
 mod classes;
 mod cluster;
+mod cluster_command;
+mod cluster_kubernetes;
 mod cluster_slurm;
 mod compat;
 mod cron;
@@ -30,7 +32,9 @@ mod whole;
 mod zone;
 
 pub use classes::{Applies, applies, classified};
-pub use cluster::{ClusterKind, ClusterSection, CommandSection, ShapeSection};
+pub use cluster::{ClusterKind, ClusterSection, ShapeSection};
+pub use cluster_command::CommandSection;
+pub use cluster_kubernetes::KubernetesSection;
 pub use cluster_slurm::SlurmSection;
 pub use compat::CompatSection;
 pub use cron::CronExpression;

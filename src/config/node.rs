@@ -1,6 +1,8 @@
 //! The section `node`: how nodes and their controller treat each other. A node reads `listen` and `plain`, a controller
 //! the rest and tells its nodes.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +18,9 @@ pub struct NodeSection {
     pub orphan_after: Length,
     /// A node without a message for this long counts as silent: nothing is placed on it; 2s or more.
     pub silent_after: Length,
+    /// On the controller: a file with a token, such as a mounted Secret, of at least 32 characters. Nodes join with it as
+    /// long as it is in the file, beside those of `admin-client nodes token`.
+    pub join_token_file: Option<PathBuf>,
     /// On the node: where the gateway reaches its engines. null: a free port on every address, or on loopback if the
     /// controller is there.
     pub listen: Option<ListenAddress>,
@@ -28,6 +33,7 @@ impl Default for NodeSection {
         NodeSection {
             orphan_after: Length::from_secs(600),
             silent_after: Length::from_secs(5),
+            join_token_file: None,
             listen: None,
             plain: false,
         }

@@ -374,6 +374,9 @@ pub struct AuthSection {
     /// Who may read `/metrics`, which names every model, without an admin key: everybody (`open`), this machine
     /// (`loopback`), nobody (`admin`).
     pub metrics: MetricsAuth,
+    /// A file with the first administrator's key, such as a mounted Secret, of at least 32 characters: it is taken where
+    /// the database has no valid admin key. Null: one is made and written to admin_key_file.
+    pub first_admin_key_file: Option<PathBuf>,
     /// The file that holds the first administrator's key, written at the first start; null: `admin.key` in
     /// `state.dir`.
     pub admin_key_file: Option<PathBuf>,
@@ -386,6 +389,7 @@ impl Default for AuthSection {
         AuthSection {
             inference: InferenceAuth::Loopback,
             metrics: MetricsAuth::Loopback,
+            first_admin_key_file: None,
             admin_key_file: None,
             oidc: None,
         }

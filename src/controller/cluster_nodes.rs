@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use tokio::sync::mpsc;
 
-use cluster::ClusterOrder;
+use cluster::{ClusterOrder, is_node_of};
 use config::{Config, ShapeSection};
 use pool::{Bytes, DemandId, KindId, NodeShape, ShapeId, Time};
 
 /// Names of nodes to come that are remembered.
 const NAMES_MAX: usize = 64;
+/// With this number a node says that the cluster has started it, for a request that it does not know: all pods of a
+/// Deployment start alike.
+const OF_CLUSTER: DemandId = DemandId(0);
 
 #[derive(Debug, Default)]
 pub(super) struct ClusterNodes {
@@ -20,17 +23,21 @@ pub(super) struct ClusterNodes {
     demands: BTreeMap<String, DemandId>,
     /// When the leases of nodes end, by their names.
     ends: BTreeMap<String, Time>,
+    /// The request whose node has no name yet.
+    unnamed: Option<DemandId>,
 }
 
 impl ClusterNodes {
-    pub fn request(&self, demand: DemandId, shape: ShapeId) {
+    pub fn request(&mut self, demand: DemandId, shape: ShapeId) {
+        self.unnamed = Some(demand);
         if let Some(shape) = self.shapes.get(shape.0 as usize) {
             let (demand, shape) = (demand.0, shape.clone());
             self.order(ClusterOrder::Request { demand, shape });
         }
     }
 
-    pub fn cancel(&self, demand: DemandId) {
+    pub fn cancel(&mut self, demand: DemandId) {
+        self.ended(demand);
         self.order(ClusterOrder::Cancel { demand: demand.0 });
     }
 
@@ -39,12 +46,25 @@ impl ClusterNodes {
         self.order(ClusterOrder::Release { node });
     }
 
-    /// The request that this node comes for, where the cluster has named it.
-    pub fn joined(&mut self, node: &str) -> Option<DemandId> {
+    /// The request that this node comes for, where the cluster has named it. `own` is what the node says; one that the
+    /// cluster has started may know no more than that ([`OF_CLUSTER`]).
+    pub fn joined(&mut self, node: &str, own: Option<DemandId>) -> Option<DemandId> {
         self.order(ClusterOrder::Joined {
             node: node.to_owned(),
         });
-        self.demands.remove(node)
+        let named = self.demands.keys().find(|name| is_node_of(name, node));
+        let named = named.cloned().and_then(|name| self.demands.remove(&name));
+        let unnamed = self.unnamed.filter(|_| own == Some(OF_CLUSTER));
+        let demand = named.or(unnamed).or(own);
+        if let Some(demand) = demand {
+            self.ended(demand);
+        }
+        demand
+    }
+
+    /// No node is waited for any more.
+    pub fn ended(&mut self, demand: DemandId) {
+        self.unnamed.take_if(|it| *it == demand);
     }
 
     /// It has been ordered to end.
@@ -76,6 +96,7 @@ impl ClusterNodes {
         if self.demands.len() >= NAMES_MAX {
             self.demands.pop_first();
         }
+        self.ended(demand);
         self.demands.insert(node, demand);
     }
 

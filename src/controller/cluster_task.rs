@@ -44,10 +44,11 @@ impl Control {
                 demand: DemandId(demand),
                 reason,
             }),
-            ClusterNews::Refused { demand, why } => self.turn(Event::NodeRefused {
-                demand: DemandId(demand),
-                why,
-            }),
+            ClusterNews::Refused { demand, why } => {
+                let demand = DemandId(demand);
+                self.cluster.ended(demand);
+                self.turn(Event::NodeRefused { demand, why });
+            }
             ClusterNews::Named { demand, node } => {
                 self.cluster.names(node, DemandId(demand));
             }

@@ -236,7 +236,7 @@ impl Control {
         known.has_joined = true;
         known.silent_since = None;
         let (name, demand) = (known.name.clone(), known.demand);
-        let demand = self.cluster.joined(&name).or(demand);
+        let demand = self.cluster.joined(&name, demand);
         let end = self.cluster.end_of(&name);
         let ids: BTreeSet<ReplicaId> = running.iter().map(|it| ReplicaId(it.replica)).collect();
         let lost: Vec<ReplicaId> = self

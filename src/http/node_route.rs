@@ -12,11 +12,12 @@ use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 
 use crate::auth::caller::bearer;
+use crate::auth::secret_file::secret_in;
 use crate::error::Failure;
 use crate::state::App;
 use node_link::UPGRADE;
 use pool::{Span, Time};
-use store::NoPass;
+use store::{NoPass, NodePass, hash_key};
 
 /// Refusals within the span, of all clients together, after which every request is refused unchecked until it is over.
 const REFUSALS_MAX: u32 = 20;
@@ -78,6 +79,7 @@ pub async fn connect(
     let text = bearer(request.headers()).unwrap_or_default();
     let pass = match app.handle.store().node_pass(text, now).await {
         Ok(Ok(pass)) => pass,
+        Ok(Err(NoPass::Unknown)) if is_in_file(&app, text) => NodePass::Token,
         Ok(Err(problem)) => {
             let how = "make another with `admin-client nodes token`";
             let message = match problem {
@@ -127,6 +129,21 @@ pub async fn connect(
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static(UPGRADE));
     response
+}
+
+/// Whether it is the token in `node.join_token_file`. The file is read each time: who takes it away there locks it out.
+fn is_in_file(app: &App, text: &str) -> bool {
+    let config = app.config();
+    let Some(file) = &config.node.join_token_file else {
+        return false;
+    };
+    match secret_in(file) {
+        Ok(token) => hash_key(token.reveal()) == hash_key(text),
+        Err(error) => {
+            tracing::warn!("node.join_token_file: {error}");
+            false
+        }
+    }
 }
 
 fn failure(status: StatusCode, code: &'static str, message: &str) -> Response {

@@ -98,7 +98,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     };
     let url = format!("sqlite://{}", config.database_url().path().display());
     let store = Arc::new(Store::open(&url).await.map_err(line)?);
-    let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file())
+    let first = config.auth.first_admin_key_file.as_deref();
+    let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file(), first)
         .await
         .map_err(line)?;
     let keys = Arc::new(keys);

@@ -42,6 +42,14 @@ impl Role {
 pub struct KeyText(String);
 
 impl KeyText {
+    /// A secret that was made by others, such as one in a Secret of Kubernetes. `None` if it is too short to be one, or
+    /// cannot stand in a header.
+    pub fn given(text: &str) -> Option<KeyText> {
+        let is_long = (GIVEN_CHARACTERS.0..=GIVEN_CHARACTERS.1).contains(&text.len());
+        let is_plain = text.bytes().all(|it| it.is_ascii_graphic());
+        (is_long && is_plain).then(|| KeyText(text.to_owned()))
+    }
+
     /// The secret, for that one response or the key file.
     pub fn reveal(&self) -> &str {
         &self.0
@@ -127,6 +135,8 @@ impl KeyRecord {
 }
 
 const PREFIX_CHARACTERS: usize = 9;
+/// The least and the most characters of a secret that was made by others.
+const GIVEN_CHARACTERS: (usize, usize) = (32, 256);
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// A new key from 32 bytes of the system's random source.

@@ -6,6 +6,7 @@ mod bucket_adapters;
 mod buckets;
 mod clients;
 mod dashboard;
+mod helm;
 mod llama_server;
 mod promtool;
 mod shared_limits;

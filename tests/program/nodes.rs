@@ -11,6 +11,7 @@ use support::family::{asks, chat, is_alive, shown, stub, told};
 use support::whole::{Pool, wait_for};
 
 mod joining;
+mod kubernetes;
 mod requested;
 mod under_load;
 

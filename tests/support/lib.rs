@@ -9,6 +9,7 @@ pub mod family;
 pub mod folder;
 pub mod hub;
 pub mod issuer;
+pub mod kubernetes;
 pub mod machine;
 pub mod net;
 pub mod required;

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use tokio::task::JoinSet;
 
+mod replaced;
+
 /// What the cluster has, and how its calls end.
 #[derive(Default)]
 struct Scripted {

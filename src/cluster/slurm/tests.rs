@@ -57,6 +57,7 @@ fn described(job: &Job) -> String {
         LeaseState::Pending { reason } => format!("pending: {reason}"),
         LeaseState::Running { host } => format!("running on {host}"),
         LeaseState::Ended { why } => format!("ended: {why}"),
+        LeaseState::Starting { host, reason } => format!("starting on {host}: {reason}"),
     };
     let limit = job.time_limit.map(|it| it.as_secs() / 60);
     format!("{} {} {limit:?} {state}", job.id, job.shape)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::auth::rights::{By, Holder, KeyRefusal};
+use crate::auth::secret_file::secret_in;
 use crate::edge::record;
 use controller::Clock;
 use pool::{KeyId, Span, Time};
@@ -32,12 +33,13 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Reads the keys. On the first start an admin key is made, and written to `admin_key_file` for
-    /// this machine's user alone (mode 0600).
+    /// Reads the keys. On the first start the admin key in the file `first` is taken; without that file one is made, and
+    /// written to `admin_key_file` for this machine's user alone (mode 0600).
     pub async fn open(
         store: Arc<Store>,
         clock: Clock,
         admin_key_file: &Path,
+        first: Option<&Path>,
     ) -> Result<Keys, KeysError> {
         // Before the keys, so that no change is missed.
         let commands_at_open = store.key_changes_by_commands().await?;
@@ -55,7 +57,13 @@ impl Keys {
             .load()
             .iter()
             .any(|key| key.role == Role::Admin && key.is_valid(now));
-        if !has_admin {
+        if let Some(file) = first.filter(|_| !has_admin) {
+            let text = secret_in(file).map_err(KeysError::First)?;
+            let allowed = KeyUse::default();
+            let kept = keys.keep(&text, FIRST_ADMIN_KEY, Role::Admin, allowed, None);
+            kept.await?;
+            tracing::info!(file = %file.display(), "the admin key of the file is taken");
+        } else if !has_admin {
             // The file comes first: a stored key that cannot be read would be the only one for ever.
             let text = generate_key()?;
             write_private(admin_key_file, text.reveal()).map_err(|source| KeysError::File {
@@ -315,6 +323,8 @@ pub enum KeysError {
         path: String,
         source: std::io::Error,
     },
+    #[error("auth.first_admin_key_file: {0}")]
+    First(String),
 }
 
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {

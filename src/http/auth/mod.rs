@@ -9,6 +9,7 @@ pub mod identity;
 pub mod keys;
 pub mod rights;
 pub mod scraper;
+pub mod secret_file;
 pub mod sessions;
 pub mod sight;
 pub mod sign_on;

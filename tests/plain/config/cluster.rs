@@ -182,3 +182,102 @@ fn every_wrong_shape_names_its_key() {
         assert_has(&refusal(&text), &["pool.yaml: line 5: "]);
     }
 }
+
+const PODS: &str = "cluster:
+  kind: kubernetes
+  name: lab
+  shapes: [{name: one, gpus: 1, memory: 80GiB}]
+  kubernetes: {deployments: {one: [lab-one-1, lab-one-2]}}
+";
+
+#[test]
+fn pods_need_deployments_and_nothing_of_what_their_template_has() {
+    let config = load(PODS).unwrap();
+    assert_eq!(config.cluster.kind, ClusterKind::Kubernetes);
+    assert_eq!(config.notices(), Vec::<String>::new());
+    let more = load(&format!(
+        "{PODS}  token_file: /t\n  slurm: {{partition: gpu}}\n"
+    ));
+    assert_has(
+        &more.unwrap().notices().join("\n"),
+        &[
+            "cluster.token_file has no effect while cluster.kind is kubernetes",
+            "cluster.slurm has no effect while cluster.kind is kubernetes",
+        ],
+    );
+    // Other kinds need a limit.
+    let text = refusal(&GOOD.replace(", time_limit: 8h", ""));
+    assert_has(&text, &["shapes[0].time_limit is missing", "such as 8h"]);
+}
+
+#[test]
+fn every_wrong_value_of_kubernetes_names_its_line_its_key_and_what_to_write() {
+    let section = "kubernetes: {deployments: {one: [lab-one-1, lab-one-2]}}";
+    for (wrong, parts) in [
+        (
+            "kubernetes: {}",
+            [
+                "cluster.kubernetes.deployments has none",
+                "one: [model-pool-one-1",
+            ],
+        ),
+        (
+            "kubernetes: {deployments: {one: [a], two: [b]}}",
+            ["names the shape `two`", "cluster.shapes does not have"],
+        ),
+        (
+            "kubernetes: {deployments: {one: [a, a]}}",
+            ["has `a` twice", "one node of one shape"],
+        ),
+        (
+            "kubernetes: {deployments: {one: [Lab_1]}}",
+            ["has `Lab_1`", "lower-case letters"],
+        ),
+        (
+            "kubernetes: {deployments: {one: [a-name-that-is-much-too-long-for-the-pods-of-it]}}",
+            ["allowed: 1 to 46", "model-pool-a100x1-1"],
+        ),
+        (
+            "kubernetes: {deployments: {one: [a]}, server: 'http://10.0.0.1:6443'}",
+            [
+                "cluster.kubernetes.server begins with http://",
+                "plain text",
+            ],
+        ),
+        (
+            "kubernetes: {deployments: {one: [a]}, server: 'https://me:secret@10.0.0.1'}",
+            ["user or a password", "token_file"],
+        ),
+        (
+            "kubernetes: {deployments: {one: [a]}, namespace: My_Space}",
+            ["cluster.kubernetes.namespace is `My_Space`", "such as llm"],
+        ),
+        (
+            "kubernetes: {deployments: {one: [a]}, timeout: 1h}",
+            ["cluster.kubernetes.timeout is 1h", "1s to 2m"],
+        ),
+    ] {
+        let refused = refusal(&PODS.replace(section, wrong));
+        assert_has(&refused, &parts);
+        assert_has(&refused, &["pool.yaml: line 5: "]);
+        assert!(!refused.contains("secret"), "{refused}");
+    }
+    let shape = "{name: one, gpus: 1, memory: 80GiB}";
+    for (wrong, parts) in [
+        (
+            "{name: one, gpus: 1, memory: 80GiB, time_limit: 8h}",
+            ["shapes[0].time_limit is set", "remove it"],
+        ),
+        (
+            "{name: one, gpus: 1, memory: 80GiB, gres: 'gpu:1'}",
+            [
+                "shapes[0].gres is for cluster.kind slurm alone",
+                "remove it",
+            ],
+        ),
+    ] {
+        assert_has(&refusal(&PODS.replace(shape, wrong)), &parts);
+    }
+    let text = refusal(&PODS.replace("name: lab\n", "name: lab-\n"));
+    assert_has(&text, &["cluster.name is `lab-`", "value of a label"]);
+}

@@ -1,0 +1,16 @@
+//! `model-pool check --kubernetes`: what is missing before pods of the configuration can become nodes.
+
+use cluster::Kubernetes;
+use config::{ClusterKind, Config};
+
+use super::slurm::report;
+
+/// Prints every finding; fails if nodes could not be requested.
+pub(super) fn run(config: &Config) -> Result<(), String> {
+    if config.cluster.kind != ClusterKind::Kubernetes {
+        return Err(
+            "cluster.kind is not kubernetes; write cluster: {kind: kubernetes, …} into the configuration (docs/kubernetes.md), then check again".to_owned(),
+        );
+    }
+    report("Kubernetes", Kubernetes::new(&config.cluster).inspect())
+}

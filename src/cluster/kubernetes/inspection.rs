@@ -1,0 +1,142 @@
+//! Looks at what a configuration needs of Kubernetes, and changes nothing: `model-pool check --kubernetes`.
+
+use reqwest::Method;
+
+use super::super::{Cluster, ClusterError, Finding, LeaseState};
+use super::api::CallError;
+use super::objects::{Scale, Version};
+use super::reasons::Call;
+use super::{DEPLOYMENT_LABEL, Kubernetes, POOL_LABEL, scale_path};
+
+impl Kubernetes {
+    /// All findings. The first problem does not hide the others, unless the API server cannot be asked at all.
+    pub async fn inspect(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let place = match (self.api.server(), self.api.namespace()) {
+            (Ok(server), Ok(namespace)) => (server, namespace),
+            (server, namespace) => {
+                let errors = [server.err(), namespace.err()];
+                let errors = errors.into_iter().flatten();
+                findings.extend(errors.map(|it| Finding::Problem(it.to_string())));
+                return findings;
+            }
+        };
+        match self.version().await {
+            Ok(version) => findings.push(Finding::Good(format!(
+                "the API server {} answers: Kubernetes {version}; namespace {}",
+                place.0, place.1
+            ))),
+            Err(error @ ClusterError::Refused { .. }) => findings.push(Finding::Note(format!(
+                "the version of Kubernetes is not known: {error}"
+            ))),
+            Err(error) => {
+                findings.push(Finding::Problem(error.to_string()));
+                return findings;
+            }
+        }
+        findings.push(self.listing().await);
+        for shape in &self.section.shapes {
+            let all = self.section.kubernetes.deployments.get(&shape.name);
+            let mut problems = Vec::new();
+            let names = all.map(Vec::as_slice).unwrap_or_default();
+            for name in names {
+                problems.extend(self.deployment(name).await);
+            }
+            if problems.is_empty() {
+                findings.push(Finding::Good(format!(
+                    "shape {}: {} Deployments, whose number of pods may be read and set",
+                    shape.name,
+                    names.len()
+                )));
+            }
+            // The same rule is missing for all of them.
+            findings.extend(problems.into_iter().take(3));
+        }
+        findings.extend(self.strangers().await);
+        findings.push(Finding::Note(
+            "whether machines have the GPUs of a shape, and whether its pods reach the controller, shows with the first one: model-pool cluster request SHAPE, then model-pool cluster status"
+                .to_owned(),
+        ));
+        findings
+    }
+
+    async fn version(&self) -> Result<String, ClusterError> {
+        let version = self
+            .api
+            .call(&Call::Version, Method::GET, &["version"], &[], None);
+        let version: Version = version
+            .await
+            .map_err(|error| self.plain(error, "version"))?;
+        Ok(version.git_version)
+    }
+
+    async fn listing(&self) -> Finding {
+        let leases = match self.status().await {
+            Ok(leases) => leases,
+            Err(error) => return Finding::Problem(error.to_string()),
+        };
+        let count =
+            |is_one: fn(&LeaseState) -> bool| leases.iter().filter(|it| is_one(&it.state)).count();
+        Finding::Good(format!(
+            "pods with the label {POOL_LABEL}={} may be listed: {} pending, {} starting, {} running",
+            self.section.name,
+            count(|it| matches!(it, LeaseState::Pending { .. })),
+            count(|it| matches!(it, LeaseState::Starting { .. })),
+            count(|it| matches!(it, LeaseState::Running { .. })),
+        ))
+    }
+
+    /// The problems of one Deployment. A dry run sets the number that it has.
+    async fn deployment(&self, name: &str) -> Vec<Finding> {
+        let namespace = self.api.namespace().unwrap_or_default();
+        let scale = match self.scale(name).await {
+            Ok(scale) => scale,
+            Err(CallError::NotFound) => {
+                return vec![Finding::Problem(format!(
+                    "there is no Deployment {name} in the namespace {namespace}; correct cluster.kubernetes.deployments, or install the chart with it"
+                ))];
+            }
+            Err(error) => return vec![Finding::Problem(self.plain(error, name).to_string())],
+        };
+        let mut findings = Vec::new();
+        let replicas = scale.spec.replicas;
+        if replicas > 1 {
+            findings.push(Finding::Problem(format!(
+                "the Deployment {name} has {replicas} pods, and each has to be one node; set it to 0 with `kubectl scale deployment {name} --replicas 0`, and look what has set it, such as an autoscaler"
+            )));
+        }
+        let call = Call::WriteScale {
+            deployment: name.to_owned(),
+        };
+        let path = scale_path(&namespace, name);
+        let query = [("dryRun", "All")];
+        let body = serde_json::to_string(&scale).ok();
+        let put = self
+            .api
+            .call::<Scale>(&call, Method::PUT, &path, &query, body);
+        match put.await {
+            // It has changed meanwhile, and may be set.
+            Ok(_) | Err(CallError::Conflict) => {}
+            Err(error) => findings.push(Finding::Problem(self.plain(error, name).to_string())),
+        }
+        findings
+    }
+
+    /// Pods that look like nodes of this pool, and are of no Deployment that it knows.
+    async fn strangers(&self) -> Option<Finding> {
+        let pods = self.pods().await.ok()?;
+        let known = |name: &str| self.deployments().any(|(_, it)| it == name);
+        let others = pods.iter().filter(|pod| {
+            let of = pod.metadata.labels.get(DEPLOYMENT_LABEL);
+            of.is_none_or(|of| !known(of))
+        });
+        let names: Vec<&str> = others.map(|it| it.metadata.name.as_str()).take(5).collect();
+        (!names.is_empty()).then(|| {
+            Finding::Problem(format!(
+                "pods with the label {POOL_LABEL}={} have no label {DEPLOYMENT_LABEL} of a Deployment in cluster.kubernetes.deployments, so they are never given back: {}; list their Deployments, or correct the labels",
+                self.section.name,
+                names.join(", ")
+            ))
+        })
+    }
+}

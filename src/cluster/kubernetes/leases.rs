@@ -1,0 +1,109 @@
+//! What one Deployment and its pods are as a lease. Facts in, lease out; nothing is called.
+
+use chrono::DateTime;
+
+use super::super::{LeaseId, LeaseState, NodeLease};
+use super::objects::Pod;
+use super::reasons;
+
+/// The number of a request that is not known any more, or of a person: every pod belongs to the pool.
+pub(super) const UNKNOWN_DEMAND: u64 = 0;
+
+/// A Deployment with one pod or none.
+pub(super) struct Slot<'a> {
+    pub shape: &'a str,
+    pub deployment: LeaseId,
+    /// The request that it serves, as far as this process knows.
+    pub demand: Option<u64>,
+    /// How many pods it shall have.
+    pub replicas: u32,
+    pub pods: Vec<&'a Pod>,
+}
+
+/// The pod that counts: the oldest that stays. Another one is there for a while after an eviction.
+pub(super) fn staying<'a>(pods: &[&'a Pod]) -> Option<&'a Pod> {
+    let staying = pods.iter().filter(|it| !it.is_leaving());
+    let oldest = staying.min_by_key(|it| (&it.metadata.creation_timestamp, &it.metadata.name));
+    oldest.copied()
+}
+
+/// `None` if nothing is requested by it, and nothing is left of what was.
+pub(super) fn lease(slot: &Slot) -> Option<NodeLease> {
+    let leaving = slot.pods.iter().find(|it| it.is_leaving());
+    let (node, state, starts_unix) = match (staying(&slot.pods), slot.replicas) {
+        (Some(pod), _) => (
+            pod.metadata.name.clone(),
+            state(pod),
+            seconds(pod.status.start_time.as_deref()),
+        ),
+        (None, 0) => {
+            // What is still there of a failed pod holds nothing.
+            let pod = leaving.filter(|it| it.metadata.deletion_timestamp.is_some())?;
+            let place = at(&pod.spec.node_name);
+            let name = &pod.metadata.name;
+            let why = format!("it was given back; its pod {name} finishes{place}");
+            (name.clone(), LeaseState::Ended { why }, None)
+        }
+        (None, _) => (
+            // Its pod's name is not known yet.
+            slot.deployment.to_string(),
+            LeaseState::Pending {
+                reason: without_pod(slot, leaving),
+            },
+            None,
+        ),
+    };
+    Some(NodeLease {
+        id: slot.deployment.clone(),
+        shape: slot.shape.to_owned(),
+        node,
+        demand: Some(slot.demand.unwrap_or(UNKNOWN_DEMAND)),
+        state,
+        time_limit: None,
+        starts_unix,
+        ends_unix: None,
+    })
+}
+
+fn state(pod: &Pod) -> LeaseState {
+    let host = pod.spec.node_name.clone();
+    if host.is_empty() {
+        let reason = reasons::unscheduled(pod);
+        return LeaseState::Pending { reason };
+    }
+    let reason = reasons::not_started(&pod.status);
+    let reason = reason.or_else(|| {
+        let is_new = pod.status.phase != "Running";
+        is_new.then(|| "its machine has not looked at it yet".to_owned())
+    });
+    match reason {
+        None => LeaseState::Running { host },
+        Some(reason) => LeaseState::Starting { host, reason },
+    }
+}
+
+fn without_pod(slot: &Slot, leaving: Option<&&Pod>) -> String {
+    let Some(pod) = leaving else {
+        return format!(
+            "its Deployment has not made a pod yet; if it stays so, `kubectl describe replicasets --selector model-pool/deployment={}` says why, such as a quota of the namespace",
+            slot.deployment
+        );
+    };
+    let name = &pod.metadata.name;
+    let place = at(&pod.spec.node_name);
+    let why = reasons::disrupted(pod);
+    let why = why.map_or_else(String::new, |it| format!(": {it}"));
+    format!("another pod comes for {name}, which ends{place}{why}")
+}
+
+fn at(host: &str) -> String {
+    match host {
+        "" => String::new(),
+        host => format!(" on {host}"),
+    }
+}
+
+fn seconds(time: Option<&str>) -> Option<u64> {
+    let time = DateTime::parse_from_rfc3339(time?).ok()?;
+    u64::try_from(time.timestamp()).ok()
+}

@@ -1,0 +1,345 @@
+//! The client of Kubernetes against a double of its API server.
+
+use std::collections::BTreeMap;
+
+use config::{ClusterKind, ShapeSection, Size};
+use support::kubernetes::{Account, Kubernetes as Double, NAMESPACE};
+
+use super::*;
+use crate::{Finding, LeaseState};
+
+mod states;
+
+const ONE: &str = "pool-one-1";
+const TWO: &str = "pool-one-2";
+
+fn shape(name: &str, gpus: u32) -> ShapeSection {
+    ShapeSection {
+        name: name.to_owned(),
+        gpus,
+        memory: Size(pool::Bytes(24 << 30)),
+        time_limit: config::Length::from_secs(0),
+        cost_per_hour: None,
+        gres: None,
+        partition: None,
+        constraint: None,
+    }
+}
+
+fn section(url: String) -> ClusterSection {
+    let mut section = ClusterSection {
+        kind: ClusterKind::Kubernetes,
+        name: "lab".to_owned(),
+        shapes: vec![shape("one", 1)],
+        ..ClusterSection::default()
+    };
+    section.kubernetes.server = Some(url);
+    section.kubernetes.namespace = Some(NAMESPACE.to_owned());
+    let names = vec![ONE.to_owned(), TWO.to_owned()];
+    section.kubernetes.deployments = BTreeMap::from([("one".to_owned(), names)]);
+    section
+}
+
+/// Two Deployments of one GPU each, on a machine with so many.
+fn double(gpus: u32) -> (Double, Kubernetes) {
+    let double = Double::start("lab", gpus);
+    double.deploy(ONE, 1);
+    double.deploy(TWO, 1);
+    let client = Kubernetes::new(&section(double.url()));
+    (double, client)
+}
+
+async fn request(client: &Kubernetes, demand: u64) -> Result<String, ClusterError> {
+    let id = client.request("one", Some(demand), &[]).await?;
+    Ok(id.to_string())
+}
+
+async fn status(client: &Kubernetes) -> Vec<(String, Option<u64>, String)> {
+    let leases = client.status().await.expect("it answers");
+    let described = leases.into_iter().map(|it| {
+        let state = match it.state {
+            LeaseState::Pending { reason } => format!("pending: {reason}"),
+            LeaseState::Starting { host, reason } => format!("starting on {host}: {reason}"),
+            LeaseState::Running { host } => format!("running on {host}"),
+            LeaseState::Ended { why } => format!("ended: {why}"),
+        };
+        (it.node, it.demand, state)
+    });
+    described.collect()
+}
+
+fn id(name: &str) -> LeaseId {
+    LeaseId::parse(name).expect("an id")
+}
+
+#[tokio::test]
+async fn each_request_gets_a_deployment_of_its_own_until_there_are_no_more() {
+    let (double, client) = double(8);
+    assert_eq!(request(&client, 7).await, Ok(ONE.to_owned()));
+    assert_eq!(request(&client, 8).await, Ok(TWO.to_owned()));
+    assert_eq!((double.replicas(ONE), double.replicas(TWO)), (1, 1));
+    let error = request(&client, 9).await.expect_err("none is left");
+    assert!(!error.is_unknown(), "{error}");
+    assert!(
+        error.to_string().contains("all 2 nodes of the shape one"),
+        "{error}"
+    );
+    let demands = client.status().await.expect("it answers");
+    let demands: Vec<_> = demands.iter().map(|it| it.demand).collect();
+    assert_eq!(demands, [Some(7), Some(8)]);
+    // Another process knows that they are the pool's, and not for which request.
+    let other = Kubernetes::new(&client.section).status().await;
+    let demands: Vec<_> = other
+        .expect("it answers")
+        .iter()
+        .map(|it| it.demand)
+        .collect();
+    assert_eq!(demands, [Some(0), Some(0)]);
+}
+
+#[tokio::test]
+async fn a_number_that_another_has_changed_is_read_again() {
+    let (double, client) = double(8);
+    double.behave(|it| it.conflicts = 2);
+    assert_eq!(request(&client, 7).await, Ok(ONE.to_owned()));
+    let puts = double.calls();
+    let puts = puts.iter().filter(|it| it.starts_with("PUT")).count();
+    assert_eq!(puts, 3);
+    double.behave(|it| it.conflicts = 100);
+    let error = request(&client, 8).await.expect_err("for ever");
+    assert!(error.to_string().contains("changed by others"), "{error}");
+    assert_eq!(double.replicas(TWO), 0);
+}
+
+#[tokio::test]
+async fn a_request_whose_answer_is_lost_is_found_by_its_number() {
+    let (double, client) = double(8);
+    double.behave(|it| it.loses_answer = true);
+    let error = request(&client, 7).await.expect_err("no answer");
+    assert!(error.is_unknown(), "{error}");
+    let leases = client.status().await.expect("it answers");
+    assert_eq!(leases.len(), 1);
+    assert_eq!(leases[0].demand, Some(7));
+    // It is not requested twice.
+    assert_eq!(request(&client, 8).await, Ok(TWO.to_owned()));
+}
+
+#[tokio::test]
+async fn the_node_that_is_given_back_goes_and_not_the_one_that_waits() {
+    let (double, client) = double(1);
+    for demand in [7, 8] {
+        request(&client, demand).await.expect("a lease");
+    }
+    let before = status(&client).await;
+    assert!(
+        before[0].2.starts_with("starting on gpu-machine-1"),
+        "{before:?}"
+    );
+    assert_eq!(
+        before[1].2,
+        "pending: machines have too little free; it starts when enough becomes free, or the cluster grows (0/1 nodes are available: 1 Insufficient nvidia.com/gpu)"
+    );
+    let waits = double.pods(TWO);
+    client
+        .release(&id(ONE), Release::Drain)
+        .await
+        .expect("given back");
+    assert_eq!(double.pods(ONE), Vec::<String>::new());
+    assert_eq!(double.pods(TWO), waits, "it has the machine now");
+    let after = status(&client).await;
+    assert_eq!(after.len(), 1);
+    assert_eq!((&after[0].0, after[0].1), (&waits[0], Some(8)));
+    assert!(after[0].2.starts_with("starting on"), "{after:?}");
+    // Once more does no harm, and another's Deployment is not touched.
+    client
+        .release(&id(ONE), Release::Drain)
+        .await
+        .expect("it has ended");
+    let wrong = client.release(&id("another"), Release::Now).await;
+    assert!(matches!(wrong, Err(ClusterError::WrongId { .. })));
+}
+
+#[tokio::test]
+async fn a_pod_that_was_evicted_is_followed_by_another_of_the_same_lease() {
+    let (double, client) = double(2);
+    double.runs(|_| {
+        let mut program = std::process::Command::new("sleep");
+        program.arg("600").spawn().expect("a program")
+    });
+    request(&client, 7).await.expect("a lease");
+    let first = status(&client).await;
+    assert_eq!(first[0].2, "running on gpu-machine-1");
+    double.evict(&first[0].0);
+    let second = status(&client).await;
+    assert_eq!(second.len(), 1, "{second:?}");
+    assert_ne!(second[0].0, first[0].0);
+    assert!(crate::is_node_of(ONE, &second[0].0));
+    client
+        .release(&id(ONE), Release::Drain)
+        .await
+        .expect("given back");
+    while !status(&client).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_says_nothing_about_its_pods() {
+    let (double, client) = double(8);
+    double.behave(|it| it.is_away = true);
+    let error = client.status().await.expect_err("away");
+    assert!(error.is_unknown(), "{error}");
+    assert!(
+        error.to_string().contains("currently unable to handle"),
+        "{error}"
+    );
+    assert!(request(&client, 7).await.expect_err("away").is_unknown());
+    let nowhere = Kubernetes::new(&section("http://127.0.0.1:1".to_owned()));
+    let error = nowhere.status().await.expect_err("no server");
+    assert!(error.is_unknown(), "{error}");
+    assert!(error.to_string().contains("onnection refused"), "{error}");
+}
+
+#[tokio::test]
+async fn what_the_account_may_not_do_is_refused_with_the_rule_that_is_missing() {
+    let (double, client) = double(8);
+    for (rule, expected) in [
+        (
+            "list pods",
+            "needs the rule {apiGroups: [\"\"], resources: [pods], verbs: [list]}",
+        ),
+        (
+            "get deployments/scale",
+            "needs the rule {apiGroups: [apps], resources: [deployments/scale], resourceNames: [pool-one-1], verbs: [get, update]}",
+        ),
+        (
+            "update deployments/scale",
+            "needs the rule {apiGroups: [apps], resources: [deployments/scale], resourceNames: [pool-one-1], verbs: [get, update]}",
+        ),
+    ] {
+        double.behave(|it| it.forbidden = [rule.to_owned()].into());
+        let error = request(&client, 7).await.expect_err(rule);
+        assert!(!error.is_unknown(), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains(expected) && text.contains("Role of the namespace lab"),
+            "{text}"
+        );
+    }
+    assert_eq!(double.replicas(ONE), 0);
+}
+
+#[tokio::test]
+async fn the_token_is_read_for_each_call_and_never_shown() {
+    let (double, _) = double(8);
+    let folder = tempfile::tempdir().expect("a folder");
+    let account = Account::in_folder(folder.path(), "secret-1\n");
+    let mut section = section(double.url());
+    section.kubernetes.token_file = Some(account.token.clone());
+    let client = Kubernetes::new(&section);
+    double.behave(|it| it.tokens = vec!["secret-1".to_owned()]);
+    client.status().await.expect("accepted");
+    double.behave(|it| it.tokens = vec!["secret-2".to_owned()]);
+    let error = client.status().await.expect_err("an old token").to_string();
+    assert!(
+        error.contains("does not accept the token in") && error.contains("401"),
+        "{error}"
+    );
+    assert!(!error.contains("secret-1"), "{error}");
+    Account::in_folder(folder.path(), "secret-2\n");
+    client.status().await.expect("it is read again");
+    std::fs::remove_file(&account.token).expect("removed");
+    let error = client.status().await.expect_err("no token").to_string();
+    assert!(
+        error.contains("cannot be read") && error.contains("cluster.kubernetes.token_file"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn the_server_has_to_prove_itself_with_the_authority_of_the_cluster() {
+    let (double, _) = double(8);
+    let folder = tempfile::tempdir().expect("a folder");
+    let account = Account::in_folder(folder.path(), "t");
+    let port = support::servers::tls_before(&double.address(), &account.ca);
+    let mut section = section(format!("https://localhost:{port}"));
+    section.kubernetes.token_file = Some(account.token);
+    section.kubernetes.ca_file = Some(account.ca.clone());
+    let client = Kubernetes::new(&section);
+    client.status().await.expect("the authority has signed it");
+    // Another authority, as after a change of the cluster's: it is read again.
+    let other = folder.path().join("other.crt");
+    support::servers::tls_before(&double.address(), &other);
+    std::fs::copy(&other, &account.ca).expect("copied");
+    let error = client.status().await.expect_err("another authority");
+    assert!(error.is_unknown(), "{error}");
+    assert!(error.to_string().contains("certificate"), "{error}");
+    std::fs::write(&account.ca, "no certificate").expect("written");
+    let error = client.status().await.expect_err("no authority");
+    assert!(
+        error.to_string().contains("cluster.kubernetes.ca_file"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn all_pages_of_pods_are_read() {
+    let (double, client) = double(8);
+    for demand in [7, 8] {
+        request(&client, demand).await.expect("a lease");
+    }
+    double.behave(|it| it.page = Some(1));
+    assert_eq!(status(&client).await.len(), 2);
+    let calls = double.calls();
+    assert!(
+        calls.iter().any(|it| it.contains("continue=1")),
+        "{calls:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_inspection_names_each_thing_that_is_missing_and_changes_nothing() {
+    let (double, client) = double(8);
+    let texts = |findings: Vec<Finding>| {
+        let text = |it| match it {
+            Finding::Good(text) => format!("ok: {text}"),
+            Finding::Note(text) => format!("note: {text}"),
+            Finding::Problem(text) => format!("error: {text}"),
+        };
+        findings.into_iter().map(text).collect::<Vec<_>>()
+    };
+    let all = texts(client.inspect().await);
+    assert!(all.iter().all(|it| !it.starts_with("error")), "{all:#?}");
+    assert!(
+        all[0].contains("Kubernetes v1.33.2; namespace lab"),
+        "{all:#?}"
+    );
+    assert!(
+        all[2].contains("shape one: 2 Deployments, whose number of pods may be read and set"),
+        "{all:#?}"
+    );
+    assert_eq!(double.all_replicas(), 0);
+
+    double.behave(|it| it.forbidden = ["update deployments/scale".to_owned()].into());
+    double.scale(TWO, 2);
+    let mut section = client.section.clone();
+    let names = section.kubernetes.deployments.get_mut("one");
+    names.expect("there").push("pool-one-3".to_owned());
+    let problems = texts(Kubernetes::new(&section).inspect().await);
+    for expected in [
+        "resourceNames: [pool-one-1], verbs: [get, update]",
+        "the Deployment pool-one-2 has 2 pods",
+    ] {
+        let has_it = |it: &String| it.starts_with("error") && it.contains(expected);
+        assert!(problems.iter().any(has_it), "{expected}: {problems:#?}");
+    }
+    double.behave(|it| it.forbidden.clear());
+    double.scale(TWO, 1);
+    let problems = texts(Kubernetes::new(&section).inspect().await);
+    let missing = |it: &String| it.contains("no Deployment pool-one-3 in the namespace lab");
+    assert!(problems.iter().any(missing), "{problems:#?}");
+    section.kubernetes.deployments = BTreeMap::from([("one".to_owned(), vec![ONE.to_owned()])]);
+    let problems = texts(Kubernetes::new(&section).inspect().await);
+    let strange = |it: &String| it.contains("never given back: pool-one-2-");
+    assert!(problems.iter().any(strange), "{problems:#?}");
+}

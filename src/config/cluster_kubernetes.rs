@@ -1,0 +1,176 @@
+//! The keys of `cluster.kubernetes`: the API server, and the Deployments whose pods are nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use super::problem::Problem;
+use super::units::Length;
+use pool::Span;
+
+const TIMEOUT: (Span, Span) = (Span::from_secs(1), Span::from_secs(120));
+/// A pod's name has up to 17 characters more, and is the name of its node, which has 63 at most.
+const DEPLOYMENT_NAME_MAX: usize = 46;
+const NAMESPACE_MAX: usize = 63;
+/// Each one without a pod is looked at while a request is open.
+const DEPLOYMENTS_MAX: usize = 256;
+
+/// Pods as nodes: docs/kubernetes.md.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KubernetesSection {
+    /// The API server, such as `https://10.0.0.1:6443`; null: that of the cluster in which this program runs.
+    pub server: Option<String>,
+    /// The namespace of the Deployments; null: that of this program's pod.
+    pub namespace: Option<String>,
+    /// The file with the token of the service account; it is read for each call, because it is replaced now and then.
+    /// Null: that of this program's pod.
+    pub token_file: Option<PathBuf>,
+    /// The file with the certificate authorities of the API server; null: that of this program's pod.
+    pub ca_file: Option<PathBuf>,
+    /// The Deployments of each shape, by the shape's name. Each has one pod or none, and a pod is a node.
+    pub deployments: BTreeMap<String, Vec<String>>,
+    /// How long a call may take, 1s to 2m.
+    pub timeout: Length,
+}
+
+impl Default for KubernetesSection {
+    fn default() -> KubernetesSection {
+        KubernetesSection {
+            server: None,
+            namespace: None,
+            token_file: None,
+            ca_file: None,
+            deployments: BTreeMap::new(),
+            timeout: Length::from_secs(10),
+        }
+    }
+}
+
+/// Lower-case letters, digits and dashes: a label of a host's name, as the names of most objects are.
+fn is_label(text: &str, length_max: usize) -> bool {
+    let is_plain = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
+    let bytes = text.as_bytes();
+    (1..=length_max).contains(&bytes.len())
+        && bytes.iter().all(|it| is_plain(*it) || *it == b'-')
+        && [bytes.first(), bytes.last()]
+            .iter()
+            .all(|it| it.is_some_and(|it| is_plain(*it)))
+}
+
+/// `pool_name` and the names of the shapes are those of the section `cluster`; `is_used`: nodes are pods.
+pub(super) fn problems(
+    section: &KubernetesSection,
+    is_used: bool,
+    pool_name: &str,
+    shapes: &[&str],
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut wrong = |key: &str, message: String| {
+        problems.push(Problem::new(format!("cluster.kubernetes{key}"), message));
+    };
+    if let Some(server) = &section.server
+        && let Err(why) = server_address(server)
+    {
+        wrong(".server", why);
+    }
+    if let Some(namespace) = &section.namespace
+        && !is_label(namespace, NAMESPACE_MAX)
+    {
+        let message = "allowed: lower-case letters, digits and `-`, such as llm";
+        wrong(".namespace", format!("is `{namespace}`; {message}"));
+    }
+    let timeout = section.timeout;
+    if !(TIMEOUT.0..=TIMEOUT.1).contains(&timeout.0) {
+        wrong(
+            ".timeout",
+            format!("is {timeout}; allowed: 1s to 2m, such as 10s"),
+        );
+    }
+    let mut names = BTreeSet::new();
+    for (shape, deployments) in &section.deployments {
+        if !shapes.contains(&shape.as_str()) {
+            let message = format!("names the shape `{shape}`, which cluster.shapes does not have");
+            wrong(".deployments", message);
+        }
+        for name in deployments {
+            if !is_label(name, DEPLOYMENT_NAME_MAX) {
+                let message = format!(
+                    "has `{name}`; allowed: 1 to {DEPLOYMENT_NAME_MAX} lower-case letters, digits and `-`, such as model-pool-a100x1-1"
+                );
+                wrong(".deployments", message);
+            } else if !names.insert(name) {
+                let message =
+                    format!("has `{name}` twice; each Deployment is one node of one shape");
+                wrong(".deployments", message);
+            }
+        }
+    }
+    if names.len() > DEPLOYMENTS_MAX {
+        let message = format!(
+            "has {} Deployments; allowed: {DEPLOYMENTS_MAX}",
+            names.len()
+        );
+        wrong(".deployments", message);
+    }
+    if !is_used {
+        return problems;
+    }
+    for shape in shapes {
+        let has_some = section.deployments.get(*shape);
+        if has_some.is_none_or(Vec::is_empty) {
+            let message = format!(
+                "has none for the shape `{0}`, so no node of it could come; write {0}: [model-pool-{0}-1, model-pool-{0}-2] with as many as there may be nodes",
+                shape
+            );
+            wrong(".deployments", message);
+        }
+    }
+    // It is the value of a label.
+    let ends = [pool_name.chars().next(), pool_name.chars().last()];
+    if !ends
+        .iter()
+        .all(|it| it.is_some_and(|it| it.is_ascii_alphanumeric()))
+    {
+        let message = format!(
+            "is `{pool_name}`; with Kubernetes it is the value of a label: let it begin and end with a letter or a digit"
+        );
+        problems.push(Problem::new("cluster.name".to_owned(), message));
+    }
+    problems
+}
+
+fn server_address(text: &str) -> Result<(), String> {
+    let example = "write one such as https://10.0.0.1:6443";
+    let url = Url::parse(text).map_err(|error| format!("is not a URL ({error}); {example}"))?;
+    let is_loopback = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(ip)) => IpAddr::V4(ip).is_loopback(),
+        Some(Host::Ipv6(ip)) => IpAddr::V6(ip).is_loopback(),
+        None => return Err(format!("names no host; {example}")),
+    };
+    match url.scheme() {
+        "https" => {}
+        "http" if is_loopback => {}
+        "http" => {
+            return Err(
+                "begins with http://, and the token would be sent in plain text; write https://, or http:// with a loopback address, as of `kubectl proxy`".to_owned(),
+            );
+        }
+        _ => return Err(format!("has to begin with https://; {example}")),
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(
+            "contains a user or a password; the token goes into a file, which token_file names"
+                .to_owned(),
+        );
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(format!("has more than an address; {example}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! The parts behind the API server: numbers become pods, pods get machines, and machines run their programs.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::{NAMESPACE, Starts};
+
+const MACHINE: &str = "gpu-machine-1";
+
+pub struct Deployment {
+    pub replicas: u32,
+    pub version: u64,
+    gpus: u32,
+}
+
+pub struct Pod {
+    pub name: String,
+    pub deployment: String,
+    pub object: Value,
+    gpus: u32,
+    is_scheduled: bool,
+    is_leaving: bool,
+    pid: Option<u32>,
+    has_ended: bool,
+}
+
+pub struct Cluster {
+    pool: String,
+    pub gpus: u32,
+    pub deployments: BTreeMap<String, Deployment>,
+    pub pods: BTreeMap<String, Pod>,
+    pub starts: Option<Arc<Starts>>,
+    pub calls: Vec<String>,
+    version: u64,
+    made: u32,
+}
+
+impl Cluster {
+    pub fn new(pool: &str, gpus: u32) -> Cluster {
+        Cluster {
+            pool: pool.to_owned(),
+            gpus,
+            deployments: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            starts: None,
+            calls: Vec::new(),
+            version: 1000,
+            made: 0,
+        }
+    }
+
+    pub fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    pub fn deploy(&mut self, name: &str, gpus: u32) {
+        let version = self.next_version();
+        let deployment = Deployment {
+            replicas: 0,
+            version,
+            gpus,
+        };
+        self.deployments.insert(name.to_owned(), deployment);
+    }
+
+    pub fn set_replicas(&mut self, name: &str, replicas: u32) {
+        let version = self.next_version();
+        let deployment = self.deployments.get_mut(name).expect("a Deployment");
+        deployment.replicas = replicas;
+        deployment.version = version;
+    }
+
+    pub fn evict(&mut self, name: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        let conditions = &mut pod.object["status"]["conditions"];
+        conditions.as_array_mut().expect("conditions").push(json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting"}));
+        pod.leaves();
+    }
+
+    /// Nothing runs any more, and nothing starts.
+    pub fn end(&mut self) {
+        self.starts = None;
+        for pid in self.pods.values().filter_map(|it| it.pid) {
+            signal(pid, "-KILL");
+        }
+    }
+
+    fn active(&self, deployment: &str) -> Vec<String> {
+        let pods = self.pods.values();
+        let active = pods.filter(|it| it.deployment == deployment && !it.is_leaving);
+        active.map(|it| it.name.clone()).collect()
+    }
+
+    /// The controller of Deployments: as many pods as each shall have. Pods without a machine go first.
+    fn make_pods(&mut self) {
+        let names: Vec<String> = self.deployments.keys().cloned().collect();
+        for name in names {
+            let wanted = self.deployments[&name].replicas as usize;
+            let mut active = self.active(&name);
+            if active.len() == wanted {
+                continue;
+            }
+            while active.len() < wanted {
+                active.push(self.make_pod(&name));
+            }
+            active.sort_by_key(|it| self.pods[it].is_scheduled);
+            for surplus in &active[..active.len() - wanted] {
+                self.pods.get_mut(surplus).expect("a pod").leaves();
+            }
+            // Its status has changed.
+            let version = self.next_version();
+            self.deployments.get_mut(&name).expect("there").version = version;
+        }
+        // What has no program ends at once.
+        self.pods.retain(|_, it| !it.is_leaving || it.pid.is_some());
+    }
+
+    fn make_pod(&mut self, deployment: &str) -> String {
+        self.made += 1;
+        let name = format!("{deployment}-5d9c7b6f8-{:05}", self.made);
+        let gpus = self.deployments[deployment].gpus;
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name, "namespace": NAMESPACE, "uid": format!("uid-{}", self.made),
+                "creationTimestamp": format!("2026-01-01T00:{:02}:00Z", self.made % 60),
+                "labels": {"model-pool/pool": self.pool, "model-pool/deployment": deployment},
+            },
+            "spec": {"containers": [{"name": "node", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]},
+            "status": {"phase": "Pending", "conditions": []},
+        });
+        let pod = Pod {
+            name: name.clone(),
+            deployment: deployment.to_owned(),
+            object,
+            gpus,
+            is_scheduled: false,
+            is_leaving: false,
+            pid: None,
+            has_ended: false,
+        };
+        self.pods.insert(name.clone(), pod);
+        name
+    }
+
+    /// The scheduler: pods in the order of their creation, as long as there are GPUs.
+    fn schedule(&mut self) -> Vec<String> {
+        let used: u32 = self
+            .pods
+            .values()
+            .filter(|it| it.is_scheduled)
+            .map(|it| it.gpus)
+            .sum();
+        let mut free = self.gpus.saturating_sub(used);
+        let mut scheduled = Vec::new();
+        for pod in self.pods.values_mut().filter(|it| !it.is_scheduled) {
+            if pod.gpus > free {
+                pod.object["status"]["conditions"] = json!([{
+                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                    "message": "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."}]);
+                continue;
+            }
+            free -= pod.gpus;
+            pod.is_scheduled = true;
+            pod.object["spec"]["nodeName"] = json!(MACHINE);
+            pod.object["status"]["conditions"] =
+                json!([{"type": "PodScheduled", "status": "True"}]);
+            pod.object["status"]["startTime"] = json!("2026-01-01T01:00:00Z");
+            pod.object["status"]["containerStatuses"] = json!([{
+                "name": "node", "restartCount": 0,
+                "state": {"waiting": {"reason": "ContainerCreating"}}}]);
+        }
+        if self.starts.is_some() {
+            let ready = self.pods.values();
+            let ready = ready.filter(|it| it.is_scheduled && !it.is_leaving && it.is_new());
+            scheduled.extend(ready.map(|it| it.name.clone()));
+        }
+        scheduled
+    }
+}
+
+impl Pod {
+    fn is_new(&self) -> bool {
+        self.pid.is_none() && !self.has_ended
+    }
+
+    /// It is told to end, and its program gets SIGTERM.
+    fn leaves(&mut self) {
+        if std::mem::replace(&mut self.is_leaving, true) {
+            return;
+        }
+        self.object["metadata"]["deletionTimestamp"] = json!("2026-01-01T02:12:00Z");
+        if let Some(pid) = self.pid {
+            signal(pid, "-TERM");
+        }
+    }
+}
+
+/// A program that has ended meanwhile is not there any more, or waits for its thread: its number is not used again.
+fn signal(pid: u32, signal: &str) {
+    let mut kill = Command::new("kill");
+    let _ = kill.args([signal, &pid.to_string()]).status();
+}
+
+/// Until nothing changes any more: then it waits for a call, or for the end of a program.
+pub fn settle(cluster: &Arc<Mutex<Cluster>>) {
+    let mut inner = cluster.lock().unwrap();
+    inner.make_pods();
+    let ready = inner.schedule();
+    let Some(starts) = inner.starts.clone() else {
+        return;
+    };
+    for name in ready {
+        let mut child = starts(&name);
+        let pod = inner.pods.get_mut(&name).expect("a pod");
+        pod.pid = Some(child.id());
+        pod.object["status"]["phase"] = json!("Running");
+        pod.object["status"]["containerStatuses"][0]["state"] =
+            json!({"running": {"startedAt": "2026-01-01T01:00:01Z"}});
+        let cluster = Arc::clone(cluster);
+        thread::spawn(move || {
+            let status = child.wait().ok().and_then(|it| it.code());
+            ended(&cluster, &name, status.unwrap_or(137));
+        });
+    }
+}
+
+/// A pod that was told to end is gone with its program; another one is not started again so soon.
+fn ended(cluster: &Arc<Mutex<Cluster>>, name: &str, status: i32) {
+    {
+        let mut inner = cluster.lock().unwrap();
+        let Some(pod) = inner.pods.get_mut(name) else {
+            return;
+        };
+        if pod.is_leaving {
+            inner.pods.remove(name);
+        } else {
+            pod.pid = None;
+            pod.has_ended = true;
+            pod.object["status"]["containerStatuses"] = json!([{
+                "name": "node", "restartCount": 1,
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}},
+                "lastState": {"terminated": {"exitCode": status, "reason": "Error", "message": "the end of its log\n"}}}]);
+        }
+    }
+    settle(cluster);
+}
