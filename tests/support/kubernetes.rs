@@ -6,7 +6,8 @@ mod cluster;
 mod server;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Arc, Mutex};
@@ -64,6 +65,17 @@ impl Kubernetes {
 
     pub fn address(&self) -> String {
         self.address.to_string()
+    }
+
+    /// What a call without a body is answered.
+    pub fn get(&self, path: &str) -> Value {
+        let mut socket = TcpStream::connect(self.address).unwrap();
+        let request = format!("GET {path} HTTP/1.0\r\nHost: double\r\n\r\n");
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap()
     }
 
     /// A Deployment without a pod, each of whose pods has so many GPUs.

@@ -2,7 +2,7 @@
 
     chart.py CHART < {"values": {...}, "namespace": ..., "server": null}
 
-With a server, `lookup` asks it, as in an upgrade.
+With a server, `lookup` asks it, as in an upgrade. With "objects" in the place of values, those are validated alone.
 """
 
 import json
@@ -26,8 +26,23 @@ current-context: double
 """
 
 
+def wrong(objects: list) -> list:
+    found = []
+    for thing in objects:
+        for version in VERSIONS:
+            try:
+                kubernetes_validate.validate(thing, version, strict=True)
+            except Exception as error:
+                name = thing["metadata"].get("name", "")
+                found.append(f"{thing['kind']} {name} in {version}: {error}")
+    return found
+
+
 def main() -> None:
     request = json.load(sys.stdin)
+    if "objects" in request:
+        print(json.dumps({"wrong": wrong(request["objects"])}))
+        return
     path, values = sys.argv[1], request["values"]
     answer = {"lint": [], "objects": [], "wrong": [], "notes": "", "configuration": {}, "error": None}
     try:
@@ -57,16 +72,9 @@ def main() -> None:
             if thing and thing["kind"] == "ConfigMap":
                 for file, content in thing.get("data", {}).items():
                     answer["configuration"][file] = yaml.safe_load(content)
-    for thing in answer["objects"]:
-        # Its schema belongs to Prometheus' operator.
-        if thing["kind"] == "ServiceMonitor":
-            continue
-        for version in VERSIONS:
-            try:
-                kubernetes_validate.validate(thing, version, strict=True)
-            except Exception as error:
-                name = thing["metadata"]["name"]
-                answer["wrong"].append(f"{thing['kind']} {name} in {version}: {error}")
+    # The schema of a ServiceMonitor belongs to Prometheus' operator.
+    objects = [it for it in answer["objects"] if it["kind"] != "ServiceMonitor"]
+    answer["wrong"] = wrong(objects)
     print(json.dumps(answer))
 
 

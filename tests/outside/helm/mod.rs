@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use support::kubernetes::{Kubernetes, NAMESPACE};
 use support::required::skipped;
+use support::whole::wait_for;
 
 /// What became of the chart with some values.
 struct Rendered(Value);
@@ -17,6 +18,11 @@ struct Rendered(Value);
 impl Rendered {
     /// `None` without Helm. `server`: what `lookup` asks.
     fn with(values: &Value, server: Option<&str>) -> Option<Rendered> {
+        let request = json!({"values": values, "namespace": NAMESPACE, "server": server});
+        Rendered::of(&request)
+    }
+
+    fn of(request: &Value) -> Option<Rendered> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let python = root.join("target/helm/bin/python");
         if !python.exists() {
@@ -34,7 +40,6 @@ impl Rendered {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let request = json!({"values": values, "namespace": NAMESPACE, "server": server});
         let mut input = child.stdin.take().unwrap();
         input.write_all(request.to_string().as_bytes()).unwrap();
         drop(input);
@@ -291,4 +296,42 @@ fn wrong_values_are_refused_with_their_name() {
         let error = rendered.0["error"].as_str().unwrap_or_default();
         assert!(error.contains(expected), "{values}: {error}");
     }
+}
+
+#[test]
+fn the_double_of_the_api_server_answers_in_the_published_form() {
+    let kubernetes = Kubernetes::start("lab", 1);
+    kubernetes.deploy("one", 1);
+    kubernetes.deploy("two", 1);
+    let base = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/one");
+    let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=model-pool/pool=lab");
+    let mut objects = vec![kubernetes.get(&format!("{base}/scale"))];
+    for name in ["one", "two"] {
+        kubernetes.scale(name, 1);
+    }
+    objects.push(kubernetes.get(&format!("{base}/scale")));
+    // One has its machine, and one waits.
+    objects.push(kubernetes.get(&pods));
+    kubernetes.runs(|_| {
+        let mut program = Command::new("sh");
+        program.args(["-c", "exit 3"]).spawn().unwrap()
+    });
+    let is_looped = || {
+        kubernetes
+            .get(&pods)
+            .to_string()
+            .contains("CrashLoopBackOff")
+    };
+    wait_for("the program to end", is_looped);
+    objects.push(kubernetes.get(&pods));
+    kubernetes.runs(|_| Command::new("sleep").arg("600").spawn().unwrap());
+    let first = kubernetes.pods("one").remove(0);
+    kubernetes.evict(&first);
+    objects.push(kubernetes.get(&pods));
+    let items = objects.iter().filter_map(|it| it["items"].as_array());
+    assert_eq!(items.map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
+    let Some(rendered) = Rendered::of(&json!({"objects": objects})) else {
+        return;
+    };
+    assert_eq!(rendered.0["wrong"], json!([]));
 }

@@ -173,9 +173,8 @@ impl Cluster {
             pod.object["status"]["conditions"] =
                 json!([{"type": "PodScheduled", "status": "True"}]);
             pod.object["status"]["startTime"] = json!("2026-01-01T01:00:00Z");
-            pod.object["status"]["containerStatuses"] = json!([{
-                "name": "node", "restartCount": 0,
-                "state": {"waiting": {"reason": "ContainerCreating"}}}]);
+            let state = json!({"waiting": {"reason": "ContainerCreating"}});
+            pod.object["status"]["containerStatuses"] = containers(0, &state, &json!({}));
         }
         if self.starts.is_some() {
             let ready = self.pods.values();
@@ -209,6 +208,12 @@ fn signal(pid: u32, signal: &str) {
     let _ = kill.args([signal, &pid.to_string()]).status();
 }
 
+/// The one container of a pod.
+fn containers(restarts: u32, state: &Value, last: &Value) -> Value {
+    json!([{"name": "node", "image": "model-pool:1", "imageID": "", "ready": state["running"].is_object(),
+        "restartCount": restarts, "state": state, "lastState": last}])
+}
+
 /// Until nothing changes any more: then it waits for a call, or for the end of a program.
 pub fn settle(cluster: &Arc<Mutex<Cluster>>) {
     let mut inner = cluster.lock().unwrap();
@@ -222,8 +227,8 @@ pub fn settle(cluster: &Arc<Mutex<Cluster>>) {
         let pod = inner.pods.get_mut(&name).expect("a pod");
         pod.pid = Some(child.id());
         pod.object["status"]["phase"] = json!("Running");
-        pod.object["status"]["containerStatuses"][0]["state"] =
-            json!({"running": {"startedAt": "2026-01-01T01:00:01Z"}});
+        let state = json!({"running": {"startedAt": "2026-01-01T01:00:01Z"}});
+        pod.object["status"]["containerStatuses"] = containers(0, &state, &json!({}));
         let cluster = Arc::clone(cluster);
         thread::spawn(move || {
             let status = child.wait().ok().and_then(|it| it.code());
@@ -244,10 +249,9 @@ fn ended(cluster: &Arc<Mutex<Cluster>>, name: &str, status: i32) {
         } else {
             pod.pid = None;
             pod.has_ended = true;
-            pod.object["status"]["containerStatuses"] = json!([{
-                "name": "node", "restartCount": 1,
-                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}},
-                "lastState": {"terminated": {"exitCode": status, "reason": "Error", "message": "the end of its log\n"}}}]);
+            let state = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}});
+            let last = json!({"terminated": {"exitCode": status, "reason": "Error", "message": "the end of its log\n"}});
+            pod.object["status"]["containerStatuses"] = containers(1, &state, &last);
         }
     }
     settle(cluster);
