@@ -76,14 +76,14 @@ async fn new(args: &NewAdminKeyArgs) -> Result<(), String> {
 
 /// The store, and the process of the service that has it open, if one does.
 async fn open(config: &Config) -> Result<(Store, Option<String>), String> {
-    let url = config.database_url().to_string();
+    let url = config.database_url().reveal();
     if let Some(holder) = StateLock::holder(&config.state.dir) {
         let store = Store::open_beside(&url).await.map_err(line)?;
         return Ok((store, Some(holder)));
     }
     match Store::open(&url).await {
         Ok(store) => Ok((store, None)),
-        Err(StoreFault::InUse { .. }) => {
+        Err(StoreFault::InUse { .. } | StoreFault::DatabaseInUse { .. }) => {
             // Another folder's service has the same database.
             let store = Store::open_beside(&url).await.map_err(line)?;
             Ok((store, None))

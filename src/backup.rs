@@ -22,7 +22,7 @@ pub fn run(args: &BackupArgs) -> Result<(), String> {
 
 async fn back_up(args: &BackupArgs, file: &Path) -> Result<(), String> {
     let config = args.config.load()?;
-    let url = config.database_url().to_string();
+    let url = config.database_url().reveal();
     let backup = store::back_up(&url, file, args.force).await.map_err(line)?;
     println!(
         "wrote {}: {}, checked, readable by this account only",
@@ -46,7 +46,7 @@ async fn restore(args: &RestoreArgs) -> Result<(), String> {
     let folder = &config.state.dir;
     check_owner(folder, "model-pool backup restore FILE")?;
     let _lock = StateLock::take_for("restore", folder)?;
-    let url = config.database_url().to_string();
+    let url = config.database_url().reveal();
     let key = std::fs::read_to_string(config.admin_key_file()).ok();
     let hash = key.as_deref().map(|text| store::hash_key(text.trim()));
     let restored = store::restore(&url, &args.file, hash).await.map_err(line)?;

@@ -50,6 +50,8 @@ pub enum Command {
     /// Admin keys, for an administrator who has lost them and may write to the data folder.
     #[command(subcommand)]
     AdminKey(AdminKeyCommand),
+    /// Move the state into another, empty database: from SQLite to PostgreSQL, or back. The service must be stopped.
+    MigrateStore(MigrateStoreArgs),
     /// Translate the configuration of another program into model files.
     #[command(subcommand)]
     Import(ImportCommand),
@@ -145,6 +147,16 @@ pub struct RestoreArgs {
     pub file: PathBuf,
     #[command(flatten)]
     pub config: ConfigArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct MigrateStoreArgs {
+    /// Where the state is, as sqlite://data/model-pool.db. It stays as it is.
+    #[arg(long, value_name = "URL")]
+    pub from: String,
+    /// Where it is to go, as postgres://pool@db/pool. A password comes from ~/.pgpass or PGPASSWORD.
+    #[arg(long, value_name = "URL")]
+    pub to: String,
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -15,6 +15,7 @@ pub mod cluster_command;
 mod devices;
 pub mod import_command;
 pub mod local_server;
+pub mod migrate_store;
 pub mod node_command;
 mod private_file;
 pub mod pull;

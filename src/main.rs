@@ -7,8 +7,8 @@ use clap::Parser;
 use model_pool::cli::{Cli, Command, EngineArgs};
 use model_pool::serve::stop_signal;
 use model_pool::{
-    admin_key, backup, check, cluster_command, import_command, local_server, node_command, pull,
-    serve,
+    admin_key, backup, check, cluster_command, import_command, local_server, migrate_store,
+    node_command, pull, serve,
 };
 use terminal::{Defaults, ServerArgs};
 
@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Some(Command::Bench(args)) => bench::run(&args, stop_signal()),
         Some(Command::Backup(args)) => backup::run(&args),
         Some(Command::AdminKey(command)) => admin_key::run(&command),
+        Some(Command::MigrateStore(args)) => migrate_store::run(&args),
         Some(Command::Import(command)) => import_command::run(&command),
         Some(Command::Cluster(command)) => cluster_command::run(&command),
         Some(Command::Node(args)) => node_command::run(&args),

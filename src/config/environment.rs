@@ -24,7 +24,12 @@ pub(super) fn overlay(
         .filter(|(name, _)| name.starts_with(PREFIX))
     {
         let key;
+        let database = config.state.database_url.clone();
         (config, key) = apply(&config, name, text)?;
+        // The document that the variable is written into has no password of the database.
+        if key != "state.database_url" {
+            config.state.database_url = database;
+        }
         set.insert(key, name.clone());
     }
     Ok((config, set))

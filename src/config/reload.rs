@@ -48,7 +48,11 @@ impl Config {
         let read: Result<Config, _> = serde_json::from_value(document.into());
         let config =
             read.map_err(|error| misfit(Problem::new("the configuration", error.to_string())))?;
+        // A document has no password of the database, and only a restart changes where the state is.
+        let mut state = config.state.clone();
+        state.database_url.clone_from(&self.state.database_url);
         let config = Config {
+            state,
             file: newer.file.clone(),
             origins: self.origins.reloaded(&newer.origins),
             local_zone: newer.local_zone.clone(),
@@ -77,6 +81,16 @@ impl Config {
                 from: shown(self),
                 to: shown(newer),
                 applies: Applies::AtOnce,
+            });
+            comparison.unchanged -= 1;
+        }
+        let (old, new) = (self.database_url(), newer.database_url());
+        if old != new && old.to_string() == new.to_string() {
+            comparison.needs_restart.push(KeyChange {
+                key: "state.database_url".to_owned(),
+                from: Value::from(old.to_string()),
+                to: Value::from(format!("{new} (another password)")),
+                applies: Applies::ByRestart,
             });
             comparison.unchanged -= 1;
         }

@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use pool::Bytes;
 
 use super::cron::CronExpression;
+use super::database_url::DatabaseUrl;
 use super::idle_yields::IdleYields;
 use super::oidc::OidcSection;
 use super::responses::ResponsesSection;
 use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
-use super::values::{DatabaseUrl, TimeZone};
+use super::values::TimeZone;
 
 /// Where the service stores what must survive a restart (D1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,7 +23,7 @@ use super::values::{DatabaseUrl, TimeZone};
 pub struct StateSection {
     /// The folder for state; created if it does not exist.
     pub dir: PathBuf,
-    /// The database as `sqlite://PATH`; null: `model-pool.db` in `state.dir`.
+    /// The database, as `sqlite://PATH` or `postgres://USER@HOST/DATABASE`; null: `model-pool.db` in `state.dir`.
     pub database_url: Option<DatabaseUrl>,
     /// How much of the history and of the audit is kept.
     pub history: HistorySection,

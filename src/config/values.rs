@@ -1,9 +1,8 @@
-//! Configuration values that are more than a number: the listen address, the base path, the time zone, the
-//! database. Each is checked when it is parsed, so a value of these types is valid. Files are not opened here.
+//! Configuration values that are more than a number: the listen address, the base path, the time zone.
+//! Each is checked when it is parsed, so a value of these types is valid. Files are not opened here.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::units::{Unreadable, written_as_text};
@@ -157,51 +156,4 @@ written_as_text!(
     TimeZone,
     "local or an IANA time zone such as \"America/Chicago\"",
     ["local", "America/Chicago", "UTC"]
-);
-
-/// The database, as `sqlite://PATH`. A relative path is relative to the current directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DatabaseUrl(PathBuf);
-
-impl DatabaseUrl {
-    pub(super) fn sqlite(path: PathBuf) -> DatabaseUrl {
-        DatabaseUrl(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl FromStr for DatabaseUrl {
-    type Err = Unreadable;
-
-    /// The refused URL is never repeated: it may contain a password.
-    fn from_str(text: &str) -> Result<DatabaseUrl, Unreadable> {
-        let advice = "write sqlite://PATH, such as sqlite://data/model-pool.db";
-        match text.split_once("://") {
-            Some(("sqlite", path)) if !path.is_empty() && !path.contains(['?', '#']) => {
-                Ok(DatabaseUrl(PathBuf::from(path)))
-            }
-            Some(("sqlite", _)) => Err(Unreadable(format!(
-                "a sqlite URL must be a plain path, not empty and without `?` or `#`; {advice}"
-            ))),
-            Some(("postgres" | "postgresql", _)) => Err(Unreadable(format!(
-                "this version supports only SQLite, PostgreSQL does not work yet; {advice}"
-            ))),
-            _ => Err(Unreadable(format!("this is not a database URL; {advice}"))),
-        }
-    }
-}
-
-impl fmt::Display for DatabaseUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sqlite://{}", self.0.display())
-    }
-}
-
-written_as_text!(
-    DatabaseUrl,
-    "a database URL such as \"sqlite://data/model-pool.db\"",
-    ["sqlite://data/model-pool.db"]
 );

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::cluster::ClusterSection;
 use super::compat::CompatSection;
+use super::database_url::DatabaseUrl;
 use super::limits::LimitsSection;
 use super::node::NodeSection;
 use super::origins::KeyOrigins;
@@ -17,7 +18,7 @@ use super::sections::{
 };
 use super::server::ServerSection;
 use super::telemetry::TelemetrySection;
-use super::values::{DatabaseUrl, TimeZone};
+use super::values::TimeZone;
 use super::zone::LocalZone;
 use pool::{Limits, Span};
 
@@ -65,7 +66,7 @@ impl Config {
     }
 
     /// The effective configuration, with defaults filled in. Contains no secrets: keys are only named by the
-    /// file that holds them.
+    /// file that holds them, and a database's password is left out.
     pub fn effective_json(&self) -> Value {
         let mut resolved = self.clone();
         resolved.state.database_url = Some(self.database_url());

@@ -186,8 +186,7 @@ impl KeyUsages {
     }
 
     async fn write_beside(&self, rows: &[KeyUsage]) -> Result<(), StoreFault> {
-        let url = format!("sqlite://{}", self.store.path().display());
-        let other = Store::open_beside(&url).await?;
+        let other = self.store.open_again().await?;
         let written = other.add_key_usage(rows).await;
         other.close().await;
         written

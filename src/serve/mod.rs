@@ -96,7 +96,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         Some(listener) => adopt_listener(listener)?,
         None => Server::bind(config.server.listen.0).await.map_err(line)?,
     };
-    let url = format!("sqlite://{}", config.database_url().path().display());
+    let url = config.database_url().reveal();
     let store = Arc::new(Store::open(&url).await.map_err(line)?);
     let first = config.auth.first_admin_key_file.as_deref();
     let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file(), first)

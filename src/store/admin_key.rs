@@ -2,10 +2,11 @@
 //! counter that another program has written to the keys.
 
 use serde_json::{Map, json};
-use sqlx::{Row, SqliteConnection};
 
 use super::audit::insert_audit;
+use super::connection::Connection;
 use super::keys::insert_key;
+use super::query::{Row, query};
 use super::{AuditEntry, KeyHash, NewKey, Store, StoreFault, from_integer};
 use pool::{KeyId, Time};
 
@@ -55,23 +56,23 @@ impl Store {
 }
 
 async fn revoke_generated(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     hashes: &[KeyHash],
 ) -> Result<Vec<RevokedKey>, sqlx::Error> {
     let mut revoked = Vec::new();
-    let mut add = |rows: Vec<sqlx::sqlite::SqliteRow>| {
+    let mut add = |rows: Vec<Row>| {
         revoked.extend(rows.into_iter().map(|row| RevokedKey {
             id: KeyId(from_integer(row.get("id"))),
             name: row.get("name"),
         }));
     };
-    let by_name = sqlx::query(
+    let by_name = query(
         "UPDATE keys SET revoked = 1 WHERE role = 'admin' AND revoked = 0 AND name IN (?, ?) RETURNING id, name",
     );
     let by_name = by_name.bind(FIRST_ADMIN_KEY).bind(NEW_ADMIN_KEY);
     add(by_name.fetch_all(&mut *connection).await?);
     for hash in hashes {
-        let by_hash = sqlx::query(
+        let by_hash = query(
             "UPDATE keys SET revoked = 1 WHERE role = 'admin' AND revoked = 0 AND hash = ? RETURNING id, name",
         );
         add(by_hash
@@ -82,10 +83,10 @@ async fn revoke_generated(
     Ok(revoked)
 }
 
-async fn count_change(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    sqlx::query(
+async fn count_change(connection: &mut Connection) -> Result<(), sqlx::Error> {
+    query(
         "INSERT INTO meta (key, value) VALUES (?, '1')
-         ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT)",
+         ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(meta.value AS BIGINT) + 1 AS TEXT)",
     )
     .bind(CHANGES)
     .execute(connection)

@@ -2,10 +2,10 @@
 //! deletes old ones. The caller leaves out secrets before it adds a row.
 
 use serde_json::{Map, Value};
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{QueryBuilder, Row, Sqlite};
 
+use super::connection::Connection;
 use super::history::FORGOTTEN_AT_ONCE;
+use super::query::{Row, query};
 use super::{Retention, Store, StoreFault, from_integer, to_integer};
 use pool::{KeyId, Time};
 
@@ -57,13 +57,13 @@ impl AuditQuery {
 
 /// Within a transaction.
 pub(super) async fn insert_audit(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     entry: &AuditEntry,
 ) -> Result<i64, sqlx::Error> {
     let what = Value::Object(entry.what.clone()).to_string();
-    sqlx::query(
+    query(
         "INSERT INTO audit (at, key, subject, name, client, method, path, what, status, request)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
     )
     .bind(to_integer(entry.at.0))
     .bind(entry.key.map(|key| key.to_string()))
@@ -75,9 +75,8 @@ pub(super) async fn insert_audit(
     .bind(what)
     .bind(i64::from(entry.status))
     .bind(entry.request.as_str())
-    .execute(connection)
+    .fetch_value(connection)
     .await
-    .map(|done| done.last_insert_rowid())
 }
 
 impl Store {
@@ -90,23 +89,22 @@ impl Store {
     }
 
     /// A part of the audit, in ascending order of id.
-    pub async fn audit(&self, query: AuditQuery) -> Result<Vec<StoredAudit>, StoreFault> {
-        let mut sql = QueryBuilder::<Sqlite>::new("SELECT * FROM (SELECT * FROM audit WHERE id < ");
-        sql.push_bind(query.before.unwrap_or(i64::MAX));
-        if let Some(key) = query.key {
+    pub async fn audit(&self, wanted: AuditQuery) -> Result<Vec<StoredAudit>, StoreFault> {
+        let mut sql = query("SELECT * FROM (SELECT * FROM audit WHERE id < ");
+        sql.push_bind(wanted.before.unwrap_or(i64::MAX));
+        if let Some(key) = wanted.key {
             sql.push(" AND (key = ").push_bind(key.clone());
             sql.push(" OR subject = ").push_bind(key).push(")");
         }
-        if let Some(path) = query.path {
+        if let Some(path) = wanted.path {
             sql.push(" AND substr(path, 1, length(")
                 .push_bind(path.clone());
             sql.push(")) = ").push_bind(path);
         }
         sql.push(" ORDER BY id DESC LIMIT ")
-            .push_bind(i64::from(query.limit.clamp(1, AuditQuery::LIMIT_MAX)));
+            .push_bind(i64::from(wanted.limit.clamp(1, AuditQuery::LIMIT_MAX)));
+        sql.push(") AS page ORDER BY id");
         let rows = sql
-            .push(") ORDER BY id")
-            .build()
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("read the audit"))?;
@@ -115,26 +113,20 @@ impl Store {
 
     /// Deletes some rows that are too old or too many; returns how many, at most [`FORGOTTEN_AT_ONCE`].
     pub async fn forget_audit(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
-        let last: i64 = sqlx::query_scalar(
-            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit'",
-        )
-        .fetch_one(&self.readers)
-        .await
-        .map_err(self.failed("read the end of the audit"))?;
-        let query = sqlx::query(
+        let last = self.last_id_of("audit").await?;
+        let old = query(
             "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
         )
         .bind(last.saturating_sub(to_integer(retention.rows)))
         .bind(to_integer(now.0.saturating_sub(retention.age.0)))
         .bind(FORGOTTEN_AT_ONCE);
         self.write("delete old rows of the audit", async |connection| {
-            query.execute(connection).await
+            old.execute(connection).await
         })
         .await
-        .map(|done| done.rows_affected())
     }
 
-    fn read_audit(&self, row: &SqliteRow) -> Result<StoredAudit, StoreFault> {
+    fn read_audit(&self, row: &Row) -> Result<StoredAudit, StoreFault> {
         let id: i64 = row.get("id");
         let key: Option<&str> = row.get("key");
         let key = key.map(|text| {
@@ -157,7 +149,7 @@ impl Store {
                 method: row.get("method"),
                 path: row.get("path"),
                 what: what.map_err(|error| self.bad_row("audit", id, error))?,
-                status: u16::try_from(row.get::<i64, _>("status")).unwrap_or(0),
+                status: u16::try_from(row.get::<i64>("status")).unwrap_or(0),
                 request: row.get("request"),
             },
         })

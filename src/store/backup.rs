@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{ConnectOptions, Connection as _};
 
+use super::connection::{Connection, Database, Place};
 use super::open::{self, BUSY_TIMEOUT};
-use super::{StoreFault, from_integer};
+use super::query::query;
+use super::{StoreFault, from_integer, migrations};
 use pool::Bytes;
 
 /// What a copy holds, so that people see whether it is the right one.
@@ -46,6 +48,11 @@ pub enum BackupFault {
     #[error("there is no database {} to back up; name the configuration of the service with --config, or run this in the folder in which the service runs", path.display())]
     NoDatabase { path: PathBuf },
 
+    #[error(
+        "the state is in {place}, which PostgreSQL's own programs copy: `pg_dump --format=custom --file=FILE DATABASE`, and `pg_restore --clean --if-exists --dbname=DATABASE FILE` while no service runs"
+    )]
+    Postgres { place: Place },
+
     #[error("{} exists; name another file, or replace it with --force", path.display())]
     Exists { path: PathBuf },
 
@@ -79,7 +86,7 @@ pub async fn back_up(
     target: &Path,
     replace: bool,
 ) -> Result<Backup, BackupFault> {
-    let path = open::path_of(database_url)?;
+    let path = file_of(database_url)?;
     if !path.exists() {
         return Err(BackupFault::NoDatabase { path });
     }
@@ -114,6 +121,16 @@ pub async fn back_up(
     part.take_the_place_of(target)
         .map_err(|error| unwritten(target, &error))?;
     Ok(backup)
+}
+
+/// The file of this URL.
+pub(super) fn file_of(database_url: &str) -> Result<PathBuf, BackupFault> {
+    match open::parse(database_url)? {
+        Database::Sqlite { path, .. } => Ok(path),
+        postgres => Err(BackupFault::Postgres {
+            place: postgres.place(),
+        }),
+    }
 }
 
 /// A file that is being written beside its later name. Dropped before that, it is removed.
@@ -214,17 +231,21 @@ pub(super) async fn check(path: &Path) -> Result<BackupContents, BackupFault> {
         }
         .into());
     }
-    if open::schema(path, &mut copy).await?.is_none() {
+    let mut copy = Connection::Sqlite(copy);
+    let database = Database::Sqlite {
+        path: path.to_owned(),
+        options: plain(path),
+    };
+    if migrations::check_version(&database, &mut copy)
+        .await?
+        .is_none()
+    {
         return Err(BackupFault::Foreign {
             path: path.to_owned(),
         });
     }
-    open::check_version(path, &mut copy).await?;
     let mut count = async |sql: &'static str| -> Result<u64, BackupFault> {
-        let rows: i64 = sqlx::query_scalar(sql)
-            .fetch_one(&mut copy)
-            .await
-            .map_err(of(path))?;
+        let rows = query(sql).fetch_value(&mut copy).await.map_err(of(path))?;
         Ok(from_integer(rows))
     };
     let has_responses =
@@ -262,6 +283,10 @@ pub(super) fn of(path: &Path) -> impl Fn(sqlx::Error) -> BackupFault {
 /// The copy is written under another name than the one that people know.
 pub(super) fn named(fault: BackupFault, part: &Path, name: &Path) -> BackupFault {
     let renamed = |path: PathBuf| if path == part { name.to_owned() } else { path };
+    let moved = |place: Place| match place == Place::of(part) {
+        true => Place::of(name),
+        false => place,
+    };
     match fault {
         BackupFault::Foreign { path } => BackupFault::Foreign {
             path: renamed(path),
@@ -275,14 +300,18 @@ pub(super) fn named(fault: BackupFault, part: &Path, name: &Path) -> BackupFault
             path: renamed(path),
         }
         .into(),
-        BackupFault::Store(StoreFault::Newer { path, found, known }) => StoreFault::Newer {
-            path: renamed(path),
+        BackupFault::Store(StoreFault::Newer {
+            place,
+            found,
+            known,
+        }) => StoreFault::Newer {
+            place: moved(place),
             found,
             known,
         }
         .into(),
-        BackupFault::Store(StoreFault::Open { path, source }) => StoreFault::Open {
-            path: renamed(path),
+        BackupFault::Store(StoreFault::Open { place, source }) => StoreFault::Open {
+            place: moved(place),
             source,
         }
         .into(),

@@ -1,7 +1,6 @@
 //! Cordons of devices, by UUID or name (M7, D1).
 
-use sqlx::Row;
-
+use super::query::{Row, query};
 use super::{Store, StoreFault, from_integer, to_integer};
 use pool::{Cordon, Time};
 
@@ -12,10 +11,12 @@ impl Store {
         device: &str,
         cordon: Option<&Cordon>,
     ) -> Result<(), StoreFault> {
-        let query = match cordon {
-            None => sqlx::query("DELETE FROM cordons WHERE device = ?").bind(device),
-            Some(cordon) => sqlx::query(
-                "REPLACE INTO cordons (device, reason, since_at, until_at, failed) VALUES (?, ?, ?, ?, ?)",
+        let change = match cordon {
+            None => query("DELETE FROM cordons WHERE device = ?").bind(device),
+            Some(cordon) => query(
+                "INSERT INTO cordons (device, reason, since_at, until_at, failed) VALUES (?, ?, ?, ?, ?) \
+                 ON CONFLICT (device) DO UPDATE SET reason = excluded.reason, since_at = excluded.since_at, \
+                 until_at = excluded.until_at, failed = excluded.failed",
             )
             .bind(device)
             .bind(&cordon.reason)
@@ -24,7 +25,7 @@ impl Store {
             .bind(cordon.failed),
         };
         self.write("save a cordon", async |connection| {
-            query.execute(connection).await
+            change.execute(connection).await
         })
         .await
         .map(|_| ())
@@ -32,19 +33,18 @@ impl Store {
 
     /// All cordons, by the device's key.
     pub async fn cordons(&self) -> Result<Vec<(String, Cordon)>, StoreFault> {
-        let rows = sqlx::query(
-            "SELECT device, reason, since_at, until_at, failed FROM cordons ORDER BY device",
-        )
-        .fetch_all(&self.readers)
-        .await
-        .map_err(self.failed("read the cordons"))?;
-        let cordon = |row: &sqlx::sqlite::SqliteRow| Cordon {
+        let rows =
+            query("SELECT device, reason, since_at, until_at, failed FROM cordons ORDER BY device")
+                .fetch_all(&self.readers)
+                .await
+                .map_err(self.failed("read the cordons"))?;
+        let cordon = |row: &Row| Cordon {
             reason: row.get("reason"),
             since: Time(from_integer(row.get("since_at"))),
             until: row
-                .get::<Option<i64>, _>("until_at")
+                .get::<Option<i64>>("until_at")
                 .map(|at| Time(from_integer(at))),
-            failed: row.get("failed"),
+            failed: row.get::<i64>("failed") != 0,
         };
         Ok(rows
             .iter()

@@ -1,37 +1,54 @@
-//! The open database: its file, its connections and its lock.
+//! The open database: where it is, its connections and its lock.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use nix::fcntl::Flock;
-use sqlx::sqlite::SqlitePool;
 
+use crate::connection::{Database, Place, Readers};
+use crate::dialect::Dialect;
 use crate::fault::StoreFault;
+use crate::leadership::Leadership;
 use crate::writer::Writer;
 
-/// The open database. Closing it or dropping the last reference releases the lock file.
+/// The open database. Closing it or dropping the last reference releases the lock.
 pub struct Store {
-    pub(crate) path: PathBuf,
+    pub(crate) database: Database,
     /// Private: the other files write only through `Store::write`.
     pub(crate) writer: Writer,
-    pub(crate) readers: SqlitePool,
+    pub(crate) readers: Readers,
     /// Held until the database is closed.
-    pub(crate) lock: Mutex<Option<Flock<File>>>,
+    pub(crate) lock: Mutex<Option<Lock>>,
+}
+
+/// What keeps another model-pool away.
+#[expect(dead_code, reason = "the lock of a file is held, and never read")]
+pub(crate) enum Lock {
+    File(Flock<File>),
+    Session(Leadership),
 }
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Store")
-            .field("path", &self.path)
+            .field("place", &self.place())
             .finish_non_exhaustive()
     }
 }
 
 impl Store {
-    /// The database file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where the database is, without a password.
+    pub fn place(&self) -> Place {
+        self.database.place()
+    }
+
+    /// The database file, if it is SQLite's.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.database {
+            Database::Sqlite { path, .. } => Some(path),
+            Database::Postgres(_) => None,
+        }
     }
 
     /// Closes all connections, so that SQLite folds its log into the file, and releases the lock. Not needed
@@ -39,17 +56,24 @@ impl Store {
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
-        self.lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let lock = {
+            let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            lock.take()
+        };
+        if let Some(Lock::Session(session)) = lock {
+            session.release().await;
+        }
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.database.dialect()
     }
 
     pub(crate) fn failed(&self, doing: &'static str) -> impl FnOnce(sqlx::Error) -> StoreFault {
-        let path = self.path.clone();
+        let place = self.place();
         move |source| StoreFault::Query {
             doing,
-            path,
+            place,
             source,
         }
     }
@@ -61,7 +85,7 @@ impl Store {
         problem: impl ToString,
     ) -> StoreFault {
         StoreFault::BadRow {
-            path: self.path.clone(),
+            place: self.place(),
             table,
             row: row.to_string(),
             problem: problem.to_string(),

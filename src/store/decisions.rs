@@ -2,10 +2,10 @@
 //! events, and goes with the row.
 
 use serde::{Deserialize, Serialize};
-use sqlx::Row;
-use sqlx::sqlite::SqliteConnection;
 
+use super::connection::Connection;
 use super::history::{StoredMemory, StoredRecord};
+use super::query::{Row, query};
 use super::{Store, StoreFault, to_integer};
 use pool::{DeviceId, Explanation, Standing};
 
@@ -77,13 +77,13 @@ impl StoredDecision {
 
 /// Within the transaction of the row.
 pub(super) async fn insert_decision(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     event: i64,
     decision: &StoredDecision,
 ) -> Result<(), sqlx::Error> {
     let text =
         serde_json::to_string(decision).map_err(|error| sqlx::Error::Encode(error.into()))?;
-    sqlx::query("INSERT INTO decisions (event, decision) VALUES (?, ?)")
+    query("INSERT INTO decisions (event, decision) VALUES (?, ?)")
         .bind(event)
         .bind(text)
         .execute(connection)
@@ -94,12 +94,12 @@ pub(super) async fn insert_decision(
 impl Store {
     /// What the decision behind a row compared, if it was stored.
     pub async fn decision(&self, event: i64) -> Result<Option<StoredDecision>, StoreFault> {
-        let row = sqlx::query("SELECT decision FROM decisions WHERE event = ?")
+        let row = query("SELECT decision FROM decisions WHERE event = ?")
             .bind(event)
             .fetch_optional(&self.readers)
             .await
             .map_err(self.failed("read a decision"))?;
-        let read = |row: sqlx::sqlite::SqliteRow| {
+        let read = |row: Row| {
             serde_json::from_str(row.get("decision"))
                 .map_err(|error| self.bad_row("decisions", event, error))
         };
@@ -108,7 +108,7 @@ impl Store {
 
     /// One row of the history.
     pub async fn event(&self, id: i64) -> Result<Option<StoredRecord>, StoreFault> {
-        let row = sqlx::query("SELECT * FROM history WHERE id = ?")
+        let row = query("SELECT * FROM history WHERE id = ?")
             .bind(id)
             .fetch_optional(&self.readers)
             .await
@@ -127,10 +127,10 @@ impl Store {
         let mut newest: Option<StoredRecord> = None;
         for kind in kinds {
             // One seek for each kind. A replica has few rows, and they lie together.
-            let mut sql = sqlx::QueryBuilder::<sqlx::Sqlite>::new(
-                "SELECT * FROM history INDEXED BY history_by_model_and_kind WHERE model = ",
-            );
-            sql.push_bind(model)
+            let mut sql = query("SELECT * FROM history");
+            sql.push(&self.dialect().indexed_by("history_by_model_and_kind"))
+                .push(" WHERE model = ")
+                .push_bind(model)
                 .push(" AND kind = ")
                 .push_bind(*kind)
                 .push(" AND id <= ")
@@ -138,9 +138,8 @@ impl Store {
             if let Some(replica) = replica {
                 sql.push(" AND replica = ").push_bind(to_integer(replica));
             }
+            sql.push(" ORDER BY id DESC LIMIT 1");
             let row = sql
-                .push(" ORDER BY id DESC LIMIT 1")
-                .build()
                 .fetch_optional(&self.readers)
                 .await
                 .map_err(self.failed("read the history"))?;

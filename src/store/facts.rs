@@ -4,19 +4,22 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use sqlx::Row;
 
+use super::query::query;
 use super::{Store, StoreFault};
 
 impl Store {
     /// Saves the model's document; replaces an older one of that name.
     pub async fn save_registration(&self, name: &str, document: &Value) -> Result<(), StoreFault> {
         self.write("save a registration", async |connection| {
-            sqlx::query("REPLACE INTO registrations (name, document) VALUES (?, ?)")
-                .bind(name)
-                .bind(document.to_string())
-                .execute(connection)
-                .await
+            query(
+                "INSERT INTO registrations (name, document) VALUES (?, ?) \
+                 ON CONFLICT (name) DO UPDATE SET document = excluded.document",
+            )
+            .bind(name)
+            .bind(document.to_string())
+            .execute(connection)
+            .await
         })
         .await
         .map(|_| ())
@@ -25,18 +28,18 @@ impl Store {
     /// Returns whether there was one of that name.
     pub async fn remove_registration(&self, name: &str) -> Result<bool, StoreFault> {
         self.write("remove a registration", async |connection| {
-            sqlx::query("DELETE FROM registrations WHERE name = ?")
+            query("DELETE FROM registrations WHERE name = ?")
                 .bind(name)
                 .execute(connection)
                 .await
         })
         .await
-        .map(|done| done.rows_affected() > 0)
+        .map(|removed| removed > 0)
     }
 
     /// All registered models by name.
     pub async fn registrations(&self) -> Result<BTreeMap<String, Value>, StoreFault> {
-        let rows = sqlx::query("SELECT name, document FROM registrations ORDER BY name")
+        let rows = query("SELECT name, document FROM registrations ORDER BY name")
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("read the registrations"))?;
@@ -53,11 +56,14 @@ impl Store {
     /// Saves a small fact; replaces an older one of that name.
     pub async fn save_meta(&self, key: &str, value: &str) -> Result<(), StoreFault> {
         self.write("save a fact", async |connection| {
-            sqlx::query("REPLACE INTO meta (key, value) VALUES (?, ?)")
-                .bind(key)
-                .bind(value)
-                .execute(connection)
-                .await
+            query(
+                "INSERT INTO meta (key, value) VALUES (?, ?) \
+                 ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            )
+            .bind(key)
+            .bind(value)
+            .execute(connection)
+            .await
         })
         .await
         .map(|_| ())
@@ -65,10 +71,11 @@ impl Store {
 
     /// The fact of that name, if there is one.
     pub async fn meta(&self, key: &str) -> Result<Option<String>, StoreFault> {
-        sqlx::query_scalar("SELECT value FROM meta WHERE key = ?")
+        let row = query("SELECT value FROM meta WHERE key = ?")
             .bind(key)
             .fetch_optional(&self.readers)
             .await
-            .map_err(self.failed("read a fact"))
+            .map_err(self.failed("read a fact"))?;
+        Ok(row.map(|row| row.get("value")))
     }
 }

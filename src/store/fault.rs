@@ -1,9 +1,11 @@
 //! Errors of the store, with messages that name the file and what to do next. They never contain a secret:
-//! statements are named, their values are not repeated.
+//! statements are named, their values are not repeated, and an address has no password.
 
 use std::path::PathBuf;
 
 use sqlx::migrate::MigrateError;
+
+use super::connection::Place;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreFault {
@@ -11,6 +13,9 @@ pub enum StoreFault {
         "state.database_url {url:?}: {problem}; write for example \"sqlite://data/model-pool.db\""
     )]
     Url { url: String, problem: String },
+
+    #[error("state.database_url: {problem}")]
+    PostgresUrl { problem: String },
 
     #[error("cannot create the folder {} for the database: {source}; create it for this user, or set state.database_url to a folder that can be written", path.display())]
     Folder {
@@ -49,45 +54,66 @@ pub enum StoreFault {
     #[error("the database {} is damaged: {problem}; move it and its -wal and -shm files away and restore a copy, or start with an empty one", path.display())]
     Damaged { path: PathBuf, problem: String },
 
-    #[error("the database {} has schema {found}, and this model-pool knows schemas up to {known}; start the newer model-pool that wrote it, or use another file", path.display())]
+    #[error(
+        "the database {place} has schema {found}, and this model-pool knows schemas up to {known}; start the newer model-pool that wrote it, or use another database"
+    )]
     Newer {
-        path: PathBuf,
+        place: Place,
         found: i64,
         known: i64,
     },
 
-    #[error("the database {} has schema {found}, and this model-pool has schema {known}; the service that uses it is older: replace it first with `model-pool serve --takeover`", path.display())]
+    #[error(
+        "the database {place} has schema {found}, and this model-pool has schema {known}; the service that uses it is older: replace it first with `model-pool serve --takeover`"
+    )]
     Older {
-        path: PathBuf,
+        place: Place,
         found: i64,
         known: i64,
     },
 
-    #[error("cannot open the database {}: {source}", path.display())]
-    Open { path: PathBuf, source: sqlx::Error },
+    #[error("cannot open the database {place}: {source}")]
+    Open { place: Place, source: sqlx::Error },
 
-    #[error("cannot bring the database {} to this version's schema: {source}; nothing was lost, restore a copy or report this", path.display())]
-    Migrate { path: PathBuf, source: MigrateError },
+    #[error(
+        "cannot reach the database {place}: {source}; check that PostgreSQL runs there and accepts this user, and state.database_url"
+    )]
+    Unreachable { place: Place, source: sqlx::Error },
 
-    #[error("cannot {doing} in {}: {source}; {advice}", path.display())]
+    #[error(
+        "the database {place} is in use by another model-pool{holder}; stop that one, or give this one a database of its own (state.database_url)"
+    )]
+    DatabaseInUse { place: Place, holder: String },
+
+    #[error("the database {place} cannot be used: {problem}")]
+    Unsuitable { place: Place, problem: String },
+
+    #[error(
+        "cannot bring the database {place} to this version's schema: {source}; nothing was lost, restore a copy or report this"
+    )]
+    Migrate { place: Place, source: MigrateError },
+
+    #[error("cannot {doing} in {place}: {source}; {advice}")]
     Unwritable {
         doing: &'static str,
-        path: PathBuf,
+        place: Place,
         source: sqlx::Error,
         /// What to do, with numbers.
         advice: String,
     },
 
-    #[error("cannot {doing} in {}: {source}", path.display())]
+    #[error("cannot {doing} in {place}: {source}")]
     Query {
         doing: &'static str,
-        path: PathBuf,
+        place: Place,
         source: sqlx::Error,
     },
 
-    #[error("{}: table {table}, row {row}: {problem}; the row was not written by model-pool, correct or delete it", path.display())]
+    #[error(
+        "{place}: table {table}, row {row}: {problem}; the row was not written by model-pool, correct or delete it"
+    )]
     BadRow {
-        path: PathBuf,
+        place: Place,
         table: &'static str,
         row: String,
         problem: String,

@@ -6,10 +6,10 @@ use std::future::Future;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize, Serializer};
-use sqlx::Row;
-use sqlx::sqlite::SqliteConnection;
 
+use super::connection::Connection;
 use super::decisions::{StoredDecision, insert_decision};
+use super::query::query;
 use super::{Store, StoreFault, from_integer, to_integer};
 use pool::Record;
 use pool::{DeviceId, Span, Time};
@@ -106,7 +106,7 @@ impl Store {
     /// The largest numbers of a replica and of an order in the history; 0 where there are none. A number
     /// assigned in the last moment before a `kill -9` may be missing.
     pub async fn last_numbers(&self) -> Result<(u64, u64), StoreFault> {
-        let row = sqlx::query(
+        let row = query(
             "SELECT (SELECT last FROM numbers WHERE name = 'replica') AS replica,
                     (SELECT last FROM numbers WHERE name = 'order') AS order_id",
         )
@@ -121,63 +121,91 @@ impl Store {
 
     /// The id of the newest record ever appended; 0 before the first.
     pub async fn last_id(&self) -> Result<i64, StoreFault> {
-        sqlx::query_scalar(
-            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'history'",
-        )
-        .fetch_one(&self.readers)
-        .await
-        .map_err(self.failed("read the end of the history"))
+        self.last_id_of("history").await
+    }
+
+    /// The last id that a table has given.
+    pub(super) async fn last_id_of(&self, table: &'static str) -> Result<i64, StoreFault> {
+        query(self.dialect().last_id())
+            .bind(table)
+            .fetch_value(&self.readers)
+            .await
+            .map_err(self.failed("read the last number of a table"))
     }
 
     /// Deletes some records that are too old or too many; returns how many, at most [`FORGOTTEN_AT_ONCE`]. Call
     /// it again until it returns 0: other writes can run in between.
     pub async fn forget_history(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last = self.last_id().await?;
-        let query = sqlx::query(
+        let old = query(
             "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
         )
         .bind(last.saturating_sub(to_integer(retention.rows)))
         .bind(to_integer(now.0.saturating_sub(retention.age.0)))
         .bind(FORGOTTEN_AT_ONCE);
         self.write("delete old history", async |connection| {
-            let done = query.execute(&mut *connection).await?;
+            let deleted = old.execute(&mut *connection).await?;
             // Their decisions go with them, and hours that have no row any more.
-            sqlx::query("DELETE FROM history_hours WHERE last_id < (SELECT min(id) FROM history)")
+            query("DELETE FROM history_hours WHERE last_id < (SELECT min(id) FROM history)")
                 .execute(connection)
                 .await?;
-            Ok(done.rows_affected())
+            Ok(deleted)
         })
         .await
     }
 }
 
+/// Rows of one statement: PostgreSQL answers each from afar.
+const ROWS_AT_ONCE: usize = 64;
+
 async fn append_stored(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     mut records: Vec<StoredRecord>,
 ) -> Result<Vec<StoredRecord>, sqlx::Error> {
-    for record in &mut records {
-        let done = sqlx::query(
-            "INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms, cause, asked_by)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(to_integer(record.at.0))
-        .bind(record.kind.as_str())
-        .bind(record.model.as_deref())
-        .bind(record.replica.as_deref().map(number_of))
-        .bind(record.order.as_deref().map(number_of))
-        .bind(record.reason.as_str())
-        .bind(record.priority.map(i64::from))
-        .bind(json(&record.placement)?)
-        .bind(json(&record.candidates)?)
-        .bind(json(&record.memory)?)
-        .bind(record.took_ms.map(to_integer))
-        .bind(record.cause.as_deref())
-        .bind(record.asked_by.as_deref())
-        .execute(&mut *connection)
-        .await?;
-        record.id = done.last_insert_rowid();
-        if let Some(decision) = record.decision.take() {
-            insert_decision(connection, record.id, &decision).await?;
+    for some in records.chunks_mut(ROWS_AT_ONCE) {
+        let mut insert = query(
+            "INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms, cause, asked_by) VALUES ",
+        );
+        for (nth, record) in some.iter().enumerate() {
+            insert.push(if nth == 0 { "(" } else { ", (" });
+            insert
+                .push_bind(to_integer(record.at.0))
+                .push(", ")
+                .push_bind(record.kind.as_str())
+                .push(", ")
+                .push_bind(record.model.as_deref())
+                .push(", ")
+                .push_bind(record.replica.as_deref().map(number_of))
+                .push(", ")
+                .push_bind(record.order.as_deref().map(number_of))
+                .push(", ")
+                .push_bind(record.reason.as_str())
+                .push(", ")
+                .push_bind(record.priority.map(i64::from))
+                .push(", ")
+                .push_bind(json(&record.placement)?)
+                .push(", ")
+                .push_bind(json(&record.candidates)?)
+                .push(", ")
+                .push_bind(json(&record.memory)?)
+                .push(", ")
+                .push_bind(record.took_ms.map(to_integer))
+                .push(", ")
+                .push_bind(record.cause.as_deref())
+                .push(", ")
+                .push_bind(record.asked_by.as_deref())
+                .push(")");
+        }
+        insert.push(" RETURNING id");
+        let rows = insert.fetch_all(&mut *connection).await?;
+        // Rows get rising ids in the order of the statement; the order in which they are returned is not promised.
+        let mut ids: Vec<i64> = rows.iter().map(|row| row.get("id")).collect();
+        ids.sort_unstable();
+        for (record, id) in some.iter_mut().zip(ids) {
+            record.id = id;
+            if let Some(decision) = record.decision.take() {
+                insert_decision(connection, record.id, &decision).await?;
+            }
         }
     }
     add_hours(connection, &records).await?;
@@ -189,7 +217,7 @@ async fn append_stored(
     ];
     for (name, last) in filters {
         let Some(last) = last else { continue };
-        sqlx::query("UPDATE numbers SET last = ?1 WHERE name = ?2 AND last < ?1")
+        query("UPDATE numbers SET last = ?1 WHERE name = ?2 AND last < ?1")
             .bind(last)
             .bind(name)
             .execute(&mut *connection)
@@ -200,7 +228,7 @@ async fn append_stored(
 
 /// Widens the ids of the hours in which the records lie.
 async fn add_hours(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     records: &[StoredRecord],
 ) -> Result<(), sqlx::Error> {
     let mut hours: BTreeMap<u64, (i64, i64)> = BTreeMap::new();
@@ -211,7 +239,7 @@ async fn add_hours(
         ids.1 = record.id;
     }
     for (hour, (first, last)) in hours {
-        sqlx::query(
+        query(
             "INSERT INTO history_hours (hour, first_id, last_id) VALUES (?, ?, ?) \
              ON CONFLICT (hour) DO UPDATE SET last_id = excluded.last_id",
         )

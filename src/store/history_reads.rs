@@ -1,10 +1,8 @@
 //! Reads the history by filters. Each filter has an index of its own, and a time is a range of ids, so that the first page
 //! costs the same however much there is.
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row, Sqlite};
-
 use super::history::StoredRecord;
+use super::query::{Row, query};
 use super::{Store, StoreFault, from_integer, from_small, to_integer};
 use pool::{OrderId, ReplicaId, Time};
 
@@ -55,45 +53,42 @@ impl HistoryQuery {
 
 impl Store {
     /// A part of the history, in ascending order of id.
-    pub async fn history(&self, query: HistoryQuery) -> Result<Vec<StoredRecord>, StoreFault> {
-        let (first, last) = self.ids_between(query.since, query.until).await?;
-        let index = query
-            .index()
-            .map_or(String::new(), |index| format!(" INDEXED BY {index}"));
-        let mut sql = QueryBuilder::<Sqlite>::new("SELECT * FROM (SELECT * FROM history");
-        sql.push(index).push(" WHERE id > ");
-        sql.push_bind(query.after.unwrap_or(0).max(first.saturating_sub(1)));
+    pub async fn history(&self, wanted: HistoryQuery) -> Result<Vec<StoredRecord>, StoreFault> {
+        let (first, last) = self.ids_between(wanted.since, wanted.until).await?;
+        let index = wanted.index().map(|it| self.dialect().indexed_by(it));
+        let mut sql = query("SELECT * FROM (SELECT * FROM history");
+        sql.push(&index.unwrap_or_default()).push(" WHERE id > ");
+        sql.push_bind(wanted.after.unwrap_or(0).max(first.saturating_sub(1)));
         // Only the conditions that are needed.
         if let Some(last) = last {
             sql.push(" AND id <= ").push_bind(last);
         }
         for (condition, value) in [
-            (" AND asked_by = ", query.asked_by),
-            (" AND model = ", query.model),
-            (" AND cause = ", query.cause),
-            (" AND kind = ", query.kind),
+            (" AND asked_by = ", wanted.asked_by),
+            (" AND model = ", wanted.model),
+            (" AND cause = ", wanted.cause),
+            (" AND kind = ", wanted.kind),
         ] {
             if let Some(value) = value {
                 sql.push(condition).push_bind(value);
             }
         }
         // The first and the last hour of the range have others, too.
-        if let Some(since) = query.since {
+        if let Some(since) = wanted.since {
             sql.push(" AND at >= ").push_bind(to_integer(since.0));
         }
-        if let Some(until) = query.until {
+        if let Some(until) = wanted.until {
             sql.push(" AND at < ").push_bind(to_integer(until.0));
         }
-        let order = if query.after.is_some() {
+        let order = if wanted.after.is_some() {
             " ORDER BY id LIMIT "
         } else {
             " ORDER BY id DESC LIMIT "
         };
         sql.push(order)
-            .push_bind(i64::from(query.limit.clamp(1, HistoryQuery::LIMIT_MAX)));
+            .push_bind(i64::from(wanted.limit.clamp(1, HistoryQuery::LIMIT_MAX)));
+        sql.push(") AS page ORDER BY id");
         let rows = sql
-            .push(") ORDER BY id")
-            .build()
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("read the history"))?;
@@ -110,7 +105,7 @@ impl Store {
             return Ok((0, None));
         }
         let hour = |time: Time| to_integer(time.0 / HOUR_MS);
-        let row = sqlx::query(
+        let row = query(
             "SELECT min(first_id) AS first, max(last_id) AS last FROM history_hours WHERE hour >= ? AND hour <= ?",
         )
         .bind(since.map_or(0, hour))
@@ -127,7 +122,7 @@ impl Store {
         })
     }
 
-    pub(super) fn read_record(&self, row: &SqliteRow) -> Result<StoredRecord, StoreFault> {
+    pub(super) fn read_record(&self, row: &Row) -> Result<StoredRecord, StoreFault> {
         let id: i64 = row.get("id");
         let bad = |error: serde_json::Error| self.bad_row("history", id, error);
         Ok(StoredRecord {
@@ -136,19 +131,19 @@ impl Store {
             kind: row.get("kind"),
             model: row.get("model"),
             replica: row
-                .get::<Option<i64>, _>("replica")
+                .get::<Option<i64>>("replica")
                 .map(|id| ReplicaId(from_integer(id)).to_string()),
             order: row
-                .get::<Option<i64>, _>("order_id")
+                .get::<Option<i64>>("order_id")
                 .map(|id| OrderId(from_integer(id)).to_string()),
             reason: row.get("reason"),
             cause: row.get("cause"),
             asked_by: row.get("asked_by"),
-            priority: row.get::<Option<i64>, _>("priority").map(from_small),
+            priority: row.get::<Option<i64>>("priority").map(from_small),
             placement: serde_json::from_str(row.get("placement")).map_err(bad)?,
             candidates: serde_json::from_str(row.get("candidates")).map_err(bad)?,
             memory: serde_json::from_str(row.get("memory")).map_err(bad)?,
-            took_ms: row.get::<Option<i64>, _>("took_ms").map(from_integer),
+            took_ms: row.get::<Option<i64>>("took_ms").map(from_integer),
             decision: None,
         })
     }

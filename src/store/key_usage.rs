@@ -1,7 +1,6 @@
 //! What each key used of each model in a day, for the people who have the key.
 
-use sqlx::Row;
-
+use super::query::{Row, query};
 use super::{Store, StoreFault, from_integer, to_integer};
 use pool::KeyId;
 
@@ -26,11 +25,11 @@ impl Store {
     pub async fn add_key_usage(&self, used: &[KeyUsage]) -> Result<(), StoreFault> {
         self.write("save the usage of keys", async |connection| {
             for it in used {
-                sqlx::query(
+                query(
                     "INSERT INTO key_usage (holder, day, model, requests, prompt_tokens, completion_tokens) VALUES (?, ?, ?, ?, ?, ?) \
-                     ON CONFLICT (holder, day, model) DO UPDATE SET requests = requests + excluded.requests, \
-                     prompt_tokens = prompt_tokens + excluded.prompt_tokens, \
-                     completion_tokens = completion_tokens + excluded.completion_tokens",
+                     ON CONFLICT (holder, day, model) DO UPDATE SET requests = key_usage.requests + excluded.requests, \
+                     prompt_tokens = key_usage.prompt_tokens + excluded.prompt_tokens, \
+                     completion_tokens = key_usage.completion_tokens + excluded.completion_tokens",
                 )
                 .bind(it.holder.to_string())
                 .bind(it.day)
@@ -42,7 +41,7 @@ impl Store {
                 .await?;
             }
             if let Some(newest) = used.iter().map(|it| it.day).max() {
-                sqlx::query("DELETE FROM key_usage WHERE day <= ?")
+                query("DELETE FROM key_usage WHERE day <= ?")
                     .bind(newest.saturating_sub(DAYS_KEPT))
                     .execute(&mut *connection)
                     .await?;
@@ -59,7 +58,7 @@ impl Store {
         day: i64,
         limit: u32,
     ) -> Result<Vec<KeyUsage>, StoreFault> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT day, model, requests, prompt_tokens, completion_tokens FROM key_usage \
              WHERE holder = ? AND day >= ? ORDER BY day DESC, model LIMIT ?",
         )
@@ -69,7 +68,7 @@ impl Store {
         .fetch_all(&self.readers)
         .await
         .map_err(self.failed("read the usage of a key"))?;
-        let usage = |row: &sqlx::sqlite::SqliteRow| KeyUsage {
+        let usage = |row: &Row| KeyUsage {
             holder,
             day: row.get("day"),
             model: row.get("model"),

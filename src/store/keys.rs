@@ -6,10 +6,10 @@ use std::fmt;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 use sha2::{Digest, Sha256};
-use sqlx::Row;
-use sqlx::sqlite::SqliteConnection;
 use subtle::ConstantTimeEq;
 
+use super::connection::Connection;
+use super::query::query;
 use super::{Store, StoreFault, from_integer, to_integer};
 use config::Limit;
 use pool::{KeyId, Time};
@@ -189,12 +189,12 @@ fn as_json(value: &impl serde::Serialize) -> String {
 
 /// Within a transaction. Returns the id that the key got.
 pub(super) async fn insert_key(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     key: &NewKey,
 ) -> Result<KeyId, sqlx::Error> {
-    let query = sqlx::query(
+    let insert = query(
         "INSERT INTO keys (name, role, prefix, hash, created_at, expires_at, models, routes, limits, log_prompts) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
     )
     .bind(key.name.as_str())
     .bind(key.role.name())
@@ -206,8 +206,8 @@ pub(super) async fn insert_key(
     .bind(as_json(&key.allowed.routes))
     .bind(key.allowed.limits.as_ref().map(as_json))
     .bind(key.allowed.log_prompts);
-    let done = query.execute(connection).await?;
-    Ok(KeyId(from_integer(done.last_insert_rowid())))
+    let id = insert.fetch_value(connection).await?;
+    Ok(KeyId(from_integer(id)))
 }
 
 impl Store {
@@ -234,7 +234,7 @@ impl Store {
 
     /// All keys in the order of creation, including revoked and expired ones.
     pub async fn keys(&self) -> Result<Vec<KeyRecord>, StoreFault> {
-        let rows = sqlx::query("SELECT * FROM keys ORDER BY id")
+        let rows = query("SELECT * FROM keys ORDER BY id")
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("read the keys"))?;
@@ -251,11 +251,11 @@ impl Store {
                     }
                 };
                 let hash: [u8; 32] = row
-                    .get::<&[u8], _>("hash")
+                    .get::<&[u8]>("hash")
                     .try_into()
                     .map_err(|_| self.bad_row("keys", id, "the hash has not 32 bytes"))?;
                 let time = |column: &str| {
-                    row.get::<Option<i64>, _>(column)
+                    row.get::<Option<i64>>(column)
                         .map(|value| Time(from_integer(value)))
                 };
                 let unread = |error: serde_json::Error| self.bad_row("keys", id, error);
@@ -267,7 +267,7 @@ impl Store {
                         .map(serde_json::from_str)
                         .transpose()
                         .map_err(unread)?,
-                    log_prompts: row.get::<i64, _>("log_prompts") != 0,
+                    log_prompts: row.get::<i64>("log_prompts") != 0,
                 };
                 Ok(KeyRecord {
                     id: KeyId(from_integer(id)),
@@ -279,7 +279,7 @@ impl Store {
                     created: Time(from_integer(row.get("created_at"))),
                     last_used: time("last_used_at"),
                     expires: time("expires_at"),
-                    revoked: row.get::<i64, _>("revoked") != 0,
+                    revoked: row.get::<i64>("revoked") != 0,
                 })
             })
             .collect()
@@ -293,7 +293,7 @@ impl Store {
         allowed: &KeyUse,
         expires: Option<Time>,
     ) -> Result<bool, StoreFault> {
-        let query = sqlx::query(
+        let change = query(
             "UPDATE keys SET name = ?, models = ?, routes = ?, limits = ?, log_prompts = ?, expires_at = ? \
              WHERE id = ? AND revoked = 0",
         )
@@ -305,31 +305,31 @@ impl Store {
         .bind(expires.map(|time| to_integer(time.0)))
         .bind(to_integer(id.0));
         self.write("change a key", async |connection| {
-            query.execute(connection).await
+            change.execute(connection).await
         })
         .await
-        .map(|done| done.rows_affected() > 0)
+        .map(|changed| changed > 0)
     }
 
     /// Returns whether the key exists. It stays in the list, so that the history can name it.
     pub async fn revoke_key(&self, id: KeyId) -> Result<bool, StoreFault> {
-        let query = sqlx::query("UPDATE keys SET revoked = 1 WHERE id = ?").bind(to_integer(id.0));
+        let change = query("UPDATE keys SET revoked = 1 WHERE id = ?").bind(to_integer(id.0));
         self.write("revoke a key", async |connection| {
-            query.execute(connection).await
+            change.execute(connection).await
         })
         .await
-        .map(|done| done.rows_affected() > 0)
+        .map(|changed| changed > 0)
     }
 
     /// Records when a key was last used. Writes to disk: call it occasionally, not for every request.
     pub async fn touch_key(&self, id: KeyId, at: Time) -> Result<(), StoreFault> {
-        let query = sqlx::query(
-            "UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?",
+        let change = query(
+            "UPDATE keys SET last_used_at = ?1 WHERE id = ?2 AND coalesce(last_used_at, 0) < ?1",
         )
         .bind(to_integer(at.0))
         .bind(to_integer(id.0));
         self.write("record the use of a key", async |connection| {
-            query.execute(connection).await
+            change.execute(connection).await
         })
         .await
         .map(|_| ())

@@ -1,6 +1,7 @@
 //! State that survives a restart: administrators' wishes, registrations, keys, measurements and the history
 //! (D1, D3), and the audit. Owns the database file, copies it and has the only SQL. A call returns only when the change is
-//! on disk: SQLite with a write-ahead log and `synchronous = FULL`.
+//! on disk: SQLite with a write-ahead log and `synchronous = FULL`, or PostgreSQL with `synchronous_commit = on`. Statements
+//! are written once for both (`query.rs`, `dialect.rs`).
 //!
 //! ```text
 //!   <name>.db        the database        <name>.db-wal, -shm   SQLite's own
@@ -12,9 +13,11 @@
 mod admin_key;
 mod audit;
 mod backup;
+mod connection;
 mod cordons;
 mod database;
 mod decisions;
+mod dialect;
 mod elo;
 mod facts;
 mod fault;
@@ -23,15 +26,22 @@ mod history_reads;
 mod integers;
 mod key_usage;
 mod keys;
+mod leadership;
 mod measurements;
 mod migrations;
+mod moving;
 mod nodes;
 mod open;
+mod open_postgres;
 mod past;
+mod query;
 mod report;
 mod response_reads;
 mod responses;
 mod restore;
+#[cfg(test)]
+mod testing;
+mod trouble;
 mod upkeep;
 mod usage;
 mod votes;
@@ -41,6 +51,7 @@ mod writer;
 pub use admin_key::{FIRST_ADMIN_KEY, NEW_ADMIN_KEY, RevokedKey};
 pub use audit::{AuditEntry, AuditQuery, StoredAudit};
 pub use backup::{Backup, BackupContents, BackupFault, back_up};
+pub use connection::Place;
 pub use database::Store;
 pub use decisions::{StoredCandidate, StoredDecision};
 pub use elo::{MOST_PER_GAME, START};
@@ -52,15 +63,16 @@ pub use keys::{
     KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
 };
 pub use measurements::{Circumstances, Measurement, Measurements};
+pub use moving::{MoveFault, MovedTable, move_store};
 pub use nodes::{NoPass, NodeNumbers, NodePass, NodeToken};
 pub use past::{ModelPast, Past};
 pub use report::{EventCount, UseCount};
 pub use response_reads::{ChainBounds, ItemPlace, StoredLink};
 pub use responses::{ResponseBounds, StoredItem, StoredResponse};
 pub use restore::{Restored, restore};
+pub use trouble::WriteTrouble;
 pub use usage::{DayUsage, UsageMinute};
 pub use votes::{NewVote, Rating, Voted};
 pub use wishes::KeptWish;
-pub use writer::WriteTrouble;
 
 use integers::{from_integer, from_small, to_integer};

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::Row;
-
+use super::query::{Row, query};
 use super::{Store, StoreFault, from_integer, from_small, to_integer};
 use pool::{Bytes, Span, Time};
 
@@ -38,8 +37,10 @@ impl Store {
         of: &Circumstances,
         measurement: Measurement,
     ) -> Result<(), StoreFault> {
-        let query = sqlx::query(
-            "REPLACE INTO measurements (model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        let save = query(
+            "INSERT INTO measurements (model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at) \
+             VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (model, arguments, kind, devices) DO UPDATE SET \
+             peak_bytes_per_device = excluded.peak_bytes_per_device, reload_ms = excluded.reload_ms, at = excluded.at",
         )
         .bind(&of.model)
         .bind(&of.arguments)
@@ -49,20 +50,20 @@ impl Store {
         .bind(to_integer(measurement.reload.0))
         .bind(to_integer(measurement.at.0));
         self.write("save a measurement", async |connection| {
-            query.execute(connection).await
+            save.execute(connection).await
         })
         .await
         .map(|_| ())
     }
 
     pub async fn measurements(&self) -> Result<Measurements, StoreFault> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at FROM measurements",
         )
         .fetch_all(&self.readers)
         .await
         .map_err(self.failed("read the measurements"))?;
-        let kept = |row: &sqlx::sqlite::SqliteRow| {
+        let kept = |row: &Row| {
             let of = Circumstances {
                 model: row.get("model"),
                 arguments: row.get("arguments"),
@@ -82,11 +83,17 @@ impl Store {
     /// Replaces the stored demand of the model. Only the pool interprets the numbers.
     pub async fn save_remembered(&self, model: &str, numbers: &[u64]) -> Result<(), StoreFault> {
         let text: Vec<String> = numbers.iter().map(u64::to_string).collect();
-        let query = sqlx::query("REPLACE INTO remembered (model, numbers) VALUES (?, ?)")
-            .bind(model)
-            .bind(text.join(" "));
+        // A new row each time: the rows with the smallest numbers are unchanged for longest.
         self.write("save the demand for a model", async |connection| {
-            query.execute(connection).await
+            query("DELETE FROM remembered WHERE model = ?")
+                .bind(model)
+                .execute(&mut *connection)
+                .await?;
+            query("INSERT INTO remembered (model, numbers) VALUES (?, ?)")
+                .bind(model)
+                .bind(text.join(" "))
+                .execute(connection)
+                .await
         })
         .await
         .map(|_| ())
@@ -94,7 +101,7 @@ impl Store {
 
     /// The stored demand, by model.
     pub async fn remembered(&self) -> Result<BTreeMap<String, Vec<u64>>, StoreFault> {
-        let rows = sqlx::query("SELECT model, numbers FROM remembered")
+        let rows = query("SELECT model, numbers FROM remembered")
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("read the demand for models"))?;

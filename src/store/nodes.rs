@@ -1,8 +1,6 @@
 //! Nodes: numbers that stay, and who may join. Drains are kept with the cordons. Tokens and credentials are stored as hashes.
 
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
-
+use super::query::{Row, query};
 use super::{KeyHash, KeyText, Store, StoreFault, from_integer, hash_key, to_integer};
 use pool::Time;
 
@@ -54,28 +52,37 @@ impl Store {
         now: Time,
     ) -> Result<NodeNumbers, StoreFault> {
         self.write("number a node", async |connection| {
-            sqlx::query("INSERT OR IGNORE INTO nodes (name, joined_at) VALUES (?, ?)")
+            let known = query("SELECT id FROM nodes WHERE name = ?")
                 .bind(name)
-                .bind(to_integer(now.0))
-                .execute(&mut *connection)
+                .fetch_optional(&mut *connection)
                 .await?;
-            let node: i64 = sqlx::query_scalar("SELECT id FROM nodes WHERE name = ?")
-                .bind(name)
-                .fetch_one(&mut *connection)
-                .await?;
+            let node: i64 = match known {
+                Some(row) => row.get("id"),
+                None => {
+                    query("INSERT INTO nodes (name, joined_at) VALUES (?, ?) RETURNING id")
+                        .bind(name)
+                        .bind(to_integer(now.0))
+                        .fetch_value(&mut *connection)
+                        .await?
+                }
+            };
             let mut numbers = Vec::with_capacity(devices.len());
             for device in devices {
-                sqlx::query("INSERT OR IGNORE INTO node_devices (node, name) VALUES (?, ?)")
+                let known = query("SELECT id FROM node_devices WHERE node = ? AND name = ?")
                     .bind(node)
                     .bind(device)
-                    .execute(&mut *connection)
+                    .fetch_optional(&mut *connection)
                     .await?;
-                let number: i64 =
-                    sqlx::query_scalar("SELECT id FROM node_devices WHERE node = ? AND name = ?")
-                        .bind(node)
-                        .bind(device)
-                        .fetch_one(&mut *connection)
-                        .await?;
+                let number: i64 = match known {
+                    Some(row) => row.get("id"),
+                    None => {
+                        query("INSERT INTO node_devices (node, name) VALUES (?, ?) RETURNING id")
+                            .bind(node)
+                            .bind(device)
+                            .fetch_value(&mut *connection)
+                            .await?
+                    }
+                };
                 numbers.push(u32::try_from(number).unwrap_or(u32::MAX));
             }
             Ok(NodeNumbers {
@@ -91,15 +98,18 @@ impl Store {
         &self,
         limit: u32,
     ) -> Result<Vec<(u32, String)>, StoreFault> {
-        let rows: Vec<(i64, String)> = sqlx::query_as(
+        let rows = query(
             "SELECT id, name FROM nodes WHERE credential IS NOT NULL ORDER BY id DESC LIMIT ?",
         )
         .bind(limit)
         .fetch_all(&self.readers)
         .await
         .map_err(self.failed("read the nodes"))?;
-        let number = |(id, name)| (u32::try_from(id).unwrap_or(u32::MAX), name);
-        Ok(rows.into_iter().map(number).collect())
+        let number = |row: &Row| {
+            let id: i64 = row.get("id");
+            (u32::try_from(id).unwrap_or(u32::MAX), row.get("name"))
+        };
+        Ok(rows.iter().map(number).collect())
     }
 
     /// With this credential the node may come back; the former one is void. `None`: it needs a token.
@@ -110,7 +120,7 @@ impl Store {
     ) -> Result<(), StoreFault> {
         let hash = credential.map(|text| hash_key(text.reveal()).0.to_vec());
         self.write("save a node's credential", async |connection| {
-            sqlx::query("UPDATE nodes SET credential = ? WHERE name = ?")
+            query("UPDATE nodes SET credential = ? WHERE name = ?")
                 .bind(hash)
                 .bind(name)
                 .execute(connection)
@@ -127,17 +137,17 @@ impl Store {
         now: Time,
     ) -> Result<Result<NodePass, NoPass>, StoreFault> {
         let hash = hash_key(text).0.to_vec();
-        let node: Option<String> =
-            sqlx::query_scalar("SELECT name FROM nodes WHERE credential = ?")
-                .bind(&hash)
-                .fetch_optional(&self.readers)
-                .await
-                .map_err(self.failed("read a node's credential"))?;
-        if let Some(node) = node {
+        let node = query("SELECT name FROM nodes WHERE credential = ?")
+            .bind(&hash[..])
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(self.failed("read a node's credential"))?;
+        if let Some(row) = node {
+            let node = row.get("name");
             return Ok(Ok(NodePass::Credential { node }));
         }
-        let token = sqlx::query("SELECT * FROM node_tokens WHERE hash = ?")
-            .bind(&hash)
+        let token = query("SELECT * FROM node_tokens WHERE hash = ?")
+            .bind(&hash[..])
             .fetch_optional(&self.readers)
             .await
             .map_err(self.failed("read a token of nodes"))?;
@@ -152,7 +162,7 @@ impl Store {
         }
         let used = self
             .write("note the use of a token", async |connection| {
-                sqlx::query("UPDATE node_tokens SET used_at = ? WHERE id = ?")
+                query("UPDATE node_tokens SET used_at = ? WHERE id = ?")
                     .bind(to_integer(now.0))
                     .bind(to_integer(token.id))
                     .execute(connection)
@@ -173,7 +183,7 @@ impl Store {
         let prefix = text.prefix();
         let id = self
             .write("save a token of nodes", async |connection| {
-                sqlx::query(
+                query(
                     "DELETE FROM node_tokens WHERE (revoked = 1 OR expires_at <= ?) AND id NOT IN \
                      (SELECT id FROM node_tokens ORDER BY id DESC LIMIT ?)",
                 )
@@ -181,16 +191,15 @@ impl Store {
                 .bind(OLD_TOKENS_MAX)
                 .execute(&mut *connection)
                 .await?;
-                let done = sqlx::query(
-                    "INSERT INTO node_tokens (prefix, hash, created_at, expires_at) VALUES (?, ?, ?, ?)",
+                query(
+                    "INSERT INTO node_tokens (prefix, hash, created_at, expires_at) VALUES (?, ?, ?, ?) RETURNING id",
                 )
                 .bind(prefix.as_str())
                 .bind(&hash[..])
                 .bind(to_integer(now.0))
                 .bind(to_integer(expires.0))
-                .execute(connection)
-                .await?;
-                Ok(done.last_insert_rowid())
+                .fetch_value(connection)
+                .await
             })
             .await?;
         Ok(NodeToken {
@@ -205,7 +214,7 @@ impl Store {
 
     /// All tokens in the order of creation, with those that are not valid any more.
     pub async fn node_tokens(&self) -> Result<Vec<NodeToken>, StoreFault> {
-        let rows = sqlx::query("SELECT * FROM node_tokens ORDER BY id")
+        let rows = query("SELECT * FROM node_tokens ORDER BY id")
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("read the tokens of nodes"))?;
@@ -214,30 +223,30 @@ impl Store {
 
     /// Whether there was such a token. Nodes that have joined with it stay.
     pub async fn revoke_node_token(&self, id: u64) -> Result<bool, StoreFault> {
-        let done = self
+        let revoked = self
             .write("revoke a token of nodes", async |connection| {
-                sqlx::query("UPDATE node_tokens SET revoked = 1 WHERE id = ? AND revoked = 0")
+                query("UPDATE node_tokens SET revoked = 1 WHERE id = ? AND revoked = 0")
                     .bind(to_integer(id))
                     .execute(connection)
                     .await
             })
             .await?;
-        Ok(done.rows_affected() > 0)
+        Ok(revoked > 0)
     }
 }
 
-fn token_of(row: &SqliteRow) -> NodeToken {
+fn token_of(row: &Row) -> NodeToken {
     NodeToken {
         id: from_integer(row.get("id")),
         prefix: row.get("prefix"),
         created: Time(from_integer(row.get("created_at"))),
         expires: Time(from_integer(row.get("expires_at"))),
         used: time(row, "used_at"),
-        revoked: row.get::<i64, _>("revoked") != 0,
+        revoked: row.get::<i64>("revoked") != 0,
     }
 }
 
-fn time(row: &SqliteRow, column: &str) -> Option<Time> {
-    row.get::<Option<i64>, _>(column)
+fn time(row: &Row, column: &str) -> Option<Time> {
+    row.get::<Option<i64>>(column)
         .map(|at| Time(from_integer(at)))
 }

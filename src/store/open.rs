@@ -16,9 +16,10 @@ use sqlx::sqlite::{
     SqliteSynchronous,
 };
 
-use super::migrations::MIGRATIONS;
+use super::connection::{Connection, Database, Place, Readers};
+use super::database::Lock;
 use super::writer::Writer;
-use super::{Store, StoreFault};
+use super::{Store, StoreFault, migrations, open_postgres};
 
 const HEADER: &[u8; 16] = b"SQLite format 3\0";
 
@@ -38,13 +39,17 @@ const READERS: u32 = 2;
 impl Store {
     /// Opens the database, and creates its folder and the file where they are missing.
     ///
-    /// `database_url` is `sqlite://PATH`; a relative path is relative to the working directory.
+    /// `database_url` is `sqlite://PATH`; a relative path is relative to the working directory. Or it is
+    /// `postgres://USER@HOST/DATABASE`: `open_postgres.rs`.
     ///
     /// # Errors
     /// Every [`StoreFault`] names the file and says what to do: the URL or folder cannot be used, another
     /// model-pool holds the file, it is not a database, damaged, or newer than this program.
     pub async fn open(database_url: &str) -> Result<Store, StoreFault> {
-        let (options, path) = parse(database_url)?;
+        let (path, options) = match parse(database_url)? {
+            Database::Sqlite { path, options } => (path, options),
+            Database::Postgres(options) => return open_postgres::open(*options).await,
+        };
         create_folder(&path)?;
         let lock = lock(&path)?;
         let is_new = check_file(&path)?;
@@ -60,16 +65,11 @@ impl Store {
             .await
             .map_err(|source| refused(&path, source))?;
         check_content(&path, &mut first).await?;
-        check_version(&path, &mut first).await?;
-        MIGRATIONS
-            .run(&mut first)
-            .await
-            .map_err(|source| StoreFault::Migrate {
-                path: path.clone(),
-                source,
-            })?;
-
-        Store::connected(path, options, first, Some(lock)).await
+        let mut first = Connection::Sqlite(first);
+        let database = Database::Sqlite { path, options };
+        migrations::check_version(&database, &mut first).await?;
+        migrations::run(&database, &mut first).await?;
+        Store::connected(database, first, Some(Lock::File(lock))).await
     }
 
     /// Opens the database beside the service that holds its lock, for a change that the service expects of others.
@@ -78,47 +78,69 @@ impl Store {
     /// # Errors
     /// As [`Store::open`]; also if there is no database, or its schema is not the one of this program.
     pub async fn open_beside(database_url: &str) -> Result<Store, StoreFault> {
-        let (options, path) = parse(database_url)?;
-        if !has_header(&path)? {
-            return Err(StoreFault::NotADatabase { path });
-        }
-        let options = options.create_if_missing(false);
-        let mut first = options
-            .connect()
-            .await
-            .map_err(|source| refused(&path, source))?;
-        check_version(&path, &mut first).await?;
-        let found = schema(&path, &mut first).await?.unwrap_or(0);
-        let known = newest_schema();
-        if found < known {
-            return Err(StoreFault::Older { path, found, known });
-        }
-        Store::connected(path, options, first, None).await
+        Store::beside(parse(database_url)?).await
     }
 
-    async fn connected(
-        path: PathBuf,
-        options: SqliteConnectOptions,
-        first: SqliteConnection,
-        lock: Option<Flock<File>>,
+    /// The same database again, after this one was closed because another process has taken over.
+    ///
+    /// # Errors
+    /// As [`Store::open_beside`].
+    pub async fn open_again(&self) -> Result<Store, StoreFault> {
+        Store::beside(self.database.clone()).await
+    }
+
+    async fn beside(database: Database) -> Result<Store, StoreFault> {
+        let database = match database {
+            Database::Sqlite { path, options } => {
+                if !has_header(&path)? {
+                    return Err(StoreFault::NotADatabase { path });
+                }
+                let options = options.create_if_missing(false);
+                Database::Sqlite { path, options }
+            }
+            postgres => postgres,
+        };
+        let connected = database.connect().await;
+        let mut first = connected.map_err(|source| database.refused(source))?;
+        migrations::check_same_version(&database, &mut first).await?;
+        Store::connected(database, first, None).await
+    }
+
+    /// `first` becomes the connection that writes.
+    pub(super) async fn connected(
+        database: Database,
+        first: Connection,
+        lock: Option<Lock>,
     ) -> Result<Store, StoreFault> {
-        let readers = SqlitePoolOptions::new()
-            .max_connections(READERS)
-            .connect_with(options.clone().pragma("query_only", "on"))
-            .await
-            .map_err(|source| refused(&path, source))?;
+        let readers = match &database {
+            Database::Sqlite { options, .. } => SqlitePoolOptions::new()
+                .max_connections(READERS)
+                .connect_with(options.clone().pragma("query_only", "on"))
+                .await
+                .map(Readers::Sqlite),
+            Database::Postgres(options) => open_postgres::readers(options).await,
+        };
+        let readers = readers.map_err(|source| database.refused(source))?;
+        let generation = match &lock {
+            Some(Lock::Session(leadership)) => Some(leadership.generation),
+            _ => None,
+        };
         Ok(Store {
-            writer: Writer::new(&path, options, first),
-            path,
+            writer: Writer::new(database.clone(), first, generation),
+            database,
             readers,
             lock: std::sync::Mutex::new(lock),
         })
     }
 }
 
-/// The file of this URL.
-pub(super) fn path_of(database_url: &str) -> Result<PathBuf, StoreFault> {
-    parse(database_url).map(|(_, path)| path)
+/// The store in this file, or at this URL of PostgreSQL, which a running pool may be using; nothing is written.
+pub(super) async fn read_only(path: &Path) -> Result<Connection, sqlx::Error> {
+    if let Some(url) = path.to_str().filter(|it| is_postgres(it)) {
+        return open_postgres::read_only(url).await;
+    }
+    let options = SqliteConnectOptions::new().filename(path).read_only(true);
+    options.connect().await.map(Connection::Sqlite)
 }
 
 /// Whether the file begins as a SQLite database does. Does not change it.
@@ -134,7 +156,14 @@ pub(super) fn has_header(path: &Path) -> Result<bool, StoreFault> {
     Ok(header == HEADER)
 }
 
-fn parse(database_url: &str) -> Result<(SqliteConnectOptions, PathBuf), StoreFault> {
+fn is_postgres(database_url: &str) -> bool {
+    database_url.starts_with("postgres:") || database_url.starts_with("postgresql:")
+}
+
+pub(super) fn parse(database_url: &str) -> Result<Database, StoreFault> {
+    if is_postgres(database_url) {
+        return open_postgres::parse(database_url);
+    }
     let wrong = |problem: String| StoreFault::Url {
         url: without_password(database_url),
         problem,
@@ -142,7 +171,7 @@ fn parse(database_url: &str) -> Result<(SqliteConnectOptions, PathBuf), StoreFau
     if !database_url.starts_with("sqlite:") {
         let scheme = database_url.split(':').next().unwrap_or_default();
         return Err(wrong(format!(
-            "{scheme:?} databases are not supported by this build, only SQLite"
+            "{scheme:?} databases are not supported, only SQLite and PostgreSQL"
         )));
     }
     let options =
@@ -162,7 +191,7 @@ fn parse(database_url: &str) -> Result<(SqliteConnectOptions, PathBuf), StoreFau
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY_TIMEOUT)
         .foreign_keys(true);
-    Ok((options, path))
+    Ok(Database::Sqlite { path, options })
 }
 
 /// The URL of another kind of database may contain a password; messages must not.
@@ -288,48 +317,6 @@ async fn check_content(path: &Path, first: &mut SqliteConnection) -> Result<(), 
     }
 }
 
-/// An older program must not write to a database that a newer one has migrated.
-pub(super) async fn check_version(
-    path: &Path,
-    first: &mut SqliteConnection,
-) -> Result<(), StoreFault> {
-    let known = newest_schema();
-    match schema(path, first).await? {
-        Some(found) if found > known => Err(StoreFault::Newer {
-            path: path.to_path_buf(),
-            found,
-            known,
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// The schema that this program brings a database to.
-fn newest_schema() -> i64 {
-    let versions = MIGRATIONS.iter().map(|migration| migration.version);
-    versions.max().unwrap_or(0)
-}
-
-/// The schema of a database; `None` if it has never had one of model-pool.
-pub(super) async fn schema(
-    path: &Path,
-    connection: &mut SqliteConnection,
-) -> Result<Option<i64>, StoreFault> {
-    let failed = |source| refused(path, source);
-    let kept: i64 =
-        sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name = '_sqlx_migrations'")
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(failed)?;
-    if kept == 0 {
-        return Ok(None);
-    }
-    sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations")
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(failed)
-}
-
 /// SQLite's result codes 11 (SQLITE_CORRUPT) and 26 (SQLITE_NOTADB), with their extended forms.
 pub(super) fn refused(path: &Path, source: sqlx::Error) -> StoreFault {
     let code = source
@@ -346,7 +333,7 @@ pub(super) fn refused(path: &Path, source: sqlx::Error) -> StoreFault {
             path: path.to_path_buf(),
         },
         _ => StoreFault::Open {
-            path: path.to_path_buf(),
+            place: Place::of(path),
             source,
         },
     }

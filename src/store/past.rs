@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions, Row};
-
 use super::history::StoredShare;
+use super::open::read_only;
+use super::query::query;
 use super::{Store, from_integer};
 use pool::{Bytes, Span, Time};
 
@@ -46,11 +45,10 @@ impl Past {
 }
 
 impl Store {
-    /// The past in a store's file, which a running pool may be using.
+    /// The past in a store's file, or at a URL of PostgreSQL, which a running pool may be using.
     pub async fn read_past(path: &Path) -> Result<Past, sqlx::Error> {
-        let options = SqliteConnectOptions::new().filename(path).read_only(true);
-        let mut connection: SqliteConnection = options.connect().await?;
-        let rows = sqlx::query(
+        let mut connection = read_only(path).await?;
+        let rows = query(
             "SELECT at, kind, model, replica, placement, took_ms FROM history \
              WHERE model IS NOT NULL AND replica IS NOT NULL \
              AND kind IN ('load', 'ready', 'adopt', 'evict', 'drain', 'unload', 'sleep', 'crash', 'load_failed', 'gone') \

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use sqlx::Row;
-
+use super::query::{Row, query};
 use super::{Store, StoreFault, from_integer, to_integer};
 use pool::{Span, Time};
 
@@ -83,16 +82,17 @@ impl Store {
     }
 
     async fn count_at_once(&self, from: Time, to: Time) -> Result<Vec<EventCount>, StoreFault> {
-        let rows = sqlx::query(
-            "SELECT kind, model, cause, count(*) AS count, coalesce(sum(took_ms), 0) AS took, coalesce(max(took_ms), 0) AS longest \
-             FROM history INDEXED BY history_by_time WHERE at >= ? AND at < ? GROUP BY kind, model, cause",
-        )
+        let rows = query(format!(
+            "SELECT kind, model, cause, count(*) AS count, CAST(coalesce(sum(took_ms), 0) AS BIGINT) AS took, \
+             coalesce(max(took_ms), 0) AS longest FROM history{} WHERE at >= ? AND at < ? GROUP BY kind, model, cause",
+            self.dialect().indexed_by("history_by_time")
+        ))
         .bind(to_integer(from.0))
         .bind(to_integer(to.0))
         .fetch_all(&self.readers)
         .await
         .map_err(self.failed("count the history"))?;
-        let count = |row: &sqlx::sqlite::SqliteRow| EventCount {
+        let count = |row: &Row| EventCount {
             kind: row.get("kind"),
             model: row.get("model"),
             cause: row.get("cause"),
@@ -105,8 +105,9 @@ impl Store {
 
     /// What models were asked for in the minutes from `from` on and before `to`.
     pub async fn count_use(&self, from: Time, to: Time) -> Result<Vec<UseCount>, StoreFault> {
-        let rows = sqlx::query(
-            "SELECT model, sum(requests) AS requests, sum(waited) AS waited, sum(waited_ms) AS waited_ms \
+        let rows = query(
+            "SELECT model, CAST(sum(requests) AS BIGINT) AS requests, CAST(sum(waited) AS BIGINT) AS waited, \
+             CAST(sum(waited_ms) AS BIGINT) AS waited_ms \
              FROM usage WHERE minute >= ? AND minute < ? GROUP BY model",
         )
         .bind(to_integer(from.0 / MINUTE_MS))
@@ -114,7 +115,7 @@ impl Store {
         .fetch_all(&self.readers)
         .await
         .map_err(self.failed("count the use"))?;
-        let count = |row: &sqlx::sqlite::SqliteRow| UseCount {
+        let count = |row: &Row| UseCount {
             model: row.get("model"),
             requests: from_integer(row.get("requests")),
             waited: from_integer(row.get("waited")),

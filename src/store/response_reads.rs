@@ -1,9 +1,8 @@
 //! Stored responses as they are read: one of them, the conversation that leads to one, and single items. Sizes are
 //! read before texts, so that the reader can bound what is loaded.
 
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
-
+use super::dialect::Dialect;
+use super::query::{Row, query};
 use super::responses::{StoredItem, StoredResponse, count};
 use super::{Store, StoreFault};
 
@@ -38,7 +37,7 @@ impl Store {
         holder: &str,
         id: &str,
     ) -> Result<Option<StoredResponse>, StoreFault> {
-        let rows = sqlx::query(
+        let rows = query(
             "SELECT r.previous, r.response, i.id, i.item, i.is_output
              FROM responses r JOIN conversations c ON c.id = r.conversation
              LEFT JOIN response_items i ON i.response = r.nth
@@ -64,7 +63,7 @@ impl Store {
             let (Some(id), Some(item)) = (row.get("id"), row.get("item")) else {
                 continue;
             };
-            let side = match row.get::<i64, _>("is_output") {
+            let side = match row.get::<i64>("is_output") {
                 0 => &mut found.input,
                 _ => &mut found.output,
             };
@@ -81,7 +80,7 @@ impl Store {
         id: &str,
         bounds: ChainBounds,
     ) -> Result<Vec<StoredLink>, StoreFault> {
-        let rows = sqlx::query(
+        let rows = query(
             "WITH RECURSIVE chain (id, previous, bytes, number, total) AS (
                  SELECT r.id, r.previous, r.bytes, 1, r.bytes
                  FROM responses r JOIN conversations c ON c.id = r.conversation
@@ -101,7 +100,7 @@ impl Store {
         .fetch_all(&self.readers)
         .await
         .map_err(self.failed("follow a stored conversation"))?;
-        let link = |row: &SqliteRow| StoredLink {
+        let link = |row: &Row| StoredLink {
             id: row.get("id"),
             previous: row.get("previous"),
             bytes: size(row),
@@ -115,14 +114,15 @@ impl Store {
         holder: &str,
         responses: &[&str],
     ) -> Result<Vec<StoredItem>, StoreFault> {
-        let rows = sqlx::query(
-            "SELECT i.id, i.item FROM json_each(?1) wanted
+        let rows = query(format!(
+            "SELECT i.id, i.item FROM {}
              JOIN responses r ON r.id = wanted.value
              JOIN conversations c ON c.id = r.conversation AND c.holder = ?2
              JOIN response_items i ON i.response = r.nth
              ORDER BY wanted.key, i.place",
-        )
-        .bind(as_json(&responses))
+            self.dialect().wanted()
+        ))
+        .bind(self.list_of(responses))
         .bind(holder)
         .fetch_all(&self.readers)
         .await
@@ -137,20 +137,23 @@ impl Store {
         ids: &[&str],
     ) -> Result<Vec<ItemPlace>, StoreFault> {
         // The latest of several is taken: the others are the same item, sent again.
-        let rows = sqlx::query(
-            "SELECT i.id, max(i.rowid) AS place, length(CAST(i.item AS BLOB)) AS bytes
-             FROM json_each(?1) wanted
-             JOIN response_items i ON i.id = wanted.value
-             JOIN responses r ON r.nth = i.response
-             JOIN conversations c ON c.id = r.conversation
-             WHERE c.holder = ?2 GROUP BY i.id",
-        )
-        .bind(as_json(&ids))
+        let rows = query(format!(
+            "SELECT id, rowid AS place, CAST(octet_length(item) AS BIGINT) AS bytes FROM response_items WHERE rowid IN (
+                 SELECT max(i.rowid)
+                 FROM {}
+                 JOIN response_items i ON i.id = wanted.value
+                 JOIN responses r ON r.nth = i.response
+                 JOIN conversations c ON c.id = r.conversation
+                 WHERE c.holder = ?2 GROUP BY i.id
+             )",
+            self.dialect().wanted()
+        ))
+        .bind(self.list_of(ids))
         .bind(holder)
         .fetch_all(&self.readers)
         .await
         .map_err(self.failed("find stored items"))?;
-        let place = |row: &SqliteRow| ItemPlace {
+        let place = |row: &Row| ItemPlace {
             id: row.get("id"),
             bytes: size(row),
             row: row.get("place"),
@@ -161,9 +164,10 @@ impl Store {
     /// The items at these places, as far as they are still there.
     pub async fn items_at(&self, places: &[ItemPlace]) -> Result<Vec<StoredItem>, StoreFault> {
         let rows: Vec<i64> = places.iter().map(|it| it.row).collect();
-        let rows = sqlx::query(
-            "SELECT i.id, i.item FROM json_each(?1) wanted JOIN response_items i ON i.rowid = wanted.value",
-        )
+        let rows = query(format!(
+            "SELECT i.id, i.item FROM {} JOIN response_items i ON i.rowid = CAST(wanted.value AS BIGINT)",
+            self.dialect().wanted()
+        ))
         .bind(as_json(&rows))
         .fetch_all(&self.readers)
         .await
@@ -172,15 +176,28 @@ impl Store {
     }
 }
 
-fn item(row: &SqliteRow) -> StoredItem {
+impl Store {
+    /// Ids as a JSON list, as they are stored: PostgreSQL's texts have no NUL.
+    fn list_of(&self, ids: &[&str]) -> String {
+        match self.dialect() {
+            Dialect::Sqlite => as_json(&ids),
+            Dialect::Postgres => {
+                let ids: Vec<String> = ids.iter().map(|id| id.replace('\0', "\u{fffd}")).collect();
+                as_json(&ids)
+            }
+        }
+    }
+}
+
+fn item(row: &Row) -> StoredItem {
     StoredItem {
         id: row.get("id"),
         item: row.get("item"),
     }
 }
 
-fn size(row: &SqliteRow) -> usize {
-    usize::try_from(row.get::<i64, _>("bytes")).unwrap_or(0)
+fn size(row: &Row) -> usize {
+    usize::try_from(row.get::<i64>("bytes")).unwrap_or(0)
 }
 
 /// Texts and figures can always be serialised.

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use sqlx::Row;
-use sqlx::sqlite::SqliteConnection;
-
+use super::connection::Connection;
 use super::history::FORGOTTEN_AT_ONCE;
+use super::query::query;
 use super::{Store, StoreFault, from_integer, to_integer};
 use config::ResponsesSection;
 use pool::{Bytes, Span, Time};
@@ -100,7 +99,7 @@ impl Store {
     /// Deletes a response of this holder; false if there is none.
     pub async fn delete_response(&self, holder: &str, id: &str) -> Result<bool, StoreFault> {
         self.write("delete a stored response", async |connection| {
-            let done = sqlx::query(
+            let deleted = query(
                 "DELETE FROM responses WHERE id = ?1
                  AND conversation IN (SELECT id FROM conversations WHERE holder = ?2)",
             )
@@ -108,14 +107,14 @@ impl Store {
             .bind(holder)
             .execute(&mut *connection)
             .await?;
-            sqlx::query(
+            query(
                 "DELETE FROM conversations WHERE holder = ?1
                  AND NOT EXISTS (SELECT 1 FROM responses WHERE conversation = conversations.id)",
             )
             .bind(holder)
             .execute(connection)
             .await?;
-            Ok(done.rows_affected() > 0)
+            Ok(deleted > 0)
         })
         .await
     }
@@ -127,69 +126,68 @@ impl Store {
         now: Time,
         bounds: ResponseBounds,
     ) -> Result<bool, StoreFault> {
-        let bytes: i64 = sqlx::query_scalar("SELECT coalesce(sum(bytes), 0) FROM responses")
-            .fetch_one(&self.readers)
+        let bytes: i64 = query("SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM responses")
+            .fetch_value(&self.readers)
             .await
             .map_err(self.failed("read the size of the stored responses"))?;
         let is_full = from_integer(bytes) > bounds.bytes.0;
-        let query = sqlx::query(
+        let old = query(
             "DELETE FROM conversations WHERE id IN (
                  SELECT id FROM conversations
-                 WHERE ?1 OR used_at < ?2 OR holder IN (SELECT 'key:' || id FROM keys WHERE revoked)
+                 WHERE ?1 <> 0 OR used_at < ?2
+                 OR holder IN (SELECT 'key:' || CAST(id AS TEXT) FROM keys WHERE revoked <> 0)
                  ORDER BY used_at LIMIT ?3)",
         )
         .bind(is_full)
         .bind(to_integer(now.0.saturating_sub(bounds.keep.0)))
         .bind(if is_full { 1 } else { CONVERSATIONS_AT_ONCE });
         self.write("delete old responses", async |connection| {
-            query.execute(connection).await
+            old.execute(connection).await
         })
         .await
-        .map(|done| done.rows_affected() > 0)
+        .map(|deleted| deleted > 0)
     }
 }
 
 async fn insert(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     response: &StoredResponse,
     now: Time,
 ) -> Result<(), sqlx::Error> {
     let now = to_integer(now.0);
-    let continued: Option<i64> = sqlx::query_scalar(
-        "UPDATE conversations SET used_at = max(used_at, ?1)
+    let continued = query(
+        "UPDATE conversations SET used_at = CASE WHEN used_at < ?1 THEN ?1 ELSE used_at END
          WHERE holder = ?2 AND id = (SELECT conversation FROM responses WHERE id = ?3) RETURNING id",
     )
     .bind(now)
     .bind(&response.holder)
-    .bind(&response.previous)
+    .bind(response.previous.as_deref())
     .fetch_optional(&mut *connection)
     .await?;
-    let conversation = match continued {
-        Some(conversation) => conversation,
+    let conversation: i64 = match continued {
+        Some(row) => row.get("id"),
         None => {
-            let done = sqlx::query("INSERT INTO conversations (holder, used_at) VALUES (?, ?)")
+            query("INSERT INTO conversations (holder, used_at) VALUES (?, ?) RETURNING id")
                 .bind(&response.holder)
                 .bind(now)
-                .execute(&mut *connection)
-                .await?;
-            done.last_insert_rowid()
+                .fetch_value(&mut *connection)
+                .await?
         }
     };
-    let done = sqlx::query(
-        "INSERT INTO responses (id, conversation, previous, bytes, response) VALUES (?, ?, ?, ?, ?)",
+    let nth: i64 = query(
+        "INSERT INTO responses (id, conversation, previous, bytes, response) VALUES (?, ?, ?, ?, ?) RETURNING nth",
     )
     .bind(&response.id)
     .bind(conversation)
-    .bind(&response.previous)
+    .bind(response.previous.as_deref())
     .bind(count(response.bytes()))
     .bind(&response.response)
-    .execute(&mut *connection)
+    .fetch_value(&mut *connection)
     .await?;
-    let nth = done.last_insert_rowid();
     let input = response.input.iter().map(|item| (false, item));
     let output = response.output.iter().map(|item| (true, item));
     for (place, (is_output, item)) in input.chain(output).enumerate() {
-        sqlx::query(
+        query(
             "INSERT INTO response_items (response, place, is_output, id, item) VALUES (?, ?, ?, ?, ?)",
         )
         .bind(nth)
@@ -206,13 +204,13 @@ async fn insert(
 /// Deletes what a holder has beyond the bounds: whole conversations, and of the only one that is left the oldest responses
 /// that nothing continues.
 async fn make_room(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     holder: &str,
     bounds: ResponseBounds,
 ) -> Result<(), sqlx::Error> {
     for _ in 0..FORGOTTEN_AT_ONCE {
-        let row = sqlx::query(
-            "SELECT count(*) AS number, coalesce(sum(r.bytes), 0) AS bytes
+        let row = query(
+            "SELECT count(*) AS number, CAST(coalesce(sum(r.bytes), 0) AS BIGINT) AS bytes
              FROM conversations c JOIN responses r ON r.conversation = c.id WHERE c.holder = ?",
         )
         .bind(holder)
@@ -224,13 +222,12 @@ async fn make_room(
         if fits {
             break;
         }
-        let oldest: Vec<i64> = sqlx::query_scalar(
-            "SELECT id FROM conversations WHERE holder = ? ORDER BY used_at, id LIMIT 2",
-        )
-        .bind(holder)
-        .fetch_all(&mut *connection)
-        .await?;
-        let query = match oldest.len() {
+        let oldest =
+            query("SELECT id FROM conversations WHERE holder = ? ORDER BY used_at, id LIMIT 2")
+                .bind(holder)
+                .fetch_all(&mut *connection)
+                .await?;
+        let statement = match oldest.len() {
             1 => {
                 "DELETE FROM responses WHERE nth = (
                      SELECT nth FROM responses r WHERE conversation = ?
@@ -239,12 +236,12 @@ async fn make_room(
             }
             _ => "DELETE FROM conversations WHERE id = ?",
         };
-        let oldest = oldest.first().copied();
-        let done = sqlx::query(query)
+        let oldest: Option<i64> = oldest.first().map(|row| row.get("id"));
+        let deleted = query(statement)
             .bind(oldest)
             .execute(&mut *connection)
             .await?;
-        if done.rows_affected() == 0 {
+        if deleted == 0 {
             break;
         }
     }

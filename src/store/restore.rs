@@ -5,12 +5,14 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use chrono::Utc;
-use sqlx::sqlite::SqliteConnection;
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{ConnectOptions, Connection as _};
 
 use super::backup::{
-    Backup, BackupFault, Part, check, named, of, of_target, plain, unwritten, with_suffix,
+    Backup, BackupFault, Part, check, file_of, named, of, of_target, plain, unwritten, with_suffix,
 };
+use super::connection::Connection;
+use super::dialect::Dialect;
+use super::moving::raise_last_id;
 use super::open;
 use super::{KeyHash, StoreFault};
 use pool::Bytes;
@@ -40,7 +42,7 @@ pub async fn restore(
     backup: &Path,
     key: Option<KeyHash>,
 ) -> Result<Restored, BackupFault> {
-    let path = open::path_of(database_url)?;
+    let path = file_of(database_url)?;
     if !open::has_header(backup)? {
         return Err(StoreFault::NotADatabase {
             path: backup.to_owned(),
@@ -148,35 +150,12 @@ impl Numbers {
                 .await?;
         }
         let known = |name: &String| SEQUENCES.contains(&name.as_str());
+        let mut copy = Connection::Sqlite(copy);
         for (name, last) in self.sequences.iter().filter(|(name, _)| known(name)) {
-            raise_sequence(&mut copy, name, *last).await?;
+            raise_last_id(Dialect::Sqlite, &mut copy, name, "id", *last).await?;
         }
         copy.close().await
     }
-}
-
-async fn raise_sequence(
-    copy: &mut SqliteConnection,
-    name: &str,
-    last: i64,
-) -> Result<(), sqlx::Error> {
-    let raised = sqlx::query("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?")
-        .bind(last)
-        .bind(name)
-        .execute(&mut *copy)
-        .await?;
-    // A table that never had a row has no mark yet.
-    if raised.rows_affected() == 0 {
-        sqlx::query(
-            "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, ?2
-             WHERE EXISTS (SELECT 1 FROM sqlite_master WHERE name = ?1)",
-        )
-        .bind(name)
-        .bind(last)
-        .execute(copy)
-        .await?;
-    }
-    Ok(())
 }
 
 /// Gives the database a second name, which it keeps when the copy takes the first.

@@ -1,9 +1,9 @@
 //! Bounds everything except the history: rows that are not deleted otherwise, and the space that deleted rows
 //! leave. Every call is one short write; the caller repeats it while there is more to do.
 
-use sqlx::Row;
-
+use super::dialect::Dialect;
 use super::history::FORGOTTEN_AT_ONCE;
+use super::query::query;
 use super::{Store, StoreFault};
 
 /// Replicas' needs, by model and circumstances: a model whose arguments change leaves its old rows behind.
@@ -23,17 +23,16 @@ impl Store {
     /// Deletes the oldest minute rows beyond the limit; returns how many, at most [`FORGOTTEN_AT_ONCE`].
     pub async fn forget_usage(&self) -> Result<u64, StoreFault> {
         // A row keeps its number while its minute is added to, and new rows get larger numbers.
-        let query = sqlx::query(
+        let old = query(
             "DELETE FROM usage WHERE rowid IN (SELECT rowid FROM usage
              WHERE rowid <= (SELECT max(rowid) FROM usage) - ?1 LIMIT ?2)",
         )
         .bind(USAGE_ROWS_MAX)
         .bind(FORGOTTEN_AT_ONCE);
         self.write("delete old usage", async |connection| {
-            query.execute(connection).await
+            old.execute(connection).await
         })
         .await
-        .map(|done| done.rows_affected())
     }
 
     /// Deletes, beyond the limits, the oldest measurements, the demand of the models unused for longest, and
@@ -42,19 +41,19 @@ impl Store {
         let bounds = [
             (
                 "DELETE FROM measurements WHERE rowid IN
-                 (SELECT rowid FROM measurements ORDER BY at DESC LIMIT -1 OFFSET ?)",
+                 (SELECT rowid FROM measurements ORDER BY at DESC LIMIT 1000000 OFFSET ?)",
                 MEASUREMENTS_MAX,
             ),
-            // A replaced row gets a new number: the smallest were unchanged for longest.
+            // A changed row gets a new number: the smallest were unchanged for longest.
             (
                 "DELETE FROM remembered WHERE rowid IN
-                 (SELECT rowid FROM remembered ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
+                 (SELECT rowid FROM remembered ORDER BY rowid DESC LIMIT 1000000 OFFSET ?)",
                 REMEMBERED_MAX,
             ),
             (
                 "DELETE FROM tokens_by_day WHERE rowid IN
                  (SELECT rowid FROM tokens_by_day WHERE bucket >= 'address:' AND bucket < 'address;'
-                  ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
+                  ORDER BY rowid DESC LIMIT 1000000 OFFSET ?)",
                 ADDRESSES_MAX,
             ),
         ];
@@ -62,28 +61,31 @@ impl Store {
         for (statement, most) in bounds {
             let done = self
                 .write("delete old measurements and counts", async |connection| {
-                    sqlx::query(statement).bind(most).execute(connection).await
+                    query(statement).bind(most).execute(connection).await
                 })
                 .await?;
-            gone += done.rows_affected();
+            gone += done;
         }
         Ok(gone)
     }
 
     /// Releases some unused pages to the disk; returns whether there are more. A database that was created
-    /// without this option keeps its pages and reuses them.
+    /// without this option keeps its pages and reuses them, and PostgreSQL's autovacuum does this by itself.
     pub async fn give_space_back(&self) -> Result<bool, StoreFault> {
+        if self.dialect() == Dialect::Postgres {
+            return Ok(false);
+        }
         let more = self.write("release disk space", async |connection| {
-            let query = "SELECT (SELECT auto_vacuum FROM pragma_auto_vacuum) AS kind,
+            let sizes = "SELECT (SELECT auto_vacuum FROM pragma_auto_vacuum) AS kind,
                          (SELECT freelist_count FROM pragma_freelist_count) AS free";
-            let row = sqlx::query(query).fetch_one(&mut *connection).await?;
+            let row = query(sizes).fetch_one(&mut *connection).await?;
             let (kind, free): (i64, i64) = (row.get("kind"), row.get("free"));
             let surplus = free - PAGES_KEPT;
             // 2: pages are released on request.
             if kind != 2 || surplus <= 0 {
                 return Ok(None);
             }
-            sqlx::query("PRAGMA incremental_vacuum(256)")
+            query("PRAGMA incremental_vacuum(256)")
                 .execute(connection)
                 .await?;
             Ok(Some(surplus > PAGES_AT_ONCE))

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions, Row};
-
+use super::open::read_only;
+use super::query::{Query, Row, query};
 use super::{Store, StoreFault, from_integer, to_integer};
 
 /// Minutes that are kept: a hundred days.
@@ -34,28 +33,34 @@ pub struct DayUsage {
     pub tokens: u64,
 }
 
+const ADD: &str = "UPDATE usage SET requests = requests + ?3, busy_ms = busy_ms + ?4, \
+     waited = waited + ?5, waited_ms = waited_ms + ?6 WHERE minute = ?1 AND model = ?2";
+const INSERT: &str = "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+fn minute(statement: &'static str, it: &UsageMinute) -> Query {
+    query(statement)
+        .bind(to_integer(it.minute))
+        .bind(&it.model)
+        .bind(to_integer(it.requests))
+        .bind(to_integer(it.busy_ms))
+        .bind(to_integer(it.waited))
+        .bind(to_integer(it.waited_ms))
+}
+
 impl Store {
     /// Adds to the stored minutes, and deletes those older than a hundred days.
     pub async fn add_usage(&self, minutes: &[UsageMinute]) -> Result<(), StoreFault> {
         self.write("save usage", async |connection| {
             for it in minutes {
-                sqlx::query(
-                    "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms) VALUES (?, ?, ?, ?, ?, ?) \
-                     ON CONFLICT (minute, model) DO UPDATE SET \
-                     requests = requests + excluded.requests, busy_ms = busy_ms + excluded.busy_ms, \
-                     waited = waited + excluded.waited, waited_ms = waited_ms + excluded.waited_ms",
-                )
-                .bind(to_integer(it.minute))
-                .bind(&it.model)
-                .bind(to_integer(it.requests))
-                .bind(to_integer(it.busy_ms))
-                .bind(to_integer(it.waited))
-                .bind(to_integer(it.waited_ms))
-                .execute(&mut *connection)
-                .await?;
+                // Two statements: a conflict would take a number of a row on PostgreSQL, and upkeep counts by them.
+                let changed = minute(ADD, it).execute(&mut *connection).await?;
+                if changed == 0 {
+                    minute(INSERT, it).execute(&mut *connection).await?;
+                }
             }
             if let Some(newest) = minutes.iter().map(|it| it.minute).max() {
-                sqlx::query("DELETE FROM usage WHERE minute < ?")
+                query("DELETE FROM usage WHERE minute < ?")
                     .bind(to_integer(newest.saturating_sub(MINUTES_KEPT)))
                     .execute(&mut *connection)
                     .await?;
@@ -69,7 +74,7 @@ impl Store {
     pub async fn keep_day_tokens(&self, used: &[DayUsage], today: i64) -> Result<(), StoreFault> {
         self.write("save the tokens of a day", async |connection| {
             for it in used {
-                sqlx::query(
+                query(
                     "INSERT INTO tokens_by_day (day, bucket, tokens) VALUES (?, ?, ?) \
                      ON CONFLICT (day, bucket) DO UPDATE SET tokens = excluded.tokens",
                 )
@@ -79,7 +84,7 @@ impl Store {
                 .execute(&mut *connection)
                 .await?;
             }
-            sqlx::query("DELETE FROM tokens_by_day WHERE day < ?")
+            query("DELETE FROM tokens_by_day WHERE day < ?")
                 .bind(today)
                 .execute(&mut *connection)
                 .await?;
@@ -90,11 +95,11 @@ impl Store {
 
     /// The usage of the stored days.
     pub async fn day_tokens(&self) -> Result<Vec<DayUsage>, StoreFault> {
-        let rows = sqlx::query("SELECT day, bucket, tokens FROM tokens_by_day")
+        let rows = query("SELECT day, bucket, tokens FROM tokens_by_day")
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("read the tokens of a day"))?;
-        let used = |row: &sqlx::sqlite::SqliteRow| DayUsage {
+        let used = |row: &Row| DayUsage {
             day: row.get("day"),
             bucket: row.get("bucket"),
             tokens: from_integer(row.get("tokens")),
@@ -102,16 +107,14 @@ impl Store {
         Ok(rows.iter().map(used).collect())
     }
 
-    /// All minutes of a store's file, which a running pool may be using; nothing is written.
+    /// All minutes of a store's file, or of one at a URL of PostgreSQL, which a running pool may be using; nothing is written.
     pub async fn read_usage(path: &Path) -> Result<Vec<UsageMinute>, sqlx::Error> {
-        let options = SqliteConnectOptions::new().filename(path).read_only(true);
-        let mut connection: SqliteConnection = options.connect().await?;
-        let rows = sqlx::query(
-            "SELECT minute, model, requests, busy_ms FROM usage ORDER BY minute, model",
-        )
-        .fetch_all(&mut connection)
-        .await?;
-        let minute = |row: &sqlx::sqlite::SqliteRow| UsageMinute {
+        let mut connection = read_only(path).await?;
+        let rows =
+            query("SELECT minute, model, requests, busy_ms FROM usage ORDER BY minute, model")
+                .fetch_all(&mut connection)
+                .await?;
+        let read = |row: &Row| UsageMinute {
             minute: from_integer(row.get("minute")),
             model: row.get("model"),
             requests: from_integer(row.get("requests")),
@@ -120,6 +123,6 @@ impl Store {
             waited: 0,
             waited_ms: 0,
         };
-        Ok(rows.iter().map(minute).collect())
+        Ok(rows.iter().map(read).collect())
     }
 }

@@ -1,11 +1,10 @@
 //! Votes for the best of several answers, and the ratings that they add up to. A vote and its ratings are one change on
 //! disk; the order in which votes are written is the order in which they count.
 
-use sqlx::Row;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-
+use super::connection::Connection;
 use super::elo::{self, Verdict};
 use super::history::FORGOTTEN_AT_ONCE;
+use super::query::{Row, query};
 use super::{Retention, Store, StoreFault, from_integer, to_integer};
 use pool::{Span, Time};
 
@@ -65,7 +64,7 @@ impl Rating {
         }
     }
 
-    fn of(row: &SqliteRow) -> Rating {
+    fn of(row: &Row) -> Rating {
         let count = |name: &str| from_integer(row.get(name));
         Rating {
             model: row.get("model"),
@@ -100,7 +99,7 @@ impl Store {
 
     /// All ratings, the best first.
     pub async fn ratings(&self) -> Result<Vec<Rating>, StoreFault> {
-        let rows = sqlx::query("SELECT * FROM ratings ORDER BY rating DESC, model")
+        let rows = query("SELECT * FROM ratings ORDER BY rating DESC, model")
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("read the ratings"))?;
@@ -110,14 +109,9 @@ impl Store {
     /// Deletes some votes that are too old or too many, and ratings of models without a vote any more; returns how
     /// many rows. What votes have counted for stays.
     pub async fn forget_votes(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
-        let last: i64 = sqlx::query_scalar(
-            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'votes'",
-        )
-        .fetch_one(&self.readers)
-        .await
-        .map_err(self.failed("read the end of the votes"))?;
+        let last = self.last_id_of("votes").await?;
         self.write("delete old votes", async |connection| {
-            let votes = sqlx::query(
+            let votes = query(
                 "DELETE FROM votes WHERE id IN (SELECT id FROM votes WHERE id <= ?1 OR at < ?2 LIMIT ?3)",
             )
             .bind(last.saturating_sub(to_integer(retention.rows)))
@@ -125,7 +119,7 @@ impl Store {
             .bind(FORGOTTEN_AT_ONCE)
             .execute(&mut *connection)
             .await?;
-            let ratings = sqlx::query(
+            let ratings = query(
                 "DELETE FROM ratings WHERE model IN
                  (SELECT model FROM ratings ORDER BY voted_at DESC LIMIT ?1 OFFSET ?2)",
             )
@@ -133,14 +127,14 @@ impl Store {
             .bind(RATINGS_MAX)
             .execute(connection)
             .await?;
-            Ok(votes.rows_affected() + ratings.rows_affected())
+            Ok(votes + ratings)
         })
         .await
     }
 }
 
-async fn is_stored(connection: &mut SqliteConnection, vote: &NewVote) -> Result<bool, sqlx::Error> {
-    let found = sqlx::query("SELECT 1 FROM votes WHERE holder = ? AND comparison = ?")
+async fn is_stored(connection: &mut Connection, vote: &NewVote) -> Result<bool, sqlx::Error> {
+    let found = query("SELECT 1 FROM votes WHERE holder = ? AND comparison = ?")
         .bind(&vote.holder)
         .bind(&vote.comparison)
         .fetch_optional(connection)
@@ -150,32 +144,34 @@ async fn is_stored(connection: &mut SqliteConnection, vote: &NewVote) -> Result<
 
 /// Until the voter may vote again; `None`: now.
 async fn wait(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     vote: &NewVote,
     most: u32,
 ) -> Result<Option<Span>, sqlx::Error> {
     let since = vote.at.0.saturating_sub(WINDOW.0);
-    let oldest: Option<i64> = sqlx::query_scalar(
-        "SELECT at FROM votes WHERE holder = ? AND at > ? ORDER BY at DESC LIMIT 1 OFFSET ?",
-    )
-    .bind(&vote.holder)
-    .bind(to_integer(since))
-    .bind(i64::from(most.max(1)) - 1)
-    .fetch_optional(connection)
-    .await?;
-    Ok(oldest.map(|at| Span(from_integer(at).saturating_sub(since).clamp(1, WINDOW.0))))
+    let oldest =
+        query("SELECT at FROM votes WHERE holder = ? AND at > ? ORDER BY at DESC LIMIT 1 OFFSET ?")
+            .bind(&vote.holder)
+            .bind(to_integer(since))
+            .bind(i64::from(most.max(1)) - 1)
+            .fetch_optional(connection)
+            .await?;
+    Ok(oldest.map(|row| {
+        let at = from_integer(row.get("at"));
+        Span(at.saturating_sub(since).clamp(1, WINDOW.0))
+    }))
 }
 
-async fn insert(connection: &mut SqliteConnection, vote: &NewVote) -> Result<(), sqlx::Error> {
+async fn insert(connection: &mut Connection, vote: &NewVote) -> Result<(), sqlx::Error> {
     let models =
         serde_json::to_string(&vote.models).map_err(|error| sqlx::Error::Encode(error.into()))?;
     let winner = vote.best.and_then(|place| vote.models.get(place));
-    sqlx::query("INSERT INTO votes (at, holder, comparison, models, winner) VALUES (?, ?, ?, ?, ?)")
+    query("INSERT INTO votes (at, holder, comparison, models, winner) VALUES (?, ?, ?, ?, ?)")
         .bind(to_integer(vote.at.0))
         .bind(&vote.holder)
         .bind(&vote.comparison)
         .bind(models)
-        .bind(winner)
+        .bind(winner.map(String::as_str))
         .execute(connection)
         .await
         .map(|_| ())
@@ -183,12 +179,12 @@ async fn insert(connection: &mut SqliteConnection, vote: &NewVote) -> Result<(),
 
 /// Changes the ratings of the models by the vote.
 async fn count(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     vote: &NewVote,
 ) -> Result<Vec<(Rating, i64)>, sqlx::Error> {
     let mut ratings = Vec::with_capacity(vote.models.len());
     for model in &vote.models {
-        let row = sqlx::query("SELECT * FROM ratings WHERE model = ?")
+        let row = query("SELECT * FROM ratings WHERE model = ?")
             .bind(model)
             .fetch_optional(&mut *connection)
             .await?;
@@ -206,7 +202,7 @@ async fn count(
         rating.wins += u64::from(vote.best == Some(place));
         rating.ties += u64::from(vote.best.is_none());
         rating.voted = vote.at;
-        sqlx::query(
+        query(
             "INSERT INTO ratings (model, rating, comparisons, wins, ties, voted_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)
              ON CONFLICT (model) DO UPDATE SET rating = ?2, comparisons = ?3, wins = ?4, ties = ?5, voted_at = ?6",

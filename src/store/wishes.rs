@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::Row;
-use sqlx::sqlite::SqliteConnection;
-
+use super::connection::Connection;
+use super::query::query;
 use super::{Store, StoreFault, from_integer, from_small, to_integer};
 use pool::{LoadWish, Override};
 use pool::{Priority, Span, Time};
@@ -53,7 +52,7 @@ impl Store {
     /// Deletes all loads. Overrides stay.
     pub async fn forget_loads(&self) -> Result<(), StoreFault> {
         self.write("delete the loads", async |connection| {
-            sqlx::query("DELETE FROM loads").execute(connection).await
+            query("DELETE FROM loads").execute(connection).await
         })
         .await
         .map(|_| ())
@@ -62,7 +61,7 @@ impl Store {
     /// Deletes the loads that existed at that moment; later ones stay.
     pub async fn forget_loads_before(&self, moment: Time) -> Result<(), StoreFault> {
         self.write("delete the loads", async |connection| {
-            sqlx::query("DELETE FROM loads WHERE since_at <= ?")
+            query("DELETE FROM loads WHERE since_at <= ?")
                 .bind(to_integer(moment.0))
                 .execute(connection)
                 .await
@@ -74,12 +73,11 @@ impl Store {
     /// All wishes, by model name, including leases that have ended.
     pub async fn wishes(&self) -> Result<Vec<KeptWish>, StoreFault> {
         let failed = || self.failed("read the wishes");
-        let overrides =
-            sqlx::query("SELECT model, priority, keep_hot_ms, expires_at FROM overrides")
-                .fetch_all(&self.readers)
-                .await
-                .map_err(failed())?;
-        let loads = sqlx::query("SELECT model, replicas, devices, since_at FROM loads")
+        let overrides = query("SELECT model, priority, keep_hot_ms, expires_at FROM overrides")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(failed())?;
+        let loads = query("SELECT model, replicas, devices, since_at FROM loads")
             .fetch_all(&self.readers)
             .await
             .map_err(failed())?;
@@ -96,13 +94,13 @@ impl Store {
         for row in overrides {
             let over = Override {
                 priority: row
-                    .get::<Option<i64>, _>("priority")
+                    .get::<Option<i64>>("priority")
                     .map(|value| Priority(from_small(value))),
                 keep_hot: row
-                    .get::<Option<i64>, _>("keep_hot_ms")
+                    .get::<Option<i64>>("keep_hot_ms")
                     .map(|value| Span(from_integer(value))),
                 expires: row
-                    .get::<Option<i64>, _>("expires_at")
+                    .get::<Option<i64>>("expires_at")
                     .map(|value| Time(from_integer(value))),
             };
             wish_of(row.get("model"), &|wish| wish.over = over.clone());
@@ -110,7 +108,7 @@ impl Store {
         for row in loads {
             let load = LoadWish {
                 replicas: from_small(row.get("replicas")),
-                devices: row.get::<Option<i64>, _>("devices").map(from_small),
+                devices: row.get::<Option<i64>>("devices").map(from_small),
                 since: Time(from_integer(row.get("since_at"))),
             };
             wish_of(row.get("model"), &|wish| wish.load = Some(load.clone()));
@@ -120,38 +118,42 @@ impl Store {
 }
 
 async fn write_override(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     model: &str,
     over: &Override,
 ) -> Result<(), sqlx::Error> {
-    let query = if over.is_empty() {
-        sqlx::query("DELETE FROM overrides WHERE model = ?").bind(model)
+    let change = if over.is_empty() {
+        query("DELETE FROM overrides WHERE model = ?").bind(model)
     } else {
-        sqlx::query(
-            "REPLACE INTO overrides (model, priority, keep_hot_ms, expires_at) VALUES (?, ?, ?, ?)",
+        query(
+            "INSERT INTO overrides (model, priority, keep_hot_ms, expires_at) VALUES (?, ?, ?, ?) \
+             ON CONFLICT (model) DO UPDATE SET priority = excluded.priority, \
+             keep_hot_ms = excluded.keep_hot_ms, expires_at = excluded.expires_at",
         )
         .bind(model)
         .bind(over.priority.map(|priority| i64::from(priority.0)))
         .bind(over.keep_hot.map(|span| to_integer(span.0)))
         .bind(over.expires.map(|time| to_integer(time.0)))
     };
-    query.execute(connection).await.map(|_| ())
+    change.execute(connection).await.map(|_| ())
 }
 
 async fn write_load(
-    connection: &mut SqliteConnection,
+    connection: &mut Connection,
     model: &str,
     load: Option<&LoadWish>,
 ) -> Result<(), sqlx::Error> {
-    let query = match load {
-        None => sqlx::query("DELETE FROM loads WHERE model = ?").bind(model),
-        Some(load) => sqlx::query(
-            "REPLACE INTO loads (model, replicas, devices, since_at) VALUES (?, ?, ?, ?)",
+    let change = match load {
+        None => query("DELETE FROM loads WHERE model = ?").bind(model),
+        Some(load) => query(
+            "INSERT INTO loads (model, replicas, devices, since_at) VALUES (?, ?, ?, ?) \
+             ON CONFLICT (model) DO UPDATE SET replicas = excluded.replicas, \
+             devices = excluded.devices, since_at = excluded.since_at",
         )
         .bind(model)
         .bind(i64::from(load.replicas))
         .bind(load.devices.map(i64::from))
         .bind(to_integer(load.since.0)),
     };
-    query.execute(connection).await.map(|_| ())
+    change.execute(connection).await.map(|_| ())
 }

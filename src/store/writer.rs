@@ -1,34 +1,22 @@
 //! The only way to write: one transaction on the only writing connection. After a failure the connection is
 //! discarded, since SQLite may have rolled back by itself and the next write would join a transaction that is
-//! never committed. This file also tracks whether the state can be written, and why not.
+//! never committed; PostgreSQL may be gone. This file also tracks whether the state can be written, and why not.
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use nix::sys::statvfs::{FsFlags, statvfs};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions, Connection};
-
+use super::connection::{Connection, Database, in_time};
+use super::query::query;
+use super::trouble::{WriteTrouble, advice, is_trouble};
 use super::{Store, StoreFault};
-use pool::Bytes;
-
-/// Recommended free space: a day of a busy pool's history.
-const ROOM: Bytes = Bytes(16 << 20);
-
-/// Why the state cannot be written now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WriteTrouble {
-    pub since: SystemTime,
-    /// What failed, what to do about it, and how much space is free.
-    pub reason: String,
-}
 
 pub(super) struct Writer {
-    path: PathBuf,
-    options: SqliteConnectOptions,
-    /// SQLite has one writer, and a queue here is fairer than its busy timeout.
+    database: Database,
+    /// On PostgreSQL: the one whose writes count.
+    generation: Option<i64>,
+    /// SQLite has one writer, and a queue here is fairer than its busy timeout. On PostgreSQL the order of writes is the
+    /// order of ids.
     connection: tokio::sync::Mutex<Held>,
     trouble: Mutex<Option<Arc<WriteTrouble>>>,
     /// Records of the history that could not be written and were dropped from memory.
@@ -36,17 +24,17 @@ pub(super) struct Writer {
 }
 
 enum Held {
-    Open(SqliteConnection),
+    Open(Connection),
     /// The last one was discarded; the next write opens another.
     Nothing,
     Closed,
 }
 
 impl Writer {
-    pub fn new(path: &Path, options: SqliteConnectOptions, connection: SqliteConnection) -> Writer {
+    pub fn new(database: Database, connection: Connection, generation: Option<i64>) -> Writer {
         Writer {
-            path: path.to_owned(),
-            options,
+            database,
+            generation,
             connection: tokio::sync::Mutex::new(Held::Open(connection)),
             trouble: Mutex::default(),
             history_lost: AtomicU64::new(0),
@@ -55,32 +43,36 @@ impl Writer {
 
     async fn write<T>(
         &self,
-        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+        within: Option<Duration>,
+        work: impl AsyncFnOnce(&mut Connection) -> Result<T, sqlx::Error>,
     ) -> Result<T, sqlx::Error> {
         let mut held = self.connection.lock().await;
         // It is put back only on success, so that a cancelled write leaves no open transaction.
-        let mut connection = match std::mem::replace(&mut *held, Held::Nothing) {
-            Held::Open(connection) => connection,
-            Held::Nothing => match self.options.connect().await {
-                Ok(connection) => connection,
+        let former = std::mem::replace(&mut *held, Held::Nothing);
+        if matches!(former, Held::Closed) {
+            *held = Held::Closed;
+            return Err(sqlx::Error::PoolClosed);
+        }
+        let written = in_time(within, async {
+            let mut connection = match former {
+                Held::Open(connection) => connection,
+                _ => self.database.connect().await?,
+            };
+            match in_transaction(&mut connection, self.generation, work).await {
+                Ok(value) => Ok((connection, value)),
                 Err(error) => {
-                    self.failed(&error);
-                    return Err(error);
+                    // It must release the file before another one writes.
+                    let _ = connection.close_hard().await;
+                    Err(error)
                 }
-            },
-            Held::Closed => {
-                *held = Held::Closed;
-                return Err(sqlx::Error::PoolClosed);
             }
-        };
-        match in_transaction(&mut connection, work).await {
-            Ok(value) => {
+        });
+        match written.await {
+            Ok((connection, value)) => {
                 *held = Held::Open(connection);
                 Ok(value)
             }
             Err(error) => {
-                // It must release the file before another one writes.
-                let _ = connection.close_hard().await;
                 self.failed(&error);
                 Err(error)
             }
@@ -97,8 +89,10 @@ impl Writer {
                 return Ok(());
             }
         };
-        let folded = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut connection);
-        match folded.await {
+        match query("PRAGMA wal_checkpoint(PASSIVE)")
+            .execute(&mut connection)
+            .await
+        {
             Ok(_) => *held = Held::Open(connection),
             Err(error) => {
                 let _ = connection.close_hard().await;
@@ -117,10 +111,10 @@ impl Writer {
     }
 
     fn failed(&self, error: &sqlx::Error) {
-        if !is_trouble(error) {
+        if !is_trouble(self.database.dialect(), error) {
             return;
         }
-        let reason = format!("{error}; {}", self.advice());
+        let reason = format!("{error}; {}", advice(&self.database, error));
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if trouble.is_none() {
             tracing::error!(
@@ -139,57 +133,17 @@ impl Writer {
             tracing::warn!("the state can be written again, after {lasted:?}");
         }
     }
-
-    /// What to do, with the disk's figures.
-    fn advice(&self) -> String {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        let (shown, path) = (folder.display(), self.path.display());
-        match statvfs(folder) {
-            Ok(disk) if disk.flags().contains(FsFlags::ST_RDONLY) => {
-                format!("{shown} is mounted read-only: mount it for writing")
-            }
-            Ok(disk) => {
-                let free = Bytes(disk.blocks_available().saturating_mul(disk.fragment_size()));
-                let total = Bytes(disk.blocks().saturating_mul(disk.fragment_size()));
-                if free < ROOM {
-                    format!(
-                        "the disk of {shown} has {free} free of {total}: free {ROOM} there, or move state.dir to another disk"
-                    )
-                } else {
-                    format!(
-                        "the disk of {shown} has {free} free of {total}; check that this user can write {path} and that its disk has no errors"
-                    )
-                }
-            }
-            Err(error) => format!("cannot read {shown} ({error}); check that it is mounted"),
-        }
-    }
 }
 
-/// `COMMIT` fails if the transaction no longer exists, so a lost change is never reported as stored.
 async fn in_transaction<T>(
-    connection: &mut SqliteConnection,
-    work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+    connection: &mut Connection,
+    generation: Option<i64>,
+    work: impl AsyncFnOnce(&mut Connection) -> Result<T, sqlx::Error>,
 ) -> Result<T, sqlx::Error> {
-    sqlx::query("BEGIN IMMEDIATE")
-        .execute(&mut *connection)
-        .await?;
+    connection.begin(generation).await?;
     let value = work(&mut *connection).await?;
-    sqlx::query("COMMIT").execute(&mut *connection).await?;
+    connection.commit().await?;
     Ok(value)
-}
-
-/// False for errors of the statement or its values: SQLite's codes 19 (a constraint), 20 (a type) and 25 (a
-/// parameter).
-fn is_trouble(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Encode(_) | sqlx::Error::PoolClosed => false,
-        sqlx::Error::Database(error) => {
-            let code = error.code().and_then(|code| code.parse::<i32>().ok());
-            !matches!(code.map(|code| code & 0xff), Some(19 | 20 | 25))
-        }
-        _ => true,
-    }
 }
 
 impl Store {
@@ -203,22 +157,41 @@ impl Store {
     pub(super) async fn write<T>(
         &self,
         doing: &'static str,
-        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+        work: impl AsyncFnOnce(&mut Connection) -> Result<T, sqlx::Error>,
     ) -> Result<T, StoreFault> {
-        self.writer.write(work).await.map_err(|source| {
-            let path = self.path.clone();
-            if is_trouble(&source) {
-                let advice = self.writer.advice();
+        let within = self.database.write_within(self.trouble().is_some());
+        self.written(doing, within, work).await
+    }
+
+    /// As [`Store::write`], however long it takes.
+    pub(super) async fn write_all<T>(
+        &self,
+        doing: &'static str,
+        work: impl AsyncFnOnce(&mut Connection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, StoreFault> {
+        self.written(doing, None, work).await
+    }
+
+    async fn written<T>(
+        &self,
+        doing: &'static str,
+        within: Option<Duration>,
+        work: impl AsyncFnOnce(&mut Connection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, StoreFault> {
+        self.writer.write(within, work).await.map_err(|source| {
+            let place = self.place();
+            if is_trouble(self.dialect(), &source) {
+                let advice = advice(&self.database, &source);
                 StoreFault::Unwritable {
                     doing,
-                    path,
+                    place,
                     source,
                     advice,
                 }
             } else {
                 StoreFault::Query {
                     doing,
-                    path,
+                    place,
                     source,
                 }
             }
@@ -248,14 +221,18 @@ impl Store {
     pub async fn probe(&self) -> Result<(), StoreFault> {
         const KEY: &str = "probe of the disk";
         self.write("write", async |connection| {
-            sqlx::query("REPLACE INTO meta (key, value) VALUES (?, hex(zeroblob(262144)))")
-                .bind(KEY)
-                .execute(connection)
-                .await
+            query(
+                "INSERT INTO meta (key, value) VALUES (?, ?) \
+                 ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            )
+            .bind(KEY)
+            .bind(incompressible(512 << 10))
+            .execute(connection)
+            .await
         })
         .await?;
         self.write("write", async |connection| {
-            sqlx::query("DELETE FROM meta WHERE key = ?")
+            query("DELETE FROM meta WHERE key = ?")
                 .bind(KEY)
                 .execute(connection)
                 .await
@@ -267,84 +244,90 @@ impl Store {
     }
 }
 
+/// Letters that PostgreSQL cannot store in less space.
+fn incompressible(letters: usize) -> String {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let letter = |_| {
+        // Xorshift.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'0' + (state % 64) as u8)
+    };
+    (0..letters).map(letter).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    async fn store(folder: &Path) -> Store {
-        let url = format!("sqlite://{}/state.db", folder.display());
-        Store::open(&url).await.expect("a store")
-    }
+    use crate::testing::stores;
 
     #[tokio::test]
-    async fn a_transaction_that_sqlite_rolled_back_by_itself_costs_its_connection_and_nothing_else()
-    {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = store(folder.path()).await;
-        // As on a full disk: the transaction no longer exists.
-        let broken = store.write("break", async |connection| {
-            sqlx::query("ROLLBACK").execute(&mut *connection).await?;
-            sqlx::query("SELECT * FROM nothing")
-                .execute(connection)
-                .await
-        });
-        assert!(broken.await.is_err());
-        assert!(store.trouble().is_some());
-        let lost = store.write("lose", async |connection| {
-            sqlx::query("ROLLBACK").execute(connection).await
-        });
-        lost.await.expect_err("there was nothing to commit");
-        store.save_meta("a", "kept").await.expect("kept");
-        assert!(store.trouble().is_some(), "one small row shows nothing");
-        store.probe().await.expect("there is room");
-        assert!(store.trouble().is_none());
-        // Readers have their own connections: they see what is committed.
-        assert_eq!(
-            store.meta("a").await.expect("read").as_deref(),
-            Some("kept")
-        );
+    async fn a_transaction_that_the_database_rolled_back_costs_its_connection_and_nothing_else() {
+        for store in stores().await {
+            // As SQLite does on a full disk: the transaction no longer exists.
+            let broken = store.write("break", async |connection| {
+                query("ROLLBACK").execute(&mut *connection).await?;
+                query("SELECT * FROM nothing").execute(connection).await
+            });
+            assert!(broken.await.is_err());
+            let lost = store.write("lose", async |connection| {
+                query("ROLLBACK").execute(connection).await
+            });
+            lost.await.expect_err("there was nothing to commit");
+            assert!(store.trouble().is_some());
+            store.save_meta("a", "kept").await.expect("kept");
+            assert!(store.trouble().is_some(), "one small row shows nothing");
+            store.probe().await.expect("there is room");
+            assert!(store.trouble().is_none());
+            // Readers have their own connections: they see what is committed.
+            assert_eq!(
+                store.meta("a").await.expect("read").as_deref(),
+                Some("kept")
+            );
+        }
     }
 
     #[tokio::test]
     async fn a_write_that_is_given_up_in_the_middle_leaves_no_transaction_behind() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = store(folder.path()).await;
-        let endless = store.write("never end", async |connection| {
-            sqlx::query("REPLACE INTO meta (key, value) VALUES ('a', 'half')")
-                .execute(connection)
-                .await?;
-            std::future::pending::<Result<(), sqlx::Error>>().await
-        });
-        let given_up = tokio::time::timeout(Duration::from_millis(50), endless).await;
-        assert!(given_up.is_err());
-        store.save_meta("b", "whole").await.expect("kept");
-        assert_eq!(store.meta("a").await.expect("read"), None);
-        assert_eq!(
-            store.meta("b").await.expect("read").as_deref(),
-            Some("whole")
-        );
+        for store in stores().await {
+            let endless = store.write("never end", async |connection| {
+                query("INSERT INTO meta (key, value) VALUES ('a', 'half')")
+                    .execute(connection)
+                    .await?;
+                std::future::pending::<Result<(), sqlx::Error>>().await
+            });
+            let given_up = tokio::time::timeout(Duration::from_millis(50), endless).await;
+            assert!(given_up.is_err());
+            store.save_meta("b", "whole").await.expect("kept");
+            assert_eq!(store.meta("a").await.expect("read"), None);
+            assert_eq!(
+                store.meta("b").await.expect("read").as_deref(),
+                Some("whole")
+            );
+        }
     }
 
     #[tokio::test]
     async fn a_constraint_is_no_trouble_of_the_disk() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = store(folder.path()).await;
-        let fault = store.write("break a rule", async |connection| {
-            sqlx::query("INSERT INTO meta (key, value) VALUES ('a', NULL)")
-                .execute(connection)
-                .await
-        });
-        assert!(matches!(fault.await, Err(StoreFault::Query { .. })));
-        assert!(store.trouble().is_none());
+        for store in stores().await {
+            let fault = store.write("break a rule", async |connection| {
+                query("INSERT INTO meta (key, value) VALUES ('a', NULL)")
+                    .execute(connection)
+                    .await
+            });
+            assert!(matches!(fault.await, Err(StoreFault::Query { .. })));
+            assert!(store.trouble().is_none());
+        }
     }
 
     #[tokio::test]
     async fn a_probe_leaves_nothing_and_nothing_is_written_after_the_end() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = store(folder.path()).await;
-        store.probe().await.expect("it can be written");
-        assert_eq!(store.meta("probe of the disk").await.expect("read"), None);
-        store.close().await;
-        store.save_meta("a", "b").await.expect_err("closed");
+        for store in stores().await {
+            store.probe().await.expect("it can be written");
+            assert_eq!(store.meta("probe of the disk").await.expect("read"), None);
+            store.close().await;
+            store.save_meta("a", "b").await.expect_err("closed");
+        }
     }
 }

@@ -8,6 +8,7 @@ mod clients;
 mod dashboard;
 mod helm;
 mod llama_server;
+mod postgres;
 mod promtool;
 mod shared_limits;
 mod slurm;

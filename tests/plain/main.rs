@@ -19,6 +19,7 @@ mod schedule;
 mod schedule_real;
 mod schedule_start;
 mod sources;
+mod state;
 mod store;
 mod store_backup;
 mod store_open;

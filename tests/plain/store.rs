@@ -1,7 +1,6 @@
-//! What the store keeps, on real files: everything confirmed is there after a reopen.
+//! What the store keeps, on a real database: everything confirmed is there after a reopen.
 //! One file because every test writes, reopens and reads the same store.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use model_pool::config::Limit;
@@ -14,9 +13,7 @@ use model_pool::store::{
 };
 use serde_json::json;
 
-fn url(folder: &Path) -> String {
-    format!("sqlite://{}/deep/state.db", folder.display())
-}
+use super::state::State;
 
 fn record(at: u64, kind: RecordKind, model: &str) -> Record {
     Record {
@@ -50,7 +47,7 @@ fn gpu(device: DeviceId) -> String {
 
 #[tokio::test]
 async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
-    let folder = tempfile::tempdir().unwrap();
+    let Some(state) = State::new() else { return };
     let over = Override {
         priority: Some(Priority(2)),
         keep_hot: Some(Span(60_000)),
@@ -79,7 +76,7 @@ async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
     let document =
         json!({"engine_config": {"model_id": "org/c"}, "zeta": 1, "alpha": [true, null]});
     {
-        let store = Store::open(&url(folder.path())).await.unwrap();
+        let store = state.open().await;
         store
             .save_load_and_override("org/a", &load, &over)
             .await
@@ -119,7 +116,7 @@ async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
         store.save_meta("cleanup", "late").await.unwrap();
         // No close: the process might have been killed here.
     }
-    let store = Store::open(&url(folder.path())).await.unwrap();
+    let store = state.open().await;
     let wish = |model: &str, over: &Override, load: Option<&LoadWish>| KeptWish {
         model: model.into(),
         over: over.clone(),
@@ -164,8 +161,8 @@ async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
 
 #[tokio::test]
 async fn a_record_reads_back_as_the_event_object_of_the_admin_api() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&url(folder.path())).await.unwrap();
+    let Some(state) = State::new() else { return };
+    let store = state.open().await;
     let empty = Record {
         model: None,
         replica: None,
@@ -216,8 +213,8 @@ async fn a_record_reads_back_as_the_event_object_of_the_admin_api() {
 
 #[tokio::test]
 async fn the_history_is_paged_forwards_and_answers_the_newest_without_a_starting_point() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&url(folder.path())).await.unwrap();
+    let Some(state) = State::new() else { return };
+    let store = state.open().await;
     assert_eq!(store.last_id().await.unwrap(), 0);
     let records: Vec<Record> = (0..30)
         .map(|n| {
@@ -269,8 +266,8 @@ async fn the_history_is_paged_forwards_and_answers_the_newest_without_a_starting
 
 #[tokio::test]
 async fn old_and_surplus_history_goes_and_its_ids_are_never_given_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&url(folder.path())).await.unwrap();
+    let Some(state) = State::new() else { return };
+    let store = state.open().await;
     let records: Vec<Record> = (1..=12_000)
         .map(|at| record(at, RecordKind::Load, "a"))
         .collect();
@@ -314,7 +311,7 @@ async fn old_and_surplus_history_goes_and_its_ids_are_never_given_again() {
         "also when the history is empty"
     );
     drop(store);
-    let store = Store::open(&url(folder.path())).await.unwrap();
+    let store = state.open().await;
     let appended = store
         .append(&[record(1, RecordKind::Load, "a")], &gpu)
         .await
@@ -324,8 +321,8 @@ async fn old_and_surplus_history_goes_and_its_ids_are_never_given_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn batches_appended_at_the_same_time_stay_whole_and_none_is_lost() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::open(&url(folder.path())).await.unwrap());
+    let Some(state) = State::new() else { return };
+    let store = Arc::new(state.open().await);
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..8 {
         let store = Arc::clone(&store);
@@ -383,8 +380,8 @@ async fn batches_appended_at_the_same_time_stay_whole_and_none_is_lost() {
 
 #[tokio::test]
 async fn a_key_is_found_by_its_text_until_it_expires_or_is_revoked() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&url(folder.path())).await.unwrap();
+    let Some(state) = State::new() else { return };
+    let store = state.open().await;
     let text = generate_key().unwrap();
     assert_eq!((text.reveal().len(), &text.reveal()[..3]), (46, "mp-"));
     assert!(
@@ -428,7 +425,7 @@ async fn a_key_is_found_by_its_text_until_it_expires_or_is_revoked() {
     store.touch_key(kept.id, Time(40)).await.unwrap();
     drop(store);
 
-    let store = Store::open(&url(folder.path())).await.unwrap();
+    let store = state.open().await;
     let keys = store.keys().await.unwrap();
     assert_eq!(keys[0].last_used, Some(Time(50)));
     assert_eq!(keys[0].allowed, kept.allowed);
@@ -460,7 +457,8 @@ async fn a_key_is_found_by_its_text_until_it_expires_or_is_revoked() {
     assert!(!shown.contains(&text.reveal()[10..]), "{shown}");
     assert!(shown.contains("KeyHash(hidden)"), "{shown}");
     store.close().await;
-    let file = std::fs::read(store.path()).unwrap();
+    let Some(path) = store.path() else { return };
+    let file = std::fs::read(path).unwrap();
     let secret = text.reveal().as_bytes();
     assert!(
         !file.windows(secret.len()).any(|window| window == secret),

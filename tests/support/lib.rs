@@ -12,6 +12,7 @@ pub mod issuer;
 pub mod kubernetes;
 pub mod machine;
 pub mod net;
+pub mod postgres;
 pub mod required;
 pub mod schema;
 pub mod servers;

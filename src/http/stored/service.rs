@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
@@ -108,7 +107,7 @@ impl StoredResponses {
         match written {
             // Another process has taken over, and answers that began here end here.
             Err(fault) if fault.is_closed() => {
-                let other = Store::open_beside(&url_of(self.store.path())).await?;
+                let other = self.store.open_again().await?;
                 let written = other.add_responses(batch, now, bounds).await;
                 other.close().await;
                 written
@@ -275,8 +274,4 @@ impl StoredResponses {
             false => self.store.items_at(places).await,
         }
     }
-}
-
-fn url_of(path: &Path) -> String {
-    format!("sqlite://{}", path.display())
 }

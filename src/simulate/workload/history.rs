@@ -4,12 +4,14 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::str::FromStr;
 
 use rand::{Rng, SeedableRng};
 use rand_distr::Exp1;
 use rand_pcg::Pcg64Mcg;
 
 use super::fault::WorkloadFault;
+use config::DatabaseUrl;
 use pool::Time;
 use store::{Past, Store};
 
@@ -51,6 +53,29 @@ impl History {
         std::fs::File::open(path)
             .and_then(|mut file| file.read_exact(&mut head))
             .is_ok_and(|()| head == SQLITE_MAGIC)
+    }
+
+    /// Whether the workload is a store in PostgreSQL.
+    ///
+    /// # Errors
+    /// [`WorkloadFault::Spec`], without its password.
+    pub fn is_database(spec: &str) -> Result<bool, WorkloadFault> {
+        if !spec.starts_with("postgres://") && !spec.starts_with("postgresql://") {
+            return Ok(false);
+        }
+        let wrong = |spec: &str, problem: String| WorkloadFault::Spec {
+            spec: spec.to_owned(),
+            problem,
+        };
+        let url = DatabaseUrl::from_str(spec)
+            .map_err(|error| wrong("postgres://…", error.to_string()))?;
+        match url.has_password() {
+            true => Err(wrong(
+                &url.to_string(),
+                "a password on the command line shows in the list of processes; write it to the file ~/.pgpass or the variable PGPASSWORD".to_owned(),
+            )),
+            false => Ok(true),
+        }
     }
 
     pub fn read(path: &Path) -> Result<History, WorkloadFault> {

@@ -75,6 +75,13 @@ pub struct Workload {
 }
 
 impl Workload {
+    fn of_store(spec: &str, path: &Path, reading: Reading) -> Result<Workload, WorkloadFault> {
+        let history = History::read(path)?;
+        let models = history.models();
+        let source = Source::History(history);
+        Ok(Workload::of(spec, models, source, reading))
+    }
+
     /// Opens the workload and reads it once, so that all its errors are known before a replay begins.
     ///
     /// # Errors
@@ -91,6 +98,9 @@ impl Workload {
                 Source::Generated(generated),
                 reading,
             ));
+        }
+        if History::is_database(spec)? {
+            return Workload::of_store(spec, Path::new(spec), reading);
         }
         // `file#part`: only the files below `part` in an archive.
         let (file, within) = match spec.rsplit_once('#') {
@@ -110,14 +120,7 @@ impl Workload {
             ));
         }
         if History::is_store(path) {
-            let history = History::read(path)?;
-            let models = history.models();
-            return Ok(Workload::of(
-                spec,
-                models,
-                Source::History(history),
-                reading,
-            ));
+            return Workload::of_store(spec, path, reading);
         }
         Workload::from_records(spec, path, reading)
     }

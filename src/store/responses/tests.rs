@@ -1,9 +1,8 @@
 //! Stored responses: whose they are, how conversations are read back, and what is deleted.
 
-use sqlx::Connection;
-
 use super::*;
 use crate::ChainBounds;
+use crate::testing::stores;
 
 const BOUNDS: ResponseBounds = ResponseBounds {
     keep: Span::from_secs(1000),
@@ -15,11 +14,6 @@ const FAR: ChainBounds = ChainBounds {
     responses: 1000,
     bytes: 1 << 20,
 };
-
-async fn store(folder: &tempfile::TempDir) -> Store {
-    let url = format!("sqlite://{}/state.db", folder.path().display());
-    Store::open(&url).await.expect("a store")
-}
 
 fn item(id: &str, text: &str) -> StoredItem {
     StoredItem {
@@ -52,130 +46,129 @@ async fn read(store: &Store, holder: &str, id: &str, bounds: ChainBounds) -> Vec
 
 #[tokio::test]
 async fn a_response_is_found_by_its_holder_alone_whole_and_by_its_items() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = store(&folder).await;
-    let first = response("a", "key:1", None);
-    add(&store, Arc::clone(&first), 1, BOUNDS).await;
-    let found = store.response("key:1", "a").await.unwrap();
-    assert_eq!(found.as_ref(), Some(first.as_ref()));
-    assert_eq!(store.response("key:2", "a").await.unwrap(), None);
-    assert!(read(&store, "key:2", "a", FAR).await.is_empty());
-    assert!(store.items_of("key:2", &["a"]).await.unwrap().is_empty());
-    let whole = [item("in_a", "question"), item("out_a", "answer")];
-    assert_eq!(store.items_of("key:1", &["a"]).await.unwrap(), whole);
-    let wanted = ["out_a", "in_a", "out_b"];
-    let places = store.item_places("key:1", &wanted).await.unwrap();
-    assert!(places.iter().all(|it| it.bytes >= 17) && places.len() == 2);
-    let mut items = store.items_at(&places).await.unwrap();
-    items.sort_by(|a, b| a.id.cmp(&b.id));
-    assert_eq!(items, whole);
-    let others = store.item_places("key:2", &wanted).await.unwrap();
-    assert!(others.is_empty());
-    assert!(!store.delete_response("key:2", "a").await.unwrap());
-    assert!(store.delete_response("key:1", "a").await.unwrap());
-    assert_eq!(store.response("key:1", "a").await.unwrap(), None);
-    let left: i64 = sqlx::query_scalar(
-        "SELECT (SELECT count(*) FROM conversations) + (SELECT count(*) FROM response_items)",
-    )
-    .fetch_one(&store.readers)
-    .await
-    .unwrap();
-    assert_eq!(left, 0, "nothing of it is left");
+    for store in stores().await {
+        let first = response("a", "key:1", None);
+        add(&store, Arc::clone(&first), 1, BOUNDS).await;
+        let found = store.response("key:1", "a").await.unwrap();
+        assert_eq!(found.as_ref(), Some(first.as_ref()));
+        assert_eq!(store.response("key:2", "a").await.unwrap(), None);
+        assert!(read(&store, "key:2", "a", FAR).await.is_empty());
+        assert!(store.items_of("key:2", &["a"]).await.unwrap().is_empty());
+        let whole = [item("in_a", "question"), item("out_a", "answer")];
+        assert_eq!(store.items_of("key:1", &["a"]).await.unwrap(), whole);
+        let wanted = ["out_a", "in_a", "out_b"];
+        let places = store.item_places("key:1", &wanted).await.unwrap();
+        assert!(places.iter().all(|it| it.bytes >= 17) && places.len() == 2);
+        let mut items = store.items_at(&places).await.unwrap();
+        items.sort_by(|a, b| a.id.cmp(&b.id));
+        assert_eq!(items, whole);
+        let others = store.item_places("key:2", &wanted).await.unwrap();
+        assert!(others.is_empty());
+        assert!(!store.delete_response("key:2", "a").await.unwrap());
+        assert!(store.delete_response("key:1", "a").await.unwrap());
+        assert_eq!(store.response("key:1", "a").await.unwrap(), None);
+        let left: i64 = query(
+            "SELECT (SELECT count(*) FROM conversations) + (SELECT count(*) FROM response_items)",
+        )
+        .fetch_value(&store.readers)
+        .await
+        .unwrap();
+        assert_eq!(left, 0, "nothing of it is left");
+    }
 }
 
 #[tokio::test]
 async fn a_conversation_of_ten_thousand_is_read_from_its_end_and_no_further_than_the_bounds() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = store(&folder).await;
-    let mut all = vec![response("r0", "key:1", None)];
-    for nth in 1..10_000 {
-        let previous = format!("r{}", nth - 1);
-        all.push(response(&format!("r{nth}"), "key:1", Some(&previous)));
+    for store in stores().await {
+        let mut all = vec![response("r0", "key:1", None)];
+        for nth in 1..10_000 {
+            let previous = format!("r{}", nth - 1);
+            all.push(response(&format!("r{nth}"), "key:1", Some(&previous)));
+        }
+        let added = store.add_responses(&all, Time(1), BOUNDS).await;
+        added.expect("stored");
+        let near = ChainBounds {
+            responses: 3,
+            ..FAR
+        };
+        let ids = read(&store, "key:1", "r9999", near).await;
+        assert_eq!(ids, ["r9999", "r9998", "r9997"]);
+        assert_eq!(read(&store, "key:1", "r9999", FAR).await.len(), 1000);
+        let few = ChainBounds { bytes: 1000, ..FAR };
+        let links = store.conversation("key:1", "r9999", few).await.unwrap();
+        let bytes: usize = links.iter().map(|link| link.bytes).sum();
+        assert!(
+            bytes > 1000,
+            "the one beyond the bound shows that it is one"
+        );
+        assert!(links.len() < 5);
+        let ids = ["r7", "r3"];
+        let items = store.items_of("key:1", &ids).await.unwrap();
+        let items: Vec<&str> = items.iter().map(|it| it.id.as_str()).collect();
+        assert_eq!(items, ["in_r7", "out_r7", "in_r3", "out_r3"]);
     }
-    let added = store.add_responses(&all, Time(1), BOUNDS).await;
-    added.expect("stored");
-    let near = ChainBounds {
-        responses: 3,
-        ..FAR
-    };
-    let ids = read(&store, "key:1", "r9999", near).await;
-    assert_eq!(ids, ["r9999", "r9998", "r9997"]);
-    assert_eq!(read(&store, "key:1", "r9999", FAR).await.len(), 1000);
-    let few = ChainBounds { bytes: 1000, ..FAR };
-    let links = store.conversation("key:1", "r9999", few).await.unwrap();
-    let bytes: usize = links.iter().map(|link| link.bytes).sum();
-    assert!(
-        bytes > 1000,
-        "the one beyond the bound shows that it is one"
-    );
-    assert!(links.len() < 5);
-    let ids = ["r7", "r3"];
-    let items = store.items_of("key:1", &ids).await.unwrap();
-    let items: Vec<&str> = items.iter().map(|it| it.id.as_str()).collect();
-    assert_eq!(items, ["in_r7", "out_r7", "in_r3", "out_r3"]);
 }
 
 #[tokio::test]
 async fn what_a_holder_has_beyond_the_bounds_goes_by_conversations_the_least_used_first() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = store(&folder).await;
-    let few = ResponseBounds {
-        number_per_holder: 4,
-        ..BOUNDS
-    };
-    add(&store, response("a1", "key:1", None), 1, few).await;
-    add(&store, response("b1", "key:1", None), 2, few).await;
-    add(&store, response("x", "key:2", None), 2, few).await;
-    add(&store, response("a2", "key:1", Some("a1")), 3, few).await;
-    add(&store, response("a3", "key:1", Some("a2")), 4, few).await;
-    add(&store, response("a4", "key:1", Some("a3")), 5, few).await;
-    assert_eq!(read(&store, "key:1", "b1", FAR).await.len(), 0);
-    assert_eq!(read(&store, "key:1", "a4", FAR).await.len(), 4);
-    // A branch pushes out the oldest end of another, never what something continues.
-    add(&store, response("a5", "key:1", Some("a1")), 6, few).await;
-    assert_eq!(read(&store, "key:1", "a5", FAR).await, ["a5", "a1"]);
-    assert_eq!(read(&store, "key:1", "a3", FAR).await, ["a3", "a2", "a1"]);
-    assert!(read(&store, "key:1", "a4", FAR).await.is_empty());
-    assert_eq!(read(&store, "key:2", "x", FAR).await.len(), 1);
-    let small = ResponseBounds {
-        bytes_per_holder: Bytes(10),
-        ..BOUNDS
-    };
-    add(&store, response("y", "key:2", None), 7, small).await;
-    assert!(read(&store, "key:2", "y", FAR).await.is_empty());
+    for store in stores().await {
+        let few = ResponseBounds {
+            number_per_holder: 4,
+            ..BOUNDS
+        };
+        add(&store, response("a1", "key:1", None), 1, few).await;
+        add(&store, response("b1", "key:1", None), 2, few).await;
+        add(&store, response("x", "key:2", None), 2, few).await;
+        add(&store, response("a2", "key:1", Some("a1")), 3, few).await;
+        add(&store, response("a3", "key:1", Some("a2")), 4, few).await;
+        add(&store, response("a4", "key:1", Some("a3")), 5, few).await;
+        assert_eq!(read(&store, "key:1", "b1", FAR).await.len(), 0);
+        assert_eq!(read(&store, "key:1", "a4", FAR).await.len(), 4);
+        // A branch pushes out the oldest end of another, never what something continues.
+        add(&store, response("a5", "key:1", Some("a1")), 6, few).await;
+        assert_eq!(read(&store, "key:1", "a5", FAR).await, ["a5", "a1"]);
+        assert_eq!(read(&store, "key:1", "a3", FAR).await, ["a3", "a2", "a1"]);
+        assert!(read(&store, "key:1", "a4", FAR).await.is_empty());
+        assert_eq!(read(&store, "key:2", "x", FAR).await.len(), 1);
+        let small = ResponseBounds {
+            bytes_per_holder: Bytes(10),
+            ..BOUNDS
+        };
+        add(&store, response("y", "key:2", None), 7, small).await;
+        assert!(read(&store, "key:2", "y", FAR).await.is_empty());
+    }
 }
 
 #[tokio::test]
 async fn old_conversations_those_of_revoked_keys_and_what_there_is_no_room_for_are_deleted() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = store(&folder).await;
-    for (id, holder, at) in [
-        ("old", "key:1", 1),
-        ("new", "key:1", 5000),
-        ("x", "key:2", 6000),
-    ] {
-        add(&store, response(id, holder, None), at, BOUNDS).await;
+    for store in stores().await {
+        for (id, holder, at) in [
+            ("old", "key:1", 1),
+            ("new", "key:1", 5000),
+            ("x", "key:2", 6000),
+        ] {
+            add(&store, response(id, holder, None), at, BOUNDS).await;
+        }
+        let now = Time(1_000_000 + 4000);
+        assert!(store.forget_responses(now, BOUNDS).await.unwrap());
+        assert!(!store.forget_responses(now, BOUNDS).await.unwrap());
+        assert!(store.response("key:1", "old").await.unwrap().is_none());
+        assert!(store.response("key:1", "new").await.unwrap().is_some());
+        let revoked = store.write("revoke a key", async |connection| {
+        query("INSERT INTO keys (id, name, role, prefix, hash, created_at, revoked) VALUES (2, 'k', 'user', 'mp-', ?, 0, 1)")
+            .bind(&[0; 32][..])
+            .execute(connection)
+            .await
+    });
+        revoked.await.unwrap();
+        assert!(store.forget_responses(now, BOUNDS).await.unwrap());
+        assert!(store.response("key:2", "x").await.unwrap().is_none());
+        let none = ResponseBounds {
+            bytes: Bytes(0),
+            ..BOUNDS
+        };
+        assert!(store.forget_responses(now, none).await.unwrap());
+        assert!(store.response("key:1", "new").await.unwrap().is_none());
+        assert!(!store.forget_responses(now, none).await.unwrap());
     }
-    let now = Time(1_000_000 + 4000);
-    assert!(store.forget_responses(now, BOUNDS).await.unwrap());
-    assert!(!store.forget_responses(now, BOUNDS).await.unwrap());
-    assert!(store.response("key:1", "old").await.unwrap().is_none());
-    assert!(store.response("key:1", "new").await.unwrap().is_some());
-    let url = format!("sqlite://{}", store.path().display());
-    let mut other = SqliteConnection::connect(&url).await.unwrap();
-    sqlx::query(
-        "INSERT INTO keys (id, name, role, prefix, hash, created_at, revoked) VALUES (2, 'k', 'user', 'mp-', zeroblob(32), 0, 1)",
-    )
-    .execute(&mut other)
-    .await
-    .unwrap();
-    assert!(store.forget_responses(now, BOUNDS).await.unwrap());
-    assert!(store.response("key:2", "x").await.unwrap().is_none());
-    let none = ResponseBounds {
-        bytes: Bytes(0),
-        ..BOUNDS
-    };
-    assert!(store.forget_responses(now, none).await.unwrap());
-    assert!(store.response("key:1", "new").await.unwrap().is_none());
-    assert!(!store.forget_responses(now, none).await.unwrap());
 }

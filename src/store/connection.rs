@@ -1,0 +1,219 @@
+//! Connections to either database: how they are made, and how a transaction begins and ends on them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool};
+use sqlx::{ConnectOptions, Connection as _, Executor, Row as _};
+
+use super::dialect::Dialect;
+use super::query::too_slow;
+use super::{StoreFault, open};
+
+/// How long PostgreSQL may take to accept a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How long a write may take on PostgreSQL, with the connection that it may need.
+const WRITE_WITHIN: Duration = Duration::from_secs(10);
+/// The same after a write has failed: others wait behind it.
+const AGAIN_WITHIN: Duration = Duration::from_secs(3);
+
+/// A database as messages name it: its path, or its address without user and password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place(String);
+
+impl Place {
+    pub(super) fn of(path: &Path) -> Place {
+        Place(path.display().to_string())
+    }
+
+    fn of_postgres(options: &PgConnectOptions) -> Place {
+        let database = options.get_database().unwrap_or(options.get_username());
+        Place(match options.get_socket() {
+            Some(socket) => format!("postgres:///{database} (socket {})", socket.display()),
+            None if options.get_host().starts_with('/') => {
+                format!("postgres:///{database} (socket {})", options.get_host())
+            }
+            None => format!(
+                "postgres://{}:{}/{database}",
+                options.get_host(),
+                options.get_port()
+            ),
+        })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where the database is, and how to connect to it.
+#[derive(Clone)]
+pub(super) enum Database {
+    Sqlite {
+        path: PathBuf,
+        options: SqliteConnectOptions,
+    },
+    Postgres(Box<PgConnectOptions>),
+}
+
+impl Database {
+    pub fn dialect(&self) -> Dialect {
+        match self {
+            Database::Sqlite { .. } => Dialect::Sqlite,
+            Database::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
+    pub fn place(&self) -> Place {
+        match self {
+            Database::Sqlite { path, .. } => Place::of(path),
+            Database::Postgres(options) => Place::of_postgres(options),
+        }
+    }
+
+    /// The fault of a database that cannot be opened.
+    pub fn refused(&self, source: sqlx::Error) -> StoreFault {
+        match self {
+            Database::Sqlite { path, .. } => open::refused(path, source),
+            Database::Postgres(_) => StoreFault::Unreachable {
+                place: self.place(),
+                source,
+            },
+        }
+    }
+
+    pub async fn connect(&self) -> Result<Connection, sqlx::Error> {
+        match self {
+            Database::Sqlite { options, .. } => Ok(Connection::Sqlite(options.connect().await?)),
+            Database::Postgres(options) => {
+                let connect = tokio::time::timeout(CONNECT_WITHIN, options.connect());
+                let connected = connect.await.map_err(|_| too_slow(CONNECT_WITHIN))?;
+                connected.map(Connection::Postgres)
+            }
+        }
+    }
+
+    /// How long a write may take. SQLite waits as its busy timeout says.
+    pub fn write_within(&self, has_failed: bool) -> Option<Duration> {
+        match (self, has_failed) {
+            (Database::Sqlite { .. }, _) => None,
+            (Database::Postgres(_), false) => Some(WRITE_WITHIN),
+            (Database::Postgres(_), true) => Some(AGAIN_WITHIN),
+        }
+    }
+}
+
+/// An answer that a network lost never comes.
+pub(super) async fn in_time<T>(
+    within: Option<Duration>,
+    work: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    match within {
+        None => work.await,
+        Some(within) => tokio::time::timeout(within, work)
+            .await
+            .unwrap_or_else(|_| Err(too_slow(within))),
+    }
+}
+
+/// The connection that writes.
+pub(crate) enum Connection {
+    Sqlite(SqliteConnection),
+    Postgres(PgConnection),
+}
+
+/// Connections that cannot write.
+pub(crate) enum Readers {
+    Sqlite(SqlitePool),
+    Postgres(PgPool),
+}
+
+impl Connection {
+    /// Begins a transaction; on PostgreSQL only while no other model-pool has raised the generation since.
+    pub async fn begin(&mut self, generation: Option<i64>) -> Result<(), sqlx::Error> {
+        match self {
+            Connection::Sqlite(connection) => {
+                connection.execute("BEGIN IMMEDIATE").await?;
+            }
+            Connection::Postgres(connection) => {
+                let Some(generation) = generation else {
+                    connection.execute("BEGIN").await?;
+                    return Ok(());
+                };
+                // One message to the server. `FOR SHARE` lets nobody raise the generation before this transaction ends.
+                let sql = "BEGIN; SELECT generation FROM leadership WHERE id = 1 FOR SHARE";
+                let rows = sqlx::raw_sql(sql).fetch_all(connection).await?;
+                let now: Option<i64> = rows.first().map(|row| row.get(0));
+                if now != Some(generation) {
+                    return Err(fenced());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if the transaction no longer exists, so that a lost change is never reported as stored.
+    pub async fn commit(&mut self) -> Result<(), sqlx::Error> {
+        match self {
+            Connection::Sqlite(connection) => {
+                connection.execute("COMMIT").await?;
+            }
+            // PostgreSQL's `COMMIT` alone succeeds without a transaction, and after a failed statement.
+            Connection::Postgres(connection) => {
+                let sql = "SAVEPOINT complete; COMMIT";
+                connection.execute(sqlx::raw_sql(sql)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn close(self) -> Result<(), sqlx::Error> {
+        match self {
+            Connection::Sqlite(connection) => connection.close().await,
+            Connection::Postgres(connection) => connection.close().await,
+        }
+    }
+
+    /// Without a word to the database.
+    pub async fn close_hard(self) -> Result<(), sqlx::Error> {
+        match self {
+            Connection::Sqlite(connection) => connection.close_hard().await,
+            Connection::Postgres(connection) => connection.close_hard().await,
+        }
+    }
+}
+
+impl Readers {
+    pub async fn close(&self) {
+        match self {
+            Readers::Sqlite(pool) => pool.close().await,
+            Readers::Postgres(pool) => pool.close().await,
+        }
+    }
+}
+
+/// The database's own code of an error.
+pub(super) fn code(error: &sqlx::Error) -> Option<String> {
+    let error = error.as_database_error()?;
+    error.code().map(|code| code.into_owned())
+}
+
+/// Another model-pool has this database now.
+#[derive(Debug, thiserror::Error)]
+#[error("another model-pool has taken this database over")]
+pub(super) struct Fenced;
+
+pub(super) fn fenced() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::other(Fenced))
+}
+
+pub(super) fn is_fenced(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => error.get_ref().is_some_and(|it| it.is::<Fenced>()),
+        _ => false,
+    }
+}

@@ -1,0 +1,40 @@
+//! The stores that the tests of this crate run on: a file of SQLite, and a database of PostgreSQL where there is one.
+
+use std::sync::Arc;
+
+use super::Store;
+
+/// A store, and what it needs as long as it is used.
+pub(crate) struct TestStore {
+    pub store: Store,
+    _folder: tempfile::TempDir,
+    _server: Option<Arc<support::postgres::Server>>,
+}
+
+impl std::ops::Deref for TestStore {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+/// Empty ones, one of each kind.
+pub(crate) async fn stores() -> Vec<TestStore> {
+    let folder = || tempfile::tempdir().expect("a folder");
+    let file = folder();
+    let url = format!("sqlite://{}/state.db", file.path().display());
+    let mut stores = vec![TestStore {
+        store: Store::open(&url).await.expect("a store"),
+        _folder: file,
+        _server: None,
+    }];
+    if let Some(server) = support::postgres::shared() {
+        stores.push(TestStore {
+            store: Store::open(&server.database()).await.expect("a store"),
+            _folder: folder(),
+            _server: Some(server),
+        });
+    }
+    stores
+}

@@ -1,0 +1,13 @@
+//! The state in a real PostgreSQL, which `.ci/postgres` installs; without it these tests print that they were skipped. What
+//! the store keeps is tested by the same files as for SQLite.
+
+mod away;
+mod moving;
+mod one_writer;
+mod opening;
+mod speed;
+mod state;
+#[path = "../../plain/store.rs"]
+mod store;
+#[path = "../../plain/store_votes.rs"]
+mod store_votes;

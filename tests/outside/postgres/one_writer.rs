@@ -1,0 +1,128 @@
+//! Two processes for one database: whoever has lost the lock writes nothing any more, whether it knows of it or not.
+
+use model_pool::store::{Store, StoreFault};
+use support::postgres::name_of;
+use support::whole::wait_for;
+
+use super::state::State;
+
+/// Ends the sessions of all that use the database, as a network that breaks does.
+fn break_all(state: &State) {
+    let sql = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
+        name_of(&state.url)
+    );
+    state.server.ask("postgres", &sql).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more() {
+    let Some(state) = State::new() else { return };
+    let first = state.open().await;
+    first.save_meta("a", "first").await.unwrap();
+    // Frozen by losing what it has, and another one starts before it is back.
+    break_all(&state);
+    let second = loop {
+        match Store::open(&state.url).await {
+            Ok(store) => break store,
+            // The first one was quicker.
+            Err(StoreFault::DatabaseInUse { .. }) => break_all(&state),
+            Err(fault) => panic!("{fault}"),
+        }
+    };
+    second.save_meta("a", "second").await.unwrap();
+    for _ in 0..3 {
+        let fault = first.save_meta("a", "late").await.unwrap_err();
+        assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
+        if fault.to_string().contains("another model-pool has taken") {
+            break;
+        }
+    }
+    let fault = first.save_meta("a", "late").await.unwrap_err().to_string();
+    assert!(
+        fault.contains("another model-pool has taken this database over; stop this one"),
+        "{fault}"
+    );
+    assert!(first.probe().await.is_err(), "it does not recover");
+    assert!(first.trouble().is_some());
+    assert_eq!(second.meta("a").await.unwrap().as_deref(), Some("second"));
+    // The lock is the second one's, also after the first one has ended.
+    first.close().await;
+    second.save_meta("a", "third").await.unwrap();
+    let fault = Store::open(&state.url).await.unwrap_err();
+    assert!(matches!(fault, StoreFault::DatabaseInUse { .. }), "{fault}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_only_lost_its_sessions_goes_on_and_holds_the_lock_again() {
+    let Some(state) = State::new() else { return };
+    let store = state.open().await;
+    break_all(&state);
+    let mut written = store.save_meta("a", "after").await;
+    // The first write finds that its connection is gone.
+    if written.is_err() {
+        assert!(store.trouble().is_some());
+        store.probe().await.expect("a new connection");
+        assert!(store.trouble().is_none());
+        written = store.save_meta("a", "after").await;
+    }
+    written.unwrap();
+    assert_eq!(store.meta("a").await.unwrap().as_deref(), Some("after"));
+    let locks = format!(
+        "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database WHERE locktype = 'advisory' AND datname = '{}'",
+        name_of(&state.url)
+    );
+    tokio::task::block_in_place(|| {
+        wait_for("the lock to be held again", || {
+            state.server.ask("postgres", &locks) == Ok("1".to_owned())
+        });
+    });
+    let fault = Store::open(&state.url).await.unwrap_err();
+    assert!(matches!(fault, StoreFault::DatabaseInUse { .. }), "{fault}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_before_a_crash_of_the_server_is_there_after_it() {
+    let Some(server) = support::postgres::Server::start() else {
+        return;
+    };
+    let url = server.database();
+    let store = Store::open(&url).await.unwrap();
+    for nth in 0..50 {
+        store.save_meta(&format!("k{nth}"), "kept").await.unwrap();
+    }
+    tokio::task::block_in_place(|| server.crash());
+    let fault = store.save_meta("lost", "x").await.unwrap_err();
+    assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
+    let words = fault.to_string();
+    assert!(words.contains("writing goes on by itself"), "{words}");
+    assert!(store.meta("k1").await.is_err(), "reads say so, too");
+    tokio::task::block_in_place(|| server.run());
+    store.probe().await.expect("it is back");
+    assert!(store.trouble().is_none());
+    for nth in 0..50 {
+        let kept = store.meta(&format!("k{nth}")).await.unwrap();
+        assert_eq!(kept.as_deref(), Some("kept"), "k{nth}");
+    }
+    assert_eq!(store.meta("lost").await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stands_still_ends_a_write_after_ten_seconds_and_writing_goes_on_after_it() {
+    let Some(server) = support::postgres::Server::start() else {
+        return;
+    };
+    let store = Store::open(&server.database()).await.unwrap();
+    store.save_meta("a", "before").await.unwrap();
+    server.freeze();
+    let fault = store.save_meta("a", "during").await.unwrap_err();
+    server.thaw();
+    assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
+    assert!(
+        fault.to_string().contains("no answer within 10 s"),
+        "{fault}"
+    );
+    store.probe().await.expect("it answers again");
+    store.save_meta("a", "after").await.unwrap();
+    assert_eq!(store.meta("a").await.unwrap().as_deref(), Some("after"));
+}

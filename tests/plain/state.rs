@@ -1,0 +1,17 @@
+//! Where the tests of the store keep a state: here in a file of SQLite. `tests/outside/postgres` has the same for PostgreSQL.
+
+use model_pool::store::Store;
+
+pub struct State(tempfile::TempDir);
+
+impl State {
+    /// `None` where there is no such database.
+    pub fn new() -> Option<State> {
+        Some(State(tempfile::tempdir().unwrap()))
+    }
+
+    pub async fn open(&self) -> Store {
+        let url = format!("sqlite://{}/deep/state.db", self.0.path().display());
+        Store::open(&url).await.unwrap()
+    }
+}
