@@ -52,6 +52,8 @@ pub struct Follower<C, N> {
     joined: BTreeSet<String>,
     /// The reported ends of those that have a lease, in seconds since 1970.
     ends: BTreeMap<String, u64>,
+    /// A node takes part whose end is not known yet, and its lease may say it.
+    lacks_ends: bool,
     /// Nodes that have left, as long as their leases are listed.
     left: BTreeSet<String>,
     left_over: LeftOvers,
@@ -73,6 +75,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             ending: Vec::new(),
             joined: BTreeSet::new(),
             ends: BTreeMap::new(),
+            lacks_ends: false,
             left: BTreeSet::new(),
             left_over: LeftOvers::default(),
             has_looked: false,
@@ -97,7 +100,8 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     }
 
     fn is_busy(&self) -> bool {
-        self.open.is_some() || !self.ending.is_empty() || !self.left_over.is_empty()
+        let is_open = self.open.is_some() || !self.ending.is_empty();
+        is_open || !self.left_over.is_empty() || self.lacks_ends
     }
 
     async fn carry_out(&mut self, order: ClusterOrder) {
@@ -121,6 +125,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 self.left_over.joined(&node);
                 self.left.remove(&node);
                 self.joined.insert(node);
+                self.lacks_ends = true;
                 self.look().await;
             }
             ClusterOrder::Leaves { node } if self.ends.contains_key(&node) => self.look().await,
@@ -221,9 +226,13 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     }
 
     fn look_at_limits(&mut self, leases: &[NodeLease]) {
-        for lease in leases {
-            let takes_part = self.joined.contains(&lease.node);
-            let Some(unix) = lease.ends_by().filter(|_| takes_part) else {
+        self.lacks_ends = false;
+        for lease in leases.iter().filter(|it| !it.has_ended()) {
+            if !self.joined.contains(&lease.node) {
+                continue;
+            }
+            let Some(unix) = lease.ends_by() else {
+                self.lacks_ends |= matches!(lease.state, LeaseState::Pending { .. });
                 continue;
             };
             if self.ends.insert(lease.node.clone(), unix) != Some(unix) {

@@ -319,7 +319,11 @@ async fn the_ends_of_leases_are_told_when_their_nodes_join_and_when_they_change(
     story.pass(60).await;
     assert!(story.news.try_recv().is_err(), "it has not joined");
     let node = "node-1".to_owned();
+    story.board.with(|it| it.is_away = true);
     story.order(ClusterOrder::Joined { node: node.clone() });
+    story.pass(60).await;
+    assert!(story.news.try_recv().is_err(), "nothing is known yet");
+    story.board.with(|it| it.is_away = false);
     assert_eq!(story.next().await, "node-1 ends at 5000");
     // The job is preempted: seen within half a minute.
     story.board.with(ends(4000));
