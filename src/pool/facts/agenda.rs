@@ -125,6 +125,8 @@ impl Pool {
             }
             self.agenda.model_timers.pop_first();
             self.touch_model(model);
+            // A replica that has been silent for too long does not move (N2): its planned load may not be needed.
+            self.promises_changed |= !self.moving.is_empty();
         }
     }
 

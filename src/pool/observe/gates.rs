@@ -73,8 +73,9 @@ impl Pool {
         self.touch(id);
         // Its use keeps the model's other replicas, too.
         let has_others = self.scalers.contains_key(&id_of_model);
-        // What is in use moves with its node's end.
+        // What is in use moves before its node ends; a load that is planned for it may not be needed any more.
         let moves = self.is_moving(&self.replicas[&id]);
+        self.promises_changed |= moves;
         if moves || has_others || !self.models[&id_of_model].queue.is_empty() {
             self.touch_model(id_of_model);
         }
