@@ -22,7 +22,7 @@ impl Pool {
             self.closings.settle(self.now);
         }
         let nothing_waits = self.demand_index.by_rank.is_empty() && self.pressed.is_empty();
-        if nothing_waits || !self.limits.policy.has(Part::Pressure) {
+        if (nothing_waits && self.closings.is_empty()) || !self.limits.policy.has(Part::Pressure) {
             return;
         }
         let pressed = self.under_pressure();
@@ -34,6 +34,12 @@ impl Pool {
             }
         } else {
             self.pressed.clear();
+            // Those who waited have found another place.
+            for id in self.closings.kept_open() {
+                if !pressed.contains(&id) {
+                    self.no_longer_in_use(id);
+                }
+            }
             let pressures = self.pressures();
             for id in new {
                 let Some(closing) = self.closing(id, &pressures) else {

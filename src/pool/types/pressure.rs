@@ -33,7 +33,7 @@ pub(crate) struct Pressure {
     longest: Span,
 }
 
-/// What a busy model is asked to give up.
+/// A busy model whose place others wait for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Busy {
     pub in_flight: u64,
