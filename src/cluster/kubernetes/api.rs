@@ -84,10 +84,7 @@ impl Api {
                         "{HOST} and {PORT} are not set, so this program does not run in a pod; set cluster.kubernetes.server to the address of the API server, and token_file and ca_file beside it"
                     )));
                 };
-                match host.contains(':') {
-                    true => format!("https://[{host}]:{port}"),
-                    false => format!("https://{host}:{port}"),
-                }
+                address(&host, &port)
             }
         };
         Url::parse(&text).map_err(|error| setup(format!("{text} is not a URL: {error}")))
@@ -246,6 +243,14 @@ impl Api {
     }
 }
 
+/// Kubernetes tells a pod an address of either kind.
+fn address(host: &str, port: &str) -> String {
+    match host.contains(':') {
+        true => format!("https://[{host}]:{port}"),
+        false => format!("https://{host}:{port}"),
+    }
+}
+
 fn setup(message: String) -> ClusterError {
     ClusterError::Setup { message }
 }
@@ -279,4 +284,16 @@ fn root_of(error: &dyn std::error::Error) -> String {
         root = source;
     }
     root.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_in_a_pod_may_be_of_either_kind() {
+        assert_eq!(address("10.96.0.1", "443"), "https://10.96.0.1:443");
+        assert_eq!(address("fd00::1", "443"), "https://[fd00::1]:443");
+        assert!(Url::parse(&address("fd00::1", "443")).is_ok());
+    }
 }

@@ -282,6 +282,10 @@ fn wrong_values_are_refused_with_their_name() {
         ),
         (json!({"models": {"a.yml": ""}}), "a.yml"),
         (
+            json!({"config": {"cluster": {"name": "other"}}}),
+            "config.cluster.name is what the chart writes",
+        ),
+        (
             json!({"ingress": {"enabled": true}}),
             "ingress.hosts is empty",
         ),

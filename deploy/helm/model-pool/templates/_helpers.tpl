@@ -45,6 +45,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- ternary "https" "http" (ne .Values.controller.tls.existingSecret "") -}}
 {{- end -}}
 
+{{- define "model-pool.basePath" -}}
+{{- dig "server" "base_path" "/llm" .Values.config | trimSuffix "/" -}}
+{{- end -}}
+
 {{- /* The name of the Deployment with this number of a shape: at most 46 characters, so that its pods are names of nodes. */ -}}
 {{- define "model-pool.deployment" -}}
 {{- $name := printf "%s-%s-%d" (include "model-pool.fullname" .root) (.shape.name | lower | replace "_" "-") (int .number) -}}
@@ -74,6 +78,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     "state" (dict "dir" "/var/lib/model-pool/data")
     "sources" (dict "cache_dir" "/var/lib/model-pool/weights")
     "catalog" (dict "models_dir" "/etc/model-pool-models" "model_reference" "/etc/model-pool/model_reference.json") -}}
+{{- range $key := list "kind" "name" "shapes" -}}
+{{- if hasKey (default dict $root.Values.config.cluster) $key -}}
+{{- fail (printf "config.cluster.%s is what the chart writes from nodes.shapes and the name of the release; remove it" $key) -}}
+{{- end -}}
+{{- end -}}
 {{- if .Values.nodes.shapes -}}
 {{- $deployments := dict -}}
 {{- $shapes := list -}}
