@@ -162,13 +162,9 @@ async fn the_node_that_is_given_back_goes_and_not_the_one_that_waits() {
 #[tokio::test]
 async fn a_pod_that_was_evicted_is_followed_by_another_of_the_same_lease() {
     let (double, client) = double(2);
-    double.runs(|_| {
-        let mut program = std::process::Command::new("sleep");
-        program.arg("600").spawn().expect("a program")
-    });
     request(&client, 7).await.expect("a lease");
     let first = status(&client).await;
-    assert_eq!(first[0].2, "running on gpu-machine-1");
+    assert!(first[0].2.starts_with("starting on"), "{first:?}");
     double.evict(&first[0].0);
     let second = status(&client).await;
     assert_eq!(second.len(), 1, "{second:?}");
@@ -178,9 +174,7 @@ async fn a_pod_that_was_evicted_is_followed_by_another_of_the_same_lease() {
         .release(&id(ONE), Release::Drain)
         .await
         .expect("given back");
-    while !status(&client).await.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    assert_eq!(status(&client).await, []);
 }
 
 #[tokio::test]
