@@ -136,6 +136,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 self.left.insert(node);
                 // A cluster that has taken it away may bring another one for it.
                 self.has_looked = false;
+                self.next_look = now();
             }
         }
     }
