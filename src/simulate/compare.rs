@@ -23,7 +23,7 @@ pub fn one(
     let options = Options {
         holdings,
         curve_step: CURVE_STEP,
-        check_every: 0,
+        ..Options::default()
     };
     let arrivals = || setup.arrivals().map_err(|fault| fault.to_string());
     let mut progress = |done: u64, now: Time| progress(done, now.0 as f64 / DAY_MS);

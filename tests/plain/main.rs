@@ -15,6 +15,7 @@ mod old_keys;
 mod packages;
 mod parsers;
 mod reference;
+mod report_day;
 mod schedule;
 mod schedule_real;
 mod schedule_start;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::report::{Holding, Report, Tally};
 use super::scenario::Scenario;
 use super::spread::Spread;
-use pool::{Bytes, DeviceId, ModelId, Span, Time};
+use pool::{Bytes, DeviceId, ModelId, Record, Span, Time};
 
 /// What one replica holds, while it does.
 #[derive(Clone, Debug)]
@@ -150,6 +150,10 @@ impl Accounts {
 
     pub fn broken(&mut self, what: String) {
         self.report.broken.push(what);
+    }
+
+    pub fn recorded(&mut self, record: Record) {
+        self.report.records.push(record);
     }
 
     pub fn load_began(&mut self, model: ModelId) {

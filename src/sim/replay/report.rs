@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use pool::{Bytes, DeviceId, ModelId, Span, Time};
+use pool::{Bytes, DeviceId, ModelId, Record, Span, Time};
 
 /// Waits of requests, from arrival to seat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +69,8 @@ pub struct Report {
     pub cut: u64,
     /// Kept only on request: it grows with the number of loads.
     pub holdings: Vec<Holding>,
+    /// Kept only on request: the history of the production core.
+    pub records: Vec<Record>,
     /// Mean wait of the requests that arrived in each interval, for the chart: (interval start, requests, mean wait).
     pub wait_curve: Vec<(Time, u64, Span)>,
     /// What the invariant checker found, if it ran; empty is good.

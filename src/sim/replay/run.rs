@@ -24,6 +24,8 @@ const EVENING_DRAIN: Span = Span::from_secs(600);
 pub struct Options {
     /// The stay of every replica, for the timeline.
     pub holdings: bool,
+    /// The history that the production core would have written.
+    pub records: bool,
     /// Mean waits over intervals of this length; zero: none.
     pub curve_step: Span,
     /// The invariants are checked after every this many steps; 0: never.
@@ -34,6 +36,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             holdings: false,
+            records: false,
             curve_step: Span::ZERO,
             check_every: 0,
         }
@@ -112,6 +115,7 @@ pub(super) struct Play<'a> {
     orders: u64,
     pub(super) names: BTreeMap<String, ModelId>,
     pub(super) accounts: Accounts,
+    keeps_records: bool,
     /// When each request is answered, as soon as that is known, for clients that wait for it; `None`: no client waits.
     pub(super) answers: Option<Vec<(ModelId, Time)>>,
 }
@@ -137,6 +141,7 @@ impl<'a> Play<'a> {
             orders: 0,
             names: BTreeMap::new(),
             accounts: Accounts::new("model-pool", scenario, options.holdings, options.curve_step),
+            keeps_records: options.records,
             answers: None,
         };
         let mut events = Vec::new();
@@ -444,9 +449,13 @@ impl<'a> Play<'a> {
                 None
             }
             Action::Save { order, .. } => Some(Event::Saved { order }),
-            Action::Keep { .. } | Action::Settle { .. } | Action::Record(_) | Action::Finished => {
+            Action::Record(record) => {
+                if self.keeps_records {
+                    self.accounts.recorded(record);
+                }
                 None
             }
+            Action::Keep { .. } | Action::Settle { .. } | Action::Finished => None,
         }
     }
 
