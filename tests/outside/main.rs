@@ -6,6 +6,7 @@ mod bucket_adapters;
 mod buckets;
 mod clients;
 mod dashboard;
+mod grafana;
 mod helm;
 mod llama_server;
 mod postgres;
