@@ -1,5 +1,5 @@
-//! The section `auth.oidc`: which issuer's tokens are accepted beside the pool's own keys, and what their
-//! groups allow.
+//! The section `auth.oidc`: which issuer's tokens are accepted beside the pool's own keys, what their groups allow, and
+//! how browsers sign in at the issuer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,6 +16,10 @@ const LEEWAY_MAX: Span = Span::from_secs(600);
 const REFRESH: (Span, Span) = (Span::from_secs(60), Span::from_secs(86_400));
 /// More is a mistake.
 const GROUPS_MAX: usize = 1_000;
+/// The longest is what a session of a key lasts.
+const SESSION: (Span, Span) = (Span::from_secs(300), Span::from_secs(12 * 3600));
+/// The end of the address to which the issuer sends browsers back, below the base path.
+pub const SIGNED_ON: &str = "/session/signed-on";
 
 /// Bearer tokens of an OpenID Connect issuer, accepted beside the pool's own keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +51,30 @@ pub struct OidcSection {
     /// A PEM file with certificate authorities to trust for the issuer, in addition to the system's.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
+    /// Lets people sign in at the issuer from the dashboard; null: the dashboard takes keys and tokens alone.
+    #[serde(default)]
+    pub browser: Option<BrowserSection>,
+}
+
+/// The dashboard as a client of the issuer (authorization code with PKCE).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BrowserSection {
+    /// The client's name at the issuer. ID tokens must have it in `aud`.
+    pub client_id: String,
+    /// The file with the client's secret; null: a public client. It is read at each sign-in.
+    #[serde(default)]
+    pub client_secret_file: Option<PathBuf>,
+    /// The address that is registered at the issuer, ending in `/session/signed-on`; null: the address of the request,
+    /// which is right without a proxy that ends TLS.
+    #[serde(default)]
+    pub redirect_uri: Option<String>,
+    /// The scopes to request. `openid` must be among them.
+    #[serde(default = "scopes")]
+    pub scopes: Vec<String>,
+    /// How long a session lasts, 5m to 12h. Groups are read again when it ends.
+    #[serde(default = "session")]
+    pub session: Length,
 }
 
 /// What a group may do.
@@ -94,6 +122,14 @@ fn leeway() -> Length {
 
 fn refresh() -> Length {
     Length::from_secs(3600)
+}
+
+fn scopes() -> Vec<String> {
+    ["openid", "profile"].map(str::to_owned).to_vec()
+}
+
+fn session() -> Length {
+    Length::from_secs(8 * 3600)
 }
 
 fn everything() -> Vec<String> {
@@ -196,6 +232,52 @@ pub(super) fn problems(section: &OidcSection) -> Vec<Problem> {
                 .to_owned(),
         );
     }
+    if let Some(browser) = &section.browser {
+        let found = browser_problems(browser).into_iter();
+        problems.extend(
+            found.map(|(key, message)| Problem::new(format!("auth.oidc.browser.{key}"), message)),
+        );
+    }
+    problems
+}
+
+fn browser_problems(browser: &BrowserSection) -> Vec<(&'static str, String)> {
+    let mut problems = Vec::new();
+    if browser.client_id.trim().is_empty() {
+        let message = "is empty; write the client's name at the issuer".to_owned();
+        problems.push(("client_id", message));
+    }
+    if let Some(text) = &browser.redirect_uri {
+        let address = Url::parse(text).ok().filter(|it| {
+            matches!(it.scheme(), "http" | "https")
+                && it.has_host()
+                && it.path().ends_with(SIGNED_ON)
+                && it.query().is_none()
+                && it.fragment().is_none()
+        });
+        if address.is_none() {
+            let message = format!(
+                "is not the address of this pool such as https://llm.example.org/llm{SIGNED_ON}"
+            );
+            problems.push(("redirect_uri", message));
+        }
+    }
+    let is_scope = |it: &String| {
+        !it.is_empty()
+            && it
+                .bytes()
+                .all(|byte| (0x21..0x7f).contains(&byte) && byte != b'"')
+    };
+    if !browser.scopes.iter().any(|it| it == "openid") || !browser.scopes.iter().all(is_scope) {
+        let message =
+            "must contain openid, and each scope is one word; write for example [openid, profile, groups]"
+                .to_owned();
+        problems.push(("scopes", message));
+    }
+    if !(SESSION.0..=SESSION.1).contains(&browser.session.0) {
+        let message = format!("is {}; allowed: 5m to 12h", browser.session);
+        problems.push(("session", message));
+    }
     problems
 }
 
@@ -245,6 +327,46 @@ mod tests {
                 .message
                 .contains("no person may do anything")
         );
+    }
+
+    #[test]
+    fn each_problem_of_the_browser_names_its_key() {
+        let head = "issuer: https://a.example\naudience: pool\neverybody: {role: user}\nbrowser: ";
+        let right = read(&format!("{head}{{client_id: pool}}\n"));
+        assert_eq!(problems(&right), []);
+        let browser = right.browser.unwrap();
+        assert_eq!(browser.scopes, ["openid", "profile"]);
+        assert_eq!(browser.session, Length::from_secs(8 * 3600));
+        let proxied =
+            "{client_id: pool, redirect_uri: 'https://llm.example.org/llm/session/signed-on'}";
+        assert_eq!(problems(&read(&format!("{head}{proxied}\n"))), []);
+        for (text, words) in [
+            ("{client_id: ' '}", "browser.client_id is empty"),
+            (
+                "{client_id: a, session: 1d}",
+                "browser.session is 1day; allowed: 5m to 12h",
+            ),
+            (
+                "{client_id: a, scopes: [profile]}",
+                "browser.scopes must contain openid",
+            ),
+            (
+                "{client_id: a, scopes: [openid, 'a b']}",
+                "browser.scopes must contain openid",
+            ),
+            (
+                "{client_id: a, redirect_uri: /llm/session/signed-on}",
+                "browser.redirect_uri is not the address",
+            ),
+            (
+                "{client_id: a, redirect_uri: 'https://a.example/other'}",
+                "browser.redirect_uri is not the address",
+            ),
+        ] {
+            let found = problems(&read(&format!("{head}{text}\n")));
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+            assert!(found[0].to_string().contains(words), "{text}: {}", found[0]);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod admin;
 mod auth;
+mod browser_sign_on;
 mod compat;
 mod cors;
 mod dashboard;

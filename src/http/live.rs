@@ -1,5 +1,5 @@
 //! Follows the published view for open pages. All who may see the same share one feed: it compares the view with the
-//! one before, at most every 200 ms, and writes a change once for everybody. A client that lags is sent the whole view
+//! one before, at most every 100 ms, and writes a change once for everybody. A client that lags is sent the whole view
 //! again, so that nothing waits for it here. A feed without followers ends. What the view shows depends on who joins.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use controller::Clock;
 use pool::Span;
 
 /// Between two changes.
-const EVERY: Duration = Duration::from_millis(200);
+const EVERY: Duration = Duration::from_millis(100);
 /// The age of waiting requests is sent this often, if nothing else of the queue changes.
 const TIMES_EVERY: Span = Span::from_secs(2);
 /// The evening and the store change without a newer view.
@@ -151,7 +151,7 @@ fn begin(mut source: Source, feeds: Arc<Feeds>, group: String, feed: Arc<Feed>) 
 }
 
 /// As it goes over the wire. JSON has no line breaks in it.
-fn event(name: &str, data: &impl Serialize) -> Bytes {
+pub(crate) fn event(name: &str, data: &impl Serialize) -> Bytes {
     let json = serde_json::to_string(data).unwrap_or_else(|_| "{}".to_owned());
     Bytes::from(format!("event: {name}\ndata: {json}\n\n"))
 }

@@ -23,6 +23,7 @@ use utoipa_axum::routes;
 use crate::admin;
 use crate::auth::audit;
 use crate::auth::scraper::{self, Scraper};
+use crate::browser_sign_on;
 use crate::compat;
 use crate::dashboard;
 use crate::dialect::ollama;
@@ -182,6 +183,9 @@ pub(crate) fn service_routes() -> OpenApiRouter<App> {
         .routes(routes!(health))
         .routes(routes!(ready))
         .routes(routes!(session::show, session::open, session::end))
+        .routes(routes!(browser_sign_on::ways))
+        .routes(routes!(browser_sign_on::begin))
+        .routes(routes!(browser_sign_on::end))
         .routes(routes!(me::show))
         .routes(routes!(me::usage))
         .routes(routes!(votes::vote))

@@ -30,7 +30,7 @@ fn processor_time(pid: u32) -> Duration {
 fn open_page(pool: &Pool, key: &str, pictures: &Arc<AtomicU64>, bytes: &Arc<AtomicU64>) {
     let mut socket = TcpStream::connect(pool.address()).expect("the pool listens");
     let head = format!(
-        "GET /llm/admin/live HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {key}\r\n\r\n",
+        "GET /llm/admin/live?events=true HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {key}\r\n\r\n",
         pool.address()
     );
     socket.write_all(head.as_bytes()).expect("sent");

@@ -8,12 +8,13 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use support::provider::{CLIENT, Provider};
 use support::required::skipped;
 use support::whole::{Pool, wait_for};
 
 /// Two devices, of which `large` nearly needs one for itself.
 const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}, {name: gpu1, memory: 16GiB}]}\n";
-const LIMIT: Duration = Duration::from_secs(400);
+const LIMIT: Duration = Duration::from_secs(500);
 /// Folder for pictures of every screen, for whoever wants to look at them.
 const SCREENSHOTS: &str = "MODEL_POOL_SCREENSHOTS";
 
@@ -58,6 +59,11 @@ fn key(pool: &Pool, role: &str) -> String {
 
 /// Runs the driver to its end and returns what it prints.
 fn drive(pool: &Pool, checks: &[&str]) -> Option<String> {
+    drive_with(pool, checks, &[])
+}
+
+/// The same with these variables.
+fn drive_with(pool: &Pool, checks: &[&str], variables: &[(&str, &str)]) -> Option<String> {
     let python = brought("venv/bin/python")?;
     let axe = brought("node_modules/axe-core/axe.min.js")?;
     let folder = tempfile::tempdir().unwrap();
@@ -74,6 +80,7 @@ fn drive(pool: &Pool, checks: &[&str]) -> Option<String> {
         .env("MODEL_POOL_URL", format!("http://{}/llm", pool.address()))
         .env("MODEL_POOL_ADMIN_KEY", pool.admin_key())
         .env("MODEL_POOL_AXE", axe)
+        .envs(variables.iter().copied())
         .current_dir(folder.path())
         .stdin(Stdio::null())
         .stderr(into.try_clone().unwrap())
@@ -113,11 +120,8 @@ fn is_ready(pool: &Pool, name: &str) -> bool {
     text.contains("\"state\":\"ready\"")
 }
 
-#[test]
-fn people_see_and_steer_the_pool_in_a_browser() {
-    if brought("venv/bin/python").is_none() {
-        return;
-    }
+/// Five models of which not all fit.
+fn lab() -> Pool {
     let printed =
         r#", --stderr, "\x1b[32mgreen\x1b[0m <img src=x onerror=alert(1)> \x1b]0;title\x07plain""#;
     let files = [
@@ -129,7 +133,63 @@ fn people_see_and_steer_the_pool_in_a_browser() {
     ];
     let pool = Pool::with_devices(&files, &format!("{CONFIG}auth: {{inference: key}}\n"));
     wait_for("the always-hot model", || is_ready(&pool, "steady"));
-    drive(&pool, &["a", "e", "s", "t", "w"]);
+    pool
+}
+
+#[test]
+fn people_see_and_steer_the_pool_in_a_browser() {
+    if brought("venv/bin/python").is_none() {
+        return;
+    }
+    let checks = ["steering", "people", "playground", "a_change"];
+    drive(&lab(), &checks);
+}
+
+#[test]
+fn every_screen_and_dialog_fits_and_has_no_barrier() {
+    if brought("venv/bin/python").is_none() {
+        return;
+    }
+    drive(&lab(), &["looks"]);
+}
+
+#[test]
+fn a_tab_that_is_kept_stays_small_live_and_right() {
+    if brought("venv/bin/python").is_none() {
+        return;
+    }
+    drive(&lab(), &["lasting"]);
+}
+
+#[test]
+fn people_sign_in_at_an_issuer_in_a_browser() {
+    if brought("venv/bin/python").is_none() {
+        return;
+    }
+    let provider = Provider::start();
+    let oidc = json!({
+        "issuer": provider.url, "audience": "model-pool", "browser": {"client_id": CLIENT},
+        "groups": {"staff": {"role": "admin"}, "students": {"role": "user"}, "guests": {"role": "viewer"}},
+    });
+    let pool = Pool::demo_with(&format!(
+        "evening: {{cleanup: null, reopen: null}}\nauth: {{inference: key, oidc: {oidc}}}\n"
+    ));
+    let mut now = provider.now();
+    now.redirect_uri = format!("http://{}/llm/session/signed-on", pool.address());
+    for (name, groups) in [
+        ("ann", vec!["staff"]),
+        ("bob", vec!["students"]),
+        ("gus", vec!["guests"]),
+        ("eve", vec![]),
+    ] {
+        let groups = groups.into_iter().map(str::to_owned).collect();
+        now.people.insert(name.to_owned(), groups);
+    }
+    drop(now);
+    let host = provider.url.split('/').nth(2).unwrap();
+    drive_with(&pool, &["sign_on"], &[("MODEL_POOL_ISSUER", host)]);
+    let now = provider.now();
+    assert!(now.failures.is_empty(), "{:?}", now.failures);
 }
 
 #[test]

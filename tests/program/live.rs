@@ -27,12 +27,16 @@ struct Page(BufReader<TcpStream>);
 
 impl Page {
     fn open(pool: &Pool, bearer: &str) -> Page {
+        Page::open_at(pool, "/llm/admin/live", bearer)
+    }
+
+    fn open_at(pool: &Pool, path: &str, bearer: &str) -> Page {
         let mut socket = TcpStream::connect(pool.address()).unwrap();
         socket
             .set_read_timeout(Some(Duration::from_secs(30)))
             .unwrap();
         let head = format!(
-            "GET /llm/admin/live HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {bearer}\r\n\r\n",
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {bearer}\r\n\r\n",
             pool.address()
         );
         socket.write_all(head.as_bytes()).unwrap();
@@ -165,10 +169,53 @@ fn a_stream_ends_when_its_key_is_revoked_and_a_key_for_some_models_sees_these_al
 }
 
 #[test]
+fn a_page_gets_the_view_and_every_decision_over_one_connection() {
+    let pool = pool();
+    let mut page = Page::open_at(&pool, "/llm/admin/live?events=true", &pool.admin_key());
+    assert_eq!(page.next().unwrap().0, "view");
+    for nth in 0..50 {
+        let patch = json!({"priority": nth});
+        let (status, _) = admin(&pool, &pool.admin_key(), "PATCH", "/models?model=a", &patch);
+        assert_eq!(status, 200);
+    }
+    let (mut ids, mut priority) = (Vec::new(), Value::Null);
+    while ids.len() < 50 || priority != 49 {
+        let (name, data) = page.next().expect("the stream goes on");
+        match name.as_str() {
+            "record" => ids.push(data["id"].as_i64().unwrap()),
+            "change" => {
+                let changed = data["models"]["changed"].as_array().cloned();
+                for model in changed.into_iter().flatten() {
+                    if model["model"] == "a" {
+                        priority = model["priority"].clone();
+                    }
+                }
+            }
+            other => panic!("{other}: {data}"),
+        }
+    }
+    assert!(ids.is_sorted() && ids.len() == 50, "{ids:?}");
+    let (_, list, _) = pool.request(
+        "GET",
+        "/llm/admin/events?kind=set&limit=50",
+        "",
+        Some(&pool.admin_key()),
+    );
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let kept: Vec<_> = list["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["id"].as_i64().unwrap())
+        .collect();
+    assert_eq!(kept, ids, "as the history has them");
+}
+
+#[test]
 fn pages_that_never_read_cost_no_memory_and_hold_nobody_up() {
     let pool = pool();
     let asleep: Vec<Page> = (0..50)
-        .map(|_| Page::open(&pool, &pool.admin_key()))
+        .map(|_| Page::open_at(&pool, "/llm/admin/live?events=true", &pool.admin_key()))
         .collect();
     let before = memory_kib(pool.pid());
     let mut awake = Page::open(&pool, &pool.admin_key());

@@ -1,6 +1,7 @@
 //! Single sign-on against an issuer that signs on this machine: what counts, what does not and why,
 //! keys that change, and an issuer that is down. The clock is the test's own.
 
+mod browser;
 mod door;
 mod rotation;
 mod tokens;

@@ -13,6 +13,7 @@ pub mod kubernetes;
 pub mod machine;
 pub mod net;
 pub mod postgres;
+pub mod provider;
 pub mod required;
 pub mod schema;
 pub mod servers;

@@ -61,7 +61,7 @@ const MODELS: [Column; 9] = [
     column("MEMORY", 10).right().leaves(3),
     column("BUSY", 5).right().leaves(2),
     column("WAIT", 5).right(),
-    column("LEAVES IN", 10).right().leaves(1),
+    column("LEAVES IN", 11).right().leaves(1),
     column("LAST USED", 15).right().leaves(5),
 ];
 

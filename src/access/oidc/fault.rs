@@ -80,8 +80,37 @@ pub enum IssuerFault {
         address: String,
         found_issuer: String,
     },
-    #[error("jwks_uri of the issuer, {address}, is not trusted: {why}")]
-    KeysAddress { address: String, why: String },
+    #[error("{name} of the issuer, {address}, is not trusted: {why}")]
+    NamedAddress {
+        name: &'static str,
+        address: String,
+        why: String,
+    },
+    #[error("{address} has no {name}, so browsers cannot sign in at this issuer")]
+    NoBrowsers { address: String, name: &'static str },
     #[error("{address} has no key that can verify signatures")]
     NoKeys { address: String },
+}
+
+/// Why a browser could not sign in.
+#[derive(Debug, thiserror::Error)]
+pub enum SignOnError {
+    #[error(
+        "this sign-in was not begun in this browser and by this process, or more than 10 min ago; begin it again"
+    )]
+    Unknown,
+    #[error("the issuer cannot be used to sign in: {why}")]
+    Unavailable { why: String },
+    #[error(transparent)]
+    Issuer(#[from] IssuerFault),
+    #[error("the issuer did not give a token for the code (status {status}): {error}")]
+    Refused { status: u16, error: String },
+    #[error("the ID token was made for another sign-in, or for another client")]
+    OtherSignIn,
+    #[error(transparent)]
+    Token(#[from] OidcError),
+    #[error("auth.oidc.browser.client_secret_file {} cannot be used: {why}", path.display())]
+    Secret { path: PathBuf, why: String },
+    #[error("the system has no random numbers")]
+    NoRandom,
 }

@@ -1,4 +1,4 @@
-//! Fetches the issuer's discovery document and its keys: over TLS or on this machine, without redirects, with
+//! Fetches the issuer's discovery document, its keys and its tokens: over TLS or on this machine, without redirects, with
 //! limits of time and size.
 
 use std::error::Error;
@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use reqwest::redirect::Policy;
-use reqwest::{Certificate, Client, Url};
+use reqwest::{Certificate, Client, RequestBuilder, Response, StatusCode, Url, header};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::fault::IssuerFault;
 use super::keys::KeySet;
@@ -32,6 +33,25 @@ pub(super) struct Issuer {
 struct Description {
     issuer: String,
     jwks_uri: String,
+    authorization_endpoint: Option<String>,
+    token_endpoint: Option<String>,
+    token_endpoint_auth_methods_supported: Option<Vec<String>>,
+}
+
+/// Where browsers sign in, and where a code becomes a token.
+#[derive(Clone)]
+pub(super) struct Endpoints {
+    pub authorization: Url,
+    pub token: Url,
+    /// How the client's secret is sent: by HTTP's basic authentication, or in the form.
+    pub takes_basic: bool,
+}
+
+/// The JSON of an answer, whatever its status.
+pub(super) struct TokenAnswer {
+    pub status: u16,
+    pub is_success: bool,
+    pub body: Map<String, Value>,
 }
 
 impl Issuer {
@@ -71,8 +91,72 @@ impl Issuer {
         })
     }
 
+    /// For people: where they sign in.
+    pub fn host(&self) -> String {
+        let host = self.description.host_str().unwrap_or_default();
+        match self.description.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        }
+    }
+
     /// The address of the keys, if the document belongs to the configured issuer.
     pub async fn describe(&self) -> Result<Url, IssuerFault> {
+        let found = self.document().await?;
+        self.trusted("jwks_uri", &found.jwks_uri)
+    }
+
+    /// Where browsers sign in.
+    pub async fn endpoints(&self) -> Result<Endpoints, IssuerFault> {
+        let found = self.document().await?;
+        let needed = |name: &'static str, text: &Option<String>| {
+            let missing = || IssuerFault::NoBrowsers {
+                address: self.description.to_string(),
+                name,
+            };
+            self.trusted(name, text.as_deref().ok_or_else(missing)?)
+        };
+        let methods = &found.token_endpoint_auth_methods_supported;
+        let has = |method: &str| methods.iter().flatten().any(|it| it == method);
+        Ok(Endpoints {
+            authorization: needed("authorization_endpoint", &found.authorization_endpoint)?,
+            token: needed("token_endpoint", &found.token_endpoint)?,
+            takes_basic: has("client_secret_basic") || !has("client_secret_post"),
+        })
+    }
+
+    /// Sends a form; errors of the issuer are answers, too.
+    pub async fn post(
+        &self,
+        address: &Url,
+        form: String,
+        authorization: Option<String>,
+    ) -> Result<TokenAnswer, IssuerFault> {
+        let mut request = self.http.post(address.clone()).body(form);
+        request = request
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .header(header::ACCEPT, "application/json");
+        if let Some(text) = authorization {
+            request = request.header(header::AUTHORIZATION, text);
+        }
+        let answer = self.send(address, request).await?;
+        let status = answer.status();
+        if status.is_redirection() || status.is_server_error() {
+            return Err(IssuerFault::Status {
+                address: address.to_string(),
+                status: status.as_u16(),
+            });
+        }
+        let body = self.body(address, answer).await?;
+        let body = serde_json::from_slice(&body).map_err(|error| self.shape(address, error))?;
+        Ok(TokenAnswer {
+            status: status.as_u16(),
+            is_success: status == StatusCode::OK,
+            body,
+        })
+    }
+
+    async fn document(&self) -> Result<Description, IssuerFault> {
         let bytes = self.read(&self.description).await?;
         let found: Description =
             serde_json::from_slice(&bytes).map_err(|error| self.shape(&self.description, error))?;
@@ -82,15 +166,21 @@ impl Issuer {
                 found_issuer: found.issuer.chars().take(200).collect(),
             });
         }
-        let untrusted = |why: String| IssuerFault::KeysAddress {
-            address: found.jwks_uri.chars().take(200).collect(),
+        Ok(found)
+    }
+
+    /// An address of the document; what an issuer with TLS names has TLS, too.
+    fn trusted(&self, name: &'static str, text: &str) -> Result<Url, IssuerFault> {
+        let untrusted = |why: String| IssuerFault::NamedAddress {
+            name,
+            address: text.chars().take(200).collect(),
             why,
         };
-        let keys = trusted_address(&found.jwks_uri).map_err(untrusted)?;
-        if self.description.scheme() == "https" && keys.scheme() != "https" {
+        let address = trusted_address(text).map_err(untrusted)?;
+        if self.description.scheme() == "https" && address.scheme() != "https" {
             return Err(untrusted("the issuer itself is https".to_owned()));
         }
-        Ok(keys)
+        Ok(address)
     }
 
     pub async fn keys(&self, address: &Url) -> Result<KeySet, IssuerFault> {
@@ -112,23 +202,27 @@ impl Issuer {
     }
 
     async fn read(&self, address: &Url) -> Result<Vec<u8>, IssuerFault> {
-        let unreachable = |error: reqwest::Error| IssuerFault::Unreachable {
-            address: address.to_string(),
-            why: root_of(&error.without_url()),
-        };
-        let sent = self.http.get(address.clone()).send().await;
-        let answer = sent.map_err(unreachable)?;
+        let answer = self.send(address, self.http.get(address.clone())).await?;
         // A redirect, which is not a success either, would lead to another server.
-        if answer.status() != reqwest::StatusCode::OK {
+        if answer.status() != StatusCode::OK {
             return Err(IssuerFault::Status {
                 address: address.to_string(),
                 status: answer.status().as_u16(),
             });
         }
+        self.body(address, answer).await
+    }
+
+    async fn send(&self, address: &Url, request: RequestBuilder) -> Result<Response, IssuerFault> {
+        let sent = request.send().await;
+        sent.map_err(|error| unreachable(address, error))
+    }
+
+    async fn body(&self, address: &Url, answer: Response) -> Result<Vec<u8>, IssuerFault> {
         let mut body = Vec::new();
         let mut chunks = answer.bytes_stream();
         while let Some(chunk) = chunks.next().await {
-            body.extend_from_slice(&chunk.map_err(unreachable)?);
+            body.extend_from_slice(&chunk.map_err(|error| unreachable(address, error))?);
             if body.len() > ANSWER_BYTES_MAX {
                 return Err(IssuerFault::TooLarge {
                     address: address.to_string(),
@@ -137,6 +231,13 @@ impl Issuer {
             }
         }
         Ok(body)
+    }
+}
+
+fn unreachable(address: &Url, error: reqwest::Error) -> IssuerFault {
+    IssuerFault::Unreachable {
+        address: address.to_string(),
+        why: root_of(&error.without_url()),
     }
 }
 

@@ -3,12 +3,14 @@
 //!
 //! | file        | what                                                          |
 //! |-------------|---------------------------------------------------------------|
+//! | `browser`   | browsers that sign in at the issuer                           |
 //! | `claims`    | checks of audience and time, and the identity                 |
 //! | `keys`      | the keys of the issuer, and the choice of one for a token     |
 //! | `signature` | the cryptography, by `ring`                                   |
 //! | `issuer`    | fetches the issuer's discovery document and keys              |
 //! | `rotation`  | the current keys, and when they are refreshed                 |
 
+mod browser;
 mod claims;
 mod fault;
 #[doc(hidden)]
@@ -32,12 +34,14 @@ use sha2::{Digest, Sha256};
 use config::OidcSection;
 use pool::{KeyId, Time};
 
+use browser::Browser;
 use claims::Rules;
 use issuer::Issuer;
 use keys::NoKey;
 use rotation::{Known, Rotation};
 
-pub use fault::{IssuerFault, OidcError};
+pub use browser::{ATTEMPT_MAX, Begun};
+pub use fault::{IssuerFault, OidcError, SignOnError};
 pub use identity::{Grant, Identity};
 
 /// Tokens with a hundred groups have 6 KiB.
@@ -54,8 +58,13 @@ type Clock = dyn Fn() -> Time + Send + Sync;
 pub struct Oidc {
     section: OidcSection,
     clock: Box<Clock>,
+    issuer: Arc<Issuer>,
     rotation: Arc<Rotation>,
+    /// `None`: browsers do not sign in at the issuer.
+    browser: Option<Browser>,
     verified: Mutex<LruCache<[u8; 32], Verified>>,
+    /// The names of people who signed in from a browser, whose tokens are not kept.
+    signed_on: Mutex<LruCache<KeyId, String>>,
     /// The second in which a refused token was last logged.
     last_logged: AtomicU64,
 }
@@ -86,14 +95,19 @@ impl Oidc {
     ) -> Result<Oidc, IssuerFault> {
         // An earlier call may have set the same provider.
         let _ = signature::RING.install_default();
-        let issuer = Issuer::new(section).await?;
-        let rotation = Arc::new(Rotation::new(issuer, section.refresh.0));
+        let issuer = Arc::new(Issuer::new(section).await?);
+        let browser = section.browser.as_ref().map(Browser::new).transpose()?;
+        let rotation = Rotation::new(Arc::clone(&issuer), section.refresh.0);
+        let rotation = Arc::new(rotation);
         rotation.read_soon(clock());
         Ok(Oidc {
             section: section.clone(),
             clock: Box::new(clock),
+            issuer,
             rotation,
+            browser,
             verified: Mutex::new(LruCache::new(REMEMBERED)),
+            signed_on: Mutex::new(LruCache::new(REMEMBERED)),
             last_logged: AtomicU64::new(0),
         })
     }
@@ -140,9 +154,17 @@ impl Oidc {
 
     /// The name of a person whose token was verified recently.
     pub fn name_of(&self, key: KeyId) -> Option<String> {
+        if let Some(name) = self.signed_on().get(&key) {
+            return Some(name.clone());
+        }
         let verified = self.verified();
         let mut known = verified.iter().map(|(_, it)| &it.identity);
         known.find(|it| it.key == key).map(|it| it.name.clone())
+    }
+
+    /// Its name, as the configuration has it.
+    pub fn issuer(&self) -> &str {
+        &self.section.issuer
     }
 
     /// Logs at most once a second, because anyone can send tokens.
@@ -170,6 +192,19 @@ impl Oidc {
         known: Option<Arc<Known>>,
         now: Time,
     ) -> Result<(Arc<Identity>, u64), OidcError> {
+        let (claims, generation) = self.verified_claims(token, header, known, now).await?;
+        let identity = self.identify(&claims, &self.section.audience, now)?;
+        Ok((Arc::new(identity), generation))
+    }
+
+    /// The claims of a token that the issuer has signed, and the generation of its keys.
+    async fn verified_claims(
+        &self,
+        token: &str,
+        header: &Header,
+        known: Option<Arc<Known>>,
+        now: Time,
+    ) -> Result<(Map<String, Value>, u64), OidcError> {
         let unavailable = || OidcError::Unavailable {
             retry: self.rotation.pause_left(now),
         };
@@ -203,15 +238,19 @@ impl Oidc {
             Unverified::Signature => OidcError::Signature,
             Unverified::Unreadable => OidcError::Unreadable,
         })?;
-        let identity = self.identify(&claims, now)?;
-        Ok((Arc::new(identity), known.generation))
+        Ok((claims, known.generation))
     }
 
-    fn identify(&self, claims: &Map<String, Value>, now: Time) -> Result<Identity, OidcError> {
+    fn identify(
+        &self,
+        claims: &Map<String, Value>,
+        audience: &str,
+        now: Time,
+    ) -> Result<Identity, OidcError> {
         let section = &self.section;
         let rules = Rules {
             issuer: &section.issuer,
-            audience: &section.audience,
+            audience,
             groups_claim: &section.groups_claim,
             name_claim: &section.name_claim,
             leeway: section.leeway.0,
@@ -233,6 +272,12 @@ impl Oidc {
             grants,
             expires: bearer.expires,
         })
+    }
+
+    fn signed_on(&self) -> MutexGuard<'_, LruCache<KeyId, String>> {
+        self.signed_on
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn verified(&self) -> MutexGuard<'_, LruCache<[u8; 32], Verified>> {

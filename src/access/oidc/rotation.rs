@@ -24,7 +24,7 @@ pub(super) const PAUSE: Span = Span::from_secs(10);
 const TRUSTED_FOR: Span = Span::from_secs(24 * 3600);
 
 pub(super) struct Rotation {
-    issuer: Issuer,
+    issuer: Arc<Issuer>,
     refresh: Span,
     known: ArcSwapOption<Known>,
     attempt: Mutex<Option<Attempt>>,
@@ -51,7 +51,7 @@ fn between(one: Time, other: Time) -> Span {
 }
 
 impl Rotation {
-    pub fn new(issuer: Issuer, refresh: Span) -> Rotation {
+    pub fn new(issuer: Arc<Issuer>, refresh: Span) -> Rotation {
         Rotation {
             issuer,
             refresh,

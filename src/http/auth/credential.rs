@@ -58,7 +58,7 @@ impl Sent {
         if parts.headers.contains_key(header::AUTHORIZATION) {
             return without(Credential::Nothing);
         }
-        let Some(secret) = cookie(&parts.headers) else {
+        let Some(secret) = cookie(&parts.headers, COOKIE) else {
             return without(Credential::Nothing);
         };
         let now = app.handle.clock().now();
@@ -114,41 +114,72 @@ fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The secret in the cookie. Browsers send the cookie of the longest path first.
-fn cookie(headers: &HeaderMap) -> Option<&str> {
+/// The value of a cookie. Browsers send the cookie of the longest path first.
+pub fn cookie<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
     let lines = headers.get_all(header::COOKIE).iter();
     let texts = lines.filter_map(|line| line.to_str().ok());
     let mut pairs = texts.flat_map(|text| text.split(';'));
     pairs.find_map(|pair| {
         let (name, value) = pair.trim().split_once('=')?;
-        (name == COOKIE && !value.is_empty()).then_some(value)
+        (name == wanted && !value.is_empty()).then_some(value)
     })
 }
 
-/// The line that gives the cookie to its browser for so many seconds.
+/// What a cookie holds, and for how long.
+pub struct Cookie<'a> {
+    pub name: &'a str,
+    pub value: &'a str,
+    pub same_site: &'static str,
+    pub seconds: u64,
+}
+
+impl<'a> Cookie<'a> {
+    /// The cookie that stands for a session.
+    pub fn of_session(secret: &'a str, seconds: u64) -> Cookie<'a> {
+        Cookie {
+            name: COOKIE,
+            value: secret,
+            same_site: "Strict",
+            seconds,
+        }
+    }
+}
+
+/// The line that gives the cookie of a session to its browser for so many seconds.
 pub fn set_cookie(secret: &Secret, seconds: u64, parts: &Parts, app: &App) -> Option<HeaderValue> {
-    line(secret.reveal(), seconds, parts, app)
+    let cookie = Cookie::of_session(secret.reveal(), seconds);
+    set_cookie_of(&cookie, is_secure_page(parts), app)
 }
 
-/// The line that takes the cookie away.
+/// The line that takes the cookie of a session away.
 pub fn clear_cookie(parts: &Parts, app: &App) -> Option<HeaderValue> {
-    line("", 0, parts, app)
+    set_cookie_of(&Cookie::of_session("", 0), is_secure_page(parts), app)
 }
 
-fn line(value: &str, seconds: u64, parts: &Parts, app: &App) -> Option<HeaderValue> {
+/// Where a proxy in front has taken TLS off, the page's own origin says so.
+fn is_secure_page(parts: &Parts) -> bool {
+    let origin = parts.headers.get(header::ORIGIN);
+    origin.is_some_and(|it| it.as_bytes().starts_with(b"https://"))
+}
+
+/// `is_secure`: whether the browser reached the page by TLS, which may end before this service.
+pub fn set_cookie_of(cookie: &Cookie<'_>, is_secure: bool, app: &App) -> Option<HeaderValue> {
     let path = match app.base() {
         "" => "/",
         base => base,
     };
-    // Where a proxy in front has taken TLS off, the page's own origin says so.
-    let origin = parts.headers.get(header::ORIGIN);
-    let is_secure_page = origin.is_some_and(|it| it.as_bytes().starts_with(b"https://"));
-    let secure = match app.edge.has_tls() || is_secure_page {
+    let secure = match app.edge.has_tls() || is_secure {
         true => "; Secure",
         false => "",
     };
+    let Cookie {
+        name,
+        value,
+        same_site,
+        seconds,
+    } = cookie;
     let text = format!(
-        "{COOKIE}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+        "{name}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
     );
     let mut line = HeaderValue::from_str(&text).ok()?;
     line.set_sensitive(true);
@@ -174,7 +205,7 @@ mod tests {
             (&["not-model-pool-session=x"], None),
             (&["model-pool-session="], None),
         ] {
-            assert_eq!(cookie(&with(lines)), found, "{lines:?}");
+            assert_eq!(cookie(&with(lines), COOKIE), found, "{lines:?}");
         }
     }
 }

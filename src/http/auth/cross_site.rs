@@ -126,7 +126,7 @@ fn is_json(kind: &str) -> bool {
 }
 
 /// The name and the port under which this service was asked.
-fn authority(parts: &Parts) -> Option<&str> {
+pub(crate) fn authority(parts: &Parts) -> Option<&str> {
     let target = parts.uri.authority().map(|it| it.as_str());
     target.or_else(|| parts.headers.get(header::HOST)?.to_str().ok())
 }

@@ -2,7 +2,7 @@
 import { html, render, useEffect, useErrorBoundary } from './lib/view.js';
 import { session, whoAmI } from './lib/api.js';
 import { connect, disconnect, live } from './lib/live.js';
-import { go, route } from './lib/route.js';
+import { go, returnToPlace, route } from './lib/route.js';
 import { settings } from './lib/settings.js';
 import { Dialogs, closeDialog, isOpen } from './parts/dialog.js';
 import { Button, Loading } from './parts/bits.js';
@@ -51,7 +51,7 @@ function App() {
     else disconnect();
     return disconnect;
   }, [isIn, role]);
-  useEffect(() => { if (state !== 'in') closeDialog(); }, [state]);
+  useEffect(() => { if (state !== 'in') closeDialog(); else returnToPlace(); }, [state]);
   useEffect(closeDialog, [screen]);
   const known = SCREENS[screen]?.for.includes(role) ? screen : role === 'user' ? 'home' : 'pool';
   useEffect(() => {

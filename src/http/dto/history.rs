@@ -16,8 +16,7 @@ pub struct EventList<T> {
 }
 
 /// One decision, with its reason (D3).
-#[derive(Clone, Debug, ToSchema)]
-#[expect(dead_code, reason = "describes what the store writes")]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct EventView {
     /// Rising, never reused.
     #[schema(example = 118)]
@@ -50,8 +49,7 @@ pub struct EventView {
     pub took_ms: Option<u64>,
 }
 
-#[derive(Clone, Debug, ToSchema)]
-#[expect(dead_code, reason = "describes what the store writes")]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct MemoryChange {
     #[schema(example = "gpu0")]
     pub device: String,

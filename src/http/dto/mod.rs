@@ -42,7 +42,7 @@ pub use nodes::{
 };
 pub use plan::PlanView;
 pub use report::ReportView;
-pub use session::{LoginRequest, SessionView};
+pub use session::{LoginRequest, SessionView, SignInWays};
 pub use upkeep::{
     CleanupAnswer, CleanupMode, CleanupRequest, ConfigOrigins, EmptyRequest, ReloadAnswer,
     ResetAnswer,

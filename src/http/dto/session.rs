@@ -29,3 +29,11 @@ pub struct SessionView {
     #[schema(example = "cookie")]
     pub by: &'static str,
 }
+
+/// How a browser may sign in, beside a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SignInWays {
+    /// The host of the issuer of the single sign-on; null: only keys and tokens.
+    #[schema(example = "login.example.org")]
+    pub sign_on: Option<String>,
+}

@@ -1,7 +1,7 @@
 // What happened: the newest decisions as they come, pages of older ones, and from them who lived where and when.
-import { useEffect, useRef, useState } from './view.js';
+import { useEffect, useState } from './view.js';
 import { get } from './api.js';
-import { follow } from './sse.js';
+import { hear, live } from './live.js';
 
 const KEPT = 500;
 
@@ -26,34 +26,40 @@ export async function page({ before, limit = 200, model, kind, reason } = {}) {
   return before ? events.filter(it => it.id < before.id) : events;
 }
 
+/** One list of both, newest first; `newer` are the newest of all. Where they do not meet, the older ones are dropped: there is a gap. */
+function joined(newer, older) {
+  const oldest = newer.at(-1)?.id ?? 0, ids = new Set(newer.map(it => it.id));
+  if (older.length && newer.length && older[0].id < oldest && !older.some(it => ids.has(it.id))) return newer;
+  return [...newer, ...older.filter(it => !ids.has(it.id))].sort((one, other) => other.id - one.id).slice(0, KEPT);
+}
+
 /** The newest events first, followed live. `state`: reading, live, lost, or a failure. */
 export function useEvents(limit = 100) {
   const [events, setEvents] = useState([]);
   const [state, setState] = useState('reading');
-  const last = useRef(null);
+  const status = live.use(it => it.status);
   useEffect(() => {
-    let stop = null, over = false;
-    const begin = async () => {
-      let first = [];
-      try { first = await page({ limit }); } catch (failure) { if (!over) setState(failure); return; }
-      if (over) return;
-      last.current = first.at(-1)?.id ?? 0;
-      setEvents([...first].reverse());
-      stop = follow(() => `/admin/events?follow=true&after=${last.current}`, {
-        state: now => setState(now === 'open' ? 'live' : 'lost'),
-        event(name, text) {
-          if (name === 'error') return;
-          const event = JSON.parse(text);
-          if (event.id <= last.current) return;
-          last.current = event.id;
-          setEvents(before => [event, ...before].slice(0, KEPT));
-        },
-      });
+    let over = false, batch = [], timer = 0;
+    const read = async () => {
+      try {
+        const newest = await page({ limit });
+        if (over) return;
+        setEvents(before => joined(newest.reverse(), before));
+        setState('live');
+      } catch (failure) { if (!over) setState(before => before === 'live' ? before : failure); }
     };
-    begin();
-    return () => { over = true; stop?.(); };
+    const flush = () => {
+      timer = 0;
+      const added = batch.reverse();
+      batch = [];
+      setEvents(before => [...added.filter(it => it.id > (before[0]?.id ?? 0)), ...before].slice(0, KEPT));
+    };
+    // A burst is drawn in few steps.
+    const end = hear({ record(event) { batch.push(event); timer ||= setTimeout(flush, 30); }, missed: read });
+    read();
+    return () => { over = true; clearTimeout(timer); end(); };
   }, [limit]);
-  return [events, state, setEvents];
+  return [events, state === 'live' && status === 'lost' ? 'lost' : state];
 }
 
 const ENDS = new Set(['gone', 'load_failed', 'crash']);

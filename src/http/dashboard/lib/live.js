@@ -1,15 +1,18 @@
-// The pool as it is now: one stream feeds every screen. A hidden tab lets go of its stream after a while, so that many open tabs
-// cost nothing, and takes a whole new picture when it is looked at again.
+// The pool as it is now: one stream feeds every screen, with the view and with what is decided. A tab that was hidden takes a new
+// picture when it is looked at again. Times go by a clock that nobody can set, so that a jump of this machine's does no harm.
 import { useEffect, useState } from './view.js';
+import { divide } from './colour.js';
 import { createStore } from './store.js';
 import { follow } from './sse.js';
 import { setPoolZone } from './text.js';
 
-const HIDDEN_MS = 60_000;
 const NONE = { waiting: [], orders: [] };
 
-/** `status`: connecting, live, lost, paused. `lead_ms`: how far the pool's clock is ahead of this one's. */
-export const live = createStore({ status: 'connecting', since: Date.now(), failure: null, has: false, at: null, lead_ms: 0,
+/** Milliseconds since the page began. */
+export const ticks = () => performance.now();
+
+/** `status`: connecting, live, lost, paused; `since` and `queue_at` in ticks. `lead_ms`: how far the pool's clock is ahead of the ticks. */
+export const live = createStore({ status: 'connecting', since: ticks(), failure: null, has: false, at: null, lead_ms: Date.now() - ticks(),
   models: [], devices: [], queue: NONE, queue_at: 0, evening: null, store: null });
 
 export const byName = new Map();
@@ -38,6 +41,7 @@ function take(change) {
   if (change.models) {
     byName.clear();
     for (const model of change.models) byName.set(model.model, model);
+    divide([...byName.keys()]);
   }
   live.set(change);
 }
@@ -45,8 +49,9 @@ function take(change) {
 function onEvent(name, text) {
   let data;
   try { data = JSON.parse(text); } catch { return; }
-  const now = Date.now();
-  const moment = { at: data.at, lead_ms: Number.isFinite(Date.parse(data.at)) ? Date.parse(data.at) - now : 0 };
+  if (name === 'record') { for (const heard of [...listeners]) heard.record(data); return; }
+  if (name === 'missed') { for (const heard of [...listeners]) heard.missed(); return; }
+  const now = ticks(), moment = { at: data.at, lead_ms: (Number.isFinite(Date.parse(data.at)) ? Date.parse(data.at) : Date.now()) - now };
   if (name === 'view') {
     setPoolZone(data.evening?.timezone);
     take({ ...moment, status: 'live', has: true, failure: null, queue: queueOf(data.queue), queue_at: now, evening: data.evening ?? null, store: data.store ?? null,
@@ -60,17 +65,26 @@ function onEvent(name, text) {
   }
 }
 
-let stop = null, hiding = 0;
+const listeners = new Set();
+
+/** `{record(event), missed()}` hears what is decided from now on, and that something went by unheard. Returns a function that ends it. */
+export function hear(heard) {
+  listeners.add(heard);
+  return () => listeners.delete(heard);
+}
+
+let stop = null;
 
 export function connect() {
   stop?.();
-  live.set({ status: live.get().has ? 'lost' : 'connecting', since: Date.now() });
-  stop = follow('/admin/live', {
+  live.set({ status: live.get().has ? 'lost' : 'connecting', since: ticks() });
+  stop = follow('/admin/live?events=true', {
     event: onEvent,
     state(now, failure) {
       const { status } = live.get();
-      if (now === 'open') return;
-      if (status !== 'lost') live.set({ status: 'lost', since: Date.now() });
+      if (now === 'open') { for (const heard of [...listeners]) heard.missed(); return; }
+      const next = now === 'paused' ? 'paused' : 'lost';
+      if (status !== next) live.set({ status: next, since: ticks() });
       live.set({ failure: failure ?? null });
     },
   });
@@ -81,17 +95,8 @@ export function disconnect() {
   stop = null;
 }
 
-document.addEventListener('visibilitychange', () => {
-  clearTimeout(hiding);
-  if (document.hidden) {
-    hiding = setTimeout(() => { if (stop) { disconnect(); live.set({ status: 'paused', since: Date.now() }); } }, HIDDEN_MS);
-  } else if (live.get().status === 'paused') {
-    connect();
-  }
-});
-
 /** The pool's time now, by its own clock. */
-export const poolNow = () => Date.now() + live.get().lead_ms;
+export const poolNow = () => ticks() + live.get().lead_ms;
 
 /** Draws the component again every so often, and returns the pool's time. */
 export function useNow(everyMs = 1000) {

@@ -1,6 +1,7 @@
 // What the pool says of the person who is signed in: their models, their requests that wait or run, their key and what they used.
 import { useEffect, useState } from './view.js';
 import { get } from './api.js';
+import { ticks } from './live.js';
 
 /** Reads a path again and again while the page is in sight: [what it says, why it cannot be read, when it was read]. */
 function useAgain(path, query, everyMs) {
@@ -9,7 +10,7 @@ function useAgain(path, query, everyMs) {
     let over = false, timer = 0;
     const read = async () => {
       if (!document.hidden) {
-        try { const it = await get(path, query); if (!over) setState([it, null, Date.now()]); } catch (failure) { if (!over) setState(([it, , at]) => [it, failure, at]); }
+        try { const it = await get(path, query); if (!over) setState([it, null, ticks()]); } catch (failure) { if (!over) setState(([it, , at]) => [it, failure, at]); }
       }
       if (!over) timer = setTimeout(read, everyMs);
     };

@@ -34,3 +34,22 @@ export function openModel(model) {
   const { screen, query } = route.get();
   go(screen, { ...query, model });
 }
+
+// Signing in at the issuer leaves the page; the tab keeps its place meanwhile. An address with a place of its own counts more.
+const PLACE = 'model-pool.place';
+
+export function keepPlace() {
+  const { screen } = route.get();
+  try { if (screen !== 'sign-on') sessionStorage.setItem(PLACE, location.hash); } catch { /* It begins at the first screen. */ }
+}
+
+export function returnToPlace() {
+  let place = null;
+  try {
+    place = sessionStorage.getItem(PLACE);
+    sessionStorage.removeItem(PLACE);
+  } catch { /* It begins at the first screen. */ }
+  const { screen } = route.get(), isNowhere = screen === 'sign-on' || !location.hash;
+  if (isNowhere && place?.startsWith('#/')) location.replace(place);
+  else if (screen === 'sign-on') location.replace('#/');
+}

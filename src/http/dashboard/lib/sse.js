@@ -1,7 +1,10 @@
 // Reads server-sent events. Unlike EventSource it sees status codes and comments, and notices a stream that has gone silent.
+// A browser has six connections to a server without TLS, for all its tabs together: a hidden tab gives its own back.
 import { BASE, ended, failureOf, headers } from './api.js';
 
 const SILENT_MS = 30_000;
+/** Stepping through many tabs takes a connection for a moment only. */
+const HIDDEN_MS = 3_000;
 
 /**
  * Reads one stream to its end. `on.open()`, `on.event(name, data, id)`, `on.comment(text)`; data is the text.
@@ -37,12 +40,12 @@ export async function readStream(response, on, touch = () => {}) {
 
 /**
  * Follows a stream and opens it again when it breaks. `path` may be a function, so that it can go on where it was.
- * `on.state('open' | 'lost', failure)` says how it is. Returns a function that ends it.
+ * `on.state('open' | 'lost' | 'paused' | 'refused', failure)` says how it is. Returns a function that ends it.
  */
 export function follow(path, on) {
-  let over = false, tries = 0, abort = null, timer = 0, silence = 0;
+  let over = false, tries = 0, abort = null, timer = 0, silence = 0, hiding = 0, isPaused = false;
   const again = failure => {
-    if (over) return;
+    if (over || isPaused) return;
     on.state?.('lost', failure);
     tries += 1;
     const wait = Math.min(10_000, 400 * 2 ** Math.min(tries, 5)) * (0.75 + Math.random() / 2);
@@ -54,13 +57,17 @@ export function follow(path, on) {
   };
   async function open() {
     clearTimeout(timer);
+    timer = 0;
     if (over) return;
-    abort = new AbortController();
+    if (document.hidden) { pause(); return; }
+    abort?.abort();
+    const mine = new AbortController();
+    abort = mine;
     listen();
     let failure = null;
     try {
       const address = BASE + (typeof path === 'function' ? path() : path);
-      const response = await fetch(address, { headers: headers('GET', { Accept: 'text/event-stream' }), cache: 'no-store', credentials: 'same-origin', signal: abort.signal });
+      const response = await fetch(address, { headers: headers('GET', { Accept: 'text/event-stream' }), cache: 'no-store', credentials: 'same-origin', signal: mine.signal });
       if (response.ok) {
         tries = 0;
         on.state?.('open');
@@ -70,25 +77,50 @@ export function follow(path, on) {
         if (response.status === 401) ended();
         if (response.status >= 400 && response.status < 500 && response.status !== 429 && response.status !== 408) {
           clearTimeout(silence);
+          stop();
           on.state?.('refused', failure);
           return;
         }
       }
     } catch { /* It broke, or it was silent for too long. */ }
+    // A tab that was hidden and is seen again has another one by now.
+    if (abort !== mine) return;
     clearTimeout(silence);
     again(failure);
   }
-  const hurry = () => { if (!over && timer) { clearTimeout(timer); tries = 0; open(); } };
+  const hurry = () => { if (!over && !isPaused && timer) { clearTimeout(timer); tries = 0; open(); } };
   const cut = () => abort?.abort();
-  addEventListener('online', hurry);
-  addEventListener('offline', cut);
-  open();
-  return () => {
+  function pause() {
+    isPaused = true;
+    clearTimeout(timer);
+    clearTimeout(silence);
+    on.state?.('paused');
+    abort?.abort();
+    abort = null;
+  }
+  const look = () => {
+    clearTimeout(hiding);
+    if (document.hidden) {
+      if (!isPaused) hiding = setTimeout(pause, HIDDEN_MS);
+    } else if (isPaused) {
+      isPaused = false;
+      tries = 0;
+      open();
+    }
+  };
+  function stop() {
     over = true;
     clearTimeout(timer);
     clearTimeout(silence);
+    clearTimeout(hiding);
     removeEventListener('online', hurry);
     removeEventListener('offline', cut);
+    document.removeEventListener('visibilitychange', look);
     abort?.abort();
-  };
+  }
+  addEventListener('online', hurry);
+  addEventListener('offline', cut);
+  document.addEventListener('visibilitychange', look);
+  open();
+  return stop;
 }

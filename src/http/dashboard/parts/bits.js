@@ -35,15 +35,17 @@ export function State({ of: state, more }) {
     more && html`<span class="soft">${more}</span>`}</span>`;
 }
 
-/** What a model's loading replica is at: `weights, 45 %, about 8 s left`. */
+/** What a model's loading replica is at: `weights, 45 %, about 8 s left`; `rest` is without the stage. */
 export function progressOf(model) {
   const fetch = model.weights?.fetch;
-  if (fetch) return { percent: fetch.percent, words: [clean(fetch.words), fetch.percent !== null && `${fetch.percent} %`, fetch.left_ms !== null && `${span(fetch.left_ms)} left`].filter(Boolean).join(', ') };
+  if (fetch) {
+    const rest = [fetch.percent !== null && `${fetch.percent} %`, fetch.left_ms !== null && `${span(fetch.left_ms)} left`].filter(Boolean);
+    return { percent: fetch.percent, rest: rest.join(', '), words: [clean(fetch.words), ...rest].filter(Boolean).join(', ') };
+  }
   const replica = model.replicas.find(it => it.state === 'launching') ?? model.replicas.find(it => it.state === 'planned');
   if (!replica) return null;
-  const words = [replica.stage && clean(replica.stage_words || replica.stage), replica.percent !== null && `${replica.percent} %`,
-    replica.expected_ms ? `about ${span(replica.expected_ms)} left` : replica.expected_ms === 0 ? 'longer than last time' : ''];
-  return { percent: replica.percent, words: words.filter(Boolean).join(', ') };
+  const rest = [replica.percent !== null && `${replica.percent} %`, replica.expected_ms ? `about ${span(replica.expected_ms)} left` : replica.expected_ms === 0 ? 'longer than last time' : ''].filter(Boolean);
+  return { percent: replica.percent, rest: rest.join(', '), words: [replica.stage && clean(replica.stage_words || replica.stage), ...rest].filter(Boolean).join(', ') };
 }
 
 /** A moment, as long ago. The title has it in every zone. */

@@ -24,7 +24,15 @@ export function Dialog({ title, close, wide, side, children, foot, label }) {
     if (!dialog.open) dialog.showModal();
     const first = dialog.querySelector('[data-first]');
     first?.focus();
+    // What scrolls has to be reached by the keyboard, also where nothing in it takes the focus.
+    const body = dialog.querySelector('.dialog-body');
+    const look = () => { if (body.scrollHeight > body.clientHeight) body.tabIndex = 0; else body.removeAttribute('tabindex'); };
+    const sizes = new ResizeObserver(look), content = new MutationObserver(look);
+    sizes.observe(body);
+    content.observe(body, { childList: true, subtree: true });
     return () => {
+      sizes.disconnect();
+      content.disconnect();
       if (dialog.open) dialog.close();
       if (before?.isConnected && before !== document.body) before.focus();
     };

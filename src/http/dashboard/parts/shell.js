@@ -1,7 +1,7 @@
 // The frame of every screen: where one can go, how the pool is, whether the connection holds, who is signed in.
 import { html, useEffect, useState } from '../lib/view.js';
 import { session, signOut } from '../lib/api.js';
-import { live, useNow } from '../lib/live.js';
+import { live, ticks, useNow } from '../lib/live.js';
 import { clean, knownPoolZone, ownZone, short, span, timeOfDay, wholeTime } from '../lib/text.js';
 import { link, route } from '../lib/route.js';
 import { settings, THEMES } from '../lib/settings.js';
@@ -11,6 +11,9 @@ import { Menu } from './menu.js';
 import { openHelp } from './help.js';
 import { openPalette } from './palette.js';
 import { SCREENS } from './screens.js';
+
+/** Screens that are as wide as the window. */
+const PICTURES = new Set(['pool', 'timeline', 'config', 'logs', 'playground', 'devices']);
 
 export function Shell({ children, panel }) {
   const { screen } = route.use(), role = session.use(it => it.who?.role), [isOpen, setOpen] = useState(false);
@@ -25,7 +28,7 @@ export function Shell({ children, panel }) {
     <nav class=${`rail ${isOpen ? 'open' : ''}`} aria-label="Screens">${[...groups].map(([group, list]) => html`<div class="rail-group" key=${group}>${group && html`<p class="rail-title" id=${`rail-${group}`}>${group}</p>`}<ul aria-labelledby=${group ? `rail-${group}` : undefined}>${list.map(([name, it]) => html`<li key=${name}>
       <a href=${link(name)} aria-current=${screen === name ? 'page' : undefined} title=${`${it.word} (g ${it.key})`}><${Icon} name=${it.icon} /><span>${it.word}</span>${name === 'queue' && html`<${Waiting} />`}</a></li>`)}</ul></div>`)}</nav>
     ${isOpen && html`<div class="rail-shade" onClick=${() => setOpen(false)}></div>`}
-    <main id="main" class="content" tabindex="-1"><${Lost} />${children}</main>${panel}`;
+    <main id="main" class="content" data-kind=${PICTURES.has(screen) ? 'picture' : 'rows'} tabindex="-1"><${Lost} />${children}</main>${panel}`;
 }
 
 const Logo = () => html`<svg class="logo" viewBox="0 0 20 20" width="20" height="20" aria-hidden="true"><rect x="1" y="2" width="11" height="7" rx="1.500" /><rect x="13.500" y="2" width="5.500" height="7" rx="1.500" opacity="0.55" /><rect x="1" y="11" width="5.500" height="7" rx="1.500" opacity="0.55" /><rect x="8" y="11" width="11" height="7" rx="1.500" opacity="0.8" /></svg>`;
@@ -46,8 +49,8 @@ function Lost() {
   const { status, since, has, failure, store } = live.use(), now = useNow(1000), role = session.use(it => it.who?.role);
   const trouble = store?.trouble;
   if (role === 'user') return null;
-  if (status === 'lost' && Date.now() - since > 1500) {
-    return html`<p class="lost" role="alert"><${Icon} name="alert" /><span>The connection to the pool is lost${has ? html`; what you see is <b class="figure">${span(Math.max(0, Date.now() - since + 0 * now))}</b> old` : ''}. It is tried again by itself.${failure ? ` ${clean(failure.message)}` : ''}</span></p>`;
+  if (status === 'lost' && ticks() - since > 1500) {
+    return html`<p class="lost" role="alert"><${Icon} name="alert" /><span>The connection to the pool is lost${has ? html`; what you see is <b class="figure">${span(Math.max(0, ticks() - since + 0 * now))}</b> old` : ''}. It is tried again by itself.${failure ? ` ${clean(failure.message)}` : ''}</span></p>`;
   }
   return trouble ? html`<p class="lost" role="alert"><${Icon} name="alert" /><span>The pool cannot write its state, so that changes are refused; models are served. ${clean(trouble)}</span></p>` : null;
 }

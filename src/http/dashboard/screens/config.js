@@ -37,9 +37,12 @@ export function Configuration() {
       : html`<div class="config-grid">${[...sections].map(([section, list]) => html`<section class="lines-card" key=${section}><h2 class="figure">${section}</h2><dl class="config-rows">${list.map(row => html`<${Row} row=${row} key=${row.key} />`)}</dl></section>`)}</div>`}`;
 }
 
+/** A long key breaks after its dots and underscores. */
+const Breakable = ({ of: key }) => key.split(/(?<=[._])/).map((part, nth) => html`${nth > 0 && html`<wbr />`}${part}`);
+
 function Row({ row }) {
   const { origin } = row;
-  return html`<div><dt><button type="button" class="text-button figure" title=${`${variable(row.key)}: copy`} onClick=${() => copyVariable(row.key)}>${row.key.slice(row.section.length + 1) || row.key}</button></dt>
+  return html`<div><dt><button type="button" class="text-button figure" title=${`${variable(row.key)}: copy`} onClick=${() => copyVariable(row.key)}><${Breakable} of=${row.key.slice(row.section.length + 1) || row.key} /></button></dt>
     <dd class="figure wrap">${row.value === null ? html`<span class="faint">null</span>` : short(shown(row.value), 400)}<span class=${`config-origin ${origin.isSet ? 'is-set' : 'faint'}`} title=${origin.title}>${origin.words}</span></dd></div>`;
 }
 

@@ -73,7 +73,7 @@ export function Why({ id, event: known, onClose }) {
     return () => abort.abort();
   }, [id]);
   const it = { ...event, ...(why && { model: why.model ?? event?.model, reason: why.reason ?? event?.reason, at: why.at ?? event?.at }) };
-  const memory = memoryOf(why, event), candidates = candidatesOf(why, event);
+  const memory = memoryOf(why, event), candidates = candidatesOf(why, event), words = (why?.words ?? []).filter(text => !candidates.some(one => one.words === text));
   if (!event && !why) return html`<section class="why" aria-label="Why">${failure ? html`<${Problem} failure=${failure} />` : html`<${Loading} />`}</section>`;
   return html`<section class="why" aria-label="The decision"><header class="why-head"><h2><span class="kind" data-tone=${kindTone(it.kind)}>${kindWord(it.kind)}</span>${it.model && html` <${ModelLink} of=${it.model} most=${60} />`}</h2><${IconButton} icon="close" label="Close" onClick=${onClose} /></header>
     <p class="why-reason">${clean(it.reason)}</p>
@@ -81,7 +81,7 @@ export function Why({ id, event: known, onClose }) {
       ${it.replica && html`<${Fact} label="Replica"><span class="figure">${it.replica}</span><//>`}${it.order && html`<${Fact} label="Order"><span class="figure">${it.order}</span><//>`}
       ${it.priority !== null && it.priority !== undefined && html`<${Fact} label="Priority">${it.priority}<//>`}${it.took_ms !== null && it.took_ms !== undefined && html`<${Fact} label=${it.kind === 'evict' || it.kind === 'unload' ? 'Had been there' : 'Took'}>${span(it.took_ms)}<//>`}
       ${event?.placement?.length > 0 && html`<${Fact} label="Placed on">${event.placement.map(share => `${share.device} (${bytes(share.bytes)})`).join(', ')}<//>`}</dl>
-    ${why?.words?.length > 0 && html`<ul class="why-words">${why.words.map((words, nth) => html`<li key=${nth}>${clean(words)}</li>`)}</ul>`}
+    ${words.length > 0 && html`<ul class="why-words">${words.map((text, nth) => html`<li key=${nth}>${clean(text)}</li>`)}</ul>`}
     ${candidates.length > 0 && html`<h3>What could be chosen</h3><ol class="plain candidates">${candidates.map((one, nth) => html`<li key=${nth} data-chosen=${one.chosen ? 'yes' : undefined}><span class="candidate-sign" aria-hidden="true">${one.chosen && html`<${Icon} name="check" size=${14} />`}</span>
       <div class="grow">${one.model && html`<p><${ModelLink} of=${one.model} most=${50} />${one.device && html` <span class="soft figure">${one.device}</span>`}${one.chosen && html` <b>chosen</b>`}</p>`}<p class="soft">${clean(one.words)}</p>
       ${one.keys.length > 0 && html`<p class="candidate-keys figure">${one.keys.join(' · ')}</p>`}</div></li>`)}</ol>`}

@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useState } from '../lib/view.js';
 import { BASE, get, session } from '../lib/api.js';
 import { sum } from '../lib/device.js';
-import { useNow } from '../lib/live.js';
+import { poolNow, ticks, useNow } from '../lib/live.js';
 import { tokensOf, useMe, useMyUsage } from '../lib/me.js';
 import { clean, count, countdown, hourMinute, short, span } from '../lib/text.js';
 import { link } from '../lib/route.js';
@@ -47,15 +47,15 @@ const ifAsked = it => it.remote ? 'another server answers' : { ready: 'answers a
 
 /** A request that waits: what for, at which place, and how far it is. */
 function WaitingCard({ of: it, readAt, now }) {
-  const age = Math.max(0, Date.now() - readAt) + 0 * now, waited = it.waited_ms + age, left = Math.max(0, it.expected_ms - age);
+  const age = Math.max(0, ticks() - readAt) + 0 * now, waited = it.waited_ms + age, left = Math.max(0, it.expected_ms - age);
   return html`<li class="mine"><div class="mine-head"><${Name} of=${it.model} most=${60} /><span class="figure soft">${it.ticket}</span></div>
     <p>Place <b class="figure">${it.position}</b>, because ${STAGES[it.stage] ?? clean(it.stage)}.</p>
     ${it.expected_ms > 0 && html`<progress max=${waited + left} value=${waited} aria-label=${`The wait for ${short(it.model, 60)}`}></progress>`}
-    <p class="mine-facts"><span>waits since <b class="figure">${countdown(waited)}</b></span><span>${it.expected_ms > 0 ? html`expected in <b class="figure">${countdown(left)}</b>, at ${hourMinute(Date.now() + left)}` : 'nobody can tell yet for how long'}</span></p></li>`;
+    <p class="mine-facts"><span>waits since <b class="figure">${countdown(waited)}</b></span><span>${it.expected_ms > 0 ? html`expected in <b class="figure">${countdown(left)}</b>, at ${hourMinute(poolNow() + left)}` : 'nobody can tell yet for how long'}</span></p></li>`;
 }
 
 const RunningCard = ({ of: it, readAt, now }) => html`<li class="mine running"><div class="mine-head"><${Name} of=${it.model} most=${60} /><${State} of="ready" /></div>
-  <p class="mine-facts"><span>answers since <b class="figure">${countdown(it.running_ms + Math.max(0, Date.now() - readAt) + 0 * now)}</b></span><span>${it.waited_ms < 50 ? 'it did not wait' : html`after a wait of ${span(it.waited_ms)}`}</span></p></li>`;
+  <p class="mine-facts"><span>answers since <b class="figure">${countdown(it.running_ms + Math.max(0, ticks() - readAt) + 0 * now)}</b></span><span>${it.waited_ms < 50 ? 'it did not wait' : html`after a wait of ${span(it.waited_ms)}`}</span></p></li>`;
 
 function Requests({ of: me, readAt }) {
   const now = useNow(500), waiting = me.waiting.slice(0, CARDS), running = me.running.slice(0, CARDS), left = me.waiting.length + me.running.length - waiting.length - running.length;

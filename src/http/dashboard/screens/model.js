@@ -50,7 +50,7 @@ function Body({ model }) {
   const percent = progressOf(model)?.percent;
   return html`<div class="panel-body">
     ${percent != null && html`<progress max="100" value=${percent} aria-label="Loading"></progress>`}
-    <div class="panel-actions"><${Button} kind="main" icon="up" onClick=${() => openPlan(name)}>${isLoaded ? 'Plan another load' : 'Plan and load'}<//>
+    <div class="panel-actions"><${Button} kind="main" icon="up" onClick=${() => openPlan(name)}>${isLoaded ? 'Plan a load' : 'Plan and load'}<//>
       ${isLoaded && html`<${Button} icon="eject" disabled=${!may} onClick=${() => openUnload([name])}>Unload<//>`}
       <a class="button" href=${link('logs', { model: name })}><${Icon} name="logs" /><span>Log</span></a><a class="button" href=${link('events', { of: name })}><${Icon} name="why" /><span>Why</span></a></div>
     ${model.file_error && html`<div class="notice"><${Icon} name="alert" /><div><p>${model.state === 'broken' ? 'The model’s file cannot be used, so that the model is not served.' : 'The model’s file cannot be used. Its last good version is served.'}</p><pre class="wrap">${clean(model.file_error)}</pre></div></div>`}

@@ -50,12 +50,20 @@ export function PriorityField({ model }) {
     setBusy(false);
     setValue(null);
   };
+  // As in the browser's own fields for numbers: the arrow keys do what the two buttons do, and Enter sets it.
+  const onKey = event => {
+    const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+    if (step) { event.preventDefault(); setValue(String(Math.max(0, Number(value ?? model.priority) + step || 0))); }
+    if (event.key === 'Enter') set(Number(value ?? model.priority));
+    if (event.key === 'Escape') { setValue(null); event.currentTarget.blur(); }
+    event.stopPropagation();
+  };
   const where = { override: 'set by an administrator', file: 'from the model’s file', reference: 'from model_reference.json', default: 'the default' }[model.priority_from];
   if (!may || model.state === 'broken') return html`<span class="figure" title=${where}>${model.priority}</span>`;
   return html`<span class=${`stepper ${model.priority_from === 'override' ? 'over' : ''}`} title=${where}>
     <button type="button" tabindex="-1" aria-label="Lower" disabled=${busy || model.priority === 0} onClick=${() => set(model.priority - 1)}>−</button>
     <input ref=${input} inputmode="numeric" aria-label=${`Priority of ${short(model.model, 60)}`} value=${value ?? model.priority} disabled=${busy} onFocus=${event => event.currentTarget.select()} onInput=${event => setValue(event.currentTarget.value)}
-      onKeyDown=${event => { if (event.key === 'Enter') set(Number(value ?? model.priority)); if (event.key === 'Escape') { setValue(null); event.currentTarget.blur(); } event.stopPropagation(); }} onBlur=${() => { if (value !== null) set(Number(value)); }} />
+      onKeyDown=${onKey} onBlur=${() => { if (value !== null) set(Number(value)); }} />
     <button type="button" tabindex="-1" aria-label="Higher" disabled=${busy} onClick=${() => set(model.priority + 1)}>+</button></span>`;
 }
 
@@ -74,16 +82,16 @@ const COLUMNS = [
   { id: 'pin', title: 'Pin', quiet: true, width: '28px', hide: 700, cell: it => html`<${PinButton} name=${it.model} />` },
   { id: 'model', title: 'Model', sort: true, grow: 3, least: 190, cell: (it, width) => html`<span class="stack"><${Name} of=${it.model} />${it.override?.expires_at && width >= 700 && html`<${Lease} model=${it} />`}${width < 700 && html`<span class="row-small"><${StateCell} model=${it} /><span class="prio">P${it.priority}</span>${
     it.waiting > 0 && html`<span class="warn figure">${it.waiting} waiting</span>`}</span>`}</span>` },
-  { id: 'state', title: 'State', sort: true, width: 'minmax(118px, 1fr)', hide: 700, cell: it => html`<${StateCell} model=${it} />` },
+  { id: 'state', title: 'State', sort: true, width: '134px', hide: 700, cell: it => html`<${StateCell} model=${it} />` },
   { id: 'priority', title: 'Priority', sort: true, first: true, width: '92px', hide: 820, cell: it => html`<${PriorityField} model=${it} />` },
-  { id: 'replicas', title: 'Replicas', sort: true, first: true, right: true, width: '66px', hide: 1085, cell: it => html`<span class="figure">${running(it) || html`<span class="faint">0</span>`}${it.wished_replicas > running(it) && html`<span class="soft"> of ${it.wished_replicas}</span>`}</span>` },
-  { id: 'flight', title: 'In flight', sort: true, first: true, right: true, width: '60px', hide: 1005, cell: it => html`<${Figure} of=${flight(it)} />` },
+  { id: 'replicas', title: 'Replicas', sort: true, first: true, right: true, width: '66px', hide: 1180, cell: it => html`<span class="figure">${running(it) || html`<span class="faint">0</span>`}${it.wished_replicas > running(it) && html`<span class="soft"> of ${it.wished_replicas}</span>`}</span>` },
+  { id: 'flight', title: 'In flight', sort: true, first: true, right: true, width: '60px', hide: 1090, cell: it => html`<${Figure} of=${flight(it)} />` },
   { id: 'waiting', title: 'Waiting', sort: true, first: true, right: true, width: '60px', hide: 740, cell: it => html`<${Figure} of=${it.waiting} tone="warn" />` },
   { id: 'used', title: 'Last used', sort: true, first: true, width: '88px', hide: 830, cell: it => html`<${Ago} at=${it.last_used_at} />` },
-  { id: 'load', title: 'Load time', sort: true, right: true, width: '76px', hide: 1170, cell: it => html`<span class="figure" title=${it.load_times.map(time => `${time.source}: ${span(time.ms)}`).join('\n') || 'expected; nothing was measured yet'}>${span(it.load_ms_expected)}</span>` },
+  { id: 'load', title: 'Load time', sort: true, right: true, width: '76px', hide: 1270, cell: it => html`<span class="figure" title=${it.load_times.map(time => `${time.source}: ${span(time.ms)}`).join('\n') || 'expected; nothing was measured yet'}>${span(it.load_ms_expected)}</span>` },
   { id: 'memory', title: 'Memory', sort: true, first: true, right: true, width: '150px', hide: 965, cell: it => html`<${Memory} model=${it} />` },
-  { id: 'requests', title: 'Requests', sort: true, first: true, right: true, width: '88px', hide: 1370, cell: it => html`<${Figure} of=${it.requests_total} />` },
-  { id: 'engine', title: 'Engine', width: '80px', hide: 1265, cell: it => html`<span class="soft">${it.engine}</span>` },
+  { id: 'requests', title: 'Requests', sort: true, first: true, right: true, width: '88px', hide: 1460, cell: it => html`<${Figure} of=${it.requests_total} />` },
+  { id: 'engine', title: 'Engine', width: '80px', hide: 1370, cell: it => html`<span class="soft">${it.engine}</span>` },
   { id: 'act', title: 'Actions', quiet: true, width: '62px', right: true, cell: it => html`<span class="row-actions"><button type="button" class="icon-button" tabindex="-1" title="Load or plan" aria-label=${`Load or plan ${short(it.model, 60)}`} onClick=${() => openPlan(it.model)}><${Icon} name="up" /></button><${Menu} label=${`Actions for ${short(it.model, 60)}`} items=${actionsOf(it)} /></span>` },
 ];
 

@@ -1,6 +1,6 @@
 // Who waits for what, since when, at which place, and what for.
 import { html, useMemo } from '../lib/view.js';
-import { byName, live, useNow } from '../lib/live.js';
+import { byName, live, poolNow, ticks, useNow } from '../lib/live.js';
 import { clean, count, countdown, hourMinute, short, span } from '../lib/text.js';
 import { Empty, Head, ModelLink, Name, State, progressOf } from '../parts/bits.js';
 
@@ -8,8 +8,8 @@ export const STAGES = { fetching: 'its weights are downloaded', starting: 'its e
   draining: 'its last replica leaves first', cooling: 'a failed load cools down', cold: 'a load to begin', asleep: 'it wakes up' };
 
 /** How long somebody has waited by now: the figure is as old as the picture. */
-const waited = (it, now) => it.waited_ms + Math.max(0, Date.now() - live.get().queue_at) + 0 * now;
-const remains = (it, now) => Math.max(0, it.expected_ms - (Date.now() - live.get().queue_at) + 0 * now);
+const waited = (it, now) => it.waited_ms + Math.max(0, ticks() - live.get().queue_at) + 0 * now;
+const remains = (it, now) => Math.max(0, it.expected_ms - (ticks() - live.get().queue_at) + 0 * now);
 
 /** What the model waits for: a download, the end of others, or its own engine. */
 export function waitsFor(name) {
@@ -47,7 +47,7 @@ export function Queue() {
   return html`<${Head} title="Queue" about=${`${count(queue.waiting.length, 'request')} waiting for ${count(groups.length, 'model')}, ${count(queue.orders.length, 'order')} under way`} />
     ${queue.waiting.length === 0 && queue.orders.length === 0 && html`<${Empty} icon="queue" title="Nobody waits">A request for a model that is not ready waits here until the model is, with its place and the time it is expected to take.<//>`}
     ${queue.orders.length > 0 && html`<section class="block-section"><h2>Orders of administrators</h2><div class="table-frame"><table class="plain-table"><thead><tr><th>Order</th><th>What</th><th>Model</th><th class="right">Since</th></tr></thead>
-      <tbody>${queue.orders.map(order => html`<tr key=${order.order}><td class="figure">${order.order}</td><td>${order.what}</td><td>${order.model && html`<${ModelLink} of=${order.model} />`}</td><td class="right figure">${span(order.since_ms + Date.now() - live.get().queue_at)}</td></tr>`)}</tbody></table></div></section>`}
+      <tbody>${queue.orders.map(order => html`<tr key=${order.order}><td class="figure">${order.order}</td><td>${order.what}</td><td class="fill">${order.model && html`<${ModelLink} of=${order.model} />`}</td><td class="right figure">${span(order.since_ms + ticks() - live.get().queue_at)}</td></tr>`)}</tbody></table></div></section>`}
     ${groups.map(([name, list]) => html`<${Group} key=${name} name=${name} list=${list} now=${now} />`)}`;
 }
 
@@ -56,10 +56,10 @@ function Group({ name, list, now }) {
   const stage = STAGES[list[0].stage] ?? clean(list[0].stage);
   return html`<section class="block-section queue-group"><div class="queue-head"><h2><${ModelLink} of=${name} /></h2>${model && html`<${State} of=${model.state} /><span class="prio">P${model.priority}</span>`}
       <span class="soft">${count(list.length, 'request')}</span></div>
-    <p class="queue-why">Waits because ${stage}${progress?.words ? ` (${progress.words})` : ''}.${what && html` <span class="soft">${what[0].toUpperCase() + what.slice(1)}.</span>`}</p>
+    <p class="queue-why">Waits because ${stage}${progress?.rest ? ` (${progress.rest})` : ''}.${what && html` <span class="soft">${what[0].toUpperCase() + what.slice(1)}.</span>`}</p>
     ${progress?.percent != null && html`<progress max="100" value=${progress.percent} aria-label=${`Loading of ${short(name, 60)}`}></progress>`}
-    <div class="table-frame"><table class="plain-table"><thead><tr><th class="right">Place</th><th>Key</th><th class="right">Has waited</th><th class="right">Expected in</th><th class="right">At</th><th>Ticket</th></tr></thead>
-    <tbody>${list.slice(0, 200).map(it => html`<tr key=${it.ticket}><td class="right figure">${it.position}</td><td>${html`<${Name} of=${it.key} swatch=${false} most=${50} />`}</td>
-      <td class="right figure">${countdown(waited(it, now))}</td><td class="right figure">${it.expected_ms ? countdown(remains(it, now)) : '—'}</td><td class="right figure">${it.expected_ms ? hourMinute(Date.now() + remains(it, now)) : '—'}</td><td class="figure soft">${it.ticket}</td></tr>`)}</tbody></table></div>
+    <div class="table-frame"><table class="plain-table"><thead><tr><th class="place">Place</th><th>Key</th><th class="right">Has waited</th><th class="right">Expected in</th><th class="right wide-only">At</th><th class="wide-only">Ticket</th></tr></thead>
+    <tbody>${list.slice(0, 200).map(it => html`<tr key=${it.ticket}><td class="place figure">${it.position}</td><td class="fill">${html`<${Name} of=${it.key} swatch=${false} most=${50} />`}</td>
+      <td class="right figure">${countdown(waited(it, now))}</td><td class="right figure">${it.expected_ms ? countdown(remains(it, now)) : '—'}</td><td class="right figure wide-only">${it.expected_ms ? hourMinute(poolNow() + remains(it, now)) : '—'}</td><td class="figure soft wide-only">${it.ticket}</td></tr>`)}</tbody></table></div>
     ${list.length > 200 && html`<p class="soft">${list.length - 200} more are not shown.</p>`}</section>`;
 }

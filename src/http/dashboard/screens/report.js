@@ -16,12 +16,12 @@ const words = reasons => Object.entries(reasons).map(([reason, number]) => `${re
 const figure = (id, title, of, hide, tone = '') => ({ id, title, sort: true, first: true, right: true, width: '82px', hide, of, cell: it => html`<span class=${`figure ${of(it) ? tone : 'faint'}`}>${of(it).toLocaleString('en')}</span>` });
 const reasons = (id, title, of, hide, tone) => ({ ...figure(id, title, it => all(of(it)), hide, tone), cell: it => html`<span class=${`figure ${all(of(it)) ? tone : 'faint'}`} title=${words(of(it))}>${all(of(it)).toLocaleString('en')}</span>` });
 const COLUMNS = [
-  { id: 'model', title: 'Model', sort: true, grow: 3, least: 130, of: it => it.model, cell: it => html`<${Name} of=${it.model} />` },
-  figure('requests', 'Requests', it => it.requests), figure('waited', 'Waited', it => it.waited, 560),
-  { id: 'wait', title: 'Mean wait', sort: true, first: true, right: true, width: '90px', hide: 760, of: it => it.waited_seconds / (it.waited || 1), cell: it => html`<span class="figure">${mean(it.waited_seconds, it.waited)}</span>` },
-  figure('cold', 'Cold starts', it => it.cold_starts, 860), figure('loads', 'Loads', it => it.loads, 420),
-  { id: 'load', title: 'Mean load', sort: true, first: true, right: true, width: '90px', hide: 960, of: it => it.load_seconds / (it.loads || 1), cell: it => html`<span class="figure" title=${`at most ${span(it.load_seconds_longest * 1000)}`}>${mean(it.load_seconds, it.loads)}</span>` },
-  figure('failed', 'Failed', it => it.failed_loads + it.crashes, 660, 'bad-words'), reasons('evicted', 'Evicted', it => it.evictions, 500, 'warn'), reasons('unloaded', 'Unloaded', it => it.unloads, 1060), reasons('refused', 'Refused', it => it.refusals, 600, 'bad-words'),
+  { id: 'model', title: 'Model', sort: true, grow: 3, least: 210, of: it => it.model, cell: it => html`<${Name} of=${it.model} />` },
+  figure('requests', 'Requests', it => it.requests), figure('waited', 'Waited', it => it.waited, 620),
+  { id: 'wait', title: 'Mean wait', sort: true, first: true, right: true, width: '90px', hide: 940, of: it => it.waited_seconds / (it.waited || 1), cell: it => html`<span class="figure">${mean(it.waited_seconds, it.waited)}</span>` },
+  figure('cold', 'Cold starts', it => it.cold_starts, 1060), figure('loads', 'Loads', it => it.loads, 420),
+  { id: 'load', title: 'Mean load', sort: true, first: true, right: true, width: '90px', hide: 1160, of: it => it.load_seconds / (it.loads || 1), cell: it => html`<span class="figure" title=${`at most ${span(it.load_seconds_longest * 1000)}`}>${mean(it.load_seconds, it.loads)}</span>` },
+  figure('failed', 'Failed', it => it.failed_loads + it.crashes, 720, 'bad-words'), reasons('evicted', 'Evicted', it => it.evictions, 500, 'warn'), reasons('unloaded', 'Unloaded', it => it.unloads, 1260), reasons('refused', 'Refused', it => it.refusals, 800, 'bad-words'),
 ];
 
 export function Report() {

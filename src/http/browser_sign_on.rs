@@ -1,0 +1,233 @@
+//! Signing in from the dashboard at the issuer of the single sign-on: the browser is sent there, and comes back with a code
+//! that becomes a session. Whatever goes wrong, the browser ends at the dashboard, which names the reason; only fixed words
+//! go into its address, so that no link can put a text of its author on the page.
+
+use axum::Json;
+use axum::extract::{Query, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::auth::credential::{Cookie, set_cookie_of};
+use crate::auth::cross_site::authority;
+use crate::auth::sessions::Holder;
+use crate::dto::SignInWays;
+use crate::edge::ClientAddress;
+use crate::error::Failure;
+use crate::openapi::AdminErrors;
+use crate::session::role_of;
+use crate::state::App;
+use access::limits::place_of;
+use access::oidc::{ATTEMPT_MAX, Oidc, OidcError, SignOnError};
+use config::oidc::SIGNED_ON;
+
+/// Beside the page, relative to both routes.
+const DASHBOARD: &str = "../dashboard";
+/// The cookie of one sign-in that has begun; some characters of its state follow, so that several tabs can sign in.
+const COOKIE: &str = "model-pool-sign-on-";
+const STATE_IN_NAME: usize = 8;
+
+/// Show how to sign in
+///
+/// Whether a browser may sign in at the issuer of the single sign-on, beside keys.
+///
+/// Everybody may call this.
+#[utoipa::path(get, path = "/session/ways", tag = "session", operation_id = "show_sign_in_ways", responses(
+    (status = 200, description = "How to sign in", body = SignInWays, example = json!({"sign_on": "login.example.org"}))))]
+pub async fn ways(State(app): State<App>) -> Response {
+    let browsers = app.oidc.as_deref().and_then(Oidc::browsers);
+    let sign_on = browsers.map(|(host, _)| host);
+    let no_store = [(header::CACHE_CONTROL, "no-store")];
+    (no_store, Json(SignInWays { sign_on })).into_response()
+}
+
+/// Sign in at the issuer
+///
+/// For browsers alone: sends the browser to the issuer of `auth.oidc`, which sends it back to `/session/signed-on`. If the issuer
+/// cannot be reached, the browser is sent to the dashboard, which says so.
+///
+/// Everybody may call this.
+#[utoipa::path(get, path = "/session/sign-on", tag = "session", operation_id = "begin_sign_on", responses(
+    (status = 303, description = "To the issuer, or to the dashboard with the reason why not"),
+    (status = 404, description = "Browsers cannot sign in at an issuer here (`auth.oidc.browser`)", body = crate::error::ErrorBody,
+        example = json!({"error": {"message": "single sign-on from a browser is not configured here; an administrator can set auth.oidc.browser", "type": "invalid_request_error", "param": null, "code": "not_found"}}))))]
+pub async fn begin(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+    let (parts, _) = request.into_parts();
+    let oidc = issuer_of(&app)?;
+    let redirect = redirect_uri(oidc, &parts, &app);
+    let begun = match oidc.begin(&redirect).await {
+        Ok(begun) => begun,
+        Err(error) => return Ok(failed(&error)),
+    };
+    let cookie = Cookie {
+        name: &cookie_name(&begun.state),
+        value: &begun.cookie,
+        // The issuer's page sends the browser back, which a strict cookie would not survive.
+        same_site: "Lax",
+        seconds: ATTEMPT_MAX.0 / 1000,
+    };
+    let line = set_cookie_of(&cookie, is_secure(&redirect), &app);
+    Ok(see(begun.address.as_str(), line))
+}
+
+/// What the issuer sends back with the browser; it may add more.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct SignedOn {
+    /// As it was sent to the issuer.
+    state: Option<String>,
+    /// Stands for the tokens, once.
+    code: Option<String>,
+    /// Why there is no code.
+    error: Option<String>,
+    /// The issuer (RFC 9207).
+    iss: Option<String>,
+}
+
+/// Come back from the issuer
+///
+/// For browsers alone: the code of the issuer becomes a session, whose cookie is in `Set-Cookie`, and the browser goes on to the
+/// dashboard. The session lasts as long as `auth.oidc.browser.session` says.
+///
+/// Everybody may call this, with the cookie of `/session/sign-on`.
+#[utoipa::path(get, path = "/session/signed-on", tag = "session", operation_id = "end_sign_on", params(SignedOn), responses(
+    (status = 303, description = "To the dashboard, signed in or with the reason why not"), AdminErrors))]
+pub async fn end(State(app): State<App>, request: Request) -> Result<Response, Failure> {
+    let (parts, _) = request.into_parts();
+    let oidc = issuer_of(&app)?;
+    let Ok(Query(query)) = Query::<SignedOn>::try_from_uri(&parts.uri) else {
+        return Ok(failed(&SignOnError::Unknown));
+    };
+    let redirect = redirect_uri(oidc, &parts, &app);
+    let client = parts.extensions.get::<ClientAddress>();
+    let place = client.map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
+    let now = app.handle.clock().now();
+    if app.wrong_logins.closed_for(&place, now).is_some() {
+        return Ok(to_dashboard("too_many", []));
+    }
+    let state = query.state.as_deref().unwrap_or_default();
+    let name = cookie_name(state);
+    let forget = set_cookie_of(
+        &Cookie {
+            name: &name,
+            value: "",
+            same_site: "Lax",
+            seconds: 0,
+        },
+        is_secure(&redirect),
+        &app,
+    );
+    if let Some(error) = &query.error {
+        let error: String = error
+            .chars()
+            .filter(|it| !it.is_control())
+            .take(100)
+            .collect();
+        tracing::info!(error, "the issuer did not sign a person in");
+        return Ok(to_dashboard("denied", forget));
+    }
+    let cookie = cookie_of(&parts.headers, &name).unwrap_or_default();
+    let code = query.code.as_deref().unwrap_or_default();
+    let is_other = query.iss.as_deref().is_some_and(|it| it != oidc.issuer());
+    let completed = match is_other {
+        true => Err(SignOnError::Token(OidcError::Issuer)),
+        false => oidc.complete(state, code, cookie, &redirect).await,
+    };
+    let identity = match completed {
+        Ok(identity) => identity,
+        Err(error) => {
+            tokio::time::sleep(app.wrong_logins.count(&place, now)).await;
+            let mut response = failed(&error);
+            response
+                .headers_mut()
+                .extend(forget.map(|line| (header::SET_COOKIE, line)));
+            return Ok(response);
+        }
+    };
+    let role = role_of(&identity).1.name();
+    tracing::info!(
+        name = identity.name,
+        role,
+        "session opened by single sign-on"
+    );
+    let opened = app.sessions.open(Holder::Person(identity), now);
+    let (open, secret) = opened.map_err(|fault| Failure::internal(fault.to_string()))?;
+    let seconds = open.expires.since(now).0 / 1000;
+    let line = set_cookie_of(
+        &Cookie::of_session(secret.reveal(), seconds),
+        is_secure(&redirect),
+        &app,
+    );
+    Ok(see(DASHBOARD, forget.into_iter().chain(line)))
+}
+
+fn issuer_of(app: &App) -> Result<&Oidc, Failure> {
+    let oidc = app.oidc.as_deref().filter(|it| it.browsers().is_some());
+    oidc.ok_or_else(|| {
+        Failure::not_found(
+            "single sign-on from a browser is not configured here; an administrator can set auth.oidc.browser",
+        )
+    })
+}
+
+/// Where the issuer sends the browser back. It accepts only what is registered there, so that the name in the request cannot
+/// lead a code away.
+fn redirect_uri(oidc: &Oidc, parts: &Parts, app: &App) -> String {
+    if let Some((_, Some(address))) = oidc.browsers() {
+        return address.to_owned();
+    }
+    let scheme = if app.edge.has_tls() { "https" } else { "http" };
+    let host = authority(parts).unwrap_or("localhost");
+    format!("{scheme}://{host}{}{SIGNED_ON}", app.base())
+}
+
+fn is_secure(redirect: &str) -> bool {
+    redirect.starts_with("https://")
+}
+
+fn cookie_name(state: &str) -> String {
+    let letters = state.chars().take(STATE_IN_NAME);
+    let letters = letters.filter(|it| it.is_ascii_alphanumeric() || "-_".contains(*it));
+    format!("{COOKIE}{}", letters.collect::<String>())
+}
+
+fn cookie_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    crate::auth::credential::cookie(headers, name)
+}
+
+/// The word for the page; the log has the whole reason.
+fn failed(error: &SignOnError) -> Response {
+    let word = match error {
+        SignOnError::Unknown => "unknown",
+        SignOnError::Token(OidcError::NoGroup { .. }) => "no_group",
+        SignOnError::Unavailable { .. }
+        | SignOnError::Issuer(_)
+        | SignOnError::Token(OidcError::Unavailable { .. }) => "unavailable",
+        _ => "refused",
+    };
+    tracing::info!(%error, word, "a sign-in from a browser failed");
+    to_dashboard(word, [])
+}
+
+fn to_dashboard(word: &str, cookies: impl IntoIterator<Item = HeaderValue>) -> Response {
+    see(&format!("{DASHBOARD}#/sign-on?failed={word}"), cookies)
+}
+
+fn see(address: &str, cookies: impl IntoIterator<Item = HeaderValue>) -> Response {
+    let mut headers = HeaderMap::new();
+    let address = HeaderValue::from_str(address);
+    headers.insert(
+        header::LOCATION,
+        address.unwrap_or(HeaderValue::from_static(DASHBOARD)),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // The address has the state and the code.
+    headers.insert(
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    );
+    headers.extend(cookies.into_iter().map(|line| (header::SET_COOKIE, line)));
+    (StatusCode::SEE_OTHER, headers).into_response()
+}

@@ -1,0 +1,89 @@
+"""What every check needs: the pool that runs, other administrators' requests, and a browser window that remembers complaints."""
+
+import json
+import os
+import re
+import urllib.error
+import urllib.request
+
+from playwright.sync_api import expect
+
+URL = os.environ["MODEL_POOL_URL"].rstrip("/")
+ADMIN, USER, VIEWER = (os.environ.get(f"MODEL_POOL_{name}_KEY", "") for name in ("ADMIN", "USER", "VIEWER"))
+SHOTS = os.environ.get("MODEL_POOL_SCREENSHOTS")
+PATIENCE_MS = 20_000
+SCREENS = ["pool", "models", "queue", "events", "timeline", "report", "audit", "playground", "leaderboard", "logs", "devices", "evening", "keys", "config"]
+WIDTHS = [(360, 780), (1280, 900), (2560, 1300)]
+
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def api(method, path, body=None, query=""):
+    """A request of another administrator, beside the page."""
+    data = None if body is None else json.dumps(body).encode()
+    head = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{URL}/admin/{path}{query}", data=data, headers=head, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        text = answer.read()
+        return json.loads(text) if text else None
+
+
+def unload(*models):
+    for model in models:
+        try:
+            api("POST", "unload", {"model": model, "now": True})
+        except urllib.error.HTTPError as error:
+            assert error.code == 409, error.read()
+
+
+class Tab:
+    """A browser window of its own, which remembers what the page complained about."""
+
+    def __init__(self, browser, width=1280, height=900, theme="light", scripts=(), clock=None):
+        self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+        self.context.grant_permissions([])
+        for script in scripts:
+            self.context.add_init_script(script)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.complaints = []
+        self.page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
+        self.page.on("console", self.console)
+        self.page.on("dialog", lambda dialog: (self.complaints.append(f"a script ran: {dialog.message}"), dialog.dismiss()))
+        if clock is not None:
+            self.page.clock.install(time=clock)
+        self.page.goto(f"{URL}/dashboard")
+
+    def console(self, message):
+        # Without a session, and when it has ended, the server answers 401, which the browser writes down itself.
+        if message.type == "error" and not re.search(r"status of (401|404|409)|ERR_(INTERNET_DISCONNECTED|CONNECTION_REFUSED|INCOMPLETE)", message.text):
+            self.complaints.append(f"console: {message.text}")
+
+    def sign_in(self, key=ADMIN):
+        self.page.get_by_label("Key", exact=True).fill(key)
+        self.page.get_by_role("button", name="Sign in").click()
+        expect(self.page.locator(".content")).to_be_visible(timeout=PATIENCE_MS)
+        return self
+
+    def go(self, route):
+        self.page.goto(f"{URL}/dashboard#/{route}")
+        return self.page
+
+    def close(self):
+        self.context.close()
+        assert not self.complaints, self.complaints
+
+
+def tab(browser, key=ADMIN, **more):
+    return Tab(browser, **more).sign_in(key)
+
+
+def picture(page, name):
+    """A picture for those who want to look."""
+    if SHOTS:
+        page.screenshot(path=f"{SHOTS}/{name}.png")
