@@ -63,7 +63,7 @@ export function PriorityField({ model }) {
   return html`<span class=${`stepper ${model.priority_from === 'override' ? 'over' : ''}`} title=${where}>
     <button type="button" tabindex="-1" aria-label="Lower" disabled=${busy || model.priority === 0} onClick=${() => set(model.priority - 1)}>−</button>
     <input ref=${input} inputmode="numeric" aria-label=${`Priority of ${short(model.model, 60)}`} value=${value ?? model.priority} disabled=${busy} onFocus=${event => event.currentTarget.select()} onInput=${event => setValue(event.currentTarget.value)}
-      onKeyDown=${onKey} onBlur=${() => { if (value !== null) set(Number(value)); }} />
+      onKeyDown=${onKey} onBlur=${() => { if (value !== null && !busy) set(Number(value)); }} />
     <button type="button" tabindex="-1" aria-label="Higher" disabled=${busy} onClick=${() => set(model.priority + 1)}>+</button></span>`;
 }
 
