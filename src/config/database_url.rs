@@ -18,7 +18,7 @@ pub enum DatabaseUrl {
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresUrl(String);
 
-/// What may follow the `?`. A password is not among them: it could not be told from the rest where the URL is shown.
+/// What may follow the `?`. A password is not among them: where the URL is shown, it could not be masked.
 const PARAMETERS: [&str; 9] = [
     "host",
     "port",

@@ -10,8 +10,10 @@ use nix::sys::statvfs::statvfs;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection as _};
 
-use super::connection::{Connection, Database, Place};
+use super::connection::{Connection, Database};
+use super::fault::refused_by_sqlite;
 use super::open::{self, BUSY_TIMEOUT};
+use super::place::Place;
 use super::query::query;
 use super::{StoreFault, from_integer, migrations};
 use pool::Bytes;
@@ -277,7 +279,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 }
 
 pub(super) fn of(path: &Path) -> impl Fn(sqlx::Error) -> BackupFault {
-    move |error| open::refused(path, error).into()
+    move |error| refused_by_sqlite(path, error).into()
 }
 
 /// The copy is written under another name than the one that people know.
@@ -321,7 +323,7 @@ pub(super) fn named(fault: BackupFault, part: &Path, name: &Path) -> BackupFault
 
 /// SQLite's result codes 11 and 26 are about the database; any other failure of a copy is about the disk it goes to.
 pub(super) fn of_target(target: &Path, database: &Path, error: sqlx::Error) -> BackupFault {
-    match open::refused(database, error) {
+    match refused_by_sqlite(database, error) {
         StoreFault::Open { source, .. } => BackupFault::Target {
             path: target.to_owned(),
             problem: format!("{source}; {}", disk_of(target)),

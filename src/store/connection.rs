@@ -1,7 +1,6 @@
 //! Connections to either database: how they are made, and how a transaction begins and ends on them.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
@@ -9,8 +8,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool};
 use sqlx::{ConnectOptions, Connection as _, Executor, Row as _};
 
 use super::dialect::Dialect;
+use super::fault::{StoreFault, refused_by_sqlite};
+use super::place::Place;
 use super::query::too_slow;
-use super::{StoreFault, open};
 
 /// How long PostgreSQL may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -18,37 +18,6 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
 /// The same after a write has failed: others wait behind it.
 const AGAIN_WITHIN: Duration = Duration::from_secs(3);
-
-/// A database as messages name it: its path, or its address without user and password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place(String);
-
-impl Place {
-    pub(super) fn of(path: &Path) -> Place {
-        Place(path.display().to_string())
-    }
-
-    fn of_postgres(options: &PgConnectOptions) -> Place {
-        let database = options.get_database().unwrap_or(options.get_username());
-        Place(match options.get_socket() {
-            Some(socket) => format!("postgres:///{database} (socket {})", socket.display()),
-            None if options.get_host().starts_with('/') => {
-                format!("postgres:///{database} (socket {})", options.get_host())
-            }
-            None => format!(
-                "postgres://{}:{}/{database}",
-                options.get_host(),
-                options.get_port()
-            ),
-        })
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Where the database is, and how to connect to it.
 #[derive(Clone)]
@@ -78,7 +47,7 @@ impl Database {
     /// The fault of a database that cannot be opened.
     pub fn refused(&self, source: sqlx::Error) -> StoreFault {
         match self {
-            Database::Sqlite { path, .. } => open::refused(path, source),
+            Database::Sqlite { path, .. } => refused_by_sqlite(path, source),
             Database::Postgres(_) => StoreFault::Unreachable {
                 place: self.place(),
                 source,
@@ -144,7 +113,7 @@ impl Connection {
                     connection.execute("BEGIN").await?;
                     return Ok(());
                 };
-                // One message to the server. `FOR SHARE` lets nobody raise the generation before this transaction ends.
+                // One message to the server. With `FOR SHARE` the generation cannot be raised before this transaction ends.
                 let sql = "BEGIN; SELECT generation FROM leadership WHERE id = 1 FOR SHARE";
                 let rows = sqlx::raw_sql(sql).fetch_all(connection).await?;
                 let now: Option<i64> = rows.first().map(|row| row.get(0));

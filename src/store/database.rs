@@ -6,10 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::fcntl::Flock;
 
-use crate::connection::{Database, Place, Readers};
+use crate::connection::{Database, Readers};
 use crate::dialect::Dialect;
 use crate::fault::StoreFault;
 use crate::leadership::Leadership;
+use crate::place::Place;
 use crate::writer::Writer;
 
 /// The open database. Closing it or dropping the last reference releases the lock.

@@ -1,11 +1,11 @@
 //! Errors of the store, with messages that name the file and what to do next. They never contain a secret:
 //! statements are named, their values are not repeated, and an address has no password.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sqlx::migrate::MigrateError;
 
-use super::connection::Place;
+use super::place::Place;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreFault {
@@ -102,7 +102,7 @@ pub enum StoreFault {
         advice: String,
     },
 
-    #[error("cannot {doing} in {place}: {source}")]
+    #[error("cannot {doing} in {place}: {source}{}", way_back(place, source))]
     Query {
         doing: &'static str,
         place: Place,
@@ -138,5 +138,39 @@ impl StoreFault {
                 ..
             }
         )
+    }
+}
+
+/// SQLite's result codes 11 (SQLITE_CORRUPT) and 26 (SQLITE_NOTADB), with their extended forms.
+pub(super) fn refused_by_sqlite(path: &Path, source: sqlx::Error) -> StoreFault {
+    let code = source
+        .as_database_error()
+        .and_then(|error| error.code())
+        .and_then(|code| code.parse::<i32>().ok())
+        .map(|code| code & 0xff);
+    match code {
+        Some(11) => StoreFault::Damaged {
+            path: path.to_path_buf(),
+            problem: source.to_string(),
+        },
+        Some(26) => StoreFault::NotADatabase {
+            path: path.to_path_buf(),
+        },
+        _ => StoreFault::Open {
+            place: Place::of(path),
+            source,
+        },
+    }
+}
+
+/// What to do when a server was not reached, where the error is of that kind.
+fn way_back(place: &Place, source: &sqlx::Error) -> String {
+    let is_unreached = matches!(
+        source,
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Tls(_)
+    );
+    match is_unreached && place.is_on_a_server() {
+        true => format!("; check that PostgreSQL runs at {place} and can be reached from here"),
+        false => String::new(),
     }
 }

@@ -140,7 +140,7 @@ async fn holder(connection: &mut PgConnection) -> Result<Option<String>, sqlx::E
     Ok(row.and_then(|row| row.get::<Option<String>, _>(0)))
 }
 
-/// Keeps the session alive until it is told to stop, and makes another when it is lost.
+/// Keeps the session alive until it is to stop, and makes another when it is lost.
 async fn hold(
     database: Database,
     connection: PgConnection,

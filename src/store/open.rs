@@ -16,8 +16,9 @@ use sqlx::sqlite::{
     SqliteSynchronous,
 };
 
-use super::connection::{Connection, Database, Place, Readers};
+use super::connection::{Connection, Database, Readers};
 use super::database::Lock;
+use super::fault::refused_by_sqlite;
 use super::writer::Writer;
 use super::{Store, StoreFault, migrations, open_postgres};
 
@@ -63,7 +64,7 @@ impl Store {
         let mut first = for_first
             .connect()
             .await
-            .map_err(|source| refused(&path, source))?;
+            .map_err(|source| refused_by_sqlite(&path, source))?;
         check_content(&path, &mut first).await?;
         let mut first = Connection::Sqlite(first);
         let database = Database::Sqlite { path, options };
@@ -307,34 +308,12 @@ async fn check_content(path: &Path, first: &mut SqliteConnection) -> Result<(), 
     let verdict: String = sqlx::query_scalar("PRAGMA quick_check(1)")
         .fetch_one(&mut *first)
         .await
-        .map_err(|source| refused(path, source))?;
+        .map_err(|source| refused_by_sqlite(path, source))?;
     match verdict.as_str() {
         "ok" => Ok(()),
         _ => Err(StoreFault::Damaged {
             path: path.to_path_buf(),
             problem: verdict.replace('\n', " "),
         }),
-    }
-}
-
-/// SQLite's result codes 11 (SQLITE_CORRUPT) and 26 (SQLITE_NOTADB), with their extended forms.
-pub(super) fn refused(path: &Path, source: sqlx::Error) -> StoreFault {
-    let code = source
-        .as_database_error()
-        .and_then(|error| error.code())
-        .and_then(|code| code.parse::<i32>().ok())
-        .map(|code| code & 0xff);
-    match code {
-        Some(11) => StoreFault::Damaged {
-            path: path.to_path_buf(),
-            problem: source.to_string(),
-        },
-        Some(26) => StoreFault::NotADatabase {
-            path: path.to_path_buf(),
-        },
-        _ => StoreFault::Open {
-            place: Place::of(path),
-            source,
-        },
     }
 }

@@ -157,6 +157,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("cluster.name", "lab", ""),
     ("cluster.patience", "9m", ""),
     ("cluster.scale_down_after", "9m", ""),
+    ("cluster.renew_before", "20m", ""),
     ("cluster.join_within", "5m", ""),
     ("cluster.controller", "https://pool.example.org:8443", ""),
     ("cluster.fingerprint", FINGERPRINT, ""),

@@ -1,0 +1,183 @@
+"""What the pool adds to a real vLLM, measured by vLLM's own load generator (`vllm bench serve`), and by guidellm where that is
+installed: the same load goes to the engine itself and through the pool, in turn, within one run. Prints a Markdown table.
+
+    bash .ci/vllm && cargo build --release
+    target/vllm/bin/python benches/vllm/run.py [--program target/release/model-pool] [--rounds 3] [--prompts 200]
+
+Everything stays on the loopback address and ends with the script. The model is the demo's, so that the engine takes little
+time and what is added shows."""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VENV = ROOT / "target/vllm"
+MODEL = ROOT / "demo/models/tiny-guide"
+LOAD_SECONDS = 900
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def get(url, key=None):
+    request = urllib.request.Request(url)
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+class Pool:
+    """The pool over one vLLM, in a folder of its own."""
+
+    def __init__(self, program, folder):
+        self.url = f"http://127.0.0.1:{free_port()}"
+        models = folder / "models"
+        models.mkdir()
+        (models / "real.yaml").write_text(
+            f"engine_config:\n  model_id: real\n  type: VLLMEngine\n  model_path: {MODEL}\n  program: {VENV}/bin/vllm\n"
+            "  max_total_tokens: 512\n  engine_kwargs: {dtype: float32, enforce_eager: true}\n"
+            "  env: {OMP_NUM_THREADS: '1', PYTHONDONTWRITEBYTECODE: ''}\n"
+            "deployment_config: {max_ongoing_requests: 64}\npool_config: {memory_gib: 4, load_deadline: 15m, keep_hot: 1h}\n"
+        )
+        config = folder / "config.yaml"
+        config.write_text(
+            f"server: {{listen: '{self.url[7:]}'}}\nstate: {{dir: {folder}/data}}\ncatalog: {{models_dir: {models}}}\n"
+            "inventory: {provider: host, host_memory: 5GiB, headroom: 0%}\nevening: {cleanup: null, reopen: null}\n"
+            "pool: {on_restart: stop}\n"
+        )
+        self.log = open(folder / "log", "w")
+        self.process = subprocess.Popen([program, "--config", config], stderr=self.log, stdout=self.log)
+        self.key_file = folder / "data/admin.key"
+        self.folder = folder
+
+    def load(self):
+        """Loads the model; returns the engine's own address."""
+        end = time.monotonic() + LOAD_SECONDS
+        body = json.dumps({"model": "real", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}).encode()
+        while True:
+            try:
+                request = urllib.request.Request(
+                    f"{self.url}/v1/chat/completions", body, {"content-type": "application/json"}
+                )
+                urllib.request.urlopen(request, timeout=LOAD_SECONDS).read()
+                break
+            except OSError as error:
+                if time.monotonic() > end or self.process.poll() is not None:
+                    sys.exit(f"the model was not loaded: {error}\n{(self.folder / 'log').read_text()[-4000:]}")
+                time.sleep(0.5)
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            if "--port" in words and str(MODEL) in words:
+                return f"http://127.0.0.1:{words[words.index('--port') + 1]}"
+        sys.exit("the engine's process was not found")
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(120)
+
+
+def vllm_bench(url, concurrency, prompts, folder):
+    name = f"{time.monotonic_ns()}.json"
+    words = [
+        VENV / "bin/vllm", "bench", "serve", "--backend", "openai-chat", "--endpoint", "/v1/chat/completions",
+        "--base-url", url, "--model", "real", "--tokenizer", MODEL, "--dataset-name", "random",
+        "--random-input-len", "64", "--random-output-len", "64", "--ignore-eos", "--num-prompts", str(prompts),
+        "--max-concurrency", str(concurrency), "--seed", "7", "--disable-tqdm", "--save-result",
+        "--result-dir", folder, "--result-filename", name, "--percentile-metrics", "ttft,tpot,itl,e2el",
+    ]  # fmt: skip
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    path = folder / name
+    if done.returncode or not path.exists():
+        sys.exit(f"vllm bench serve ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    result = json.loads(path.read_text())
+    if result["completed"] != prompts:
+        sys.exit(f"{prompts - result['completed']} of {prompts} requests failed through {url}")
+    keys = ("mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "median_tpot_ms", "request_throughput")
+    return {key: result[key] for key in keys}
+
+
+def guidellm(url, concurrency, prompts, folder):
+    """The same with guidellm: `target/vllm/bin/python -m pip install guidellm` brings it."""
+    name = folder / f"{time.monotonic_ns()}.json"
+    words = [
+        VENV / "bin/guidellm", "benchmark", "--target", url, "--model", "real", "--processor", MODEL,
+        "--data", "prompt_tokens=64,output_tokens=64", "--profile", "concurrent", "--rate", str(concurrency),
+        "--max-requests", str(prompts), "--output-path", name,
+    ]  # fmt: skip
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    if done.returncode or not name.exists():
+        return None
+    metrics = json.loads(name.read_text())["benchmarks"][0]["metrics"]
+    ttft = metrics["time_to_first_token_ms"]["successful"]
+    tpot = metrics["inter_token_latency_ms"]["successful"]
+    return {
+        "mean_ttft_ms": ttft["mean"],
+        "median_ttft_ms": ttft["median"],
+        "p99_ttft_ms": ttft["percentiles"]["p99"],
+        "mean_tpot_ms": tpot["mean"],
+        "median_tpot_ms": tpot["median"],
+        "request_throughput": metrics["requests_per_second"]["successful"]["mean"],
+    }
+
+
+def table(title, generator, rounds, prompts, engine, pool, folder):
+    rows = []
+    for concurrency in (1, 4, 16):
+        alone, through = [], []
+        for round_ in range(rounds):
+            # In turn, and every second time the other way round.
+            order = [(engine, alone), (pool, through)]
+            for url, into in order if round_ % 2 == 0 else reversed(order):
+                result = generator(url, concurrency, prompts, folder)
+                if result is None:
+                    return
+                into.append(result)
+        rows.append((concurrency, alone, through))
+    print(f"\n{title}, {prompts} requests of 64 and 64 tokens a run, medians of {rounds} runs, ms, engine alone : through the pool\n")
+    print("| at once | first token, median | first token, p99 | a token, median | requests a second |")
+    print("|---|---|---|---|---|")
+    for concurrency, alone, through in rows:
+        cells = []
+        for key in ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "request_throughput"):
+            pair = [statistics.median(one[key] for one in results) for results in (alone, through)]
+            cells.append(f"{pair[0]:.2f} : {pair[1]:.2f}")
+        print(f"| {concurrency} | {' | '.join(cells)} |", flush=True)
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--program", default=ROOT / "target/release/model-pool")
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--prompts", type=int, default=200)
+    chosen = options.parse_args()
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", OMP_NUM_THREADS="1")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pool = Pool(chosen.program, folder)
+        try:
+            engine = pool.load()
+            table("vllm bench serve", vllm_bench, chosen.rounds, chosen.prompts, engine, pool.url, folder)
+            if (VENV / "bin/guidellm").exists():
+                table("guidellm", guidellm, chosen.rounds, chosen.prompts, engine, pool.url, folder)
+        finally:
+            pool.end()
+
+
+main()

@@ -1,0 +1,42 @@
+//! A database as messages name it.
+
+use std::fmt;
+use std::path::Path;
+
+use sqlx::postgres::PgConnectOptions;
+
+/// Its path, or its address without user and password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place(String);
+
+impl Place {
+    pub(super) fn of(path: &Path) -> Place {
+        Place(path.display().to_string())
+    }
+
+    pub(super) fn of_postgres(options: &PgConnectOptions) -> Place {
+        let database = options.get_database().unwrap_or(options.get_username());
+        Place(match options.get_socket() {
+            Some(socket) => format!("postgres:///{database} (socket {})", socket.display()),
+            None if options.get_host().starts_with('/') => {
+                format!("postgres:///{database} (socket {})", options.get_host())
+            }
+            None => format!(
+                "postgres://{}:{}/{database}",
+                options.get_host(),
+                options.get_port()
+            ),
+        })
+    }
+
+    /// Whether a server has it, and not this machine's disk.
+    pub(super) fn is_on_a_server(&self) -> bool {
+        self.0.starts_with("postgres://")
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

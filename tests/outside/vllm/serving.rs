@@ -1,0 +1,229 @@
+//! One real engine through its whole life under the pool: requests of every kind, clients that leave, another controller by
+//! adoption and by takeover, a thousand requests beside its reservation, and its end for a model of higher priority.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::vllm_script;
+use support::whole::{Pool, wait_for};
+
+use super::requests;
+use super::rig::*;
+
+/// The demo model with a template that shows tools, in the form of Hermes.
+fn with_tools(folder: &Path) {
+    copy_folder(&demo(), folder);
+    let template = "{% if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}{% endfor %} Answer with <tool_call>{\"name\": …, \"arguments\": …}</tool_call><|im_end|>\n{% endif %}{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+    std::fs::write(folder.join("chat_template.jinja"), template).expect("written");
+}
+
+#[test]
+fn it_serves_under_the_pool_as_its_documentation_says() {
+    let Some(environment) = environment() else {
+        return;
+    };
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    with_tools(folder.path());
+    let mut pool = pool(&[
+        RealModel {
+            pool: "keep_hot: 1h",
+            ..RealModel::new(&environment, "real", folder.path())
+        }
+        .file(),
+        embedded("embedded", &demo(), 512, "memory_gib: 0.06"),
+        embedded("urgent", &demo(), 512, "memory_gib: 3, priority: 1"),
+    ]);
+    println!("loaded in {:?}", load(&pool, "real"));
+    let mut parts = Parts::default();
+    parts.run("stages", || stages(&pool));
+    load(&pool, "embedded");
+    parts.run("same text", || same_text(&pool));
+    parts.run("script", || vllm_script::run(&pool, "real"));
+    requests::run(&pool, "real", &mut parts);
+    parts.run("seats", || its_seats(&pool));
+    parts.run("leaving", || leaving(&pool));
+    parts.run("a thousand requests", || a_thousand_requests(&pool));
+    parts.run("adopted", || adopted(&mut pool));
+    parts.run("taken over", || taken_over(&mut pool));
+    parts.run("evicted", || evicted(&pool));
+}
+
+fn evicted(pool: &Pool) {
+    // The pool has 5 GiB: one of them has to go.
+    let began = std::time::SystemTime::now();
+    ask(pool, CHAT, &short("urgent"));
+    println!("evicted and answered in {:?}", began.elapsed());
+    let path = "/llm/admin/events?kind=evict";
+    let evicted = admin(pool, "GET", path, &Value::Null).to_string();
+    assert!(
+        evicted.contains("preempted by urgent: priority 1 over 0 (P2)"),
+        "{evicted}"
+    );
+    wait_long("its processes to be gone", WITHIN, || {
+        pool.engine_pids().len() <= 2
+    });
+}
+
+/// What its log said while it loaded became the stages of the load.
+fn stages(pool: &Pool) {
+    let log = admin(
+        pool,
+        "GET",
+        "/llm/admin/logs?model=real&tail=500",
+        &Value::Null,
+    );
+    let lines = log["lines"].as_array().into_iter().flatten();
+    let lines: Vec<&str> = lines.filter_map(|it| it["line"].as_str()).collect();
+    let engine = model_pool::catalog::find_engine("VLLMEngine").expect("vLLM");
+    let stages = lines.iter().copied().filter_map(engine.stage);
+    let mut names: Vec<&str> = stages.map(|stage| stage.name).collect();
+    names.dedup();
+    println!("stages of a load: {names:?}");
+    for name in [
+        "reading weights",
+        "making the cache",
+        "warming up",
+        "starting the server",
+    ] {
+        assert!(names.contains(&name), "no {name} in {names:?}: {lines:#?}");
+    }
+}
+
+/// Greedy, the first tokens of both engines are the same.
+fn same_text(pool: &Pool) {
+    for (path, asked) in [
+        (
+            CHAT,
+            json!({"messages": [{"role": "user", "content": "What is keep-hot?"}]}),
+        ),
+        ("/v1/completions", json!({"prompt": "A model pool is"})),
+    ] {
+        let text = |model: &str| {
+            let mut body = asked.clone();
+            for (key, value) in [
+                ("model", json!(model)),
+                ("max_tokens", json!(24)),
+                ("temperature", json!(0)),
+            ] {
+                body[key] = value;
+            }
+            let answer = ask(pool, path, &body);
+            let choice = &answer["choices"][0];
+            let content = [&choice["message"]["content"], &choice["text"]];
+            let content = content.into_iter().find_map(Value::as_str);
+            (
+                content.unwrap_or_default().to_owned(),
+                answer["usage"]["completion_tokens"].clone(),
+            )
+        };
+        assert_eq!(text("real"), text("embedded"), "{path}");
+    }
+}
+
+/// `max_ongoing_requests` is the number of sequences that it computes at once.
+fn its_seats(pool: &Pool) {
+    assert_eq!(
+        argument(server(pool), "--max-num-seqs").as_deref(),
+        Some("4")
+    );
+    let streams: Vec<_> = (0..6)
+        .map(|_| pool.stream(CHAT, &long("real", true)))
+        .collect();
+    wait_long("four to be computed", WITHIN, || running(pool) >= 4.0);
+    // The gate has four seats, so that the others wait in the pool's queue and not in the engine's.
+    assert_eq!(number(pool, "vllm:num_requests_waiting"), 0.0);
+    let queue = admin(pool, "GET", "/llm/admin/queue", &Value::Null).to_string();
+    assert!(queue.contains("\"real\""), "{queue}");
+    drop(streams);
+    wait_long("the engine to stop", WITHIN, || running(pool) == 0.0);
+}
+
+/// A client that leaves, plain or streamed, leaves no work behind.
+fn leaving(pool: &Pool) {
+    for stream in [true, false] {
+        let asked = pool.stream(CHAT, &long("real", stream));
+        let is_over = || asked.text().contains("\"usage\"") || asked.text().contains("[DONE]");
+        let generated = || number(pool, "vllm:generation_tokens_total");
+        let before = generated();
+        wait_long("the engine to compute it", WITHIN, || {
+            assert!(!is_over(), "it was over too soon");
+            running(pool) >= 1.0
+        });
+        // The counter by which the pool sees that a request without a stream goes on.
+        let mut steps = std::collections::BTreeSet::new();
+        wait_long("its counter to move token by token", WITHIN, || {
+            assert!(!is_over(), "it was over too soon");
+            steps.insert((generated() - before) as u64);
+            steps.len() >= 4
+        });
+        drop(asked);
+        wait_long("the engine to stop", WITHIN, || running(pool) == 0.0);
+    }
+}
+
+/// It takes no more than was reserved, and a thousand requests later not much more than after a hundred.
+fn a_thousand_requests(pool: &Pool) {
+    let reserved = 4_u64 << 30;
+    let ask_many = |count: usize| {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..count / 4 {
+                        ask(pool, CHAT, &short("real"));
+                    }
+                });
+            }
+        });
+        resident(pool)
+    };
+    let early = ask_many(100);
+    let late = ask_many(900);
+    println!("resident: {early} bytes after 100 requests, {late} after 1,000, {reserved} reserved");
+    assert!(late <= reserved, "{late} bytes of {reserved}");
+    assert!(late <= early + early / 20, "it grew from {early} to {late}");
+}
+
+/// A controller that is killed leaves the engine to the next one, which serves at once. What was streamed ends with it,
+/// and the engine does not go on with that.
+fn adopted(pool: &mut Pool) {
+    let before = pool.engine_pids();
+    let stream = pool.stream(CHAT, &long("real", true));
+    wait_long("its first token", WITHIN, || {
+        stream.text().contains("\"delta\"")
+    });
+    pool.kill();
+    let began = std::time::SystemTime::now();
+    pool.restart();
+    wait_for("the adoption", || state(pool, "real") == "ready");
+    println!("adopted after {:?}", began.elapsed());
+    assert_eq!(pool.engine_pids(), before);
+    assert!(
+        !stream.text().contains("[DONE]"),
+        "its controller was killed"
+    );
+    wait_long("the engine to stop", WITHIN, || running(pool) == 0.0);
+    ask(pool, CHAT, &short("real"));
+}
+
+/// A new controller takes over with the stream going on in the old one, whole.
+fn taken_over(pool: &mut Pool) {
+    let before = pool.engine_pids();
+    let stream = pool.stream(CHAT, &long("real", true));
+    wait_long("its first token", WITHIN, || {
+        stream.text().contains("\"delta\"")
+    });
+    let mut old = pool.take_over();
+    ask(pool, CHAT, &short("real"));
+    wait_long("the stream to end", WITHIN, || {
+        stream.text().contains("[DONE]")
+    });
+    let text = stream.text();
+    assert!(!text.contains("\"error\""), "{text}");
+    assert!(text.contains("\"finish_reason\":\"length\""), "{text}");
+    assert_eq!(pool.engine_pids(), before);
+    wait_long("the old one to end", Duration::from_secs(60), || {
+        old.try_wait().expect("its status").is_some()
+    });
+}
