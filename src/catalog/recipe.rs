@@ -82,16 +82,17 @@ impl Recipe {
         OF_OPENAI_ALONE.contains(&field) || own.contains(&field)
     }
 
+    /// What its engine's errors contain when it is about to end.
+    pub fn exit_messages(&self) -> &'static [&'static str] {
+        match self {
+            Recipe::Server(server) => server.engine.last_errors,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => &[],
+        }
+    }
+
     /// Whether its engine says by this error that it is about to end.
     pub fn is_exit_message(&self, error: &str) -> bool {
-        let Recipe::Server(server) = self else {
-            return false;
-        };
-        server
-            .engine
-            .last_errors
-            .iter()
-            .any(|it| error.contains(it))
+        self.exit_messages().iter().any(|it| error.contains(it))
     }
 
     /// Whether its engine has this route. Of those of which nothing is known it is supposed; they say

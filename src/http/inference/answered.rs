@@ -90,6 +90,7 @@ impl Call {
             let show = stream::Show {
                 usage: self.request.scanned.include_usage,
                 pause_every: within,
+                exit_messages: self.request.route.entry.recipe.exit_messages(),
             };
             let telling = self.telling();
             let body = feed.by(work(async move {

@@ -84,6 +84,7 @@ impl Call {
                     let show = stream::Show {
                         usage: self.request.scanned.include_usage,
                         pause_every: every,
+                        exit_messages: self.request.route.entry.recipe.exit_messages(),
                     };
                     let body = (Bytes::new(), answer.into_body());
                     stream::forward(body, served, show, self.telling(), &frames).await;

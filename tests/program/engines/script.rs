@@ -110,3 +110,23 @@ fn without_another_replica_whoever_asked_is_told_what_happened_and_when_to_come_
     let crash = crash.unwrap_or_else(|| panic!("{log}"));
     assert!(crash.contains("core is dead on purpose"), "{crash}");
 }
+
+#[test]
+fn a_stream_whose_engine_says_that_it_ends_is_cut_with_what_happened_and_not_with_done() {
+    let folder = with_template(HERMES);
+    let pool = pool(&[model(
+        folder.path(),
+        "double",
+        "VLLM_DOUBLE_DIES_AFTER: '2'",
+    )]);
+    let body = json!({
+        "model": "double", "stream": true, "messages": [{"role": "user", "content": "Hi"}],
+    });
+    let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
+    assert_eq!(status, 200, "{text}");
+    assert!(text.contains("Hello"), "its first tokens came: {text}");
+    assert!(text.contains("engine_crashed"), "{text}");
+    assert!(text.contains("core is dead on purpose"), "{text}");
+    assert!(!text.contains("See stack trace"), "{text}");
+    assert!(!text.contains("[DONE]"), "{text}");
+}

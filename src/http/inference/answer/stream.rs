@@ -22,7 +22,7 @@ use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::answer::aggregate::{ANSWER_MAX, Usage, usage_of};
 use crate::inference::answer::events::{Unended, data_of, event_end_from};
-use crate::inference::upstream::in_flight::{InFlightRequest, WHY_WITHIN, why};
+use crate::inference::upstream::in_flight::{self, InFlightRequest, WHY_WITHIN, why};
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::quiet::quiet;
 use crate::inference::upstream::remote;
@@ -36,6 +36,8 @@ pub(crate) struct Show {
     pub usage: bool,
     /// While nothing comes, so often a sign that the stream lives, in the dialects that have one.
     pub pause_every: Duration,
+    /// What an error of the engine contains by which it announces its end. The client learns what happened instead.
+    pub exit_messages: &'static [&'static str],
 }
 
 /// Sends the engine's answer on, event by event: what has come of it, and then the rest. Ends when the engine ends, the pool
@@ -115,10 +117,15 @@ pub(crate) async fn forward(
                     false => (&data[..], 0),
                 };
                 let mut used = 0;
+                let mut is_ending = false;
                 // While all events go on as they are, there is nothing to write anew.
                 let mut written = changes.then(Vec::new);
                 while let Some(length) = event_end_from(&bytes[used..], std::mem::take(&mut from)) {
                     let event = &bytes[used..used + length];
+                    is_ending = announces_end(event, show.exit_messages);
+                    if is_ending {
+                        break;
+                    }
                     let kept = keep(event, show.usage, &served, &mut done);
                     match (&mut written, kept) {
                         (None, true) => {}
@@ -156,6 +163,10 @@ pub(crate) async fn forward(
                     if !pass_on(frames, ready, &served).await {
                         return;
                     }
+                }
+                if is_ending {
+                    served.lease.worked(false);
+                    break Some(in_flight::ended(&served).await);
                 }
                 if announces {
                     heard = clock.now();
@@ -272,6 +283,24 @@ fn keep(event: &[u8], shows_usage: bool, served: &InFlightRequest, done: &mut bo
     shows_usage || !only_usage
 }
 
+/// Whether the engine says by this event that it is about to end.
+fn announces_end(event: &[u8], exit_messages: &[&str]) -> bool {
+    // The same words in an answer's text are no error.
+    const ERRORS: [&[u8]; 3] = [
+        b"{\"error\"",
+        b"{\"object\":\"error\"",
+        b"{\"object\": \"error\"",
+    ];
+    if exit_messages.is_empty() {
+        return false;
+    }
+    let data = data_of(event).unwrap_or_default();
+    ERRORS.iter().any(|it| data.starts_with(it))
+        && exit_messages
+            .iter()
+            .any(|it| memchr::memmem::find(data, it.as_bytes()).is_some())
+}
+
 /// Whether a chunk may say what the request took. Some engines write `"usage":null` into every other one.
 fn has_usage(data: &[u8]) -> bool {
     const NAME: &[u8] = b"\"usage\"";
@@ -333,7 +362,23 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
 
 #[cfg(test)]
 mod tests {
-    use super::has_usage;
+    use super::{announces_end, has_usage};
+
+    #[test]
+    fn an_engines_farewell_is_an_error_with_its_words_and_no_text_of_an_answer() {
+        let words = ["EngineCore encountered an issue"];
+        let farewell = b"data: {\"error\": {\"message\": \"EngineCore encountered an issue. See stack trace\", \"code\": 500}}\n\n";
+        assert!(announces_end(farewell, &words));
+        assert!(!announces_end(farewell, &[]));
+        let other = b"data: {\"error\": {\"message\": \"too long\", \"code\": 400}}\n\n";
+        assert!(!announces_end(other, &words));
+        let text = b"data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"content\":\"EngineCore encountered an issue\"}}]}\n\n";
+        assert!(!announces_end(text, &words));
+        assert!(!announces_end(
+            b": EngineCore encountered an issue\n\n",
+            &words
+        ));
+    }
 
     #[test]
     fn only_a_usage_that_says_something_is_worth_reading() {

@@ -6,7 +6,8 @@
 //! Variables set what vLLM has no flag for: `VLLM_DOUBLE_LOAD_MS` (the time of a load, 200),
 //! `VLLM_DOUBLE_WEIGHTS_BYTES` (on all GPUs together, 8 GiB), `VLLM_DOUBLE_TOKENS` (of an answer, 5),
 //! `VLLM_DOUBLE_TOKEN_MS` (pause before each, 0), `VLLM_DOUBLE_FAIL` (the last message of a load that fails),
-//! `VLLM_DOUBLE_DIES` and `VLLM_DOUBLE_DIE_ONCE` (its core ends at a request). The file of the fake GPUs is
+//! `VLLM_DOUBLE_DIES` and `VLLM_DOUBLE_DIE_ONCE` (its core ends at a request), `VLLM_DOUBLE_DIES_AFTER` (so many tokens of
+//! a stream). The file of the fake GPUs is
 //! `MODEL_POOL_FAKE_NVML`.
 
 mod answer;

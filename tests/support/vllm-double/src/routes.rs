@@ -314,8 +314,21 @@ fn dies() -> bool {
     number("VLLM_DOUBLE_DIES", 0) == 1 || once.is_some_and(is_first)
 }
 
+/// What vLLM tells its clients when its core has ended.
+const FAREWELL: &str =
+    "EngineCore encountered an issue. See stack trace (above) for the root cause.";
+
 /// As vLLM does when its core has ended: it answers with 500, and is gone a moment later, with status 0.
 fn end() -> Response {
+    begin_end();
+    error(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "InternalServerError",
+        FAREWELL,
+    )
+}
+
+fn begin_end() {
     let process = std::process::id();
     println!(
         "(EngineCore pid={process}) ERROR 01-01 00:00:00 [core.py:1512] RuntimeError: the core is dead on purpose"
@@ -333,11 +346,6 @@ fn end() -> Response {
         eprintln!("INFO:     Finished server process [{process}]");
         std::process::exit(0);
     });
-    error(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "InternalServerError",
-        "EngineCore encountered an issue. See stack trace (above) for the root cause.",
-    )
 }
 
 /// A request that is counted as long as it lives.
@@ -377,12 +385,24 @@ impl Drop for Counted {
     }
 }
 
-/// A client that leaves drops the stream, and with it the work.
+/// A client that leaves drops the stream, and with it the work. With `VLLM_DOUBLE_DIES_AFTER` its core ends after so many
+/// tokens of a stream, which then ends as vLLM ends it: with an error, and politely.
 fn stream_of(answer: Answer, counted: Counted) -> Response {
+    let last = number("VLLM_DOUBLE_DIES_AFTER", u64::MAX);
     let steps = stream::unfold(
         (answer, counted, 0_u64),
-        |(answer, counted, step)| async move {
-            let data = if step < answer.tokens {
+        move |(answer, counted, step)| async move {
+            let data = if step >= last {
+                match step - last {
+                    0 => {
+                        begin_end();
+                        json!({"error": {"message": FAREWELL, "type": "InternalServerError", "param": null, "code": 500}})
+                            .to_string()
+                    }
+                    1 => "[DONE]".to_owned(),
+                    _ => return None,
+                }
+            } else if step < answer.tokens {
                 counted.token().await;
                 answer.piece(step)
             } else {
