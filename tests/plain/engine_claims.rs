@@ -13,16 +13,20 @@ enum Rests {
 }
 use Rests::{Documented, No, Parsed, Tried};
 
-const VLLM: &str = "tests/outside/vllm.rs";
+const VLLM: &str = "tests/outside/vllm/serving.rs";
+const VLLM_FAULTS: &str = "tests/outside/vllm/faults.rs";
+const VLLM_FLAGS: &str = "tests/outside/vllm/flags.rs";
 const LLAMA: &str = "tests/outside/llama_server.rs";
 const PLAIN: &str = "tests/program/plain_requests.rs";
 const FLAGS: &str = "tests/program/engines/flags.rs";
 const SERVES: &str = "it_serves_under_the_pool_as_its_documentation_says";
 const DIES: &str =
-    "a_killed_core_and_a_stopped_server_are_found_and_requests_are_placed_again_or_told_why";
+    "a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reason";
 const EVERY_FLAG: &str = "every_flag_that_can_be_written_is_one_of_the_engines_own";
 const PARSER: &str =
-    "its_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen";
+    "vllms_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen";
+const SGLANG_PARSER: &str =
+    "sglangs_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen";
 
 const ENGINES: [&str; 4] = ["vLLM", "llama-server", "embedded", "SGLang"];
 
@@ -33,10 +37,10 @@ const ROWS: &[Row] = &[
     (
         "its flags",
         [
-            Parsed("tests/outside/vllm/flags.rs", PARSER),
+            Parsed(VLLM_FLAGS, PARSER),
             Parsed(FLAGS, EVERY_FLAG),
             No,
-            Parsed(FLAGS, EVERY_FLAG),
+            Parsed(VLLM_FLAGS, SGLANG_PARSER),
         ],
     ),
     (
@@ -138,7 +142,7 @@ const ROWS: &[Row] = &[
     (
         "killed, the end is found and reported",
         [
-            Tried(VLLM, DIES),
+            Tried(VLLM_FAULTS, DIES),
             Tried(
                 LLAMA,
                 "killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error",
@@ -169,6 +173,42 @@ const ROWS: &[Row] = &[
             Documented,
             Tried(LLAMA, "a_prompt_format_and_embeddings_work_on_it_too"),
             Tried("candle-engine/tests/encoders.rs", ""),
+            Documented,
+        ],
+    ),
+    (
+        "ranks and scores",
+        [
+            Documented,
+            Documented,
+            Tried("candle-engine/tests/encoders.rs", ""),
+            Documented,
+        ],
+    ),
+    (
+        "LoRA adapters, from the start and by their names",
+        [
+            Documented,
+            No,
+            Tried("tests/program/adapters.rs", ""),
+            Documented,
+        ],
+    ),
+    (
+        "structured outputs, probabilities, `n`, token ids",
+        [
+            Documented,
+            Documented,
+            Tried("candle-engine/tests/strategies_and_formats.rs", ""),
+            Documented,
+        ],
+    ),
+    (
+        "a stream goes on while another controller takes over",
+        [
+            Documented,
+            Documented,
+            Tried("tests/program/takeover.rs", ""),
             Documented,
         ],
     ),

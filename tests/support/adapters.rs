@@ -1,4 +1,4 @@
-//! Small LoRA adapters for the demo's chat model, as PEFT saves them.
+//! Small LoRA adapters for the demo's models, as PEFT saves them.
 
 use std::fs;
 use std::path::Path;
@@ -11,19 +11,38 @@ pub fn config(base: &str, rank: usize) -> String {
     )
 }
 
+/// The sizes of a base model: layers, width, width of keys and values, width of the feed-forward part.
+#[derive(Clone, Copy)]
+pub struct Sizes(pub usize, pub usize, pub usize, pub usize);
+
+/// Those of `tiny-chat`.
+pub const TINY_CHAT: Sizes = Sizes(3, 64, 32, 192);
+/// Those of `tiny-guide`.
+pub const TINY_GUIDE: Sizes = Sizes(4, 128, 64, 352);
+
 /// Writes an adapter whose numbers the seed decides, for `tiny-chat`.
 pub fn write(folder: &Path, base: &str, rank: usize, seed: u64) {
+    write_sized(folder, base, TINY_CHAT, rank, seed);
+}
+
+/// The same for a base of these sizes.
+pub fn write_sized(folder: &Path, base: &str, sizes: Sizes, rank: usize, seed: u64) {
     fs::create_dir_all(folder).expect("a folder");
     fs::write(folder.join("adapter_config.json"), config(base, rank)).expect("written");
     let weights = folder.join("adapter_model.safetensors");
     // Replaced at once, as whoever copies an adapter should.
     let next = folder.join("next");
-    fs::write(&next, tensors(rank, seed)).expect("written");
+    fs::write(&next, tensors_sized(sizes, rank, seed)).expect("written");
     fs::rename(&next, &weights).expect("renamed");
 }
 
-/// The content of `adapter_model.safetensors`.
+/// The content of `adapter_model.safetensors`, for `tiny-chat`.
 pub fn tensors(rank: usize, seed: u64) -> Vec<u8> {
+    tensors_sized(TINY_CHAT, rank, seed)
+}
+
+fn tensors_sized(sizes: Sizes, rank: usize, seed: u64) -> Vec<u8> {
+    let Sizes(layers, width, key_value, feed_forward) = sizes;
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -32,11 +51,11 @@ pub fn tensors(rank: usize, seed: u64) -> Vec<u8> {
         (state >> 40) as f32 / (1_u32 << 24) as f32 - 0.5
     };
     let (mut header, mut data) = (Vec::new(), Vec::<u8>::new());
-    for layer in 0..3 {
+    for layer in 0..layers {
         for (module, rows, columns) in [
-            ("self_attn.q_proj", 64, 64),
-            ("self_attn.v_proj", 32, 64),
-            ("mlp.down_proj", 64, 192),
+            ("self_attn.q_proj", width, width),
+            ("self_attn.v_proj", key_value, width),
+            ("mlp.down_proj", width, feed_forward),
         ] {
             for (half, shape) in [("A", [rank, columns]), ("B", [rows, rank])] {
                 let begin = data.len();

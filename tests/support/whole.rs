@@ -55,10 +55,14 @@ impl Pool {
 
     /// The same, where engines wait for another controller, for at most this time.
     pub fn that_adopts(files: &[(String, String)], config: &str, within: &str) -> Pool {
-        let text = format!("{ONE_DEVICE}{config}");
+        Pool::that_adopts_on_devices(files, &format!("{ONE_DEVICE}{config}"), within)
+    }
+
+    /// The same on the devices in the configuration.
+    pub fn that_adopts_on_devices(files: &[(String, String)], config: &str, within: &str) -> Pool {
         let env = [("ON_RESTART", "adopt"), ("ADOPT_WITHIN", within)];
         let env = env.map(|(key, value)| (format!("MODEL_POOL__POOL__{key}"), value.to_owned()));
-        Pool::from_files(files, &text, env.to_vec())
+        Pool::from_files(files, config, env.to_vec())
     }
 
     /// The same on the devices in the configuration.

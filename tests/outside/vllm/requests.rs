@@ -52,7 +52,10 @@ fn structured(pool: &Pool, model: &str) {
     // Between the parts there may be as much white space as the model likes.
     let dense: String = content(&answer).split_whitespace().collect();
     let fits = |whole: &str| whole.starts_with(&dense) && !dense.is_empty();
-    assert!(fits("{\"hot\":\"yes\"}") || fits("{\"hot\":\"no\"}"), "{answer}");
+    assert!(
+        fits("{\"hot\":\"yes\"}") || fits("{\"hot\":\"no\"}"),
+        "{answer}"
+    );
     for fields in [
         json!({"structured_outputs": {"choice": ["warm", "cold"]}}),
         json!({"structured_outputs": {"regex": "(warm|cold)"}}),
