@@ -119,6 +119,8 @@ fn expected(example: &Example) -> &'static [u16] {
         ("DELETE", "/v1/models/{model}") => &[404],
         // The example before it has unloaded the model, or the pool is empty already.
         (_, "/admin/delete_model") => &[200, 409],
+        // The demo pool has no issuer at which a browser signs in.
+        ("GET", "/session/sign-on" | "/session/signed-on") => &[404],
         // The example is no key, and there is no session to end.
         ("POST", "/session") => &[400],
         ("DELETE", "/session") => &[204],
