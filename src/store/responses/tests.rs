@@ -85,8 +85,10 @@ async fn a_conversation_of_ten_thousand_is_read_from_its_end_and_no_further_than
             let previous = format!("r{}", nth - 1);
             all.push(response(&format!("r{nth}"), "key:1", Some(&previous)));
         }
-        let added = store.add_responses(&all, Time(1), BOUNDS).await;
-        added.expect("stored");
+        for some in all.chunks(500) {
+            let added = store.add_responses(some, Time(1), BOUNDS).await;
+            added.expect("stored");
+        }
         let near = ChainBounds {
             responses: 3,
             ..FAR
