@@ -21,6 +21,10 @@ const AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
 /// Where the database is, and how to connect to it.
 #[derive(Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a store has one, which is moved a few times when it is opened"
+)]
 pub(super) enum Database {
     Sqlite {
         path: PathBuf,
