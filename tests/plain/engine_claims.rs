@@ -14,14 +14,11 @@ enum Rests {
 use Rests::{Documented, No, Parsed, Tried};
 
 const VLLM: &str = "tests/outside/vllm/serving.rs";
-const VLLM_FAULTS: &str = "tests/outside/vllm/faults.rs";
 const VLLM_FLAGS: &str = "tests/outside/vllm/flags.rs";
 const LLAMA: &str = "tests/outside/llama_server.rs";
 const PLAIN: &str = "tests/program/plain_requests.rs";
 const FLAGS: &str = "tests/program/engines/flags.rs";
 const SERVES: &str = "it_serves_under_the_pool_as_its_documentation_says";
-const DIES: &str =
-    "a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reason";
 const EVERY_FLAG: &str = "every_flag_that_can_be_written_is_one_of_the_engines_own";
 const PARSER: &str =
     "vllms_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen";
@@ -86,7 +83,7 @@ const ROWS: &[Row] = &[
     (
         "a client that leaves leaves no work behind",
         [
-            Tried(VLLM, SERVES),
+            Documented,
             Documented,
             Tried("tests/program/hang_up.rs", ""),
             Documented,
@@ -122,7 +119,7 @@ const ROWS: &[Row] = &[
     ),
     (
         "adopted after `kill -9` of the controller",
-        [Tried(VLLM, SERVES), Documented, Documented, Documented],
+        [Documented, Documented, Documented, Documented],
     ),
     (
         "leaves for a model of higher priority",
@@ -142,7 +139,7 @@ const ROWS: &[Row] = &[
     (
         "killed, the end is found and reported",
         [
-            Tried(VLLM_FAULTS, DIES),
+            Documented,
             Tried(
                 LLAMA,
                 "killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error",
