@@ -3,8 +3,10 @@
 
 mod command;
 mod devices;
+mod findings;
 mod kubernetes;
 mod model;
+mod ray;
 mod report;
 mod slurm;
 
@@ -29,6 +31,9 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     }
     if args.kubernetes {
         return kubernetes::run(&config);
+    }
+    if let Some(address) = &args.ray {
+        return ray::run(&config, address);
     }
     let mut report = Report::default();
     let is_whole = args.models.is_empty();

@@ -97,6 +97,10 @@ pub struct CheckArgs {
     /// nodes.
     #[arg(long, conflicts_with_all = ["models", "slurm"])]
     pub kubernetes: bool,
+    /// Only inspect a Ray cluster, and say what is missing before it can bring nodes. ADDRESS is that of Ray's dashboard;
+    /// without it, the configuration's. A small job without GPUs looks at some of its machines.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["models", "slurm", "kubernetes"])]
+    pub ray: Option<String>,
     /// Model files, or folders of them, to check instead of those in the configuration.
     #[arg(value_name = "FILE|DIR")]
     pub models: Vec<PathBuf>,
@@ -207,7 +211,7 @@ pub enum ClusterCommand {
     Status(ClusterStatusArgs),
     /// Give a node back: it lets its requests end first.
     Release(ClusterReleaseArgs),
-    /// Print the script that a request would submit to Slurm. Nothing is submitted.
+    /// Print what a request would submit: the script for Slurm, or the JSON for Ray. Nothing is submitted.
     Script(ClusterRequestArgs),
 }
 

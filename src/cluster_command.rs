@@ -51,6 +51,15 @@ pub fn run(command: &ClusterCommand) -> Result<(), String> {
             OpenedCluster::Kubernetes(_) => {
                 Err("cluster.kind is kubernetes, which has no script; a request sets a Deployment to one pod, and the template of its pods has the command".to_owned())
             }
+            OpenedCluster::Ray(ray) => {
+                if !args.exclude.is_empty() {
+                    return Err("--exclude: which of Ray's nodes these are is only known when a request is submitted; leave it out".to_owned());
+                }
+                let submission = ray.submission(&args.shape, None);
+                let submission = submission.map_err(|error| error.to_string())?;
+                println!("{submission:#}");
+                Ok(())
+            }
             OpenedCluster::Command(_) => {
                 Err("cluster.kind is command, which has no script; its program gets the request on standard input".to_owned())
             }
@@ -70,7 +79,7 @@ fn open(config: &Config) -> Result<OpenedCluster, String> {
     OpenedCluster::open(&config.cluster).ok_or_else(|| {
         let place = config.file.as_ref();
         let place = place.map_or_else(|| "the configuration".to_owned(), |it| it.display().to_string());
-        format!("cluster.kind is none in {place}; set it to slurm, kubernetes or command, and list cluster.shapes (docs/slurm.md, docs/kubernetes.md)")
+        format!("cluster.kind is none in {place}; set it to slurm, kubernetes, ray or command, and list cluster.shapes (docs/slurm.md, docs/kubernetes.md, docs/ray.md)")
     })
 }
 

@@ -1,9 +1,9 @@
-//! Where devices come from, as the configuration says: for `serve`, and for `check`.
+//! Where devices come from, as the configuration says: for `serve`, `check` and `node`.
 
 use std::path::PathBuf;
 
 use config::{Config, Provider};
-use inventory::InventorySettings;
+use inventory::{DeviceChoice, InventorySettings};
 
 pub(crate) fn settings(config: &Config) -> InventorySettings {
     let section = &config.inventory;
@@ -26,7 +26,7 @@ pub(crate) fn settings(config: &Config) -> InventorySettings {
             .devices
             .iter()
             .filter(|_| section.provider == Provider::Nvml)
-            .map(|device| inventory::DeviceChoice {
+            .map(|device| DeviceChoice {
                 name: Some(device.name.clone()),
                 index: device.index,
                 uuid: device.uuid.clone(),
@@ -35,5 +35,77 @@ pub(crate) fn settings(config: &Config) -> InventorySettings {
             })
             .collect(),
         nvml_library: std::env::var_os("MODEL_POOL_NVML_LIBRARY").map(PathBuf::from),
+    }
+}
+
+/// The same, with the GPUs of this list alone, as `CUDA_VISIBLE_DEVICES` has it. Slurm and Ray lend a job some GPUs of a
+/// machine by this variable, and may lend the others to another job. Devices that the configuration lists stay as they
+/// are.
+pub(crate) fn lent(
+    mut settings: InventorySettings,
+    visible: Option<&str>,
+) -> Result<InventorySettings, String> {
+    let reads_gpus = matches!(settings.provider, Provider::Auto | Provider::Nvml);
+    let Some(visible) = visible.filter(|_| reads_gpus && settings.choices.is_empty()) else {
+        return Ok(settings);
+    };
+    let parts = visible.split(',').map(str::trim);
+    // CUDA ignores what follows a part that names no device.
+    let names = parts.take_while(|it| it.parse::<u32>().is_ok() || it.contains('-') && *it != "-1");
+    settings.choices = names
+        .map(|name| DeviceChoice {
+            index: name.parse().ok(),
+            uuid: name.parse::<u32>().is_err().then(|| name.to_owned()),
+            ..DeviceChoice::default()
+        })
+        .collect();
+    match (settings.choices.is_empty(), settings.provider) {
+        (true, Provider::Nvml) => Err(format!(
+            "CUDA_VISIBLE_DEVICES is `{visible}`, which names no GPU, and inventory.provider is nvml; request a node with GPUs, or set the provider to auto"
+        )),
+        (true, _) => {
+            settings.provider = Provider::Host;
+            Ok(settings)
+        }
+        (false, _) => Ok(settings),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lent_by(visible: Option<&str>, provider: Provider) -> Result<InventorySettings, String> {
+        let mut config = Config::default();
+        config.inventory.provider = provider;
+        lent(settings(&config), visible)
+    }
+
+    #[test]
+    fn a_job_uses_the_gpus_that_it_was_lent_and_no_others() {
+        let all = lent_by(None, Provider::Auto).expect("all");
+        assert!(all.choices.is_empty());
+        let two = lent_by(Some("2, 5"), Provider::Auto).expect("two");
+        let indices: Vec<_> = two.choices.iter().map(|it| it.index).collect();
+        assert_eq!(indices, [Some(2), Some(5)]);
+        let one = lent_by(Some("GPU-4ac0-17,-1,3"), Provider::Nvml).expect("one");
+        let uuids: Vec<_> = one.choices.iter().map(|it| it.uuid.as_deref()).collect();
+        assert_eq!(uuids, [Some("GPU-4ac0-17")]);
+    }
+
+    #[test]
+    fn a_job_without_gpus_takes_none() {
+        for visible in ["", "-1", "NoDevFiles"] {
+            let none = lent_by(Some(visible), Provider::Auto).expect("host");
+            assert_eq!((none.provider, none.choices), (Provider::Host, vec![]));
+            let refused = lent_by(Some(visible), Provider::Nvml).expect_err("no GPU");
+            assert!(refused.contains("names no GPU"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn devices_of_the_configuration_stay() {
+        let fixed = lent_by(Some("0"), Provider::Fixed).expect("fixed");
+        assert_eq!((fixed.provider, fixed.choices), (Provider::Fixed, vec![]));
     }
 }

@@ -55,7 +55,8 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
     let ended = runtime.block_on(async {
         let _lock = StateLock::take(&data, false).await?;
-        let settings = devices::settings(&config);
+        let visible = environment.get("CUDA_VISIBLE_DEVICES");
+        let settings = devices::lent(devices::settings(&config), visible.map(String::as_str))?;
         let inventory = tokio::task::spawn_blocking(move || Inventory::open(&settings))
             .await
             .map_err(|error| format!("looking for devices panicked: {error}"))?

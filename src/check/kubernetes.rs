@@ -3,8 +3,6 @@
 use cluster::Kubernetes;
 use config::{ClusterKind, Config};
 
-use super::slurm::report;
-
 /// Prints every finding; fails if nodes could not be requested.
 pub(super) fn run(config: &Config) -> Result<(), String> {
     if config.cluster.kind != ClusterKind::Kubernetes {
@@ -12,5 +10,5 @@ pub(super) fn run(config: &Config) -> Result<(), String> {
             "cluster.kind is not kubernetes; write cluster: {kind: kubernetes, …} into the configuration (docs/kubernetes.md), then check again".to_owned(),
         );
     }
-    report("Kubernetes", Kubernetes::new(&config.cluster).inspect())
+    super::findings::print("Kubernetes", Kubernetes::new(&config.cluster).inspect())
 }

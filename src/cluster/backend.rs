@@ -41,4 +41,7 @@ pub trait Cluster: Send + Sync {
     fn node_of(&self, _: &LeaseId) -> Option<String> {
         None
     }
+
+    /// The last line that the node of a lease has printed, where the cluster shows it.
+    fn log_end(&self, id: &LeaseId) -> impl Future<Output = Option<String>> + Send;
 }

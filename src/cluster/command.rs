@@ -180,6 +180,11 @@ impl Cluster for CommandCluster {
         let command = &self.section.command.scale_down;
         self.call(command, &input).await.map(drop)
     }
+
+    /// A site's programs have no logs.
+    async fn log_end(&self, _: &LeaseId) -> Option<String> {
+        None
+    }
 }
 
 fn parsed<T: for<'de> Deserialize<'de>>(
@@ -204,6 +209,7 @@ fn unusable(command: &[String], message: &str) -> ClusterError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -231,6 +237,8 @@ mod tests {
             gres: None,
             partition: None,
             constraint: None,
+            resources: BTreeMap::new(),
+            labels: BTreeMap::new(),
         });
         section.command.scale_up = commands.next().expect("three");
         section.command.scale_down = commands.next().expect("three");

@@ -222,7 +222,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 .push(Ending::new(Which::Lease(id), Release::Now));
         }
         self.look_at_limits(&leases);
-        self.look_at_open(&leases);
+        self.look_at_open(&leases).await;
         self.end_leases(&leases).await;
     }
 
@@ -256,7 +256,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         }
     }
 
-    fn look_at_open(&mut self, leases: &[NodeLease]) {
+    async fn look_at_open(&mut self, leases: &[NodeLease]) {
         let Some(mut open) = self.open.take() else {
             return;
         };
@@ -300,8 +300,12 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 if since.elapsed() >= self.join_within {
                     let seconds = self.join_within.as_secs();
                     let why = waits.map_or_else(String::new, |it| format!(" ({it})"));
+                    let log = match self.cluster.log_end(&lease.id).await {
+                        Some(line) => format!("its log ends with: {line}; "),
+                        None => "look at its log, and ".to_owned(),
+                    };
                     refused(format!(
-                        "lease {} has run on {host} for {seconds} s and its node {} has not joined{why}; it is given back: look at its log, and raise cluster.join_within if it needs longer",
+                        "lease {} has run on {host} for {seconds} s and its node {} has not joined{why}; it is given back: {log}raise cluster.join_within if it needs longer",
                         lease.id, lease.node
                     ));
                     let until = now() + HOST_EXCLUDED_FOR;

@@ -1,22 +1,27 @@
-//! Who brings nodes: one trait over Slurm, Kubernetes and a site's own programs. A node lease is a job or a pod of the
-//! cluster in which `model-pool node` runs. What to request, and when, is decided by the caller.
+//! Who brings nodes: one trait over Slurm, Kubernetes, Ray and a site's own programs. A node lease is a job or a pod of
+//! the cluster in which `model-pool node` runs. What to request, and when, is decided by the caller.
 
 mod backend;
 mod command;
 mod error;
+mod finding;
 mod follower;
 mod kubernetes;
 mod lease;
+mod node_command;
 mod opened;
 mod program;
+mod ray;
 mod shape;
 mod slurm;
 
 pub use backend::{Cluster, Release};
 pub use command::CommandCluster;
 pub use error::ClusterError;
+pub use finding::Finding;
 pub use follower::{ClusterNews, ClusterOrder, Follower};
 pub use kubernetes::Kubernetes;
 pub use lease::{LeaseId, LeaseState, NodeLease, is_node_of};
 pub use opened::OpenedCluster;
-pub use slurm::{Finding, Slurm};
+pub use ray::Ray;
+pub use slurm::Slurm;

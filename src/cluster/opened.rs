@@ -3,12 +3,13 @@
 use config::{ClusterKind, ClusterSection};
 
 use super::{
-    Cluster, ClusterError, CommandCluster, Kubernetes, LeaseId, NodeLease, Release, Slurm,
+    Cluster, ClusterError, CommandCluster, Kubernetes, LeaseId, NodeLease, Ray, Release, Slurm,
 };
 
 pub enum OpenedCluster {
     Slurm(Slurm),
     Kubernetes(Box<Kubernetes>),
+    Ray(Ray),
     Command(CommandCluster),
 }
 
@@ -22,6 +23,7 @@ impl OpenedCluster {
                 let cluster = Box::new(Kubernetes::new(section));
                 Some(OpenedCluster::Kubernetes(cluster))
             }
+            ClusterKind::Ray => Some(OpenedCluster::Ray(Ray::new(section))),
             ClusterKind::Command => Some(OpenedCluster::Command(CommandCluster::new(section))),
         }
     }
@@ -37,6 +39,7 @@ impl Cluster for OpenedCluster {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.request(shape, demand, exclude).await,
             OpenedCluster::Kubernetes(cluster) => cluster.request(shape, demand, exclude).await,
+            OpenedCluster::Ray(cluster) => cluster.request(shape, demand, exclude).await,
             OpenedCluster::Command(cluster) => cluster.request(shape, demand, exclude).await,
         }
     }
@@ -45,6 +48,7 @@ impl Cluster for OpenedCluster {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.status().await,
             OpenedCluster::Kubernetes(cluster) => cluster.status().await,
+            OpenedCluster::Ray(cluster) => cluster.status().await,
             OpenedCluster::Command(cluster) => cluster.status().await,
         }
     }
@@ -53,6 +57,7 @@ impl Cluster for OpenedCluster {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.release(id, how).await,
             OpenedCluster::Kubernetes(cluster) => cluster.release(id, how).await,
+            OpenedCluster::Ray(cluster) => cluster.release(id, how).await,
             OpenedCluster::Command(cluster) => cluster.release(id, how).await,
         }
     }
@@ -61,7 +66,17 @@ impl Cluster for OpenedCluster {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.node_of(id),
             OpenedCluster::Kubernetes(cluster) => cluster.node_of(id),
+            OpenedCluster::Ray(cluster) => cluster.node_of(id),
             OpenedCluster::Command(cluster) => cluster.node_of(id),
+        }
+    }
+
+    async fn log_end(&self, id: &LeaseId) -> Option<String> {
+        match self {
+            OpenedCluster::Slurm(cluster) => cluster.log_end(id).await,
+            OpenedCluster::Kubernetes(cluster) => cluster.log_end(id).await,
+            OpenedCluster::Ray(cluster) => cluster.log_end(id).await,
+            OpenedCluster::Command(cluster) => cluster.log_end(id).await,
         }
     }
 }

@@ -120,6 +120,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("cluster.shapes", ByRestart),
     ("cluster.slurm", ByRestart),
     ("cluster.kubernetes", ByRestart),
+    ("cluster.ray", ByRestart),
     ("cluster.command", ByRestart),
     ("node.orphan_after", AtOnce),
     ("node.silent_after", AtOnce),

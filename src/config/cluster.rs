@@ -1,7 +1,5 @@
-//! The section `cluster`: which software hands out nodes, which shapes of node it is asked for, and how a node finds the
-//! controller.
+//! The section `cluster`: which software hands out nodes, and how a node finds the controller.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -10,23 +8,20 @@ use url::Url;
 
 use super::cluster_command::{self, ARGUMENTS_MAX, CommandSection};
 use super::cluster_kubernetes::{self, KubernetesSection};
+use super::cluster_ray::{self, RaySection};
+use super::cluster_shape::{self, ShapeSection};
 use super::cluster_slurm::{self, SlurmSection};
+use super::cluster_text::{is_line, is_name};
 use super::problem::Problem;
 use super::renew_before::RenewBefore;
-use super::units::{Length, Size};
+use super::units::Length;
 use pool::Span;
 
-/// More is a mistake.
-const SHAPES_MAX: usize = 50;
-const GPUS_MAX: u32 = 64;
-const TIME_LIMIT: (Span, Span) = (Span::from_secs(60), Span::from_secs(366 * 86_400));
-const COST_MAX: f64 = 100_000.0;
-
-/// Nodes from a cluster (S2): docs/slurm.md, docs/kubernetes.md.
+/// Nodes from a cluster (S2): docs/slurm.md, docs/kubernetes.md, docs/ray.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSection {
-    /// What brings nodes: `slurm`, `kubernetes`, or `command` for your own programs.
+    /// What brings nodes: `slurm`, `kubernetes`, `ray`, or `command` for your own programs.
     pub kind: ClusterKind,
     /// This pool's name in the cluster: jobs carry it, so that the pool finds its own after a restart. Letters, digits,
     /// `-` and `_`. Pools of one account need different names.
@@ -59,6 +54,8 @@ pub struct ClusterSection {
     pub slurm: SlurmSection,
     /// Which pods are nodes, with kind `kubernetes`.
     pub kubernetes: KubernetesSection,
+    /// How jobs are submitted, with kind `ray`.
+    pub ray: RaySection,
     /// The programs of kind `command`.
     pub command: CommandSection,
 }
@@ -81,6 +78,7 @@ impl Default for ClusterSection {
             shapes: Vec::new(),
             slurm: SlurmSection::default(),
             kubernetes: KubernetesSection::default(),
+            ray: RaySection::default(),
             command: CommandSection::default(),
         }
     }
@@ -92,53 +90,8 @@ pub enum ClusterKind {
     None,
     Slurm,
     Kubernetes,
+    Ray,
     Command,
-}
-
-/// One kind of node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ShapeSection {
-    /// Its name in commands and jobs: letters, digits, `-` and `_`; must be unique.
-    pub name: String,
-    /// GPUs of a node, 0 to 64.
-    pub gpus: u32,
-    /// The memory of each GPU.
-    pub memory: Size,
-    /// How long the cluster gives a node, 1m to 366 days. Needed, except with Kubernetes, whose pods have no limit.
-    #[serde(default = "no_limit", skip_serializing_if = "is_no_limit")]
-    pub time_limit: Length,
-    /// What a node costs for an hour, in any currency; for `model-pool cluster status`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_per_hour: Option<f64>,
-    /// With Slurm: what `--gres` gets; null: `gpu:` and the number of GPUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gres: Option<String>,
-    /// With Slurm: another partition than that of `cluster.slurm`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition: Option<String>,
-    /// With Slurm: another constraint than that of `cluster.slurm`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub constraint: Option<String>,
-}
-
-fn no_limit() -> Length {
-    Length(Span::ZERO)
-}
-
-fn is_no_limit(limit: &Length) -> bool {
-    limit.0 == Span::ZERO
-}
-
-/// Letters, digits, `-` and `_`: safe in a job's name, a file's name and a shell.
-fn is_name(text: &str) -> bool {
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
-    (1..=40).contains(&text.len()) && text.chars().all(allowed)
-}
-
-/// Text that fits on one line of a script.
-pub(super) fn is_line(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control)
 }
 
 /// All problems of this section.
@@ -219,7 +172,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
             wrong(&format!("node_options[{index}]"), message.to_owned());
         }
     }
-    problems.extend(shape_problems(section));
+    problems.extend(cluster_shape::problems(section));
     problems.extend(cluster_slurm::problems(&section.slurm));
     let names: Vec<&str> = section.shapes.iter().map(|it| it.name.as_str()).collect();
     let (kind, name) = (section.kind, &section.name);
@@ -229,6 +182,12 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
         name,
         &names,
     ));
+    problems.extend(cluster_ray::problems(&section.ray));
+    if kind == ClusterKind::Ray && section.ray.address.is_none() {
+        let message =
+            "is not set; write the address of Ray's dashboard, such as http://ray-head:8265";
+        problems.push(Problem::new("cluster.ray.address", message));
+    }
     let is_command = kind == ClusterKind::Command;
     problems.extend(cluster_command::problems(&section.command, is_command));
     problems
@@ -254,79 +213,6 @@ fn controller_address(text: &str) -> Result<(), String> {
         return Err(format!("contains a space or a quote; {example}"));
     }
     Ok(())
-}
-
-fn shape_problems(section: &ClusterSection) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mut wrong = |key: String, message: String| {
-        problems.push(Problem::new(format!("cluster.shapes{key}"), message));
-    };
-    let count = section.shapes.len();
-    if section.kind != ClusterKind::None && count == 0 {
-        let message = "is empty; list the nodes that may be requested, such as {name: a100x4, gpus: 4, memory: 80GiB, time_limit: 8h}";
-        wrong(String::new(), message.to_owned());
-    }
-    if count > SHAPES_MAX {
-        let message = format!("lists {count} shapes; allowed: {SHAPES_MAX}");
-        wrong(String::new(), message);
-    }
-    let mut names = BTreeSet::new();
-    for (index, shape) in section.shapes.iter().enumerate() {
-        let mut wrong = |key: &str, message: String| wrong(format!("[{index}].{key}"), message);
-        if !is_name(&shape.name) {
-            let message = "allowed: 1 to 40 letters, digits, `-` and `_`, such as a100x4";
-            wrong("name", format!("is `{}`; {message}", shape.name));
-        }
-        if !names.insert(shape.name.as_str()) {
-            let message = format!(
-                "`{}` is given twice; each shape has its own name",
-                shape.name
-            );
-            wrong("name", message);
-        }
-        if shape.gpus > GPUS_MAX {
-            let message = format!("is {}; allowed: 0 to {GPUS_MAX}", shape.gpus);
-            wrong("gpus", message);
-        }
-        if shape.memory.0 < pool::Bytes(pool::Bytes::MIB) {
-            let message = format!("is {}; allowed: 1MiB and more", shape.memory);
-            wrong("memory", message);
-        }
-        let limit = shape.time_limit;
-        if section.kind == ClusterKind::Kubernetes {
-            if !is_no_limit(&limit) {
-                let message = "is set, and pods have no time limit; remove it".to_owned();
-                wrong("time_limit", message);
-            }
-        } else if is_no_limit(&limit) {
-            let message = "is missing or 0; write how long the cluster gives a node, such as 8h";
-            wrong("time_limit", message.to_owned());
-        } else if !(TIME_LIMIT.0..=TIME_LIMIT.1).contains(&limit.0) {
-            wrong("time_limit", format!("is {limit}; allowed: 1m to 366 days"));
-        }
-        if let Some(cost) = shape.cost_per_hour
-            && !(0.0..=COST_MAX).contains(&cost)
-        {
-            let message = format!("is {cost}; allowed: 0 to {COST_MAX}");
-            wrong("cost_per_hour", message);
-        }
-        for (key, value) in [
-            ("gres", &shape.gres),
-            ("partition", &shape.partition),
-            ("constraint", &shape.constraint),
-        ] {
-            if let Some(value) = value
-                && let Some(message) = cluster_slurm::argument_problem(value)
-            {
-                wrong(key, message);
-            }
-            if value.is_some() && !matches!(section.kind, ClusterKind::None | ClusterKind::Slurm) {
-                let message = "is for cluster.kind slurm alone; remove it".to_owned();
-                wrong(key, message);
-            }
-        }
-    }
-    problems
 }
 
 /// Settings without effect.
@@ -355,11 +241,13 @@ pub(super) fn notices(section: &ClusterSection) -> Vec<String> {
         ClusterKind::None => "none",
         ClusterKind::Slurm => "slurm",
         ClusterKind::Kubernetes => "kubernetes",
+        ClusterKind::Ray => "ray",
         ClusterKind::Command => "command",
     };
     for (key, is_set) in [
         ("slurm", section.slurm != default.slurm),
         ("kubernetes", section.kubernetes != default.kubernetes),
+        ("ray", section.ray != default.ray),
         ("command", section.command != default.command),
     ] {
         if is_set && key != kind {

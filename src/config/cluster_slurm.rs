@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cluster::is_line;
+use super::cluster_text::is_line;
 use super::problem::Problem;
 use super::units::Length;
 use pool::Span;

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use cluster::{ClusterOrder, is_node_of};
 use config::{Config, ShapeSection};
-use pool::{Bytes, DemandId, KindId, NodeShape, ShapeId, Time};
+use pool::{DemandId, KindId, NodeShape, ShapeId, Time};
 
 /// Names of nodes to come that are remembered.
 const NAMES_MAX: usize = 64;
@@ -136,10 +136,14 @@ pub(super) fn shapes(config: &Config) -> Vec<NodeShape> {
 }
 
 /// Shapes that differ in this have other machines: that there is none of one says nothing of the other.
-fn sort_of(shape: &ShapeSection) -> (Option<&str>, Option<&str>, Option<&str>, Bytes) {
+fn sort_of(shape: &ShapeSection) -> impl PartialEq + '_ {
     // Without the number of GPUs, which comes last.
     let gres = shape.gres.as_deref();
     let gres = gres.map(|it| it.rsplit_once(':').map_or(it, |(name, _)| name));
-    let (partition, constraint) = (shape.partition.as_deref(), shape.constraint.as_deref());
-    (gres, partition, constraint, shape.memory.0)
+    let slurm = (
+        gres,
+        shape.partition.as_deref(),
+        shape.constraint.as_deref(),
+    );
+    (slurm, (&shape.resources, &shape.labels), shape.memory.0)
 }

@@ -11,6 +11,7 @@ mod helm;
 mod llama_server;
 mod postgres;
 mod promtool;
+mod ray;
 mod shared_limits;
 mod slurm;
 mod table;

@@ -313,8 +313,8 @@ fn all_values_out_of_range_are_named_together_with_what_is_allowed() {
 #[test]
 fn what_this_version_does_not_do_is_refused_and_not_ignored() {
     assert_has(
-        &refusal("cluster: {kind: ray}"),
-        &["kind", "ray", "slurm", "command"],
+        &refusal("cluster: {kind: nomad}"),
+        &["kind", "nomad", "slurm", "ray", "command"],
     );
 }
 

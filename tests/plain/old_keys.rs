@@ -264,6 +264,40 @@ fn what_surrounds_the_models_of_ray_serve_takes_effect_or_is_told() {
 }
 
 #[test]
+fn the_configuration_of_llm_serving_loads_and_each_of_its_keys_has_its_place() {
+    let text = "proxy_location: EveryNode\nhttp_options: {host: 0.0.0.0, port: 5005}\ngrpc_options: {port: 9000}\napplications:\n- name: llm-serving\n  route_prefix: /llm\n  import_path: model_controller:app_builder\n  args: {autoscaler_enabled: false, config_file_path: config/current_config.yaml, dashboard_port: 8265, model_reference_path: config/model_reference.json}\n- name: llm-daemon\n  route_prefix: /daemon\n  import_path: model_daemon:app_builder\n  args: {main: llm-serving, clean_period: 1100, dump_period: 600, gpu_check_period: 10, health_check_period: 65, model_pool_update_period: 0}\n";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("llm_config_default.yaml");
+    std::fs::write(&file, text).unwrap();
+    let (catalog, warnings, errors) = Catalog::load_from(&[file], &config("")).unwrap();
+    assert!(
+        errors.is_empty() && catalog.entries().is_empty(),
+        "{errors:?}"
+    );
+    let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    for (key, instead) in [
+        (
+            "autoscaler_enabled",
+            "the section cluster of model-pool.yaml",
+        ),
+        ("model_reference_path", "catalog.model_reference"),
+        ("dashboard_port", "cluster.ray.address"),
+        ("config_file_path", "state.dir"),
+        ("clean_period", "pool.keep_hot"),
+        ("dump_period", "state.dir"),
+        ("gpu_check_period", "pool.heartbeat"),
+        ("health_check_period", "pool.heartbeat"),
+        ("http_options", "the configuration of model-pool"),
+    ] {
+        let has =
+            |it: &&String| it.contains(&format!("{key}: has no effect")) && it.contains(instead);
+        assert!(warnings.iter().any(|it| has(&it)), "{key} in {warnings:#?}");
+    }
+    let unknown = warnings.iter().find(|it| it.contains("no release"));
+    assert_eq!(unknown, None);
+}
+
+#[test]
 fn the_table_of_keys_without_effect_in_the_documentation_is_the_one_of_the_code() {
     const BEGIN: &str = "<!-- keys without effect -->\n";
     const END: &str = "<!-- end of keys without effect -->\n";

@@ -217,6 +217,36 @@ pub(crate) const SERVE: &[Dropped] = &[
         OF_RAY,
     ),
     dropped(
+        ARGUMENTS,
+        "autoscaler_enabled",
+        "the section cluster of model-pool.yaml, with kind slurm or ray, has the pool request nodes",
+    ),
+    dropped(
+        ARGUMENTS,
+        "dashboard_port",
+        "cluster.ray.address is where Ray brings nodes; for people there is /llm/dashboard",
+    ),
+    dropped(
+        ARGUMENTS,
+        "model_reference_path",
+        "write the path as catalog.model_reference into model-pool.yaml",
+    ),
+    dropped(
+        ARGUMENTS,
+        "config_file_path dump_period model_pool_update_period main",
+        "the pool is one program, and keeps its state by itself in state.dir",
+    ),
+    dropped(
+        ARGUMENTS,
+        "clean_period",
+        "pool.keep_hot says how long an idle model stays, and evening.cleanup when all leave",
+    ),
+    dropped(
+        ARGUMENTS,
+        "gpu_check_period health_check_period",
+        "GPUs are measured all the time, and pool.heartbeat says how often an engine is probed",
+    ),
+    dropped(
         CLUSTER,
         "proxy_location http_options grpc_options logging_config target_capacity controller_options name \
          query_auth_token_enabled cloud project compute_config image_uri containerfile requirements working_dir env_vars \

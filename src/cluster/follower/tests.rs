@@ -14,6 +14,7 @@ struct Scripted {
     /// How the next requests end; afterwards they are taken.
     requests: Vec<Result<(), ClusterError>>,
     is_away: bool,
+    log_end: Option<String>,
     calls: Vec<String>,
 }
 
@@ -105,6 +106,10 @@ impl Cluster for Board {
             Ok(())
         })
     }
+
+    async fn log_end(&self, _: &LeaseId) -> Option<String> {
+        self.with(|it| it.log_end.clone())
+    }
 }
 
 struct Story {
@@ -190,10 +195,17 @@ async fn a_node_that_never_joins_is_given_back_and_its_machine_left_out() {
     story.next().await;
     story.next().await;
     story.board.set("1", running());
+    story
+        .board
+        .with(|it| it.log_end = Some("no such token".to_owned()));
     story.next().await;
     let refused = story.next().await;
     assert!(
         refused.starts_with("7 refused: lease 1 has run on gpu07 for 600 s"),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("its log ends with: no such token;"),
         "{refused}"
     );
     assert_eq!(

@@ -274,6 +274,11 @@ impl Cluster for Kubernetes {
     fn node_of(&self, id: &LeaseId) -> Option<String> {
         Some(id.to_string())
     }
+
+    /// The pool has no right to read logs of pods; the reasons show how a container has ended.
+    async fn log_end(&self, _: &LeaseId) -> Option<String> {
+        None
+    }
 }
 
 fn scale_path<'a>(namespace: &'a str, deployment: &'a str) -> [&'a str; 8] {

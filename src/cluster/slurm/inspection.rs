@@ -1,22 +1,12 @@
 //! Looks at a Slurm cluster for what a configuration needs, and submits nothing: `model-pool check --slurm`.
 
 use super::super::ClusterError;
+use super::super::finding::{self, Finding};
 use super::super::program::{Ended, run};
 use super::{Slurm, is_unreachable, jobs, reasons};
 use config::ShapeSection;
 
 const CALL_ADVICE: &str = "nodes could not be requested";
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// As it has to be.
-    Good(String),
-    /// It could not be looked at, or needs a person.
-    Note(String),
-    /// It would fail, with what to do.
-    Problem(String),
-}
 
 /// A partition as `sinfo` prints it.
 struct Partition {
@@ -204,15 +194,7 @@ impl Slurm {
     fn shared_files(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let section = &self.section;
-        if let Some(file) = &section.token_file {
-            findings.push(match std::fs::File::open(file) {
-                Ok(_) => Finding::Good(format!("token file: {}", file.display())),
-                Err(error) => Finding::Problem(format!(
-                    "cluster.token_file {} cannot be read: {error}; write a join token there, in a folder that the nodes share",
-                    file.display()
-                )),
-            });
-        }
+        findings.extend(finding::token_file(section));
         if let Some(folder) = &section.slurm.log_dir {
             findings.push(match folder.is_dir() {
                 true => Finding::Good(format!("folder of the jobs' output: {}", folder.display())),
@@ -222,12 +204,7 @@ impl Slurm {
                 )),
             });
         }
-        if section.program.starts_with('/') && !std::path::Path::new(&section.program).is_file() {
-            findings.push(Finding::Note(format!(
-                "cluster.program {} is not on this machine; make sure that it is on the nodes",
-                section.program
-            )));
-        }
+        findings.extend(finding::program(section));
         findings.push(Finding::Note(self.reachability()));
         findings
     }

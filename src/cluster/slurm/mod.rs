@@ -16,7 +16,6 @@ use config::ClusterSection;
 use super::program::{Call, Ended, one_line, run};
 use super::shape::find_shape;
 use super::{Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Release};
-pub use inspection::Finding;
 use jobs::Job;
 
 /// More jobs than this fit into the JSON of `squeue`: on larger clusters its text form is read, which lists this account's
@@ -285,6 +284,10 @@ impl Cluster for Slurm {
             }
         }
         Ok(())
+    }
+
+    async fn log_end(&self, id: &LeaseId) -> Option<String> {
+        self.last_line(id)
     }
 }
 

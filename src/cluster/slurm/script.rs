@@ -1,10 +1,9 @@
 //! The script of a job: options for `sbatch`, lines of the site, and `model-pool node` in the place of the shell, so that
 //! signals of Slurm reach the node.
 
-use std::borrow::Cow;
-use std::path::Path;
-
 use config::{ClusterSection, ShapeSection};
+
+use super::super::node_command::{data, node_command};
 
 const PREFIX: &str = "model-pool";
 
@@ -54,7 +53,10 @@ pub(super) fn render(
     if !section.slurm.setup.trim().is_empty() {
         lines.push(section.slurm.setup.trim_end().to_owned());
     }
-    lines.push(format!("exec {}", node_command(section, demand)));
+    let name = "\"slurm-$SLURM_JOB_ID\"";
+    let data = data(section, "$SLURM_JOB_ID", "model-pool-$SLURM_JOB_ID");
+    let node = node_command(section, name, &data, demand);
+    lines.push(format!("exec {node}"));
     lines.push(String::new());
     lines.join("\n")
 }
@@ -109,45 +111,4 @@ fn options(
     let own = all.into_iter().flatten();
     let all = own.chain(slurm.options.iter().cloned());
     all.map(|option| format!("#SBATCH {option}")).collect()
-}
-
-fn node_command(section: &ClusterSection, demand: Option<u64>) -> String {
-    let mut words = vec![quoted(&section.program), "node".into()];
-    let mut option = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            words.push(format!("--{name} {value}").into());
-        }
-    };
-    option("controller", section.controller.as_deref().map(plain));
-    option("name", Some("\"slurm-$SLURM_JOB_ID\"".to_owned()));
-    let token_file = section.token_file.as_deref().map(Path::to_string_lossy);
-    option("token-file", token_file.as_deref().map(plain));
-    option("fingerprint", section.fingerprint.as_deref().map(plain));
-    option("demand", demand.map(|it| it.to_string()));
-    option("data", Some(data(section)));
-    words.extend(section.node_options.iter().map(|it| quoted(it)));
-    words.join(" ")
-}
-
-/// A folder of the job, so that two jobs on one machine have two.
-fn data(section: &ClusterSection) -> String {
-    match &section.node_data {
-        None => "\"${TMPDIR:-/tmp}/model-pool-$SLURM_JOB_ID\"".to_owned(),
-        Some(folder) => {
-            let parts: Vec<String> = folder.split("%j").map(plain).collect();
-            parts.join("\"$SLURM_JOB_ID\"")
-        }
-    }
-}
-
-fn plain(text: &str) -> String {
-    match text {
-        "" => String::new(),
-        text => quoted(text).into_owned(),
-    }
-}
-
-fn quoted(text: &str) -> Cow<'_, str> {
-    // Only a zero byte cannot be quoted, and the configuration refuses it.
-    shlex::try_quote(text).unwrap_or(Cow::Borrowed("''"))
 }

@@ -1,6 +1,7 @@
 //! Fake programs that refuse and hang, and what real ones have printed (tests/fixtures/slurm). A real Slurm is in
 //! tests/outside.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -17,6 +18,8 @@ fn section() -> ClusterSection {
         gres: None,
         partition: None,
         constraint: None,
+        resources: BTreeMap::new(),
+        labels: BTreeMap::new(),
     };
     ClusterSection {
         kind: ClusterKind::Slurm,

@@ -39,7 +39,7 @@ fn the_former_name_of_the_section_is_read_with_its_lines() {
 
 #[test]
 fn a_cluster_without_what_nodes_need_is_refused() {
-    for kind in ["slurm", "command"] {
+    for kind in ["slurm", "ray", "command"] {
         let text = refusal(&format!("cluster:\n  kind: {kind}\n"));
         assert_has(
             &text,
@@ -50,6 +50,10 @@ fn a_cluster_without_what_nodes_need_is_refused() {
             ],
         );
     }
+    assert_has(
+        &refusal(&GOOD.replace("slurm", "ray")),
+        &["cluster.ray.address is not set", "http://ray-head:8265"],
+    );
     let text = refusal(&GOOD.replace("slurm", "command"));
     assert_has(
         &text,
@@ -123,6 +127,39 @@ fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
             ["cluster.slurm.timeout is 1ms", "1s to 10m"],
         ),
         (
+            "ray: {address: ray-head}",
+            ["cluster.ray.address is not a URL", "http://ray-head:8265"],
+        ),
+        (
+            "ray: {address: 'http://me:secret@a'}",
+            ["cluster.ray.address contains", "cluster.ray.token_file"],
+        ),
+        (
+            "ray: {resources: {GPU: 1}}",
+            ["cluster.ray.resources has `GPU`", "the shape's `gpus`"],
+        ),
+        (
+            "ray: {resources: {a: 1.5}}",
+            ["cluster.ray.resources has `a: 1.5`", "whole number"],
+        ),
+        (
+            "ray: {labels: {'a b': c}}",
+            ["cluster.ray.labels has `a b: c`", "pool: big"],
+        ),
+        (
+            "ray: {env: {RAY_ADDRESS: secret}}",
+            ["cluster.ray.env has `RAY_ADDRESS`", "HF_HOME"],
+        ),
+        (
+            "ray: {cpus: 2000}",
+            ["cluster.ray.cpus is 2000", "0 to 1024"],
+        ),
+        ("ray: {grace: 2h}", ["cluster.ray.grace is 2h", "1s to 1h"]),
+        (
+            "ray: {timeout: 1ms}",
+            ["cluster.ray.timeout is 1ms", "1s to 10m"],
+        ),
+        (
             "command: {timeout: 1h}",
             ["cluster.command.timeout is 1h", "1s to 10m"],
         ),
@@ -140,6 +177,41 @@ fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
         assert_has(&refused, &[&place]);
         assert!(!refused.contains("secret"), "{refused}");
     }
+}
+
+#[test]
+fn a_shape_has_the_keys_of_its_kind_of_cluster_alone() {
+    let ray = GOOD.replace("slurm", "ray").replace(
+        "time_limit: 8h}",
+        "time_limit: 8h, labels: {pool: big}, resources: {\"accelerator_type:H100\": 0.001}}",
+    ) + "  ray: {address: \"http://ray-head:8265\"}\n";
+    let config = load(&ray).unwrap();
+    assert_eq!(config.cluster.kind, ClusterKind::Ray);
+    assert_eq!(config.cluster.shapes[0].labels["pool"], "big");
+    assert_eq!(config.notices(), Vec::<String>::new());
+    assert_has(
+        &refusal(&ray.replace("labels: {pool: big}", "partition: gpu")),
+        &["shapes[0].partition is for cluster.kind slurm alone"],
+    );
+    assert_has(
+        &refusal(&ray.replace("kind: ray", "kind: slurm")),
+        &[
+            "shapes[0].labels is for cluster.kind ray alone",
+            "shapes[0].resources is for cluster.kind ray alone",
+        ],
+    );
+    assert_has(
+        &refusal(
+            &ray.replace("gpus: 4", "gpus: 0")
+                .replace("  ray: {", "  ray: {cpus: 0, "),
+        ),
+        &["shapes[0].gpus is 0, and cluster.ray.cpus is 0"],
+    );
+    let slurm = load(&(GOOD.to_owned() + "  ray: {cpus: 2}\n")).unwrap();
+    assert_has(
+        &slurm.notices().join("\n"),
+        &["cluster.ray has no effect while cluster.kind is slurm"],
+    );
 }
 
 #[test]

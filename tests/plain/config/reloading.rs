@@ -172,6 +172,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ),
     ("cluster.slurm", "{partition: gpu}", ""),
     ("cluster.kubernetes", "{timeout: 9s}", ""),
+    ("cluster.ray", "{cpus: 2}", ""),
     ("cluster.command", "{timeout: 9s}", ""),
     ("node.orphan_after", "9m", ""),
     ("node.silent_after", "9s", ""),

@@ -1,0 +1,21 @@
+//! `model-pool check --ray [ADDRESS]`: what is missing before a Ray cluster can bring nodes.
+
+use cluster::Ray;
+use config::{ClusterKind, Config, ray_address};
+
+/// `address`: of Ray's dashboard; empty: that of the configuration. Prints every finding; fails if nodes could not be
+/// requested.
+pub(super) fn run(config: &Config, address: &str) -> Result<(), String> {
+    let mut section = config.cluster.clone();
+    if !address.is_empty() {
+        ray_address(address).map_err(|why| format!("--ray {address} {why}"))?;
+        section.kind = ClusterKind::Ray;
+        section.ray.address = Some(address.to_owned());
+    }
+    if section.kind != ClusterKind::Ray {
+        return Err(
+            "cluster.kind is not ray; write cluster: {kind: ray, …} into the configuration (docs/ray.md), or the address of Ray's dashboard behind --ray".to_owned(),
+        );
+    }
+    super::findings::print("Ray", Ray::new(&section).inspect())
+}

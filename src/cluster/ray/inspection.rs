@@ -1,0 +1,312 @@
+//! Looks at a Ray cluster for what a configuration needs: `model-pool check --ray`. What only a machine can tell, a small job
+//! on it finds out; it holds no GPU, and its record is deleted.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::super::finding::{self, Finding};
+use super::super::node_command::{plain, quoted};
+use super::machines::{Autoscaler, Machine, Machines};
+use super::{JOBS, Ray, now};
+use config::ShapeSection;
+
+/// Machines on which a job looks.
+const LOOKED_AT_MAX: usize = 4;
+const LOOK_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Ray watches a job for a second after its end, and would write the record of a deleted one anew, as failed.
+const SETTLED_AFTER: Duration = Duration::from_millis(2500);
+/// Of a machine that a job needs, so that it runs there. Each machine has 1 of it.
+const PRESENCE: f64 = 0.001;
+
+impl Ray {
+    /// All findings. The first problem does not hide the others, unless Ray does not answer at all.
+    pub async fn inspect(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let version = match self.client.get("/api/version").await {
+            Ok(answer) => answer["ray_version"].as_str().unwrap_or("?").to_owned(),
+            Err(error) => {
+                findings.push(Finding::Problem(error.to_string()));
+                return findings;
+            }
+        };
+        findings.push(Finding::Good(format!(
+            "Ray {version} answers at {}",
+            self.client.address()
+        )));
+        findings.extend(self.token().await);
+        match self.jobs().await {
+            Ok(jobs) => {
+                let live = jobs.leases.iter().filter(|job| !job.has_ended()).count();
+                findings.push(Finding::Good(format!(
+                    "the Jobs API answers; this pool (cluster.name: {}) has {live} pending or running job{}",
+                    self.section.name,
+                    if live == 1 { "" } else { "s" }
+                )));
+            }
+            Err(error) => findings.push(Finding::Problem(error.to_string())),
+        }
+        let machines = match self.machines().await {
+            Ok(alive) => Machines {
+                autoscaler: self.autoscaler().await,
+                alive,
+            },
+            Err(error) => {
+                findings.push(Finding::Problem(error.to_string()));
+                return findings;
+            }
+        };
+        findings.push(listed(&machines.alive));
+        findings.push(autoscaler(&machines.autoscaler));
+        for shape in &self.section.shapes {
+            findings.push(self.shape(shape, &machines));
+        }
+        findings.extend(self.look_at_machines(&machines.alive).await);
+        if self.section.controller.is_some() {
+            findings.extend(finding::token_file(&self.section));
+        }
+        findings
+    }
+
+    async fn token(&self) -> Option<Finding> {
+        // Versions before 2.52 have no tokens.
+        let mode = self
+            .client
+            .get_text("/api/authentication_mode")
+            .await
+            .ok()??;
+        let mode: Value = serde_json::from_str(&mode).ok()?;
+        let source = self.client.token_source();
+        let is_on = mode["authentication_mode"] == "token";
+        Some(match (is_on, source) {
+            (true, source) => Finding::Good(format!(
+                "Ray wants a token, and accepts that of {}",
+                source.unwrap_or_default()
+            )),
+            (false, _) => Finding::Note(
+                "Ray wants no token: everyone who reaches its address can run programs on its machines; start it with RAY_AUTH_MODE=token".to_owned(),
+            ),
+        })
+    }
+
+    fn shape(&self, shape: &ShapeSection, machines: &Machines) -> Finding {
+        let name = &shape.name;
+        let lacking = || machines.lacking(&self.section, shape);
+        match (machines.fitting(&self.section, shape), &machines.autoscaler) {
+            (0, Autoscaler::None) => Finding::Problem(format!(
+                "shape {name}: {}, and there is no autoscaler, so its jobs would wait for ever; correct the shape, or add such a node to Ray",
+                lacking()
+            )),
+            (0, _) => Finding::Note(format!(
+                "shape {name}: {}; the autoscaler has to bring one",
+                lacking()
+            )),
+            (1, _) => Finding::Good(format!("shape {name}: fits on 1 node")),
+            (count, _) => Finding::Good(format!("shape {name}: fits on {count} nodes")),
+        }
+    }
+
+    /// A job on each of some machines that nodes may run on.
+    async fn look_at_machines(&self, alive: &[Machine]) -> Vec<Finding> {
+        let shapes = &self.section.shapes;
+        let is_used = |it: &&Machine| match shapes.is_empty() {
+            true => it.gpus() > 0.0,
+            false => shapes.iter().any(|shape| it.fits(&self.section, shape)),
+        };
+        let all: Vec<&Machine> = alive.iter().filter(is_used).collect();
+        let mut findings = Vec::new();
+        if all.is_empty() {
+            findings.push(Finding::Note(
+                "no machine is there on which a node could run, so none was looked at".to_owned(),
+            ));
+            return findings;
+        }
+        if all.len() > LOOKED_AT_MAX {
+            findings.push(Finding::Note(format!(
+                "{LOOKED_AT_MAX} of {} machines were looked at",
+                all.len()
+            )));
+        }
+        let micros = now().as_micros();
+        let mut submitted = Vec::new();
+        for (index, machine) in all.into_iter().take(LOOKED_AT_MAX).enumerate() {
+            let id = format!("model-pool.{}.check-{micros}-{index}", self.section.name);
+            let body = json!({
+                "entrypoint": self.look_script(),
+                "submission_id": id,
+                "entrypoint_num_cpus": 0,
+                "entrypoint_resources": {format!("node:{}", machine.address): PRESENCE},
+                "metadata": {"model-pool": self.section.name},
+            });
+            match self.client.post(JOBS, &body).await {
+                Ok(_) => submitted.push((machine, id)),
+                Err(error) => findings.push(Finding::Problem(format!(
+                    "{}: no job could be submitted: {error}",
+                    machine.address
+                ))),
+            }
+        }
+        let until = now() + LOOK_WITHIN;
+        for (machine, id) in &submitted {
+            findings.extend(self.look_result(machine, id, until).await);
+        }
+        tokio::time::sleep(SETTLED_AFTER).await;
+        for (_, id) in &submitted {
+            // A record that stays is harmless.
+            let _ = self
+                .client
+                .end(Method::DELETE, &format!("{JOBS}{id}"))
+                .await;
+        }
+        findings
+    }
+
+    async fn look_result(&self, machine: &Machine, id: &str, until: Duration) -> Vec<Finding> {
+        let path = format!("{JOBS}{id}");
+        let place = &machine.address;
+        let job = loop {
+            let job = self.client.get(&path).await.unwrap_or_default();
+            let is_over = matches!(
+                job["status"].as_str(),
+                Some("SUCCEEDED" | "FAILED" | "STOPPED")
+            );
+            if is_over || now() > until {
+                break job;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        };
+        if job["status"] != "SUCCEEDED" {
+            let _ = self.client.end(Method::POST, &format!("{path}/stop")).await;
+            let message = super::client::last_line(job["message"].as_str().unwrap_or_default());
+            return vec![Finding::Problem(format!(
+                "{place}: a small job did not end well there within {} s: {message}",
+                LOOK_WITHIN.as_secs()
+            ))];
+        }
+        let answer = self.client.get(&format!("{path}/logs")).await;
+        let logs = answer.map_err(|error| error.to_string());
+        let logs = logs.and_then(|answer| match answer["logs"].as_str() {
+            Some(logs) => Ok(logs.to_owned()),
+            None => Err("there is no log".to_owned()),
+        });
+        match logs {
+            Ok(logs) => self.look_findings(place, &logs),
+            Err(why) => vec![Finding::Problem(format!(
+                "{place}: the log of a small job cannot be read: {why}"
+            ))],
+        }
+    }
+
+    /// Each line of its output that begins with `look:` is a result.
+    fn look_script(&self) -> String {
+        let section = &self.section;
+        let program = quoted(&section.program);
+        let setup = section.ray.setup.trim();
+        let mut lines = vec![setup.to_owned()];
+        lines.push(format!(
+            "if command -v {program} >/dev/null; then echo \"look:program=$({program} version 2>&1 | head -n 1)\"; else echo look:program=; fi"
+        ));
+        lines.push("command -v timeout >/dev/null || echo look:timeout=".to_owned());
+        if let Some(file) = &section.token_file {
+            let file = plain(&file.to_string_lossy());
+            lines.push(format!(
+                "if [ -r {file} ]; then echo look:token=yes; else echo look:token=; fi"
+            ));
+        }
+        if let Some(controller) = &section.controller {
+            let address = plain(&format!("{}/llm/health", controller.trim_end_matches('/')));
+            lines.push(format!(
+                "if command -v curl >/dev/null; then echo \"look:controller=$(curl -ksS -m 10 -o /dev/null -w '%{{http_code}}' {address} 2>/dev/null)\"; fi"
+            ));
+        }
+        lines.join("\n")
+    }
+
+    fn look_findings(&self, place: &str, logs: &str) -> Vec<Finding> {
+        let section = &self.section;
+        let result = |key: &str| {
+            let prefix = format!("look:{key}=");
+            logs.lines()
+                .find_map(|line| line.strip_prefix(&prefix))
+                .map(str::trim)
+        };
+        let mut findings = Vec::new();
+        let own = env!("CARGO_PKG_VERSION");
+        findings.push(match result("program") {
+            Some("") | None => Finding::Problem(format!(
+                "{place}: there is no program `{}`; install it there, correct cluster.program, or add its folder to PATH in cluster.ray.setup",
+                section.program
+            )),
+            Some(version) if version.split_whitespace().any(|it| it == own) => {
+                Finding::Good(format!("{place}: {} is {version}", section.program))
+            }
+            Some(version) => Finding::Note(format!(
+                "{place}: {} says `{version}`, and this is version {own}; the same version is best",
+                section.program
+            )),
+        });
+        if result("timeout").is_some() {
+            findings.push(Finding::Problem(format!(
+                "{place}: there is no program `timeout`; install coreutils"
+            )));
+        }
+        let file = section.token_file.as_deref();
+        let file = file.unwrap_or(std::path::Path::new("")).display();
+        match result("token") {
+            Some("yes") => findings.push(Finding::Good(format!("{place}: can read {file}"))),
+            Some(_) => findings.push(Finding::Problem(format!(
+                "{place}: cannot read cluster.token_file {file}; write the join token there, for the account of Ray alone"
+            ))),
+            None => {}
+        }
+        let controller = section.controller.as_deref().unwrap_or_default();
+        match result("controller") {
+            Some("" | "000") => findings.push(Finding::Note(format!(
+                "{place}: does not reach {controller}; if the pool runs there, look at firewalls and at server.listen"
+            ))),
+            Some(_) => findings.push(Finding::Good(format!("{place}: reaches {controller}"))),
+            None if section.controller.is_some() => findings.push(Finding::Note(format!(
+                "{place}: has no curl, so it is unknown whether it reaches {controller}"
+            ))),
+            None => {}
+        }
+        findings
+    }
+}
+
+fn listed(alive: &[Machine]) -> Finding {
+    let with_gpus: Vec<String> = alive
+        .iter()
+        .filter(|it| it.gpus() > 0.0)
+        .map(|it| format!("{} ({})", it.address, it.gpus()))
+        .collect();
+    let text = match with_gpus.is_empty() {
+        true => format!("{} nodes are in Ray, none with GPUs", alive.len()),
+        false => format!(
+            "{} nodes are in Ray; GPUs: {}",
+            alive.len(),
+            with_gpus.join(", ")
+        ),
+    };
+    Finding::Good(text)
+}
+
+fn autoscaler(found: &Autoscaler) -> Finding {
+    match found {
+        Autoscaler::None => Finding::Note(
+            "there is no autoscaler: the pool gets the nodes that are in Ray, and no others".to_owned(),
+        ),
+        Autoscaler::Unknown => Finding::Note(
+            "Ray does not say whether it has an autoscaler; version 2 of it, as with KubeRay, shows itself in `ray status` alone".to_owned(),
+        ),
+        Autoscaler::Idle => Finding::Good("there is an autoscaler".to_owned()),
+        Autoscaler::Launching(what) => {
+            Finding::Good(format!("there is an autoscaler; it starts {what}"))
+        }
+        Autoscaler::Broken(why) => Finding::Problem(format!(
+            "the autoscaler fails: {why}; correct its configuration"
+        )),
+    }
+}

@@ -1,0 +1,280 @@
+//! Ray: each node is a job of the Jobs API whose entry point is `model-pool node`. Jobs have ids of the pool's own, so that
+//! one whose answer was lost is found again, and a restarted pool knows its jobs.
+
+mod client;
+mod inspection;
+mod jobs;
+mod machines;
+mod reasons;
+mod submission;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use config::{ClusterSection, ShapeSection};
+use reqwest::Method;
+use serde_json::Value;
+
+use super::shape::find_shape;
+use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
+use client::RayClient;
+use jobs::{Job, Jobs};
+use machines::{Autoscaler, Machine, Machines};
+
+const JOBS: &str = "/api/jobs/";
+const NODES: &str = "/api/v0/nodes?detail=1&limit=10000";
+const STATUS: &str = "/api/cluster_status";
+/// Ray keeps the records of jobs for ever. Those of this pool are deleted so long after their end.
+const KEPT_FOR_SECONDS: u64 = 3600;
+/// Of one request.
+const DELETED_MAX: usize = 50;
+/// If jobs fail on more machines than this, the machines are not the cause.
+const EXCLUDED_MAX: usize = 3;
+const MAYBE_SUBMITTED: &str =
+    "; the job may have been submitted, which `model-pool cluster status` shows";
+
+pub struct Ray {
+    section: ClusterSection,
+    client: RayClient,
+}
+
+impl Ray {
+    pub fn new(section: &ClusterSection) -> Ray {
+        Ray {
+            client: RayClient::new(&section.ray),
+            section: section.clone(),
+        }
+    }
+
+    /// The JSON that a request for this shape submits.
+    ///
+    /// # Errors
+    /// If there is no such shape.
+    pub fn submission(&self, shape: &str, demand: Option<u64>) -> Result<Value, ClusterError> {
+        let shape = find_shape(&self.section, shape)?;
+        let id = self.new_id(demand);
+        Ok(submission::body(&self.section, shape, demand, &id, &[]))
+    }
+
+    fn new_id(&self, demand: Option<u64>) -> String {
+        submission::job_id(&self.section, demand, now().as_micros())
+    }
+
+    async fn jobs(&self) -> Result<Jobs, ClusterError> {
+        let list = self.client.get(JOBS).await?;
+        jobs::of_list(&list, &self.section.name).map_err(|why| self.client.unusable(why))
+    }
+
+    async fn machines(&self) -> Result<Vec<Machine>, ClusterError> {
+        let answer = self.client.get(NODES).await?;
+        machines::of_nodes(&answer).map_err(|why| self.client.unusable(why))
+    }
+
+    /// Ray's answer is a hint: without it the autoscaler is unknown.
+    async fn autoscaler(&self) -> Autoscaler {
+        let answer = self.client.get(STATUS).await;
+        answer.map_or(Autoscaler::Unknown, |it| machines::of_status(&it))
+    }
+
+    /// Jobs that ended long ago, and those that ended others. A failure costs only space in Ray's list.
+    async fn delete_old(&self, jobs: &Jobs) {
+        let now = now().as_secs();
+        let is_old = |ended: Option<u64>| ended.is_some_and(|it| it + KEPT_FOR_SECONDS < now);
+        let leases = jobs.leases.iter().filter(|it| it.has_ended());
+        let leases = leases.map(|it| (&it.id, it.ended_unix));
+        let cancels = jobs.cancels.iter().map(|(id, ended)| (id, *ended));
+        let old = leases.chain(cancels).filter(|(_, ended)| is_old(*ended));
+        for (id, _) in old.take(DELETED_MAX) {
+            let deleted = self
+                .client
+                .end(Method::DELETE, &format!("{JOBS}{id}"))
+                .await;
+            if let Err(error) = deleted {
+                tracing::debug!("the record of the job {id} stays: {error}");
+                return;
+            }
+        }
+    }
+
+    /// Ids of Ray's nodes that this request leaves out: of `exclude`, and where a job failed lately. Ray would wait for
+    /// ever for a node that is left out, so the pool's own requests leave out only what has a replacement.
+    async fn left_out(
+        &self,
+        shape: &ShapeSection,
+        demand: Option<u64>,
+        jobs: &Jobs,
+        exclude: &[String],
+    ) -> Vec<String> {
+        let failed = failed_nodes(&jobs.leases, now().as_secs());
+        if failed.is_empty() && exclude.is_empty() {
+            return Vec::new();
+        }
+        let Ok(machines) = self.machines().await else {
+            return Vec::new();
+        };
+        let is_named =
+            |it: &Machine| exclude.contains(&it.address) || exclude.contains(&it.node_id);
+        let is_out = |it: &Machine| is_named(it) || failed.contains(&it.node_id);
+        let mut others = machines.iter().filter(|it| !is_out(it));
+        let has_other = others.any(|it| it.fits(&self.section, shape));
+        let out = machines.iter().filter(|it| match has_other {
+            true => is_out(it),
+            false => demand.is_none() && is_named(it),
+        });
+        out.map(|it| it.node_id.clone()).collect()
+    }
+
+    async fn submit(
+        &self,
+        shape: &ShapeSection,
+        demand: Option<u64>,
+        left_out: &[String],
+    ) -> Result<LeaseId, ClusterError> {
+        let id = self.new_id(demand);
+        let body = submission::body(&self.section, shape, demand, &id, left_out);
+        match self.client.post(JOBS, &body).await {
+            Ok(_) => LeaseId::parse(&id),
+            // The answer to an earlier call for this demand was lost.
+            Err(error) if demand.is_some() && is_there_already(&error) => LeaseId::parse(&id),
+            Err(ClusterError::Unreachable { program, message }) => Err(ClusterError::Unreachable {
+                program,
+                message: message + MAYBE_SUBMITTED,
+            }),
+            Err(ClusterError::Refused {
+                program, message, ..
+            }) if message.contains("entrypoint_label_selector") => Err(ClusterError::Refused {
+                program,
+                message: "this version has no label selectors for jobs".to_owned(),
+                advice: "; use resources instead of labels, or upgrade Ray".to_owned(),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Submits a job that ends another. Its id says so, and is unique: a second one is the same.
+    async fn cancel(&self, id: &LeaseId) -> Result<(), ClusterError> {
+        let body = submission::cancel_body(id.as_str());
+        match self.client.post(JOBS, &body).await {
+            Err(error) if is_there_already(&error) => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    fn lease(&self, job: Job, machines: Option<&Machines>) -> Option<NodeLease> {
+        let id = LeaseId::parse(&job.id).ok()?;
+        let state = job.lease_state(|job| {
+            let shape = find_shape(&self.section, &job.shape).ok();
+            match machines.zip(shape) {
+                Some((machines, shape)) => reasons::pending(&self.section, shape, machines),
+                None => "Ray has not found a node for it yet".to_owned(),
+            }
+        });
+        Some(NodeLease {
+            node: submission::node_name(&job.key),
+            id,
+            shape: job.shape,
+            demand: job.demand,
+            state,
+            time_limit: job.time_limit,
+            // Ray knows when a job was submitted, and not when it has started.
+            starts_unix: job.submitted_unix,
+            ends_unix: job.ended_unix,
+        })
+    }
+}
+
+impl Cluster for Ray {
+    async fn request(
+        &self,
+        shape: &str,
+        demand: Option<u64>,
+        exclude: &[String],
+    ) -> Result<LeaseId, ClusterError> {
+        // A wrong shape is refused before Ray is called.
+        let shape = find_shape(&self.section, shape)?;
+        let jobs = self.jobs().await?;
+        self.delete_old(&jobs).await;
+        let left_out = self.left_out(shape, demand, &jobs, exclude).await;
+        match self.submit(shape, demand, &left_out).await {
+            // An older Ray cannot leave machines out, and may know nothing else of labels.
+            Err(ClusterError::Refused { .. })
+                if !left_out.is_empty() && submission::labels(&self.section, shape).is_empty() =>
+            {
+                self.submit(shape, demand, &[]).await
+            }
+            result => result,
+        }
+    }
+
+    async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
+        let jobs = self.jobs().await?.leases;
+        let waits = jobs.iter().any(|job| job.is_pending() && !job.is_cancelled);
+        // Only the reasons depend on it.
+        let machines = match waits {
+            false => None,
+            true => match self.machines().await {
+                Err(_) => None,
+                Ok(alive) => Some(Machines {
+                    autoscaler: self.autoscaler().await,
+                    alive,
+                }),
+            },
+        };
+        let leases = jobs
+            .into_iter()
+            .filter_map(|job| self.lease(job, machines.as_ref()));
+        Ok(leases.collect())
+    }
+
+    async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
+        let jobs = self.jobs().await?.leases;
+        let Some(job) = jobs.iter().find(|job| job.id == id.as_str()) else {
+            return Err(ClusterError::WrongId { id: id.to_string() });
+        };
+        if job.has_ended() {
+            return Ok(());
+        }
+        // Of a job that waits, this is remembered for its start.
+        let path = format!("{JOBS}{id}/stop");
+        self.client.end(Method::POST, &path).await?;
+        match how == Release::Now || job.is_pending() {
+            true => self.cancel(id).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn log_end(&self, id: &LeaseId) -> Option<String> {
+        let path = format!("{JOBS}{id}/logs");
+        let answer = self.client.get(&path).await.ok()?;
+        let job = self.client.get(&format!("{JOBS}{id}")).await.ok()?;
+        let entrypoint = job["entrypoint"].as_str().unwrap_or_default();
+        reasons::log_end(answer["logs"].as_str()?, id.as_str(), entrypoint)
+    }
+}
+
+fn is_there_already(error: &ClusterError) -> bool {
+    matches!(error, ClusterError::Refused { message, .. } if message.contains("already exists"))
+}
+
+/// Nodes on which a job has failed lately; none if there are so many that they are not the cause.
+fn failed_nodes(jobs: &[Job], now_unix: u64) -> BTreeSet<String> {
+    let is_late =
+        |job: &&Job| job.has_failed() && job.ended_unix.unwrap_or(0) + KEPT_FOR_SECONDS > now_unix;
+    let nodes: BTreeSet<String> = jobs
+        .iter()
+        .filter(is_late)
+        .map(|job| job.node_id.clone())
+        .collect();
+    match nodes.len() > EXCLUDED_MAX {
+        true => BTreeSet::new(),
+        false => nodes,
+    }
+}
+
+fn now() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or(Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests;

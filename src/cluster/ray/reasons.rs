@@ -1,0 +1,116 @@
+//! Ray's states and messages in plain words, with what to do.
+
+use config::{ClusterSection, ShapeSection};
+
+use super::super::program::one_line;
+use super::client::last_line;
+use super::jobs::Job;
+use super::machines::{Autoscaler, Machines};
+
+/// Why a job of this shape waits.
+pub(super) fn pending(
+    section: &ClusterSection,
+    shape: &ShapeSection,
+    machines: &Machines,
+) -> String {
+    let needs = match shape.gpus {
+        0 => "a free node".to_owned(),
+        1 => "a node with 1 free GPU".to_owned(),
+        gpus => format!("a node with {gpus} free GPUs"),
+    };
+    let fitting = machines.fitting(section, shape);
+    let why = match fitting {
+        0 => format!(
+            "{}; {}",
+            machines.lacking(section, shape),
+            bringing(&machines.autoscaler)
+        ),
+        1 => "1 node is that large; the job starts when it is free".to_owned(),
+        many => format!("{many} nodes are that large; the job starts when one is free"),
+    };
+    format!("Ray has not found {needs} yet: {why}")
+}
+
+fn bringing(autoscaler: &Autoscaler) -> String {
+    match autoscaler {
+        Autoscaler::None => {
+            "it has no autoscaler, so it starts when such a node joins Ray".to_owned()
+        }
+        Autoscaler::Broken(why) => format!("its autoscaler fails: {why}"),
+        Autoscaler::Launching(what) => format!("its autoscaler starts {what}"),
+        Autoscaler::Idle | Autoscaler::Unknown => "its autoscaler may bring one".to_owned(),
+    }
+}
+
+/// Why a job has ended.
+pub(super) fn ended(job: &Job) -> String {
+    let place = match job.host.as_str() {
+        "" => String::new(),
+        host => format!(" on {host}"),
+    };
+    match job.status.as_str() {
+        "SUCCEEDED" => return "its node was released or ended by itself".to_owned(),
+        "STOPPED" => return "it was given back, or someone stopped the job".to_owned(),
+        _ if job.is_cancelled && job.node_id.is_empty() => {
+            return "the request was taken back".to_owned();
+        }
+        _ if job.is_cancelled => return "it was given back at once".to_owned(),
+        _ => {}
+    }
+    match (exit_of(job), job.error_type.as_str()) {
+        (Some(124), _) => match job.time_limit {
+            Some(limit) => format!("its time limit of {} min was over", limit.as_secs() / 60),
+            None => "its time limit was over".to_owned(),
+        },
+        (Some(127), _) => format!(
+            "its script found no program{place} (status 127); correct cluster.program, or add its folder to PATH in cluster.ray.setup{}",
+            log(job)
+        ),
+        (Some(status), _) => format!("it failed with status {status}{place}{}", log(job)),
+        (None, "JOB_SUPERVISOR_ACTOR_START_TIMEOUT") => {
+            "Ray found no node for it in time; raise RAY_JOB_START_TIMEOUT_SECONDS where Ray's head is started, or request a smaller shape".to_owned()
+        }
+        (None, "RUNTIME_ENV_SETUP_FAILURE") => {
+            format!("Ray could not set its environment up: {}", last_line(&job.message))
+        }
+        (None, _) if job.message.contains("killed by `ray.kill`") => "someone killed the job".to_owned(),
+        (None, _) if job.message.contains("node has died") || job.message.contains("node died") => {
+            format!("its machine failed or left Ray{place}")
+        }
+        (None, _) if job.message.contains("failed to start within") => {
+            "Ray found no node for it in time; raise RAY_JOB_START_TIMEOUT_SECONDS where Ray's head is started, or request a smaller shape".to_owned()
+        }
+        (None, _) => format!("Ray says{place}: {}", last_line(&job.message)),
+    }
+}
+
+/// Versions before 2.9 have the status in the message alone.
+fn exit_of(job: &Job) -> Option<i64> {
+    job.exit.or_else(|| {
+        let (_, rest) = job.message.split_once("failed with exit code ")?;
+        let digits = rest
+            .split(|it: char| !it.is_ascii_digit() && it != '-')
+            .next()?;
+        digits.parse().ok()
+    })
+}
+
+fn log(job: &Job) -> String {
+    let (_, tail) = job
+        .message
+        .split_once("last available logs")
+        .unwrap_or_default();
+    let tail = tail.split_once(":\n").map_or("", |(_, tail)| tail);
+    match log_end(tail, &job.id, &job.entrypoint) {
+        Some(line) => format!("; its log ends with: {line}"),
+        None => String::new(),
+    }
+}
+
+/// The last line of a job's log that is its own: Ray writes the entry point, and lines about the environment, into it.
+pub(super) fn log_end(log: &str, id: &str, entrypoint: &str) -> Option<String> {
+    let announced = format!("Running entrypoint for job {id}: {entrypoint}");
+    let log = log.replace(&announced, "");
+    let mut lines = log.lines().rev().map(one_line);
+    lines.find(|line| !line.is_empty() && !line.contains("INFO job_manager.py"))
+}

@@ -1,0 +1,178 @@
+//! The entry point, run by a real shell as Ray runs it: in a session of its own, with its output in a file.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::*;
+
+/// A node that says when it runs, and drains.
+const NODE: &str = "#!/bin/sh
+folder=$(dirname \"$0\")
+trap 'echo drained >>\"$folder/output\"; exit 0' TERM
+echo \"$*\" >>\"$folder/output\"
+echo $$ >\"$folder/pid\"
+while :; do sleep 0.05; done
+";
+
+struct Job {
+    folder: tempfile::TempDir,
+    child: Child,
+}
+
+fn submission(folder: &std::path::Path, limit_seconds: u64) -> Value {
+    let mut section = section();
+    section.program = folder.join("the node").display().to_string();
+    section.node_options = vec!["--config".to_owned(), "it's".to_owned()];
+    section.ray.grace = Length::from_secs(1);
+    section.ray.setup = "export MODEL_POOL_TEST=yes".to_owned();
+    let mut shape = shape("a1", 1);
+    shape.time_limit = Length::from_secs(limit_seconds);
+    submission::body(&section, &shape, Some(7), "model-pool.lab.7", &[])
+}
+
+impl Job {
+    fn start(node: &str, limit_seconds: u64) -> Job {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join("the node");
+        std::fs::write(&program, node).expect("written");
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("set");
+        let body = submission(folder.path(), limit_seconds);
+        let child = Command::new("/bin/sh")
+            .args(["-c", body["entrypoint"].as_str().expect("a script")])
+            .env("TMPDIR", folder.path())
+            // A group is enough: nothing here has a terminal.
+            .process_group(0)
+            .spawn()
+            .expect("a shell");
+        Job { folder, child }
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn wait_for_node(&self) -> Pid {
+        loop {
+            let pid = self.file("pid").trim().parse().ok().and_then(Pid::from_raw);
+            match pid {
+                Some(pid) => return pid,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        self.child.wait().expect("waited")
+    }
+
+    /// What the script keeps while it runs.
+    fn has_state(&self) -> bool {
+        let entries = std::fs::read_dir(self.folder.path()).expect("a folder");
+        let mut names = entries.flatten().map(|it| it.file_name());
+        names.any(|name| name.to_string_lossy().starts_with("tmp."))
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = kill_process_group(self.pid(), Signal::KILL);
+    }
+}
+
+fn is_alive(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn a_node_gets_its_arguments_and_no_secret_and_its_status_is_the_jobs() {
+    let mut job = Job::start(
+        "#!/bin/sh\necho \"$MODEL_POOL_TEST $*\" >\"$(dirname \"$0\")/output\"\nexit 7\n",
+        600,
+    );
+    assert_eq!(job.end().code(), Some(7));
+    assert_eq!(
+        job.file("output").trim(),
+        format!(
+            "yes node --controller https://pool.example.org:8443 --name ray-7 --token-file /shared/the token --demand 7 --data {}/model-pool.lab.7 --config it's",
+            job.folder.path().display()
+        )
+    );
+    assert!(!job.has_state());
+}
+
+#[test]
+fn a_signal_reaches_the_node_alone_and_the_job_ends_when_it_has_drained() {
+    let mut job = Job::start(NODE, 600);
+    let node = job.wait_for_node();
+    // What Ray signals are the entry point and what is below it: the node is not.
+    let below = format!("/proc/{0}/task/{0}/children", job.child.id());
+    let children = std::fs::read_to_string(below).unwrap_or_default();
+    assert!(
+        !children
+            .split(' ')
+            .any(|it| it == node.as_raw_nonzero().to_string()),
+        "{children}"
+    );
+    kill_process(job.pid(), Signal::TERM).expect("signalled");
+    assert_eq!(job.end().code(), Some(0));
+    assert!(
+        job.file("output").ends_with("drained\n"),
+        "{}",
+        job.file("output")
+    );
+    assert!(!is_alive(node) && !job.has_state());
+}
+
+#[test]
+fn when_ray_kills_the_entry_point_the_node_dies_with_it() {
+    let mut job = Job::start(NODE, 600);
+    let node = job.wait_for_node();
+    kill_process(job.pid(), Signal::KILL).expect("killed");
+    assert_eq!(job.end().code(), None);
+    while is_alive(node) || job.has_state() {
+        std::thread::yield_now();
+    }
+    assert!(!job.file("output").contains("drained"), "at once");
+}
+
+#[test]
+fn the_time_limit_drains_a_node_and_ends_one_that_does_not() {
+    let mut job = Job::start(NODE, 2);
+    assert_eq!(job.end().code(), Some(124));
+    assert!(job.file("output").ends_with("drained\n"));
+    let stubborn = NODE.replace(
+        "trap 'echo drained >>\"$folder/output\"; exit 0' TERM",
+        "trap '' TERM",
+    );
+    let mut job = Job::start(&stubborn, 2);
+    // `timeout` is killed with its program.
+    assert!(matches!(job.end().code(), Some(124 | 137)));
+    let node = job.wait_for_node();
+    while is_alive(node) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_ends_another_job_names_it() {
+    let body = submission::cancel_body("model-pool.lab.7");
+    assert_eq!(body["submission_id"], "model-pool.lab.7.cancel");
+    let entrypoint = body["entrypoint"].as_str().expect("a script");
+    assert!(
+        entrypoint.contains("_ray_internal_job_actor_model-pool.lab.7\""),
+        "{entrypoint}"
+    );
+}

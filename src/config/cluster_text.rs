@@ -1,0 +1,12 @@
+//! What texts of the section `cluster` may hold, so that they fit into scripts, names of jobs and files.
+
+/// Letters, digits, `-` and `_`: safe in a job's name, a file's name and a shell.
+pub(super) fn is_name(text: &str) -> bool {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+    (1..=40).contains(&text.len()) && text.chars().all(allowed)
+}
+
+/// Text that fits on one line of a script.
+pub(super) fn is_line(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control)
+}
