@@ -28,7 +28,6 @@ pub(super) struct Job {
     pub node_id: String,
     pub exit: Option<i64>,
     pub time_limit: Option<Duration>,
-    pub submitted_unix: Option<u64>,
     pub ended_unix: Option<u64>,
     /// There is a job that ends it.
     pub is_cancelled: bool,
@@ -43,6 +42,11 @@ pub(super) struct Jobs {
 impl Job {
     pub fn is_pending(&self) -> bool {
         self.status == "PENDING"
+    }
+
+    /// A state that this version does not know still holds what it has.
+    pub fn is_running(&self) -> bool {
+        !self.is_pending() && !self.has_ended()
     }
 
     pub fn has_ended(&self) -> bool {
@@ -67,7 +71,6 @@ impl Job {
             _ if self.has_ended() => LeaseState::Ended {
                 why: reasons::ended(self),
             },
-            // A state that this version does not know still holds what it has.
             _ => LeaseState::Running {
                 host: self.host.clone(),
             },
@@ -118,7 +121,6 @@ pub(super) fn of_list(list: &Value, pool: &str) -> Result<Jobs, String> {
             time_limit: limit
                 .and_then(|it| it.parse().ok())
                 .map(Duration::from_secs),
-            submitted_unix: time(job, "start_time"),
             ended_unix: time(job, "end_time"),
             is_cancelled: false,
             id,

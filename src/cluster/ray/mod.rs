@@ -6,6 +6,7 @@ mod inspection;
 mod jobs;
 mod machines;
 mod reasons;
+mod starts;
 mod submission;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
 use client::RayClient;
 use jobs::{Job, Jobs};
 use machines::{Autoscaler, Machine, Machines};
+use starts::Starts;
 
 const JOBS: &str = "/api/jobs/";
 const NODES: &str = "/api/v0/nodes?detail=1&limit=10000";
@@ -36,6 +38,7 @@ const MAYBE_SUBMITTED: &str =
 pub struct Ray {
     section: ClusterSection,
     client: RayClient,
+    starts: Starts,
 }
 
 impl Ray {
@@ -43,6 +46,7 @@ impl Ray {
         Ray {
             client: RayClient::new(&section.ray),
             section: section.clone(),
+            starts: Starts::default(),
         }
     }
 
@@ -160,7 +164,12 @@ impl Ray {
         }
     }
 
-    fn lease(&self, job: Job, machines: Option<&Machines>) -> Option<NodeLease> {
+    fn lease(
+        &self,
+        job: Job,
+        machines: Option<&Machines>,
+        starts_unix: Option<u64>,
+    ) -> Option<NodeLease> {
         let id = LeaseId::parse(&job.id).ok()?;
         let state = job.lease_state(|job| {
             let shape = find_shape(&self.section, &job.shape).ok();
@@ -176,8 +185,7 @@ impl Ray {
             demand: job.demand,
             state,
             time_limit: job.time_limit,
-            // Ray knows when a job was submitted, and not when it has started.
-            starts_unix: job.submitted_unix,
+            starts_unix,
             ends_unix: job.ended_unix,
         })
     }
@@ -220,9 +228,11 @@ impl Cluster for Ray {
                 }),
             },
         };
-        let leases = jobs
-            .into_iter()
-            .filter_map(|job| self.lease(job, machines.as_ref()));
+        let starts = self.starts.of(&jobs, &self.client).await;
+        let leases = jobs.into_iter().filter_map(|job| {
+            let start = starts.get(&job.id).copied();
+            self.lease(job, machines.as_ref(), start)
+        });
         Ok(leases.collect())
     }
 

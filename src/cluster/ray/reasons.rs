@@ -6,6 +6,7 @@ use super::super::program::one_line;
 use super::client::last_line;
 use super::jobs::Job;
 use super::machines::{Autoscaler, Machines};
+use super::starts;
 
 /// Why a job of this shape waits.
 pub(super) fn pending(
@@ -107,10 +108,12 @@ fn log(job: &Job) -> String {
     }
 }
 
-/// The last line of a job's log that is its own: Ray writes the entry point, and lines about the environment, into it.
+/// The last line of a job's log that is its node's: Ray writes the entry point, and lines about the environment, into it,
+/// and the script when it starts.
 pub(super) fn log_end(log: &str, id: &str, entrypoint: &str) -> Option<String> {
     let announced = format!("Running entrypoint for job {id}: {entrypoint}");
     let log = log.replace(&announced, "");
     let mut lines = log.lines().rev().map(one_line);
-    lines.find(|line| !line.is_empty() && !line.contains("INFO job_manager.py"))
+    let is_rays = |line: &str| line.contains("INFO job_manager.py");
+    lines.find(|line| !(line.is_empty() || is_rays(line) || starts::is_line(line)))
 }

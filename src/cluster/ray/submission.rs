@@ -7,6 +7,7 @@ use config::{ClusterSection, ShapeSection};
 use serde_json::{Value, json};
 
 use super::super::node_command::{data, node_command};
+use super::starts;
 
 const PREFIX: &str = "model-pool";
 /// The end of the id of a job that ends another.
@@ -125,8 +126,10 @@ fn script(section: &ClusterSection, shape: &ShapeSection, demand: Option<u64>, i
     let grace = section.ray.grace.duration().as_secs();
     let limit = shape.time_limit.duration().as_secs();
     let drains_after = limit.saturating_sub(grace).max(1);
+    let says_start = starts::command();
     format!(
-        "unset RAY_ADDRESS RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH RAY_JOB_CONFIG_JSON_ENV_VAR
+        "{says_start}
+unset RAY_ADDRESS RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH RAY_JOB_CONFIG_JSON_ENV_VAR
 ends=; trap 'ends=yes' TERM
 state=$(mktemp -d) && mkfifo \"$state/alive\" && exec 9<>\"$state/alive\" || exit 1
 {setup}( ( exec 8<\"$state/alive\" 9>&-

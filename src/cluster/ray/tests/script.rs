@@ -44,6 +44,7 @@ impl Job {
         let child = Command::new("/bin/sh")
             .args(["-c", body["entrypoint"].as_str().expect("a script")])
             .env("TMPDIR", folder.path())
+            .stdout(std::fs::File::create(folder.path().join("log")).expect("created"))
             // A group is enough: nothing here has a terminal.
             .process_group(0)
             .spawn()
@@ -111,6 +112,8 @@ fn a_node_gets_its_arguments_and_no_secret_and_its_status_is_the_jobs() {
         )
     );
     assert!(!job.has_state());
+    let start = starts::of_log(&job.file("log")).expect("a start");
+    assert!(now().as_secs() - start < 60, "{start}");
 }
 
 #[test]
