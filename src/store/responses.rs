@@ -12,6 +12,8 @@ use pool::{Bytes, Span, Time};
 
 /// Conversations that are deleted at once; each may have a thousand responses.
 const CONVERSATIONS_AT_ONCE: i64 = 20;
+/// Rows of one statement: each statement costs more than a row.
+const ITEMS_AT_ONCE: usize = 50;
 /// What a row takes beside its texts.
 const ROW_BYTES: usize = 128;
 
@@ -186,17 +188,22 @@ async fn insert(
     .await?;
     let input = response.input.iter().map(|item| (false, item));
     let output = response.output.iter().map(|item| (true, item));
-    for (place, (is_output, item)) in input.chain(output).enumerate() {
-        query(
-            "INSERT INTO response_items (response, place, is_output, id, item) VALUES (?, ?, ?, ?, ?)",
-        )
-        .bind(nth)
-        .bind(count(place))
-        .bind(is_output)
-        .bind(&item.id)
-        .bind(&item.item)
-        .execute(&mut *connection)
-        .await?;
+    let items: Vec<_> = input.chain(output).enumerate().collect();
+    let whole = items.chunks_exact(ITEMS_AT_ONCE);
+    // Single rows for the rest, so that there are only two statements to prepare.
+    let rest = whole.remainder().chunks(1);
+    for rows in whole.chain(rest) {
+        let mut statement =
+            query("INSERT INTO response_items (response, place, is_output, id, item) VALUES ");
+        for (nth_row, (place, (is_output, item))) in rows.iter().enumerate() {
+            statement.push(if nth_row == 0 { "(" } else { ", (" });
+            statement.push_bind(nth).push(", ");
+            statement.push_bind(count(*place)).push(", ");
+            statement.push_bind(*is_output).push(", ");
+            statement.push_bind(&item.id).push(", ");
+            statement.push_bind(&item.item).push(")");
+        }
+        statement.execute(&mut *connection).await?;
     }
     Ok(())
 }

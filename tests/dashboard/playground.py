@@ -105,3 +105,40 @@ def the_names_of_models_are_hidden_until_the_vote(browser):
             break
     assert seen == {"small", "steady"}, f"in {nth + 1} comparisons the left one was always {seen}"
     it.close()
+
+
+@check
+def the_playground_shows_how_near_texts_are_and_which_answers_a_question_best(browser):
+    it = tab(browser)
+    page = it.go("playground?mode=embeddings&models=small")
+    texts = page.get_by_label("Texts, one a line")
+    # The stub's vector is the number of letters, and of words.
+    texts.fill("one two\n\none two\n<b>bold</b>")
+    page.get_by_role("button", name="Embed").click()
+    answer = page.locator("section", has=page.get_by_role("heading", name="Answer"))
+    expect(answer).to_contain_text("3 vectors of 2 numbers")
+    cells = [row.locator("td").all_inner_texts() for row in answer.locator("tbody tr").all()]
+    assert [row[0] for row in cells] == ["one two", "one two", "<b>bold</b>"], cells
+    numbers = [[float(number) for number in row[1:]] for row in cells]
+    assert numbers[0][:2] == [1, 1] and numbers[2][2] == 1, numbers
+    assert 0.9 < numbers[0][2] == numbers[2][0] < 1, numbers
+    assert answer.locator("b").count() == 0
+    picture(page, "embeddings")
+    page = it.go("playground?mode=rerank&models=small")
+    button = page.get_by_role("button", name="Rank")
+    expect(button).to_be_disabled()
+    page.get_by_label("Question").fill("which?")
+    texts.fill("short\na much longer text")
+    button.click()
+    rows = answer.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.filter(has_text="a much longer text")).to_contain_text("18.0000")
+    expect(rows.filter(has_text="short")).to_contain_text("5.0000")
+    picture(page, "rerank")
+    # What the engine refuses is said.
+    page = it.go("playground?mode=embeddings&models=small")
+    page.route("**/v1/embeddings", lambda route: route.fulfill(status=400, content_type="application/json", body='{"error": {"message": "no vectors <i>here</i>"}}'))
+    texts.fill("one")
+    page.get_by_role("button", name="Embed").click()
+    expect(page.get_by_role("alert")).to_have_text("no vectors <i>here</i>")
+    it.close()

@@ -15,6 +15,15 @@ use support::whole::{Pool, wait_for};
 /// Two devices, of which `large` nearly needs one for itself.
 const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}, {name: gpu1, memory: 16GiB}]}\n";
 const LIMIT: Duration = Duration::from_secs(500);
+/// Which checks a test runs: all of a file, or those whose names begin so.
+const PEOPLE: &[&str] = &["steering", "people", "playground", "a_change"];
+const LOOKS: &[&str] = &["looks"];
+const EVENTS: &[&str] = &["a_hundred"];
+const KEPT: &[&str] = &["kept_for"];
+const SLEPT: &[&str] = &["slept_for", "jumps_of"];
+const TABS: &[&str] = &["with_two_hundred"];
+const SIGN_ON: &[&str] = &["sign_on"];
+const MANY: &[&str] = &["many_"];
 /// Folder for pictures of every screen, for whoever wants to look at them.
 const SCREENSHOTS: &str = "MODEL_POOL_SCREENSHOTS";
 
@@ -138,27 +147,59 @@ fn lab() -> Pool {
 
 #[test]
 fn people_see_and_steer_the_pool_in_a_browser() {
-    if brought("venv/bin/python").is_none() {
-        return;
-    }
-    let checks = ["steering", "people", "playground", "a_change"];
-    drive(&lab(), &checks);
+    on_the_lab(PEOPLE);
 }
 
 #[test]
 fn every_screen_and_dialog_fits_and_has_no_barrier() {
-    if brought("venv/bin/python").is_none() {
-        return;
-    }
-    drive(&lab(), &["looks"]);
+    on_the_lab(LOOKS);
 }
 
 #[test]
-fn a_tab_that_is_kept_stays_small_live_and_right() {
-    if brought("venv/bin/python").is_none() {
-        return;
+fn a_hundred_events_a_second_reach_a_page_at_once() {
+    on_the_lab(EVENTS);
+}
+
+#[test]
+fn a_tab_that_is_kept_for_eight_hours_stays_small() {
+    on_the_lab(KEPT);
+}
+
+#[test]
+fn a_tab_that_slept_or_whose_clock_jumped_is_right() {
+    on_the_lab(SLEPT);
+}
+
+#[test]
+fn two_hundred_tabs_stay_live() {
+    on_the_lab(TABS);
+}
+
+fn on_the_lab(checks: &[&str]) {
+    if brought("venv/bin/python").is_some() {
+        drive(&lab(), checks);
     }
-    drive(&lab(), &["lasting"]);
+}
+
+/// A check that no test names would never run.
+#[test]
+fn every_check_of_the_browser_belongs_to_one_test() {
+    let named: Vec<&str> = [PEOPLE, LOOKS, EVENTS, KEPT, SLEPT, TABS, SIGN_ON, MANY].concat();
+    let folder = fs::read_dir(root().join("tests/dashboard")).unwrap();
+    let files = folder.map(|it| it.unwrap().path());
+    let mut checks = 0;
+    for file in files.filter(|it| it.extension().is_some_and(|it| it == "py")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let module = file.file_stem().unwrap().to_str().unwrap();
+        for part in text.split("\n@check\ndef ").skip(1) {
+            let check = part.split('(').next().unwrap();
+            let by = named.iter();
+            let by = by.filter(|it| **it == module || check.starts_with(**it));
+            assert_eq!(by.count(), 1, "{module}.py: {check}");
+            checks += 1;
+        }
+    }
+    assert!(checks > 20, "{checks} checks");
 }
 
 #[test]
@@ -187,7 +228,7 @@ fn people_sign_in_at_an_issuer_in_a_browser() {
     }
     drop(now);
     let host = provider.url.split('/').nth(2).unwrap();
-    drive_with(&pool, &["sign_on"], &[("MODEL_POOL_ISSUER", host)]);
+    drive_with(&pool, SIGN_ON, &[("MODEL_POOL_ISSUER", host)]);
     let now = provider.now();
     assert!(now.failures.is_empty(), "{:?}", now.failures);
 }
@@ -208,5 +249,5 @@ fn five_hundred_models_on_sixty_four_devices_are_shown_at_once() {
         devices.join(", ")
     );
     let pool = Pool::with_devices(&files, &config);
-    drive(&pool, &["many_"]);
+    drive(&pool, MANY);
 }

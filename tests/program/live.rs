@@ -169,6 +169,48 @@ fn a_stream_ends_when_its_key_is_revoked_and_a_key_for_some_models_sees_these_al
 }
 
 #[test]
+fn no_stream_outlives_the_key_that_opened_it_busy_or_not() {
+    let pool = pool();
+    let viewer = json!({"name": "wall", "role": "viewer"});
+    let (status, made) = admin(&pool, &pool.admin_key(), "POST", "/keys", &viewer);
+    assert_eq!(status, 200, "{made}");
+    let bearer = made["key"].as_str().unwrap();
+    let pages: Vec<(&str, Page)> = [
+        "/llm/admin/live?events=true",
+        "/llm/admin/events?follow=true",
+        "/llm/admin/logs?model=a&follow=true",
+    ]
+    .map(|path| (path, Page::open_at(&pool, path, bearer)))
+    .into();
+    let path = format!("/keys?id={}", made["id"].as_str().unwrap());
+    let (status, _) = admin(&pool, &pool.admin_key(), "DELETE", &path, &Value::Null);
+    assert_eq!(status, 200);
+    let ended = std::sync::atomic::AtomicUsize::new(0);
+    let all = pages.len();
+    std::thread::scope(|scope| {
+        for (path, mut page) in pages {
+            let ended = &ended;
+            scope.spawn(move || {
+                let began = std::time::Instant::now();
+                while page.line().is_some() {
+                    assert!(began.elapsed() < Duration::from_secs(20), "{path} goes on");
+                }
+                ended.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+        // There is always something new meanwhile.
+        for nth in 0.. {
+            if ended.load(std::sync::atomic::Ordering::Relaxed) == all || nth == 5000 {
+                break;
+            }
+            let patch = json!({"priority": nth % 2});
+            admin(&pool, &pool.admin_key(), "PATCH", "/models?model=a", &patch);
+        }
+    });
+    assert_eq!(ended.into_inner(), all);
+}
+
+#[test]
 fn a_page_gets_the_view_and_every_decision_over_one_connection() {
     let pool = pool();
     let mut page = Page::open_at(&pool, "/llm/admin/live?events=true", &pool.admin_key());

@@ -12,6 +12,8 @@ use serde_json::Value;
 use super::super::ClusterError;
 use super::super::program::one_line;
 
+/// The list of all jobs, and the beginning of the path of each.
+pub(super) const JOBS: &str = "/api/jobs/";
 /// Each job that failed may have 20,000 characters of its log in the list.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 const CONNECT_MAX: Duration = Duration::from_secs(10);

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::super::finding::{self, Finding};
 use super::super::node_command::{plain, quoted};
+use super::client::JOBS;
 use super::machines::{Autoscaler, Machine, Machines};
-use super::{JOBS, Ray, now};
+use super::{Ray, now};
 use config::ShapeSection;
 
 /// Machines on which a job looks.

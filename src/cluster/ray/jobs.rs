@@ -44,9 +44,9 @@ impl Job {
         self.status == "PENDING"
     }
 
-    /// A state that this version does not know still holds what it has.
-    pub fn is_running(&self) -> bool {
-        !self.is_pending() && !self.has_ended()
+    /// It runs, or has run: it had a node. A state that this version does not know still holds what it has.
+    pub fn has_started(&self) -> bool {
+        !self.is_pending() && (!self.has_ended() || !self.node_id.is_empty())
     }
 
     pub fn has_ended(&self) -> bool {

@@ -6,6 +6,7 @@ mod inspection;
 mod jobs;
 mod machines;
 mod reasons;
+mod start_line;
 mod starts;
 mod submission;
 
@@ -18,12 +19,11 @@ use serde_json::Value;
 
 use super::shape::find_shape;
 use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
-use client::RayClient;
+use client::{JOBS, RayClient};
 use jobs::{Job, Jobs};
 use machines::{Autoscaler, Machine, Machines};
 use starts::Starts;
 
-const JOBS: &str = "/api/jobs/";
 const NODES: &str = "/api/v0/nodes?detail=1&limit=10000";
 const STATUS: &str = "/api/cluster_status";
 /// Ray keeps the records of jobs for ever. Those of this pool are deleted so long after their end.

@@ -6,7 +6,7 @@ use super::super::program::one_line;
 use super::client::last_line;
 use super::jobs::Job;
 use super::machines::{Autoscaler, Machines};
-use super::starts;
+use super::start_line;
 
 /// Why a job of this shape waits.
 pub(super) fn pending(
@@ -115,5 +115,5 @@ pub(super) fn log_end(log: &str, id: &str, entrypoint: &str) -> Option<String> {
     let log = log.replace(&announced, "");
     let mut lines = log.lines().rev().map(one_line);
     let is_rays = |line: &str| line.contains("INFO job_manager.py");
-    lines.find(|line| !(line.is_empty() || is_rays(line) || starts::is_line(line)))
+    lines.find(|line| !(line.is_empty() || is_rays(line) || start_line::is_line(line)))
 }

@@ -7,7 +7,7 @@ use config::{ClusterSection, ShapeSection};
 use serde_json::{Value, json};
 
 use super::super::node_command::{data, node_command};
-use super::starts;
+use super::start_line;
 
 const PREFIX: &str = "model-pool";
 /// The end of the id of a job that ends another.
@@ -126,7 +126,7 @@ fn script(section: &ClusterSection, shape: &ShapeSection, demand: Option<u64>, i
     let grace = section.ray.grace.duration().as_secs();
     let limit = shape.time_limit.duration().as_secs();
     let drains_after = limit.saturating_sub(grace).max(1);
-    let says_start = starts::command();
+    let says_start = start_line::command();
     format!(
         "{says_start}
 unset RAY_ADDRESS RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH RAY_JOB_CONFIG_JSON_ENV_VAR

@@ -4,6 +4,7 @@
 mod answers;
 mod calls;
 mod double;
+mod logs;
 mod script;
 
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 use utoipa::openapi::{Object, ObjectBuilder, Type};
 
-use super::event_streams::{HEARTBEAT_EVERY, is_over};
+use super::event_streams::{HEARTBEAT_EVERY, is_over, while_allowed};
 use super::fields::{Fields, Params, Strict};
 use super::history_filters::{When, asker};
 use super::known_model::unknown;
@@ -120,6 +120,7 @@ impl Strict for EventsQuery {
 /// Every decision with its reason (D3), oldest first. With `Accept: text/event-stream` or `follow=true` the answer is an
 /// event stream: `id` is the record's id, `event` its kind, `data` the record. The stream begins after `after` or
 /// `Last-Event-ID`; without them, with the next decision. If the store cannot be read, the stream ends with an event `error`.
+/// The stream ends with the session or the key that opened it.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -141,7 +142,7 @@ impl Strict for EventsQuery {
 )]
 pub async fn list(
     State(app): State<App>,
-    _: Reader,
+    reader: Reader,
     Params(query): Params<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
@@ -172,10 +173,11 @@ pub async fn list(
     if follow {
         // A time in the past begins with what is kept of it.
         let after = last.or(query.after).or(filter.since.map(|_| 0));
-        let follower = Follower::begin(app, after, filter)
+        let follower = Follower::begin(app.clone(), after, filter)
             .await
             .map_err(unreadable)?;
-        return Ok(Sse::new(follower.stream())
+        let events = while_allowed(&app, reader, follower.stream());
+        return Ok(Sse::new(events)
             .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
             .into_response());
     }

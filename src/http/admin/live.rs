@@ -13,11 +13,10 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 
-use super::event_streams::{HEARTBEAT_EVERY, is_over};
+use super::event_streams::{HEARTBEAT_EVERY, is_over, while_allowed};
 use super::fields::{Fields, Params, Strict};
 use super::live_view::source;
 use crate::auth::Reader;
-use crate::auth::credential::is_still_open;
 use crate::dto::{EventView, LiveChange, LiveView};
 use crate::error::Failure;
 use crate::live::{Joined, event};
@@ -28,8 +27,6 @@ use store::StoredRecord;
 
 /// How often a stream without news says that it is alive.
 const HEARTBEAT: Span = Span::from_secs(10);
-/// How often it is looked whether the caller still may.
-const LOOK_EVERY: Span = Span::from_secs(1);
 const NO_BUFFER: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Either event's data.
@@ -87,6 +84,7 @@ pub async fn follow(
         changes,
     } = join(&app, &reader);
     let now = app.handle.clock().now();
+    let (ends_with, rights) = (reader.clone(), app.clone());
     let follower = Follower {
         app,
         reader,
@@ -94,7 +92,6 @@ pub async fn follow(
         changes,
         records,
         sent_at: now,
-        checked: now,
     };
     let pieces = stream::unfold(follower, |mut follower| async move {
         let piece = follower.next().await?;
@@ -108,6 +105,7 @@ pub async fn follow(
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
         (NO_BUFFER, HeaderValue::from_static("no")),
     ];
+    let pieces = while_allowed(&rights, ends_with, pieces);
     (headers, Body::from_stream(pieces)).into_response()
 }
 
@@ -130,9 +128,8 @@ struct Follower {
     changes: Receiver<Bytes>,
     /// Decisions, for those who want them.
     records: Option<Receiver<Arc<StoredRecord>>>,
-    /// When anything was sent, and when it was looked whether the caller still may.
+    /// When anything was sent.
     sent_at: Time,
-    checked: Time,
 }
 
 impl Follower {
@@ -142,15 +139,9 @@ impl Follower {
             return Some(first);
         }
         loop {
-            // Also while there is always something new.
+            let heard = self.hear().await;
             let now = self.app.handle.clock().now();
-            if now.since(self.checked) >= LOOK_EVERY {
-                self.checked = now;
-                if is_over(&self.app) || !self.may_go_on() {
-                    return None;
-                }
-            }
-            match self.hear().await {
+            match heard {
                 Heard::Change(Ok(change)) => {
                     self.sent_at = now;
                     return Some(change);
@@ -173,6 +164,7 @@ impl Follower {
                 Heard::Change(Err(RecvError::Closed)) | Heard::Record(Err(RecvError::Closed)) => {
                     return None;
                 }
+                Heard::Nothing if is_over(&self.app) => return None,
                 Heard::Nothing if now.since(self.sent_at) >= HEARTBEAT => {
                     self.sent_at = now;
                     return Some(Bytes::from_static(b":\n\n"));
@@ -196,17 +188,6 @@ impl Follower {
             change = changes.recv() => Heard::Change(change),
             record = record => Heard::Record(record),
             () = tokio::time::sleep(HEARTBEAT_EVERY) => Heard::Nothing,
-        }
-    }
-
-    /// Whether the session, or the key, still counts.
-    fn may_go_on(&self) -> bool {
-        match (&self.reader.session, &self.reader.key) {
-            (Some(open), _) => is_still_open(open, &self.app),
-            (None, Some(stamp)) => {
-                stamp.counts(&self.app.keys.all(), self.app.handle.clock().now())
-            }
-            (None, None) => true,
         }
     }
 }

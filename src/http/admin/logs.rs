@@ -13,7 +13,7 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use utoipa::IntoParams;
 
-use super::event_streams::{HEARTBEAT_EVERY, is_over};
+use super::event_streams::{HEARTBEAT_EVERY, is_over, while_allowed};
 use super::fields::{Fields, Params, Strict};
 use super::known_model::known;
 use crate::auth::Reader;
@@ -58,7 +58,7 @@ impl Strict for LogsQuery {
 /// Show an engine's output
 ///
 /// The last lines of the model's replicas, oldest first. With `follow=true` the answer is an event stream; the `data` of each
-/// event is one line.
+/// event is one line. The stream ends with the session or the key that opened it.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -76,7 +76,7 @@ impl Strict for LogsQuery {
 )]
 pub async fn show(
     State(app): State<App>,
-    _: Reader,
+    reader: Reader,
     Params(query): Params<LogsQuery>,
 ) -> Result<Response, Failure> {
     let route = known(&app, &query.model)?;
@@ -106,16 +106,15 @@ pub async fn show(
         .map(|(replica, _)| *replica);
     let only = query.replica.is_some();
     let follower = Follower {
-        app,
+        app: app.clone(),
         model: route.model,
         only,
         newest,
         before: before.into_iter(),
         live,
     };
-    Ok(Sse::new(follower.stream())
-        .keep_alive(KeepAlive::new())
-        .into_response())
+    let lines = while_allowed(&app, reader, follower.stream());
+    Ok(Sse::new(lines).keep_alive(KeepAlive::new()).into_response())
 }
 
 /// Whose output is meant: the named one, those that run, or else the last one that ran.

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, Method};
 
 use crate::auth::actor::{self, Actor};
 use crate::auth::caller::{bearer, from_loopback};
-use crate::auth::credential::{Credential, Sent};
+use crate::auth::credential::{Credential, Sent, is_still_open};
 use crate::auth::cross_site;
 use crate::auth::rights::Holder;
 use crate::auth::sessions::{Open, Stamp};
@@ -17,7 +17,7 @@ use crate::error::Failure;
 use crate::state::App;
 use access::limits::{Bucket, place_of};
 use config::{GrantRole, InferenceAuth};
-use pool::KeyId;
+use pool::{KeyId, Time};
 use store::{KeyRecord, Role};
 
 /// The message for viewers where they may not go on.
@@ -245,6 +245,20 @@ pub struct Reader {
     pub session: Option<Open>,
     /// Whose rights have to last while an answer does.
     pub key: Option<Stamp>,
+    /// When a person's token ends that came without a session.
+    pub expires: Option<Time>,
+}
+
+impl Reader {
+    /// Whether the session, the key or the token still counts, for answers that last.
+    pub fn still_counts(&self, app: &App) -> bool {
+        let now = app.handle.clock().now();
+        match (&self.session, &self.key) {
+            (Some(open), _) => is_still_open(open, app),
+            (None, Some(stamp)) => stamp.counts(&app.keys.all(), now),
+            (None, None) => self.expires.is_none_or(|expires| now < expires),
+        }
+    }
 }
 
 impl From<Admin> for Reader {
@@ -253,6 +267,7 @@ impl From<Admin> for Reader {
             sight: Sight::default(),
             session: None,
             key: None,
+            expires: None,
         }
     }
 }
@@ -269,6 +284,7 @@ impl FromRequestParts<App> for Reader {
             Known::Person(person) => {
                 person.needs(GrantRole::Viewer)?;
                 Ok(Reader {
+                    expires: Some(person.identity.expires),
                     sight: Sight::of_person(person),
                     session,
                     key: None,
@@ -281,6 +297,7 @@ impl FromRequestParts<App> for Reader {
                     key: Some(Stamp::of(&key)),
                     sight: Sight::of_patterns(key.allowed.models),
                     session,
+                    expires: None,
                 })
             }
         }

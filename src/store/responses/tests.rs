@@ -78,6 +78,24 @@ async fn a_response_is_found_by_its_holder_alone_whole_and_by_its_items() {
 }
 
 #[tokio::test]
+async fn a_response_of_many_items_is_read_in_their_order() {
+    for store in stores().await {
+        let mut many = (*response("a", "key:1", None)).clone();
+        for number in [ITEMS_AT_ONCE - 1, ITEMS_AT_ONCE, 3 * ITEMS_AT_ONCE + 7] {
+            many.id = format!("a{number}");
+            let input = 0..number - many.output.len();
+            many.input = input
+                .map(|nth| item(&format!("in_{number}_{nth}"), &nth.to_string()))
+                .collect();
+            many.output = vec![item(&format!("out_{number}"), "answer")];
+            add(&store, Arc::new(many.clone()), 1, BOUNDS).await;
+            let found = store.response("key:1", &many.id).await.unwrap();
+            assert_eq!(found.as_ref(), Some(&many), "{number} items");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_conversation_of_ten_thousand_is_read_from_its_end_and_no_further_than_the_bounds() {
     for store in stores().await {
         let mut all = vec![response("r0", "key:1", None)];

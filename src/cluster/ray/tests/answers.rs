@@ -6,6 +6,7 @@ use super::*;
 fn described(job: &Job) -> String {
     let state = match job.lease_state(|_| "no room".to_owned()) {
         LeaseState::Pending { reason } => format!("pending: {reason}"),
+        LeaseState::Starting { .. } => "starting".to_owned(),
         LeaseState::Running { host } => format!("running on {host}"),
         LeaseState::Ended { why } => format!("ended: {why}"),
     };

@@ -112,7 +112,7 @@ fn a_node_gets_its_arguments_and_no_secret_and_its_status_is_the_jobs() {
         )
     );
     assert!(!job.has_state());
-    let start = starts::of_log(&job.file("log")).expect("a start");
+    let start = start_line::of_log(&job.file("log")).expect("a start");
     assert!(now().as_secs() - start < 60, "{start}");
 }
 

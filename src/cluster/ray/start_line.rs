@@ -1,0 +1,19 @@
+//! The line with which a node's script says when it starts, in the log of its job.
+
+const LINE: &str = "model-pool: the job starts at ";
+
+/// The command that prints the line.
+pub(super) fn command() -> String {
+    format!("echo \"{LINE}$(date +%s)\"")
+}
+
+/// The time in seconds since 1970, if the log has it. Ray writes the script into the log as well, in which no number
+/// follows.
+pub(super) fn of_log(log: &str) -> Option<u64> {
+    let mut lines = log.lines().filter_map(|line| line.strip_prefix(LINE));
+    lines.find_map(|rest| rest.trim().parse().ok())
+}
+
+pub(super) fn is_line(line: &str) -> bool {
+    line.starts_with(LINE)
+}
