@@ -460,6 +460,30 @@ admin remove lab/broken
 refused show lab/broken
 done_with "lab/broken answers with its engine's last words, cools down (L3), and logs shows them"
 
+begin "the report adds up"
+admin report --from 1h
+total=${answer##*\"total\":}
+# Events of a kind in this hour, of which those that have TEXT count: counted KIND [TEXT]
+counted() {
+    admin events --since 1h --limit 1000 --kind "$1"
+    grep -oE '"kind":"'"$1"'"[^}]*' <<<"$answer" | grep -c "${2:-}" || true
+}
+sum_of() {
+    local part=${total#*\"$1\":\{} number sum=0
+    for number in $(grep -oE '[0-9]+' <<<"${part%%\}*}"); do
+        sum=$((sum + number))
+    done
+    echo "$sum"
+}
+loads=$(value loads "$total")
+failed=$(value failed_loads "$total")
+evictions=$(sum_of evictions)
+for pair in "$loads $(counted ready)" "$failed $(counted load_failed)" "$evictions $(counted evict)"; do
+    [[ ${pair% *} == "${pair#* }" ]] || fail "the report has ${pair% *}, and the history ${pair#* }" "$total"
+done
+((loads >= 8 && failed >= 1 && evictions >= 2)) || fail "that is less than the tour has seen" "$total"
+done_with "$loads loads, $failed failed, $evictions evictions: as many as the history of this hour has (D3)"
+
 begin "an OpenAI client"
 python=
 if [[ $openai_smoke == 1 ]]; then
