@@ -2,15 +2,16 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::fcntl::Flock;
 
 use crate::connection::{Database, Readers};
 use crate::dialect::Dialect;
 use crate::fault::StoreFault;
-use crate::leadership::Leadership;
+use crate::leadership::{Leadership, Release};
 use crate::place::Place;
+use crate::tenure::Tenure;
 use crate::writer::Writer;
 
 /// The open database. Closing it or dropping the last reference releases the lock.
@@ -19,6 +20,8 @@ pub struct Store {
     /// Private: the other files write only through `Store::write`.
     pub(crate) writer: Writer,
     pub(crate) readers: Readers,
+    /// On PostgreSQL, unless another service has the database.
+    pub(crate) tenure: Option<Arc<Tenure>>,
     /// Held until the database is closed.
     pub(crate) lock: Mutex<Option<Lock>>,
 }
@@ -55,6 +58,35 @@ impl Store {
     /// Closes all connections, so that SQLite folds its log into the file, and releases the lock. Not needed
     /// for safety: every acknowledged change is on disk without it.
     pub async fn close(&self) {
+        self.release(Release::ToAny).await;
+    }
+
+    /// The same where a process that takes over on this machine opens it next: one that stands by elsewhere lets it go
+    /// first.
+    pub async fn close_for_successor(&self) {
+        self.release(Release::ToSuccessor).await;
+    }
+
+    /// Whether what this process orders counts: on PostgreSQL another one may lead by now (D4).
+    pub fn leads(&self) -> bool {
+        self.tenure.as_ref().is_none_or(|it| it.is_certain())
+    }
+
+    /// Returns when this process does not lead any more, with the reason; never with SQLite.
+    pub async fn deposed(&self) -> String {
+        match &self.tenure {
+            Some(tenure) => tenure.over().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// By which nodes know whose orders count. `None` with SQLite, which one process has.
+    pub fn generation(&self) -> Option<u64> {
+        let tenure = self.tenure.as_ref()?;
+        u64::try_from(tenure.generation).ok()
+    }
+
+    async fn release(&self, to: Release) {
         self.readers.close().await;
         self.writer.close().await;
         let lock = {
@@ -62,7 +94,7 @@ impl Store {
             lock.take()
         };
         if let Some(Lock::Session(session)) = lock {
-            session.release().await;
+            session.release(to).await;
         }
     }
 

@@ -1,12 +1,13 @@
 //! PostgreSQL: one model-pool for one database. A session of its own holds an advisory lock, and every start raises the
 //! generation in the table `leadership`. Writes check the generation in their own transaction, so that a process that has
-//! lost the lock without knowing writes nothing any more.
+//! lost the lock without knowing writes nothing any more; what it may order meanwhile, `tenure` says.
 //!
 //! ```text
 //!   Held ──▶ the session ends ──▶ lock taken again, generation unchanged ──▶ Held
 //!                                  lock or generation is another's ──▶ gone for good
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::StoreFault;
 use super::connection::{Connection, Database, in_time};
+use super::tenure::{Tenure, UNCONFIRMED_MAX, now};
 
 /// One lock for each schema, so that several pools may share a database.
 const LOCK: &str = "hashtextextended('model-pool ' || current_schema(), 0)";
@@ -25,16 +27,37 @@ const LOCK: &str = "hashtextextended('model-pool ' || current_schema(), 0)";
 const EVERY: Duration = Duration::from_secs(1);
 /// How long its answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long the last word to the server may take.
+const LAST_WORD_WITHIN: Duration = Duration::from_secs(2);
+/// For how long the lock is left to the process that takes over on the same machine.
+const RESERVED_MS: i64 = 10_000;
 
 /// How often a start tries to get the lock, and the pause: the server needs a moment to see that a killed process is gone.
 const TRIES: u32 = 30;
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Where one that leads is reached by one that stands by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advertised {
+    /// Scheme, host and port.
+    pub address: String,
+    /// Of its certificate; `None`: an authority has signed it.
+    pub fingerprint: Option<String>,
+}
+
 /// The lock and its generation; the lock is released when this is dropped.
 pub(crate) struct Leadership {
-    pub generation: i64,
-    stop: Option<oneshot::Sender<()>>,
+    pub tenure: Arc<Tenure>,
+    stop: Option<oneshot::Sender<Release>>,
     task: JoinHandle<()>,
+}
+
+/// Who may have the lock next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    ToAny,
+    /// For a moment only a process that takes over on this machine.
+    ToSuccessor,
 }
 
 impl Leadership {
@@ -63,35 +86,57 @@ impl Leadership {
         Ok(())
     }
 
-    /// Raises the generation, which ends the right of all others to write, and holds the lock from now on.
+    /// Raises the generation, which ends the right of all others to write, and holds the lock from now on. With an
+    /// address others may stand by, so that leadership has to be confirmed.
+    ///
+    /// Nodes remember the highest generation. It is at least the Unix time in seconds, so that a database that is made anew
+    /// or restored from a copy is not behind what they remember.
     pub async fn begin(
         database: &Database,
         mut connection: PgConnection,
+        own: Option<&Advertised>,
     ) -> Result<Leadership, StoreFault> {
+        // The lock is held on this session, as the caller has seen before.
+        let asked = now();
+        let (address, fingerprint) = match own {
+            None => ("", ""),
+            Some(own) => (
+                own.address.as_str(),
+                own.fingerprint.as_deref().unwrap_or_default(),
+            ),
+        };
         let raised = sqlx::query(
-            "UPDATE leadership SET generation = generation + 1, since_at = $1, holder = $2 WHERE id = 1 RETURNING generation",
+            "UPDATE leadership SET generation = GREATEST(generation + 1, CAST($1 AS BIGINT) / 1000), \
+             since_at = CAST($1 AS BIGINT), holder = $2, address = $3, fingerprint = $4, \
+             released_at = 0, reserved_until = 0 WHERE id = 1 RETURNING generation",
         )
         .bind(Utc::now().timestamp_millis())
         .bind(own_name())
+        .bind(address.to_owned())
+        .bind(fingerprint.to_owned())
         .fetch_one(&mut connection)
         .await;
         let raised = raised.map_err(|source| StoreFault::Open {
             place: database.place(),
             source,
         })?;
-        let generation: i64 = raised.get(0);
+        let limit = own.map(|_| UNCONFIRMED_MAX);
+        let tenure = Arc::new(Tenure::new(raised.get(0), limit));
+        tenure.confirm(asked);
         let (stop, stopped) = oneshot::channel();
-        let task = hold(database.clone(), connection, generation, stopped);
+        let task = hold(database.clone(), connection, Arc::clone(&tenure), stopped);
         Ok(Leadership {
-            generation,
+            tenure,
             stop: Some(stop),
             task: spawn(task),
         })
     }
 
     /// Ends the session, so that the next one finds the lock free.
-    pub async fn release(mut self) {
-        drop(self.stop.take());
+    pub async fn release(mut self, to: Release) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(to);
+        }
         let _ = (&mut self.task).await;
     }
 }
@@ -118,7 +163,7 @@ pub(super) fn own_name() -> String {
     name.chars().filter(char::is_ascii).take(63).collect()
 }
 
-async fn try_lock(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+pub(super) async fn try_lock(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let sql = format!("SELECT pg_try_advisory_lock({LOCK})");
     let row = connection
         .fetch_one(sqlx::query(sqlx::AssertSqlSafe(sql)))
@@ -144,32 +189,37 @@ async fn holder(connection: &mut PgConnection) -> Result<Option<String>, sqlx::E
 async fn hold(
     database: Database,
     connection: PgConnection,
-    generation: i64,
-    mut stopped: oneshot::Receiver<()>,
+    tenure: Arc<Tenure>,
+    mut stopped: oneshot::Receiver<Release>,
 ) {
     let mut session = Some(connection);
-    loop {
+    let release = loop {
         tokio::select! {
-            _ = &mut stopped => break,
+            release = &mut stopped => break release.unwrap_or(Release::ToAny),
             () = tokio::time::sleep(EVERY) => {}
         }
+        // An answer says that the lock was held at the earliest when the question was asked.
+        let asked = now();
         let checked = match session.as_mut() {
-            Some(connection) => answers(connection).await,
-            None => match again(&database, generation).await {
+            Some(connection) => answers(connection).await.map(|()| tenure.confirm(asked)),
+            None => match again(&database, tenure.generation).await {
                 Ok(Again::Held(connection)) => {
                     tracing::info!(
                         "the lock of the database {} is held again",
                         database.place()
                     );
+                    tenure.confirm(asked);
                     session = Some(*connection);
                     Ok(())
                 }
                 Ok(Again::Later) => Ok(()),
                 Ok(Again::Never) => {
-                    tracing::error!(
-                        "another model-pool has taken the database {} over; this one writes nothing any more: stop it",
+                    let why = format!(
+                        "another model-pool has taken the database {} over",
                         database.place()
                     );
+                    tracing::error!("{why}; this one writes nothing any more");
+                    tenure.end(&why);
                     return;
                 }
                 // The writer says why the database cannot be reached.
@@ -183,10 +233,39 @@ async fn hold(
             );
             session = None;
         }
-    }
-    if let Some(connection) = session {
+    };
+    if let Some(mut connection) = session {
+        let said = in_time(
+            Some(LAST_WORD_WITHIN),
+            note_release(&mut connection, tenure.generation, release),
+        );
+        if let Err(error) = said.await {
+            tracing::debug!(%error, "the next model-pool waits before it leads");
+        }
         let _ = connection.close().await;
     }
+}
+
+/// Says that nothing is ordered any more, so that the next one need not wait for it.
+async fn note_release(
+    connection: &mut PgConnection,
+    generation: i64,
+    release: Release,
+) -> Result<(), sqlx::Error> {
+    let reserved_ms = match release {
+        Release::ToAny => 0,
+        Release::ToSuccessor => RESERVED_MS,
+    };
+    sqlx::query(
+        "UPDATE leadership SET released_at = CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT), \
+         reserved_until = CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT) + CAST($2 AS BIGINT) \
+         WHERE id = 1 AND generation = $1",
+    )
+    .bind(generation)
+    .bind(reserved_ms)
+    .execute(connection)
+    .await
+    .map(|_| ())
 }
 
 async fn answers(connection: &mut PgConnection) -> Result<(), sqlx::Error> {

@@ -13,6 +13,7 @@
 mod admin_key;
 mod audit;
 mod backup;
+mod candidate;
 mod connection;
 mod cordons;
 mod database;
@@ -40,6 +41,7 @@ mod report;
 mod response_reads;
 mod responses;
 mod restore;
+mod tenure;
 #[cfg(test)]
 mod testing;
 mod trouble;
@@ -52,6 +54,7 @@ mod writer;
 pub use admin_key::{FIRST_ADMIN_KEY, NEW_ADMIN_KEY, RevokedKey};
 pub use audit::{AuditEntry, AuditQuery, StoredAudit};
 pub use backup::{Backup, BackupContents, BackupFault, back_up};
+pub use candidate::{Candidate, Leader, Standing};
 pub use database::Store;
 pub use decisions::{StoredCandidate, StoredDecision};
 pub use elo::{MOST_PER_GAME, START};
@@ -62,6 +65,7 @@ pub use key_usage::KeyUsage;
 pub use keys::{
     KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
 };
+pub use leadership::Advertised;
 pub use measurements::{Circumstances, Measurement, Measurements};
 pub use moving::{MoveFault, MovedTable, move_store};
 pub use nodes::{NoPass, NodeNumbers, NodePass, NodeToken};

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -122,14 +123,15 @@ impl Store {
             Database::Postgres(options) => open_postgres::readers(options).await,
         };
         let readers = readers.map_err(|source| database.refused(source))?;
-        let generation = match &lock {
-            Some(Lock::Session(leadership)) => Some(leadership.generation),
+        let tenure = match &lock {
+            Some(Lock::Session(leadership)) => Some(Arc::clone(&leadership.tenure)),
             _ => None,
         };
         Ok(Store {
-            writer: Writer::new(database.clone(), first, generation),
+            writer: Writer::new(database.clone(), first, tenure.clone()),
             database,
             readers,
+            tenure,
             lock: std::sync::Mutex::new(lock),
         })
     }

@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use super::connection::{Connection, Database, Readers};
 use super::database::Lock;
-use super::leadership::{Leadership, own_name};
+use super::leadership::{Advertised, Leadership, own_name};
 use super::query::query;
 use super::{Store, StoreFault, migrations};
 
@@ -58,12 +58,22 @@ pub(super) async fn open(options: PgConnectOptions) -> Result<Store, StoreFault>
         return Err(refused(sqlx::Error::PoolClosed));
     };
     Leadership::lock(&database, session).await?;
+    lead(database, first, None).await
+}
+
+/// The lock is held on this connection. Brings the schema to this version, and raises the generation.
+pub(super) async fn lead(
+    database: Database,
+    mut first: Connection,
+    own: Option<&Advertised>,
+) -> Result<Store, StoreFault> {
+    let refused = |source| database.refused(source);
     migrations::check_version(&database, &mut first).await?;
     migrations::run(&database, &mut first).await?;
     let Connection::Postgres(session) = first else {
         return Err(refused(sqlx::Error::PoolClosed));
     };
-    let leadership = Leadership::begin(&database, session).await?;
+    let leadership = Leadership::begin(&database, session, own).await?;
     let writer = database.connect().await.map_err(refused)?;
     Store::connected(database, writer, Some(Lock::Session(leadership))).await
 }
@@ -89,7 +99,10 @@ pub(super) async fn read_only(database_url: &str) -> Result<Connection, sqlx::Er
 }
 
 /// What the server must be able to do, in words instead of a statement that fails.
-async fn check_server(database: &Database, first: &mut Connection) -> Result<(), StoreFault> {
+pub(super) async fn check_server(
+    database: &Database,
+    first: &mut Connection,
+) -> Result<(), StoreFault> {
     let row = query(
         "SELECT CAST(current_setting('server_version_num') AS BIGINT) / 10000 AS version, \
          CAST(current_setting('server_encoding') AS TEXT) AS encoding, \

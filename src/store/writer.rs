@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::connection::{Connection, Database, in_time};
+use super::connection::{Connection, Database, in_time, is_fenced};
 use super::query::query;
+use super::tenure::Tenure;
 use super::trouble::{WriteTrouble, advice, is_trouble};
 use super::{Store, StoreFault};
 
 pub(super) struct Writer {
     database: Database,
-    /// On PostgreSQL: the one whose writes count.
-    generation: Option<i64>,
+    /// On PostgreSQL: the writes of its generation count.
+    tenure: Option<Arc<Tenure>>,
     /// SQLite has one writer, and a queue here is fairer than its busy timeout. On PostgreSQL the order of writes is the
     /// order of ids.
     connection: tokio::sync::Mutex<Held>,
@@ -31,10 +32,14 @@ enum Held {
 }
 
 impl Writer {
-    pub fn new(database: Database, connection: Connection, generation: Option<i64>) -> Writer {
+    pub fn new(
+        database: Database,
+        connection: Connection,
+        tenure: Option<Arc<Tenure>>,
+    ) -> Writer {
         Writer {
             database,
-            generation,
+            tenure,
             connection: tokio::sync::Mutex::new(Held::Open(connection)),
             trouble: Mutex::default(),
             history_lost: AtomicU64::new(0),
@@ -58,7 +63,8 @@ impl Writer {
                 Held::Open(connection) => connection,
                 _ => self.database.connect().await?,
             };
-            match in_transaction(&mut connection, self.generation, work).await {
+            let generation = self.tenure.as_ref().map(|it| it.generation);
+            match in_transaction(&mut connection, generation, work).await {
                 Ok(value) => Ok((connection, value)),
                 Err(error) => {
                     // It must release the file before another one writes.
@@ -111,6 +117,9 @@ impl Writer {
     }
 
     fn failed(&self, error: &sqlx::Error) {
+        if let Some(tenure) = self.tenure.as_ref().filter(|_| is_fenced(error)) {
+            tenure.end(&error_words(error));
+        }
         if !is_trouble(self.database.dialect(), error) {
             return;
         }
@@ -132,6 +141,14 @@ impl Writer {
             let lasted = Duration::from_secs(lasted.as_secs().max(1));
             tracing::warn!("the state can be written again, after {lasted:?}");
         }
+    }
+}
+
+/// The error without the kind that it is wrapped in.
+fn error_words(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
     }
 }
 

@@ -1,0 +1,314 @@
+//! One that stands by for a database on PostgreSQL: it tries to get the lock, reads who leads, and leads itself once the lock
+//! is free and the former leader orders nothing any more (`tenure`). Each look is one short exchange with the server, so that
+//! whoever calls decides how often.
+//!
+//! ```text
+//!   Follows ──▶ the lock is free ──▶ Nobody, until the former one has given up ──▶ Leads
+//!      ▲                                        │
+//!      └──────── another one was quicker ───────┘
+//! ```
+
+use std::time::Duration;
+
+use sqlx::Executor;
+use sqlx::Row as _;
+use sqlx::postgres::PgConnection;
+use tokio::time::Instant;
+
+use super::connection::{Connection, Database, in_time};
+use super::leadership::{Advertised, try_lock};
+use super::open::parse;
+use super::open_postgres::{check_server, lead};
+use super::tenure::{WAIT_FOR_FORMER, now};
+use super::{Store, StoreFault, migrations};
+
+/// For one look, without the start of a leader.
+const LOOK_WITHIN: Duration = Duration::from_secs(3);
+/// The schema that has the columns of who leads.
+const SCHEMA_WITH_ADDRESS: i64 = 15;
+
+/// A process that would lead.
+pub struct Candidate {
+    database: Database,
+    own: Advertised,
+    /// It takes over from a process on this machine, which has left the lock to it.
+    is_successor: bool,
+    session: Option<Connection>,
+    /// Since when this session has the lock.
+    locked: Option<Instant>,
+}
+
+/// What a look has shown.
+#[derive(Debug)]
+pub enum Standing {
+    /// This process leads from here on.
+    Leads(Box<Store>),
+    Follows(Leader),
+    /// Nobody, or it is not known who; why, in words.
+    Nobody(String),
+}
+
+/// Who leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    pub at: Advertised,
+    /// Host and process.
+    pub holder: String,
+    pub generation: i64,
+}
+
+/// The row of the table `leadership`.
+struct Known {
+    leader: Leader,
+    has_released: bool,
+    /// The lock is for a process that takes over on the leader's machine.
+    is_reserved: bool,
+}
+
+impl Candidate {
+    /// Nothing is connected yet.
+    ///
+    /// # Errors
+    /// If the URL cannot be used, or is not PostgreSQL's.
+    pub fn new(database_url: &str, own: Advertised) -> Result<Candidate, StoreFault> {
+        let database = parse(database_url)?;
+        if matches!(database, Database::Sqlite { .. }) {
+            return Err(StoreFault::PostgresUrl {
+                problem: "one that stands by needs PostgreSQL; a file has one service".to_owned(),
+            });
+        }
+        Ok(Candidate {
+            database,
+            own,
+            is_successor: false,
+            session: None,
+            locked: None,
+        })
+    }
+
+    /// The process before it on this machine has left the lock to it.
+    pub fn takes_over(&mut self) {
+        self.is_successor = true;
+    }
+
+    /// Tries once to lead. Cancelled, it gives the lock back.
+    ///
+    /// # Errors
+    /// What no further try mends: the database is another version's, or cannot be used. A server that cannot be reached is
+    /// [`Standing::Nobody`].
+    pub async fn look(&mut self) -> Result<Standing, StoreFault> {
+        // Put back at the end: what is cancelled or fails in the middle costs the session, and with it the lock.
+        let (session, locked) = (self.session.take(), self.locked.take());
+        let mut session = match session {
+            Some(session) => session,
+            None => match self.connect().await? {
+                Ok(session) => session,
+                Err(why) => return Ok(Standing::Nobody(why)),
+            },
+        };
+        let (since, wait) = match self.look_with(&mut session, locked).await? {
+            Ok(Looked::Locked { since, wait }) => (since, wait),
+            Ok(Looked::Taken(standing)) => {
+                self.session = Some(session);
+                return Ok(standing);
+            }
+            Err(error) => {
+                let _ = session.close_hard().await;
+                let fault = self.database.refused(error);
+                return Ok(Standing::Nobody(fault.to_string()));
+            }
+        };
+        let waited = now().saturating_duration_since(since);
+        if waited < wait {
+            self.session = Some(session);
+            self.locked = Some(since);
+            let left = (wait - waited).as_secs() + 1;
+            return Ok(Standing::Nobody(format!(
+                "the one that led is gone; this one leads in {left} s"
+            )));
+        }
+        let database = self.database.clone();
+        match lead(database, session, Some(&self.own)).await {
+            Ok(store) => Ok(Standing::Leads(Box::new(store))),
+            // The server has gone away in the middle: the next look begins anew.
+            Err(fault @ (StoreFault::Open { .. } | StoreFault::Unreachable { .. })) => {
+                Ok(Standing::Nobody(fault.to_string()))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// A session, or why there is none.
+    async fn connect(&self) -> Result<Result<Connection, String>, StoreFault> {
+        let mut session = match self.database.connect().await {
+            Ok(session) => session,
+            Err(error) => return Ok(Err(self.database.refused(error).to_string())),
+        };
+        match check_server(&self.database, &mut session).await {
+            Ok(()) => Ok(Ok(session)),
+            // It may be the primary again, or become one.
+            Err(fault @ (StoreFault::Unreachable { .. } | StoreFault::Unsuitable { .. })) => {
+                Ok(Err(fault.to_string()))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The inner error is the server's.
+    async fn look_with(
+        &self,
+        session: &mut Connection,
+        locked: Option<Instant>,
+    ) -> Result<Result<Looked, sqlx::Error>, StoreFault> {
+        let schema = match in_time_fault(migrations::check_version(&self.database, session)).await {
+            Ok(schema) => schema,
+            Err(Some(StoreFault::Unreachable { source, .. })) => return Ok(Err(source)),
+            Err(Some(fault)) => return Err(fault),
+            Err(None) => return Ok(Err(super::query::too_slow(LOOK_WITHIN))),
+        };
+        let Connection::Postgres(connection) = session else {
+            return Ok(Err(sqlx::Error::PoolClosed));
+        };
+        let looked = in_time(
+            Some(LOOK_WITHIN),
+            self.look_in(connection, schema.unwrap_or(0), locked),
+        );
+        Ok(looked.await)
+    }
+
+    async fn look_in(
+        &self,
+        connection: &mut PgConnection,
+        schema: i64,
+        locked: Option<Instant>,
+    ) -> Result<Looked, sqlx::Error> {
+        let known = match schema < SCHEMA_WITH_ADDRESS {
+            true => None,
+            false => known(connection).await?,
+        };
+        let is_reserved = known.as_ref().is_some_and(|it| it.is_reserved) && !self.is_successor;
+        let since = match locked {
+            Some(since) => since,
+            None => {
+                // While it is reserved, its socket stays open: requests wait there for the new process.
+                if is_reserved || !try_lock(connection).await? {
+                    return Ok(Looked::Taken(standing_behind(known)));
+                }
+                now()
+            }
+        };
+        // One that has said that it ended orders nothing, and a new database has had none.
+        let is_over = match &known {
+            Some(known) => known.has_released || known.leader.generation == 0,
+            None => schema == 0,
+        };
+        let wait = match is_over {
+            true => Duration::ZERO,
+            false => WAIT_FOR_FORMER,
+        };
+        Ok(Looked::Locked { since, wait })
+    }
+}
+
+enum Looked {
+    Taken(Standing),
+    /// By this session, which waits so long from then on.
+    Locked {
+        since: Instant,
+        wait: Duration,
+    },
+}
+
+fn standing_behind(known: Option<Known>) -> Standing {
+    match known {
+        Some(known) if !known.leader.at.address.is_empty() => Standing::Follows(known.leader),
+        Some(known) => Standing::Nobody(format!(
+            "the one that leads ({}) has no address for others; set state.standby.advertise there and restart it",
+            known.leader.holder
+        )),
+        None => Standing::Nobody(
+            "the one that leads is of an older version, which does not say where it is; upgrade it"
+                .to_owned(),
+        ),
+    }
+}
+
+async fn known(connection: &mut PgConnection) -> Result<Option<Known>, sqlx::Error> {
+    let row = connection
+        .fetch_optional(
+            "SELECT generation, holder, address, fingerprint, released_at > 0 AS released, \
+             reserved_until > CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT) AS reserved \
+             FROM leadership WHERE id = 1",
+        )
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let fingerprint: String = row.try_get("fingerprint")?;
+    Ok(Some(Known {
+        leader: Leader {
+            at: Advertised {
+                address: row.try_get("address")?,
+                fingerprint: Some(fingerprint).filter(|it| !it.is_empty()),
+            },
+            holder: row.try_get("holder")?,
+            generation: row.try_get("generation")?,
+        },
+        has_released: row.try_get("released")?,
+        is_reserved: row.try_get("reserved")?,
+    }))
+}
+
+/// `None`: no answer in time.
+async fn in_time_fault<T>(
+    work: impl Future<Output = Result<T, StoreFault>>,
+) -> Result<T, Option<StoreFault>> {
+    match tokio::time::timeout(LOOK_WITHIN, work).await {
+        Ok(done) => done.map_err(Some),
+        Err(_) => Err(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(address: &str) -> Known {
+        Known {
+            leader: Leader {
+                at: Advertised {
+                    address: address.to_owned(),
+                    fingerprint: None,
+                },
+                holder: "model-pool one process 7".to_owned(),
+                generation: 3,
+            },
+            has_released: false,
+            is_reserved: false,
+        }
+    }
+
+    #[test]
+    fn d4_a_leader_without_an_address_is_named_with_what_to_set_there() {
+        let Standing::Follows(leader) = standing_behind(Some(known("https://one:8443"))) else {
+            panic!("it has an address");
+        };
+        assert_eq!(leader.at.address, "https://one:8443");
+        let Standing::Nobody(why) = standing_behind(Some(known(""))) else {
+            panic!("it has none");
+        };
+        assert!(
+            why.contains("process 7") && why.contains("state.standby.advertise"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn d4_a_file_has_one_service_and_nobody_stands_by() {
+        let fault = Candidate::new("sqlite://pool.db", Advertised::default());
+        let Err(fault) = fault else {
+            panic!("SQLite has no standby");
+        };
+        assert!(fault.to_string().contains("needs PostgreSQL"), "{fault}");
+    }
+}
