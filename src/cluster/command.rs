@@ -224,7 +224,7 @@ mod tests {
             vec![path.display().to_string(), "argument".to_owned()]
         });
         let mut section = ClusterSection {
-            controller: Some("https://pool.example.org:8443".to_owned()),
+            controller: Some("https://pool.example.org:8443".into()),
             token_file: Some("/shared/token".into()),
             ..ClusterSection::default()
         };

@@ -18,7 +18,9 @@ pub(super) fn node_command(
             words.push(format!("--{name} {value}").into());
         }
     };
-    option("controller", section.controller.as_deref().map(plain));
+    for address in section.controller.iter().flat_map(|it| it.iter()) {
+        option("controller", Some(plain(address)));
+    }
     option("name", Some(name.to_owned()));
     let token_file = section.token_file.as_deref().map(Path::to_string_lossy);
     option("token-file", token_file.as_deref().map(plain));

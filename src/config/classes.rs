@@ -48,6 +48,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("server.token_workers", ByRestart),
     ("state.dir", ByRestart),
     ("state.database_url", ByRestart),
+    ("state.standby", ByRestart),
     ("state.history", AtOnce),
     ("state.responses", AtOnce),
     ("inventory.provider", ByRestart),

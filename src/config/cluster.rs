@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use url::Url;
 
+use super::addresses::{Addresses, check_address, is_fingerprint};
 use super::cluster_command::{self, ARGUMENTS_MAX, CommandSection};
 use super::cluster_kubernetes::{self, KubernetesSection};
 use super::cluster_ray::{self, RaySection};
@@ -35,8 +35,9 @@ pub struct ClusterSection {
     pub renew_before: RenewBefore,
     /// How long a lease may run until its node has joined; then it is given back.
     pub join_within: Length,
-    /// The address at which nodes reach the controller, such as `https://pool.example.org:8443`.
-    pub controller: Option<String>,
+    /// The address at which nodes reach the controller, such as `https://pool.example.org:8443`; with a second one that
+    /// stands by, a list of both.
+    pub controller: Option<Addresses>,
     /// The fingerprint of the controller's certificate that nodes accept: `sha256:` and 64 hexadecimal digits; null:
     /// certificate authorities decide.
     pub fingerprint: Option<String>,
@@ -130,9 +131,12 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
     // In Kubernetes the pods' template has the command.
     let needs_command = !matches!(section.kind, ClusterKind::None | ClusterKind::Kubernetes);
     match &section.controller {
-        Some(address) => {
-            if let Err(why) = controller_address(address) {
-                wrong("controller", why);
+        Some(addresses) => {
+            let secret_goes = "the token goes into cluster.token_file";
+            for address in addresses.iter() {
+                if let Err(why) = check_address(address, secret_goes) {
+                    wrong("controller", why);
+                }
             }
         }
         None if needs_command => wrong(
@@ -191,28 +195,6 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
     let is_command = kind == ClusterKind::Command;
     problems.extend(cluster_command::problems(&section.command, is_command));
     problems
-}
-
-fn is_fingerprint(text: &str) -> bool {
-    let digits = text.strip_prefix("sha256:").unwrap_or_default();
-    digits.len() == 64 && digits.chars().all(|digit| digit.is_ascii_hexdigit())
-}
-
-fn controller_address(text: &str) -> Result<(), String> {
-    let example = "write one such as https://pool.example.org:8443";
-    let address = Url::parse(text).map_err(|error| format!("is not a URL ({error}); {example}"))?;
-    if !matches!(address.scheme(), "https" | "http") || address.host_str().is_none() {
-        return Err(format!("has to begin with https:// or http://; {example}"));
-    }
-    if !address.username().is_empty() || address.password().is_some() {
-        return Err(
-            "contains a user or a password; the token goes into cluster.token_file".to_owned(),
-        );
-    }
-    if text.contains(|letter: char| letter.is_whitespace() || letter == '\'') {
-        return Err(format!("contains a space or a quote; {example}"));
-    }
-    Ok(())
 }
 
 /// Settings without effect.

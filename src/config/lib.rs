@@ -1,6 +1,7 @@
 //! The configuration: defaults, overridden by the file and then by the environment, and checked as one unit, so
 //! later code can rely on its values. Files that it names are not opened; the machine's time zone is looked up.
 
+mod addresses;
 mod classes;
 mod cluster;
 mod cluster_command;
@@ -28,6 +29,7 @@ mod renew_before;
 mod responses;
 mod sections;
 mod server;
+mod standby;
 mod telemetry;
 mod units;
 pub mod validate;
@@ -35,6 +37,7 @@ mod values;
 mod whole;
 mod zone;
 
+pub use addresses::Addresses;
 pub use classes::{Applies, applies, classified};
 pub use cluster::{ClusterKind, ClusterSection};
 pub use cluster_command::CommandSection;
@@ -65,6 +68,7 @@ pub use sections::{
     OnUnknown, ParkingSection, PoolPolicy, PoolSection, Provider, SourcesSection, StateSection,
 };
 pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
+pub use standby::StandbySection;
 pub use telemetry::{TelemetryProtocol, TelemetrySection};
 pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};
 pub use values::{BasePath, ListenAddress, TimeZone};

@@ -14,6 +14,7 @@ use super::database_url::DatabaseUrl;
 use super::idle_yields::IdleYields;
 use super::oidc::OidcSection;
 use super::responses::ResponsesSection;
+use super::standby::StandbySection;
 use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
 use super::values::TimeZone;
 
@@ -25,6 +26,8 @@ pub struct StateSection {
     pub dir: PathBuf,
     /// The database, as `sqlite://PATH` or `postgres://USER@HOST/DATABASE`; null: `model-pool.db` in `state.dir`.
     pub database_url: Option<DatabaseUrl>,
+    /// A second service on the same PostgreSQL stands by; null: this one is alone.
+    pub standby: Option<StandbySection>,
     /// How much of the history and of the audit is kept.
     pub history: HistorySection,
     /// Responses of `/v1/responses` for later turns.
@@ -36,6 +39,7 @@ impl Default for StateSection {
         StateSection {
             dir: PathBuf::from("data"),
             database_url: None,
+            standby: None,
             history: HistorySection::default(),
             responses: ResponsesSection::default(),
         }

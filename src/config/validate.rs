@@ -9,7 +9,7 @@ use super::cron::CronExpression;
 use super::problem::Problem;
 use super::sections::{PoolSection, Provider};
 use super::{Config, IdleProbe, InventorySection, Length, MaxTurn, TimeZone, responses, server};
-use super::{cluster, oidc};
+use super::{cluster, oidc, standby};
 
 /// Requests that may wait for one model.
 pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
@@ -103,6 +103,9 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     problems.extend(evening_problems(config));
     problems.extend(config.limits.problems());
     problems.extend(responses::problems(&config.state.responses));
+    if let Some(section) = &config.state.standby {
+        problems.extend(standby::problems(section, &config.database_url()));
+    }
     problems.extend(server::problems(&config.server));
     problems.extend(inventory_problems(&config.inventory));
     problems.extend(cluster::problems(&config.cluster));

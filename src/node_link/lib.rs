@@ -15,6 +15,9 @@
 //!
 //! A report has a number that counts on over connections, so that one that comes twice is recognised. An order has
 //! none: orders that a connection did not deliver are lost, and `Running` shows the controller which.
+//!
+//! `Hello` and `Accepted` carry generations, so that neither side goes on with a controller whose time is over: those of a
+//! connection are its orders'. A controller that stands by answers the upgrade with 503 and [`STANDBY_CODE`].
 
 mod devices;
 mod frames;
@@ -27,7 +30,7 @@ pub use messages::{
     Accepted, EngineReport, FromController, FromNode, Hello, KeptForm, LaunchForm, LogLineForm,
     NodeReport, Order, PlacedBytes, Refused, RefusedKind, RelayForm, Running, Start,
 };
-pub use names::{NODE_NAME_MAX, UPGRADE, check_node_name};
+pub use names::{NODE_NAME_MAX, STANDBY_CODE, UPGRADE, check_node_name};
 
 /// Another number means another language: neither side understands the other.
 pub const PROTOCOL: u32 = 1;

@@ -70,6 +70,9 @@ pub struct Hello {
     pub devices: Vec<NodeDevice>,
     /// The request of the pool that brought it.
     pub demand: Option<u64>,
+    /// The highest generation of a controller that it has obeyed (D4). Earlier versions have none.
+    #[serde(default)]
+    pub generation: Option<u64>,
 }
 
 /// Where the gateway reaches the node's engines.
@@ -105,6 +108,10 @@ pub struct Accepted {
     pub orphan_after_ms: u64,
     /// How long requests in flight may take when it ends.
     pub drain_ms: u64,
+    /// Of all orders on this connection: a later controller of the same state has a higher one (D4). `None`: only one process
+    /// can have the state, or it is of an earlier version.
+    #[serde(default)]
+    pub generation: Option<u64>,
 }
 
 impl std::fmt::Debug for Accepted {

@@ -1,7 +1,9 @@
-//! What nodes may be called.
+//! What nodes may be called, and the fixed words of the request that opens their connection.
 
 /// The `Upgrade` of the request that opens the connection.
 pub const UPGRADE: &str = "model-pool-node";
+/// The `code` of the error with which a controller that stands by answers that request.
+pub const STANDBY_CODE: &str = "standby";
 /// The longest name of a node.
 pub const NODE_NAME_MAX: usize = 63;
 

@@ -217,6 +217,7 @@ impl Ray {
             ));
         }
         if let Some(controller) = &section.controller {
+            let controller = controller.first();
             let address = plain(&format!("{}/llm/health", controller.trim_end_matches('/')));
             lines.push(format!(
                 "if command -v curl >/dev/null; then echo \"look:controller=$(curl -ksS -m 10 -o /dev/null -w '%{{http_code}}' {address} 2>/dev/null)\"; fi"
@@ -262,7 +263,7 @@ impl Ray {
             ))),
             None => {}
         }
-        let controller = section.controller.as_deref().unwrap_or_default();
+        let controller = section.controller.as_ref().map_or("", |it| it.first());
         match result("controller") {
             Some("" | "000") => findings.push(Finding::Note(format!(
                 "{place}: does not reach {controller}; if the pool runs there, look at firewalls and at server.listen"

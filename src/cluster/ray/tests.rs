@@ -34,7 +34,7 @@ fn section() -> ClusterSection {
     let mut section = ClusterSection {
         kind: ClusterKind::Ray,
         name: "lab".to_owned(),
-        controller: Some("https://pool.example.org:8443".to_owned()),
+        controller: Some("https://pool.example.org:8443".into()),
         token_file: Some("/shared/the token".into()),
         shapes: vec![shape("a1", 1), shape("a2", 2), shape("a8", 8)],
         ..ClusterSection::default()

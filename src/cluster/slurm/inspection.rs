@@ -211,7 +211,7 @@ impl Slurm {
 
     fn reachability(&self) -> String {
         let section = &self.section;
-        let controller = section.controller.as_deref().unwrap_or_default();
+        let controller = section.controller.as_ref().map_or("", |it| it.first());
         let token = section.token_file.as_deref();
         let token = token.unwrap_or(std::path::Path::new("")).display();
         let partition = section.slurm.partition.as_ref();

@@ -24,7 +24,7 @@ fn section() -> ClusterSection {
     ClusterSection {
         kind: ClusterKind::Slurm,
         name: "lab".to_owned(),
-        controller: Some("https://pool.example.org:8443".to_owned()),
+        controller: Some("https://pool.example.org:8443".into()),
         token_file: Some("/shared/the token".into()),
         shapes: vec![shape("a2", 2), shape("free", 0)],
         ..ClusterSection::default()

@@ -73,6 +73,10 @@ fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
             ["cluster.controller is not a URL", "https://pool"],
         ),
         (
+            "controller: [https://a, pool.example.org]",
+            ["cluster.controller is not a URL", "https://pool"],
+        ),
+        (
             "controller: https://me:secret@a",
             ["user or a password", "cluster.token_file"],
         ),

@@ -70,3 +70,45 @@ fn the_password_of_a_database_is_used_and_never_shown() {
     assert_eq!(without.database_url().to_string(), "postgres:///pool");
     assert!(!without.database_url().has_password());
 }
+
+#[test]
+fn d4_a_standby_needs_postgresql_and_an_address_that_others_reach() {
+    let on_postgresql = "database_url: postgres://pool@db/pool";
+    let with = |more: &str, standby: &str| format!("state: {{{more}standby: {standby}}}\n");
+    let good = "{advertise: \"https://pool-1.example.org:8443\"}";
+    let config = load(&with(&format!("{on_postgresql}, "), good)).unwrap();
+    assert_eq!(
+        config.state.standby.unwrap().advertise,
+        "https://pool-1.example.org:8443"
+    );
+    assert_has(
+        &refusal(&with("", good)),
+        &["state.standby needs PostgreSQL", "postgres://USER@HOST"],
+    );
+    for (standby, parts) in [
+        (
+            "{advertise: pool-1}",
+            ["state.standby.advertise is not a URL", "https://pool"],
+        ),
+        (
+            "{advertise: \"https://pool-1:8443/llm\"}",
+            ["state.standby.advertise has a path", "only scheme"],
+        ),
+        (
+            "{advertise: \"https://me:hunter2@pool-1\"}",
+            ["state.standby.advertise contains a user", "the keys"],
+        ),
+        (
+            "{advertise: \"https://pool-1\", fingerprint: \"sha256:12\"}",
+            ["state.standby.fingerprint is not a fingerprint", "64"],
+        ),
+        (
+            "{advertise: \"http://pool-1\", fingerprint: \"sha256:12\"}",
+            ["state.standby.fingerprint is of a certificate", "https://"],
+        ),
+    ] {
+        let text = refusal(&with(&format!("{on_postgresql}, "), standby));
+        assert_has(&text, &parts);
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}

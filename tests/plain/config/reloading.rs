@@ -90,6 +90,11 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("state.database_url", "sqlite://other.db", ""),
     ("state.history", "{keep: 1day}", ""),
     ("state.responses", "{store: false}", ""),
+    (
+        "state.standby",
+        "{advertise: 'https://pool-1.example.org:8443'}",
+        "database_url: postgres://pool@db/pool",
+    ),
     ("inventory.provider", "host", ""),
     ("inventory.host_memory", "1GiB", ""),
     ("inventory.headroom", "9%", ""),

@@ -1,0 +1,128 @@
+//! Where a controller is reached: one URL, or those of two controllers, of which one leads.
+
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use url::Url;
+
+/// More controllers of one pool are a mistake.
+const ADDRESSES_MAX: usize = 8;
+const EXAMPLE: &str = "write one such as https://pool.example.org:8443";
+
+/// A URL, or a list of them that are tried in turn. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses(Vec<String>);
+
+impl Addresses {
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    pub fn first(&self) -> &str {
+        self.0.first().map_or("", String::as_str)
+    }
+}
+
+impl From<&str> for Addresses {
+    fn from(address: &str) -> Addresses {
+        Addresses(vec![address.to_owned()])
+    }
+}
+
+impl Serialize for Addresses {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [only] => serializer.serialize_str(only),
+            all => all.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Addresses {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Addresses, D::Error> {
+        struct Form;
+
+        impl<'de> Visitor<'de> for Form {
+            type Value = Addresses;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a URL such as \"https://pool.example.org:8443\", or a list of them")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Addresses, E> {
+                Ok(Addresses::from(text))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Addresses, A::Error> {
+                let mut all = Vec::new();
+                while let Some(address) = items.next_element::<String>()? {
+                    all.push(address);
+                }
+                match all.len() {
+                    1..=ADDRESSES_MAX => Ok(Addresses(all)),
+                    count => Err(A::Error::custom(format!(
+                        "a list of {count} addresses; write 1 to {ADDRESSES_MAX}"
+                    ))),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Form)
+    }
+}
+
+impl schemars::JsonSchema for Addresses {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Addresses".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": ["string", "array"],
+            "items": { "type": "string" },
+            "examples": ["https://pool.example.org:8443"]
+        })
+    }
+}
+
+/// What is wrong with a controller's URL, and how one looks. `secret_goes` says where a token belongs.
+pub(super) fn check_address(text: &str, secret_goes: &str) -> Result<Url, String> {
+    let address = Url::parse(text).map_err(|error| format!("is not a URL ({error}); {EXAMPLE}"))?;
+    if !matches!(address.scheme(), "https" | "http") || address.host_str().is_none() {
+        return Err(format!("has to begin with https:// or http://; {EXAMPLE}"));
+    }
+    if !address.username().is_empty() || address.password().is_some() {
+        return Err(format!("contains a user or a password; {secret_goes}"));
+    }
+    if text.contains(|letter: char| letter.is_whitespace() || letter == '\'') {
+        return Err(format!("contains a space or a quote; {EXAMPLE}"));
+    }
+    Ok(address)
+}
+
+/// `sha256:` and 64 hexadecimal digits.
+pub(super) fn is_fingerprint(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or_default();
+    digits.len() == 64 && digits.chars().all(|digit| digit.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_is_shown_as_it_was_written_and_several_as_a_list() {
+        for text in ["\"https://a:1\"", "[\"https://a:1\",\"https://b:1\"]"] {
+            let read: Addresses = serde_json::from_str(text).expect("addresses");
+            assert_eq!(read.first(), "https://a:1");
+            assert_eq!(serde_json::to_string(&read).expect("shown"), text);
+        }
+        let none = serde_json::from_str::<Addresses>("[]").expect_err("nobody");
+        assert!(none.to_string().contains("write 1 to"), "{none}");
+    }
+}

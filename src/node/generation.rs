@@ -1,0 +1,143 @@
+//! The highest generation of a controller that this node has obeyed, also after its restart: of two controllers of one pool
+//! only the later one may order anything (D4).
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+const FILE: &str = "controller-generation";
+
+/// What the node's folder remembers.
+#[derive(Debug)]
+pub(super) struct Generations {
+    path: PathBuf,
+    highest: Mutex<Option<u64>>,
+}
+
+impl Generations {
+    /// # Errors
+    /// One line for the user, if the file is there and cannot be read.
+    pub fn open(folder: &Path) -> Result<Generations, String> {
+        let path = folder.join(FILE);
+        let highest = match std::fs::read_to_string(&path) {
+            Ok(text) => Some(text.trim().parse().map_err(|_| {
+                format!(
+                    "{} does not hold the number of a controller; delete it if no other controller of this pool runs",
+                    path.display()
+                )
+            })?),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
+        };
+        Ok(Generations {
+            path,
+            highest: Mutex::new(highest),
+        })
+    }
+
+    pub fn highest(&self) -> Option<u64> {
+        *self.lock()
+    }
+
+    /// Whether a controller of this generation may order anything. A higher one than before is on the disk when this returns,
+    /// so that no restart of the node forgets it. One without a generation has its state alone.
+    ///
+    /// # Errors
+    /// Why not, and what to do if that is wrong.
+    pub fn admit(&self, generation: Option<u64>) -> Result<(), String> {
+        self.check(generation)?;
+        let mut highest = self.lock();
+        if generation.is_some() && *highest < generation {
+            self.write(generation.unwrap_or_default()).map_err(|error| {
+                format!(
+                    "cannot remember in {} which controller leads: {error}; make the folder writable for this user",
+                    self.path.display()
+                )
+            })?;
+            *highest = generation;
+        }
+        Ok(())
+    }
+
+    /// Whether an order of this generation may be carried out.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, generation: Option<u64>) -> Result<(), String> {
+        match (self.highest(), generation) {
+            (Some(highest), Some(its)) if its < highest => Err(format!(
+                "this controller does not lead any more: its generation is {its}, and this node has obeyed one of generation {highest} (D4); if there is no other controller, delete {} and start the node again",
+                self.path.display()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// A power failure leaves the old number or the new one.
+    fn write(&self, generation: u64) -> std::io::Result<()> {
+        let new = self.path.with_extension("new");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)?;
+        file.write_all(format!("{generation}\n").as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, &self.path)?;
+        match self.path.parent() {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<u64>> {
+        self.highest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d4_a_node_obeys_the_later_of_two_controllers_and_no_restart_makes_it_forget() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let generations = Generations::open(folder.path()).expect("nothing yet");
+        assert_eq!(generations.highest(), None);
+        for admitted in [Some(5), Some(5), Some(7)] {
+            assert_eq!(generations.admit(admitted), Ok(()));
+            assert_eq!(generations.check(admitted), Ok(()));
+        }
+        let refused = generations.admit(Some(6)).expect_err("its time is over");
+        assert!(
+            refused.contains("generation is 6") && refused.contains("generation 7"),
+            "{refused}"
+        );
+        assert!(generations.check(Some(6)).is_err(), "nor single orders");
+        let again = Generations::open(folder.path()).expect("read again");
+        assert_eq!(again.highest(), Some(7));
+        assert!(again.admit(Some(6)).is_err());
+        assert_eq!(again.admit(Some(8)), Ok(()));
+    }
+
+    #[test]
+    fn d4_a_controller_that_has_its_state_alone_is_obeyed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let generations = Generations::open(folder.path()).expect("nothing yet");
+        assert_eq!(generations.admit(None), Ok(()));
+        assert_eq!(generations.admit(Some(3)), Ok(()));
+        assert_eq!(generations.admit(None), Ok(()));
+        assert_eq!(generations.highest(), Some(3));
+    }
+
+    #[test]
+    fn d4_what_is_no_number_is_not_taken_for_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join(FILE), "seven").expect("written");
+        let refused = Generations::open(folder.path()).expect_err("no number");
+        assert!(refused.contains(FILE), "{refused}");
+    }
+}
