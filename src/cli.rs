@@ -263,18 +263,20 @@ Examples:
 
 #[derive(Args, Clone, Debug)]
 pub struct NodeArgs {
-    /// The controller's address, like https://pool.lab:8443; without a path its base path is /llm.
-    #[arg(long, value_name = "URL")]
-    pub controller: String,
+    /// The controller's address, like https://pool.lab:8443; without a path its base path is /llm. Given twice for two
+    /// controllers, of which one stands by.
+    #[arg(long, value_name = "URL", required = true)]
+    pub controller: Vec<String>,
     /// What this machine is called in the pool. The default is its host name.
     #[arg(long)]
     pub name: Option<String>,
     /// A file with mode 0600 that holds a token of `admin-client nodes token`.
     #[arg(long, value_name = "FILE")]
     pub token_file: PathBuf,
-    /// The controller's certificate, as its log shows it. Without it an authority of the system must have signed it.
+    /// The controller's certificate, as its log shows it. Without it an authority of the system must have signed it. Two
+    /// controllers may have one each, in the same order.
     #[arg(long, value_name = "sha256:HEX")]
-    pub fingerprint: Option<String>,
+    pub fingerprint: Vec<String>,
     /// Where the gateway reaches the engines here, like 10.0.0.2:7000.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<std::net::SocketAddr>,

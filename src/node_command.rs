@@ -27,13 +27,7 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let file = args.config.config.as_deref();
     let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
-    let fingerprint: Option<Fingerprint> = args
-        .fingerprint
-        .as_deref()
-        .map(str::parse)
-        .transpose()
-        .map_err(|error| format!("--fingerprint: {error}"))?;
-    let controller = Target::parse(&args.controller, fingerprint)?;
+    let controllers = targets(&args.controller, &args.fingerprint)?;
     let name = args.name.clone().unwrap_or_else(host_name);
     check_node_name(&name).map_err(|error| format!("--name: {error}"))?;
     let token = read_token(&args.token_file)?;
@@ -44,7 +38,10 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
     let data =
         std::path::absolute(&data).map_err(|error| format!("{}: {error}", data.display()))?;
     let _level = log::start(&config);
-    if controller.is_plain() && !controller.is_loopback() {
+    for controller in &controllers {
+        if !controller.is_plain() || controller.is_loopback() {
+            continue;
+        }
         tracing::warn!(
             "{controller} is plain HTTP: the token, and the secrets in models' environments, can be read on the network between; server.tls encrypts it"
         );
@@ -62,7 +59,7 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
             .map_err(|error| format!("looking for devices panicked: {error}"))?
             .map_err(|error| error.to_string())?;
         let settings = Settings {
-            controller,
+            controllers,
             name,
             token,
             listen: args.listen.or(config.node.listen.map(|it| it.0)),
@@ -80,6 +77,27 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
     // Do not wait for tasks that hang in a system call.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
+}
+
+/// The controllers, with the fingerprints of their certificates: one for all of them, or one for each.
+fn targets(controllers: &[String], fingerprints: &[String]) -> Result<Vec<Target>, String> {
+    let read = fingerprints.iter().map(|text| text.parse::<Fingerprint>());
+    let read: Vec<Fingerprint> = read
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("--fingerprint: {error}"))?;
+    if read.len() > 1 && read.len() != controllers.len() {
+        return Err(format!(
+            "there are {} --fingerprint and {} --controller; give one fingerprint for all of them, or one for each, in the same order",
+            read.len(),
+            controllers.len()
+        ));
+    }
+    let all = controllers.iter().enumerate();
+    all.map(|(nth, address)| {
+        let own = read.get(nth).or(read.first().filter(|_| read.len() == 1));
+        Target::parse(address, own.copied())
+    })
+    .collect()
 }
 
 fn host_name() -> String {
@@ -131,6 +149,21 @@ mod tests {
         std::fs::write(&path, text).expect("written");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
         (folder, path)
+    }
+
+    #[test]
+    fn several_controllers_have_one_fingerprint_or_one_each() {
+        let words =
+            |all: &[&str]| -> Vec<String> { all.iter().map(|it| (*it).to_owned()).collect() };
+        let [one, two] = ["1", "2"].map(|digit| format!("sha256:{}", digit.repeat(64)));
+        let both = words(&["https://a", "https://b"]);
+        for fingerprints in [vec![], vec![one.clone()], vec![one.clone(), two.clone()]] {
+            let targets = targets(&both, &fingerprints).expect("two controllers");
+            assert_eq!(targets.len(), 2);
+        }
+        let three = [both, words(&["https://c"])].concat();
+        let error = targets(&three, &[one, two]).expect_err("one is missing");
+        assert!(error.contains("in the same order"), "{error}");
     }
 
     #[test]

@@ -106,6 +106,8 @@ impl Control {
                 silent_after_ms: milliseconds(self.config.node.silent_after.0),
                 orphan_after_ms: milliseconds(self.config.node.orphan_after.0),
                 drain_ms: milliseconds(self.config.unload_drain()),
+                // The connection says it, as it does the credential.
+                generation: None,
             },
         })
     }

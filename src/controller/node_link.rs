@@ -57,6 +57,8 @@ pub(super) enum LinkEnd {
     OutOfTurn,
     #[error("the controller gave it up")]
     GivenUp,
+    #[error("this controller does not lead any more")]
+    Deposed,
 }
 
 impl NodeConnections {
@@ -72,7 +74,7 @@ impl NodeConnections {
             Ok(Err(error)) => return Err(error.into()),
             Ok(Ok(_)) | Err(_) => return Err(LinkEnd::NoGreeting),
         };
-        let joined = match check(&hello, &pass) {
+        let joined = match check(&hello, &pass, self.store.generation()) {
             Ok(()) => self.join(&hello, peer, &pass).await?,
             Err(refused) => Err(refused),
         };
@@ -164,6 +166,7 @@ impl NodeConnections {
             orders: waiting,
             accepted: Accepted {
                 credential,
+                generation: self.store.generation(),
                 ..admitted.accepted
             },
         }))
@@ -255,6 +258,9 @@ impl NodeConnections {
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
+                    // Looked at as late as can be: another controller may have begun to order while this process, or the
+                    // connection, stood still (D4).
+                    Some(_) if !self.store.leads() => return Err(LinkEnd::Deposed),
                     Some(order) => write_frame(to, &FromController::Order(order)).await?,
                     None => return Ok(()),
                 },
@@ -296,8 +302,8 @@ struct Joined {
     accepted: Accepted,
 }
 
-/// What can be answered without the loop.
-fn check(hello: &Hello, pass: &NodePass) -> Result<(), Refused> {
+/// What can be answered without the loop. `own`: the generation of this controller.
+fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<(), Refused> {
     if hello.protocol != PROTOCOL {
         let own = env!("CARGO_PKG_VERSION");
         let (newer, older) = match hello.protocol > PROTOCOL {
@@ -308,6 +314,13 @@ fn check(hello: &Hello, pass: &NodePass) -> Result<(), Refused> {
             "this controller (version {own}) speaks protocol {PROTOCOL} with nodes, and the node (version {}) speaks {}: upgrade the {newer} to the version of the {older}",
             printable(&hello.version),
             hello.protocol
+        )));
+    }
+    if let (Some(own), Some(obeyed)) = (own, hello.generation)
+        && own < obeyed
+    {
+        return Err(not_now(format!(
+            "this controller does not lead any more: the node has obeyed one of generation {obeyed}, and this one has {own} (D4)"
         )));
     }
     check_node_name(&hello.name).map_err(never)?;
@@ -334,4 +347,56 @@ fn check(hello: &Hello, pass: &NodePass) -> Result<(), Refused> {
 fn printable(text: &str) -> String {
     let plain = text.chars().filter(|it| it.is_ascii_graphic());
     plain.take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::Provider;
+    use node_link::RelayForm;
+
+    fn hello(generation: Option<u64>) -> Hello {
+        Hello {
+            protocol: PROTOCOL,
+            version: "9.9.9".to_owned(),
+            name: "gpu-2".to_owned(),
+            epoch: 1,
+            place: "here".to_owned(),
+            controller: None,
+            relay: RelayForm {
+                address: SocketAddr::from(([127, 0, 0, 1], 7)),
+                secret: String::new(),
+                fingerprint: None,
+            },
+            provider: Provider::Fixed,
+            devices: Vec::new(),
+            demand: None,
+            generation,
+        }
+    }
+
+    #[test]
+    fn d4_a_node_that_has_obeyed_a_later_controller_is_refused_by_an_earlier_one() {
+        for (own, obeyed, is_accepted) in [
+            (Some(6), Some(7), false),
+            (Some(7), Some(7), true),
+            (Some(8), Some(7), true),
+            // An earlier version of either side, or a state that one process has alone.
+            (Some(6), None, true),
+            (None, Some(7), true),
+        ] {
+            let checked = check(&hello(obeyed), &NodePass::Token, own);
+            assert_eq!(checked.is_ok(), is_accepted, "{own:?} {obeyed:?}");
+        }
+    }
+
+    #[test]
+    fn d4_a_node_of_an_earlier_version_has_no_generation_and_is_understood() {
+        let mut sent = serde_json::to_value(hello(Some(7))).expect("a greeting");
+        sent.as_object_mut()
+            .expect("an object")
+            .remove("generation");
+        let read: Hello = serde_json::from_value(sent).expect("understood");
+        assert_eq!(read.generation, None);
+    }
 }

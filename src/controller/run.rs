@@ -110,6 +110,10 @@ impl Control {
         }));
         let mut remembered_at = self.clock.now();
         while !self.finished {
+            if !self.store.leads() {
+                // Nothing is decided or ordered any more, not even the end of an engine: `serve` ends this process (D4).
+                std::future::pending::<()>().await;
+            }
             let publish = self.publishing.due();
             let busy = !self.engines.busy().is_empty();
             let read = busy.then(|| self.turned + READ_GATES_EVERY);

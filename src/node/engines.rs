@@ -8,6 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::{Mutex, broadcast, oneshot};
 use tokio::task::JoinSet;
 
+use super::generation::Generations;
 use super::machine::{EngineState, Machine};
 use engine::{ExitReport, Failure, Guardians, LogLine, LogStream, Program, ReplicaLog};
 use node_link::{EngineReport, LogLineForm, NodeReport, Start};
@@ -25,6 +26,8 @@ pub(super) struct Engines {
     pub machine: Arc<Machine>,
     pub guardians: Arc<Guardians>,
     pub folders: Folders,
+    /// Whose orders count.
+    pub generations: Generations,
     /// One task for each engine and each command.
     pub tasks: Mutex<JoinSet<()>>,
 }

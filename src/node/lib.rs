@@ -3,6 +3,7 @@
 //! but when it ends: on a signal, on the controller's order, or when no controller has been there for long.
 
 mod engines;
+mod generation;
 mod life;
 mod machine;
 mod outbox;

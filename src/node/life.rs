@@ -1,11 +1,11 @@
-//! The life of a node: it looks for its controller until it is accepted, comes back when the connection breaks, and
-//! ends its engines before it ends.
+//! The life of a node: it looks for its controller, or for the one of two that leads, until it is accepted, comes back when
+//! the connection breaks, and ends its engines before it ends.
 //! One file because the states of a node are one loop, from the first attempt to the end.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::engines::{Engines, Folders};
+use super::generation::Generations;
 use super::machine::{Machine, now};
 use super::readings;
 use super::relay::Relay;
@@ -36,7 +37,8 @@ const QUIET: Duration = Duration::from_secs(2);
 
 /// Everything a node is made of.
 pub struct Settings {
-    pub controller: Target,
+    /// Tried in turn; of several one leads. Never empty.
+    pub controllers: Vec<Target>,
     pub name: String,
     pub token: String,
     /// Where gateways connect; `None`: a free port, on loopback if the controller is there.
@@ -69,6 +71,8 @@ struct Node {
     epoch: u64,
     place: String,
     agreement: std::sync::Mutex<Agreement>,
+    /// Which of the controllers is tried next.
+    turn: AtomicUsize,
 }
 
 /// Runs until the node is ordered to end, or has no controller any more. `stop` completes at each signal.
@@ -79,7 +83,8 @@ pub async fn run<F>(settings: Settings, stop: impl Fn() -> F) -> Result<(), Stri
 where
     F: Future<Output = ()>,
 {
-    let loopback = settings.controller.is_loopback();
+    let loopback = settings.controllers.iter().all(Target::is_loopback);
+    let generations = Generations::open(&settings.data)?;
     let listen = settings.listen.unwrap_or_else(|| {
         let ip = match loopback {
             true => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -112,6 +117,7 @@ where
             runtime_dir,
             log_dir: settings.data.join("logs"),
         },
+        generations,
         tasks: Mutex::new(JoinSet::new()),
     });
     let agreement = Agreement {
@@ -126,6 +132,7 @@ where
         relay,
         engines,
         agreement: std::sync::Mutex::new(agreement),
+        turn: AtomicUsize::new(0),
         settings,
     };
     node.live(stop).await
@@ -135,7 +142,7 @@ impl Node {
     async fn live<F: Future<Output = ()>>(&self, stop: impl Fn() -> F) -> Result<(), String> {
         let machine = &self.engines.machine;
         let Settings {
-            name, controller, ..
+            name, controllers, ..
         } = &self.settings;
         for device in self.settings.inventory.devices() {
             tracing::info!("device {}: {}", device.name, device.total);
@@ -159,7 +166,8 @@ impl Node {
             self.end_engines().await;
             Ok(())
         };
-        tracing::info!("node {name}: joining {controller}");
+        let all: Vec<String> = controllers.iter().map(Target::to_string).collect();
+        tracing::info!("node {name}: joining {}", all.join(" or "));
         tokio::select! {
             () = self.relay.serve(Arc::clone(machine)) => Ok(()),
             () = readings::run(Arc::clone(&self.settings.inventory), Arc::clone(machine)) => Ok(()),
@@ -255,6 +263,8 @@ impl Node {
         let mut contact = now();
         let mut pause = PAUSE_MIN;
         let mut reply: Option<(String, Instant)> = None;
+        // What the controllers of this round have said.
+        let mut troubles: Vec<String> = Vec::new();
         loop {
             let agreement = self.agreement();
             let ends = contact + agreement.orphan_after;
@@ -264,13 +274,19 @@ impl Node {
                     Attempt::Lost(why) => {
                         contact = now();
                         pause = PAUSE_MIN;
+                        // If it is still there, the next one says so at once; if not, its silence would cost seconds.
+                        self.turn.fetch_add(1, Ordering::Relaxed);
                         why
                     }
-                    Attempt::Failed(why) => why,
+                    Attempt::Failed(why) => {
+                        self.turn.fetch_add(1, Ordering::Relaxed);
+                        why
+                    }
                     Attempt::Refused { message, is_final } => {
                         if !has_joined && is_final {
                             return Err(message);
                         }
+                        self.turn.fetch_add(1, Ordering::Relaxed);
                         message
                     }
                     Attempt::Fenced(message) => {
@@ -293,6 +309,12 @@ impl Node {
                     };
                 }
             };
+            troubles.push(trouble);
+            // Another one may lead: it is asked at once.
+            if troubles.len() < self.settings.controllers.len() {
+                continue;
+            }
+            let trouble = std::mem::take(&mut troubles).join("; ");
             let is_news = reply
                 .as_ref()
                 .is_none_or(|(before, at)| *before != trouble || *at + SAY_AGAIN <= now());
@@ -305,16 +327,20 @@ impl Node {
         }
     }
 
+    /// The controller whose turn it is.
+    fn controller(&self) -> &Target {
+        let all = &self.settings.controllers;
+        &all[self.turn.load(Ordering::Relaxed) % all.len()]
+    }
+
     async fn attempt(&self, agreement: &Agreement) -> Attempt {
         let machine = &self.engines.machine;
-        let connected = match self
-            .settings
-            .controller
-            .connect(&agreement.credential)
-            .await
-        {
+        let controller = self.controller();
+        let connected = match controller.connect(&agreement.credential).await {
             Ok(connected) => connected,
-            Err(DialError::Unreachable(why)) => return Attempt::Failed(why),
+            Err(DialError::Unreachable(why) | DialError::Standby(why)) => {
+                return Attempt::Failed(why);
+            }
             Err(DialError::Refused { message, is_final }) => {
                 // A controller that does not know the credential any more may know the token.
                 self.change(|it| it.credential.clone_from(&self.settings.token));
@@ -325,10 +351,7 @@ impl Node {
         let session = match greeted {
             Ok(session) => session,
             Err(Ended::Refused(refused)) => {
-                let message = format!(
-                    "{} refuses this node: {}",
-                    self.settings.controller, refused.message
-                );
+                let message = format!("{controller} refuses this node: {}", refused.message);
                 return match refused.kind {
                     RefusedKind::Fenced => Attempt::Fenced(message),
                     RefusedKind::Never => Attempt::Refused {
@@ -344,6 +367,9 @@ impl Node {
             Err(Ended::Broken(why) | Ended::Leave(why)) => return Attempt::Failed(why),
         };
         let accepted = &session.accepted;
+        if let Err(why) = self.engines.generations.admit(accepted.generation) {
+            return Attempt::Failed(format!("{controller}: {why}"));
+        }
         if agreement.controller != Some(accepted.controller) {
             let mut inner = machine.lock();
             // Others than the engines' own reports are for any controller.
@@ -352,11 +378,7 @@ impl Node {
             if let Some(why) = leaving {
                 inner.outbox.push(NodeReport::Leaving { why }, true);
             }
-            tracing::info!(
-                "node {}: joined {}",
-                self.settings.name,
-                self.settings.controller
-            );
+            tracing::info!("node {}: joined {controller}", self.settings.name);
         } else {
             tracing::info!("node {}: connected again", self.settings.name);
         }
@@ -411,6 +433,7 @@ impl Node {
             provider: inventory.provider(),
             devices: NodeDevice::all(inventory.devices()),
             demand: *demand,
+            generation: self.engines.generations.highest(),
         }
     }
 

@@ -70,12 +70,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let (mut from, mut to) = tokio::io::split(self.stream);
         let silent_after = Duration::from_millis(self.accepted.silent_after_ms).max(BEAT_EVERY);
         let heard = Heard::new();
+        let generation = self.accepted.generation;
         let reading = async {
             loop {
                 match read_frame(&mut from).await {
                     Ok(Some(frame)) => {
                         heard.now();
-                        if let Some(ended) = obey(engines, frame).await {
+                        if let Some(ended) = obey(engines, generation, frame).await {
                             return ended;
                         }
                     }
@@ -186,8 +187,17 @@ async fn try_write(
     }
 }
 
-async fn obey(engines: &Arc<Engines>, frame: FromController) -> Option<Ended> {
+async fn obey(
+    engines: &Arc<Engines>,
+    generation: Option<u64>,
+    frame: FromController,
+) -> Option<Ended> {
     let machine = &engines.machine;
+    if matches!(frame, FromController::Order(_))
+        && let Err(why) = engines.generations.check(generation)
+    {
+        return Some(Ended::Broken(why));
+    }
     match frame {
         FromController::Order(Order::Start(start)) => engines.start(*start).await,
         FromController::Order(Order::Stop { replica, grace_ms }) => {

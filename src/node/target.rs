@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use url::{Host, Url};
 
 use engine::{Fingerprint, Stream, WrongCertificate};
-use node_link::UPGRADE as UPGRADE_TO;
+use node_link::{STANDBY_CODE, UPGRADE as UPGRADE_TO};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// Answers that refuse are short.
@@ -54,6 +54,9 @@ pub(super) struct Connected {
 pub(super) enum DialError {
     #[error("{0}")]
     Unreachable(String),
+    /// Another one leads; its own words say where.
+    #[error("{0}")]
+    Standby(String),
     /// The controller's own words; whether they are final.
     #[error("{message}")]
     Refused { message: String, is_final: bool },
@@ -209,6 +212,8 @@ impl Target {
 
     fn refusal(&self, status: StatusCode, body: &[u8]) -> DialError {
         let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        let code = body.pointer("/error/code").and_then(|it| it.as_str());
+        let stands_by = status == StatusCode::SERVICE_UNAVAILABLE && code == Some(STANDBY_CODE);
         let reply = body.pointer("/error/message").and_then(|it| it.as_str());
         let reply = reply.map(|it| {
             it.chars()
@@ -217,6 +222,9 @@ impl Target {
                 .collect::<String>()
         });
         let reply = reply.unwrap_or_else(|| format!("it answers {status}"));
+        if stands_by {
+            return DialError::Standby(format!("{self}: {reply}"));
+        }
         let message = match status {
             StatusCode::NOT_FOUND => format!(
                 "{self} has no route for nodes: {reply}; is the base path right, and the controller of this version?"
