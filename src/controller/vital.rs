@@ -27,7 +27,8 @@ impl Heartbeat {
         self.last + self.every
     }
 
-    pub(super) fn beat(&mut self, now: Time) {
+    /// Tells, if it is time to.
+    pub fn beat(&mut self, now: Time) {
         if now >= self.next() {
             self.last = now;
             (self.tell)();

@@ -43,7 +43,7 @@ impl Front {
         socket: TcpStream,
         peer: SocketAddr,
         stop: CancellationToken,
-    ) -> Option<impl Future<Output = ()> + Send + 'static> {
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let (socket, permit) = self.app.edge.admit(socket, peer)?;
         Some(edge::serve(socket, peer, self.clone(), permit, stop))
     }

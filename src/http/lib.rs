@@ -1,6 +1,7 @@
 //! The HTTP surface: decode, hand over, encode. Nothing here decides what is loaded or evicted, and
 //! only `error` knows status codes.
 
+mod accepting;
 mod admin;
 mod auth;
 mod browser_sign_on;
@@ -28,6 +29,7 @@ mod request_ids;
 mod seldom;
 mod server;
 mod session;
+mod standby;
 mod state;
 mod stored;
 mod trace;
@@ -39,6 +41,7 @@ pub use edge::{Edge, EdgeError, LastLines, TlsError, check_tls};
 pub use key_usage::KeyUsages;
 pub use metrics::Metrics;
 pub use reload::{Reload, ReloadError, Reloaded, Reloading};
+pub use standby::Standby;
 pub use server::{ListenError, Server};
 pub use state::App;
 pub use trace::Traces;

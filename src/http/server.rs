@@ -14,12 +14,12 @@ use axum::routing::{any, get};
 use serde_json::json;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::accepting::accept;
 use crate::admin;
 use crate::auth::audit;
 use crate::auth::scraper::{self, Scraper};
@@ -27,14 +27,12 @@ use crate::browser_sign_on;
 use crate::compat;
 use crate::dashboard;
 use crate::dialect::ollama;
-use crate::edge::LOOK_EVERY;
 use crate::error::Failure;
 use crate::front::Front;
 use crate::inference::routes::{
     audio, completions, embeddings, hot_models, listing, messages, responses, stored_responses,
     tokens, unary_routes,
 };
-use crate::inference::upstream::quiet::quiet;
 use crate::landing;
 use crate::me;
 use crate::node_route;
@@ -78,36 +76,11 @@ impl Server {
     /// Serves until `stop` fires, then lets open connections finish what they have begun. How long
     /// that may take is for the caller, who may drop this.
     pub async fn serve(self, stop: CancellationToken) {
-        let mut connections = JoinSet::new();
-        let mut looks = tokio::time::interval(LOOK_EVERY);
-        let edge = Arc::clone(&self.front.app.edge);
-        loop {
-            let accepted = tokio::select! {
-                () = stop.cancelled() => break,
-                accepted = self.listener.accept() => accepted,
-                Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-                _ = looks.tick(), if edge.has_tls() => {
-                    let edge = Arc::clone(&edge);
-                    let _ = tokio::task::spawn_blocking(move || edge.look_again()).await;
-                    continue;
-                }
-            };
-            let (socket, peer) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Out of file descriptors, mostly: others must end before one can begin.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                    continue;
-                }
-            };
-            if let Some(connection) = self.front.connection(socket, peer, stop.clone()) {
-                connections.spawn(quiet(connection));
-            }
-        }
-        // New clients are refused from now on, and not left waiting for an answer.
-        drop(self.listener);
-        while connections.join_next().await.is_some() {}
+        let Server { listener, front } = self;
+        let edge = Arc::clone(&front.app.edge);
+        let connection =
+            |socket, peer| -> Option<_> { front.connection(socket, peer, stop.clone()) };
+        accept(listener, edge, stop.clone(), connection).await;
     }
 }
 

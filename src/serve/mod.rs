@@ -11,6 +11,7 @@ mod memory;
 mod notify;
 mod reload;
 mod seats;
+mod standby;
 mod takeover;
 mod telemetry;
 
@@ -42,6 +43,7 @@ use lock::StateLock;
 use log::LevelSwitch;
 use reload::Reloader;
 use seats::OtherProcesses;
+use standby::{Ended, Led};
 use takeover::{Inherited, TakeoverSocket};
 
 /// How long connections may take to finish after the pool has drained.
@@ -86,7 +88,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let edge = Arc::new(Edge::open(&config, clock, files::allow_many()).map_err(line)?);
     let _log = LastLines(Arc::clone(&edge));
     let telemetry = telemetry::open(&config)?;
-    let inherited = match takeover {
+    let mut inherited = match takeover {
         true => take_over(&config, &runtime_dir, args.strict).await?,
         false => None,
     };
@@ -96,8 +98,24 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         Some(listener) => adopt_listener(listener)?,
         None => Server::bind(config.server.listen.0).await.map_err(line)?,
     };
-    let url = config.database_url().reveal();
-    let store = Arc::new(Store::open(&url).await.map_err(line)?);
+    let led = match &config.state.standby {
+        None => {
+            let url = config.database_url().reveal();
+            Led::alone(Store::open(&url).await.map_err(line)?)
+        }
+        Some(section) => {
+            let waiting =
+                standby::until_leader(&config, section, &listener, &edge, clock, &mut inherited);
+            match waiting.await? {
+                Ended::Leads(led) => led,
+                Ended::Stopped => return Ok(()),
+            }
+        }
+    };
+    let Led {
+        store,
+        answers: _answers,
+    } = led;
     let first = config.auth.first_admin_key_file.as_deref();
     let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file(), first)
         .await
@@ -219,6 +237,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         () = stop_signal() => None,
         () = reload::at_hangups(&reloader) => None,
         successor = takeover_socket.successor(&listening) => Some(successor),
+        why = store.deposed() => return Err(deposed(&guardians, &why)),
         ended = &mut controller => return Err(format!("the controller ended unexpectedly: {ended:?}")),
     };
     drop(listening);
@@ -249,7 +268,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         evening::note_up(&live, &store).await;
         responses.write_all().await;
         usages.write_all().await;
-        store.close().await;
+        store.close_for_successor().await;
         // Before the new process may start, because it has to know which streams continue here.
         let reports = seats::tell(&runtime_dir, handle.clone());
         let _reports = reports.map(|reports| AbortOnDropHandle::new(start(reports)));
@@ -302,6 +321,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
             tracing::warn!("ending at once");
             ending.cancel();
         }
+        why = store.deposed() => return Err(deposed(&guardians, &why)),
     }
     stop.cancel();
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
@@ -314,6 +334,17 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     telemetry::finish(telemetry).await;
     drop((takeover_socket, lock));
     Ok(())
+}
+
+/// Another controller leads, or may. Nothing is ordered any more, not even the end of an engine (D4): those on this machine
+/// stay with their guardians, as after a crash, and nodes look for the other controller.
+fn deposed(guardians: &Guardians, why: &str) -> String {
+    guardians.crashed();
+    let message = format!(
+        "this controller does not lead any more: {why}. It ends without another order; started again, it stands by"
+    );
+    tracing::error!("{message}");
+    message
 }
 
 /// Checks that this process could serve, then takes over from the one that does.

@@ -122,9 +122,9 @@ impl Candidate {
         if waited < wait {
             self.session = Some(session);
             self.locked = Some(since);
-            let left = (wait - waited).as_secs() + 1;
             return Ok(Standing::Nobody(format!(
-                "the one that led is gone; this one leads in {left} s"
+                "the one that led is gone, and this one takes over within {} s",
+                wait.as_secs()
             )));
         }
         let database = self.database.clone();

@@ -25,7 +25,7 @@ pub(super) fn advice(database: &Database, error: &sqlx::Error) -> String {
     match database {
         Database::Sqlite { path, .. } => disk_advice(path),
         Database::Postgres(_) if is_fenced(error) => {
-            "stop this one: what it decides cannot be stored any more".to_owned()
+            "this one ends: what it decides cannot be stored any more".to_owned()
         }
         Database::Postgres(_) => server_advice(database, error),
     }

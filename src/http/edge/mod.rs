@@ -160,6 +160,12 @@ impl Edge {
         Some((socket, permit))
     }
 
+    /// Whether this is a proxy that is believed.
+    pub(super) fn trusts(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.proxies.iter().any(|network| network.contains(peer))
+    }
+
     /// Where a request comes from, through the proxies that are trusted.
     pub(super) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         let client = ClientAddress::of(peer, headers, &self.proxies);

@@ -70,6 +70,9 @@ pub fn write_store(store: &Store, text: &mut Text) {
     let help = "Whether the state can be written; 0: administrators' changes are refused, such as on a full disk.";
     text.family("store_writable", Kind::Gauge, help);
     text.sample(&[], f64::from(u8::from(store.trouble().is_none())));
+    let help = "Whether this controller leads: 1; or stands by: 0.";
+    text.family("leader", Kind::Gauge, help);
+    text.sample(&[], f64::from(u8::from(store.leads())));
     let help = "Records of the history that could not be written since the start.";
     text.family("history_lost_total", Kind::Counter, help);
     text.sample(&[], store.history_lost_total() as f64);

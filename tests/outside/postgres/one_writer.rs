@@ -40,7 +40,7 @@ async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more()
     }
     let fault = first.save_meta("a", "late").await.unwrap_err().to_string();
     assert!(
-        fault.contains("another model-pool has taken this database over; stop this one"),
+        fault.contains("another model-pool has taken this database over; this one ends"),
         "{fault}"
     );
     assert!(first.probe().await.is_err(), "it does not recover");

@@ -1,0 +1,147 @@
+//! Bodies that pass through one that stands by: each piece goes on as it comes, and none is asked for before the other side
+//! has taken the last. Dropping either body ends the exchange on the other side, too.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use axum::body::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::edge::record::Record;
+
+/// What an event stream that is cut ends with: its client cannot see a status any more.
+const CUT: &[u8] = b"\n\ndata: {\"error\":{\"message\":\"the controller that answered is gone, and another one takes over; send the request again\",\"type\":\"server_error\",\"param\":null,\"code\":\"leader_lost\"}}\n\n";
+
+/// A client's body on its way to the leader.
+pub(super) struct Sending {
+    pub body: Incoming,
+    pub record: Arc<Record>,
+}
+
+impl Body for Sending {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+            this.record.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Why an answer ends before its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cut {
+    #[error("the connection to the controller that leads broke: {0}")]
+    Broken(#[from] hyper::Error),
+    #[error("the controller that answered does not lead any more")]
+    Gone,
+}
+
+/// The leader's answer on its way to the client.
+pub(super) struct Answering {
+    body: Incoming,
+    gone: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Its client reads an error among the events.
+    is_events: bool,
+    is_over: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Answering {
+    pub fn new(
+        body: Incoming,
+        gone: WaitForCancellationFutureOwned,
+        is_events: bool,
+        permit: OwnedSemaphorePermit,
+    ) -> Answering {
+        Answering {
+            body,
+            gone: Box::pin(gone),
+            is_events,
+            is_over: false,
+            _permit: permit,
+        }
+    }
+
+    fn cut(&mut self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        tracing::debug!("an answer is cut: {cut}");
+        self.is_over = true;
+        Poll::Ready(Some(match self.is_events {
+            true => Ok(Frame::data(Bytes::from_static(CUT))),
+            false => Err(cut),
+        }))
+    }
+}
+
+impl Body for Answering {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let this = self.get_mut();
+        if this.is_over {
+            return Poll::Ready(None);
+        }
+        match Pin::new(&mut this.body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(Some(Err(error))) => this.cut(Cut::Broken(error)),
+            Poll::Ready(None) => {
+                this.is_over = true;
+                Poll::Ready(None)
+            }
+            // Only what waits for more may wait in vain.
+            Poll::Pending => match this.gone.as_mut().poll(context) {
+                Poll::Ready(()) => this.cut(Cut::Gone),
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // The events may end with an error more.
+        match self.is_events {
+            true => SizeHint::default(),
+            false => self.body.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_cut_stream_are_an_error_object() {
+        let text = std::str::from_utf8(CUT).expect("text");
+        let data = text.trim().strip_prefix("data: ").expect("an event");
+        let read: serde_json::Value = serde_json::from_str(data).expect("JSON");
+        assert_eq!(read["error"]["code"], "leader_lost");
+    }
+}

@@ -1,0 +1,273 @@
+//! A request on its way to the one that leads, and its answer: what belongs to one connection stays behind, and the client is
+//! named, so that limits and `loopback` hold as if it had asked there.
+
+use axum::body::Body;
+use axum::http::header::{self, HeaderName, HeaderValue};
+use axum::http::request::Parts;
+use axum::http::uri::{Scheme, Uri};
+use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::bodies::{Answering, Sending};
+use super::leader::Leader;
+use crate::edge::ClientAddress;
+use crate::error::Failure;
+use pool::Span;
+
+/// A request that has it has been passed on before: the leader's address leads to one that stands by.
+pub(super) const PASSED_ON: HeaderName = HeaderName::from_static("x-model-pool-passed-on");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED: &str = "x-forwarded-";
+/// A controller that takes over serves within some seconds.
+pub(super) const AGAIN_IN: Span = Span::from_secs(5);
+
+/// Of one connection (RFC 9110, 7.6.1), beside those that `Connection` names. This side asks for a body when the leader does.
+const OF_CONNECTION: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// From whom a request came here.
+pub(super) struct Sender {
+    pub client: ClientAddress,
+    /// The peer is a proxy that is believed: what it says of its clients stays.
+    pub is_trusted_proxy: bool,
+    pub has_tls: bool,
+}
+
+/// The leader's answer, or why there is none.
+pub(super) async fn forward(
+    leader: &Leader,
+    permit: OwnedSemaphorePermit,
+    (parts, body): (Parts, Sending),
+    sender: &Sender,
+) -> Result<Response<Body>, Failure> {
+    let request = onward(leader, parts, sender)?.map(|()| body);
+    let answered = tokio::select! {
+        answered = leader.client.request(request) => answered,
+        () = leader.gone.cancelled() => return Err(lost("it does not lead any more")),
+    };
+    let response = answered.map_err(|error| match error.is_connect() {
+        true => Failure::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "server_error",
+            "no_leader",
+            format!(
+                "the controller that leads ({}) cannot be reached from this one, which stands by and takes over when the other one is gone: {}",
+                leader.address,
+                with_sources(&error)
+            ),
+        )
+        .again_in(AGAIN_IN),
+        false => lost(&with_sources(&error)),
+    })?;
+    let (mut head, body) = response.into_parts();
+    remove_of_connection(&mut head.headers);
+    let kind = head.headers.get(header::CONTENT_TYPE);
+    let is_events = kind.is_some_and(|it| it.as_bytes().starts_with(b"text/event-stream"));
+    let gone = leader.gone.clone().cancelled_owned();
+    let body = Body::new(Answering::new(body, gone, is_events, permit));
+    let mut answer = Response::new(body);
+    *answer.status_mut() = head.status;
+    *answer.headers_mut() = head.headers;
+    Ok(answer)
+}
+
+fn lost(why: &str) -> Failure {
+    Failure::new(
+        StatusCode::BAD_GATEWAY,
+        "server_error",
+        "leader_lost",
+        format!(
+            "the controller that leads did not answer: {why}; it may have begun with the request, send it again"
+        ),
+    )
+    .again_in(AGAIN_IN)
+}
+
+/// The request without its body, as it goes on.
+fn onward(leader: &Leader, parts: Parts, sender: &Sender) -> Result<Request<()>, Failure> {
+    let scheme = match leader.is_https {
+        true => Scheme::HTTPS,
+        false => Scheme::HTTP,
+    };
+    let path = parts.uri.path_and_query().map_or("/", |it| it.as_str());
+    let uri = Uri::builder()
+        .scheme(scheme)
+        .authority(leader.authority.clone())
+        .path_and_query(path)
+        .build()
+        .map_err(|_| Failure::invalid(None, "the request's target is no path"))?;
+    let mut headers = parts.headers;
+    // Under which name the client asked; HTTP/2 has it in the target.
+    if let Some(authority) = parts.uri.authority()
+        && !headers.contains_key(header::HOST)
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        headers.insert(header::HOST, host);
+    }
+    remove_of_connection(&mut headers);
+    headers.remove(header::EXPECT);
+    name_client(&mut headers, sender);
+    headers.insert(PASSED_ON, HeaderValue::from_static("1"));
+    let mut request = Request::new(());
+    *request.method_mut() = parts.method;
+    *request.uri_mut() = uri;
+    *request.version_mut() = Version::HTTP_11;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+fn remove_of_connection(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&OF_CONNECTION) {
+        headers.remove(name);
+    }
+}
+
+/// The leader has this one among its `server.trusted_proxies`, and takes the client's address from here. One that hides behind a
+/// proxy of this machine is nobody's neighbour there either.
+fn name_client(headers: &mut HeaderMap, sender: &Sender) {
+    let said: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| !sender.is_trusted_proxy && name.as_str().starts_with(FORWARDED))
+        .cloned()
+        .collect();
+    for name in said.iter().chain([&header::FORWARDED, &FORWARDED_FOR]) {
+        headers.remove(name);
+    }
+    let client = sender.client;
+    let named = match client.is_hidden && client.address.is_loopback() {
+        true => "unknown".to_owned(),
+        false => client.address.to_string(),
+    };
+    if let Ok(named) = HeaderValue::from_str(&named) {
+        headers.insert(FORWARDED_FOR, named);
+    }
+    let scheme = if sender.has_tls { "https" } else { "http" };
+    headers
+        .entry(FORWARDED_PROTO)
+        .or_insert(HeaderValue::from_static(scheme));
+}
+
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text = format!("{text}: {source}");
+        next = source.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sender(address: &str, is_hidden: bool, is_trusted_proxy: bool) -> Sender {
+        Sender {
+            client: ClientAddress {
+                address: address.parse().expect("an address"),
+                is_hidden,
+            },
+            is_trusted_proxy,
+            has_tls: true,
+        }
+    }
+
+    fn parts(target: &str, headers: &[(&'static str, &'static str)]) -> Parts {
+        let mut request = Request::builder().uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).expect("a request").into_parts().0
+    }
+
+    fn sent(
+        target: &str,
+        headers: &[(&'static str, &'static str)],
+        sender: &Sender,
+    ) -> Request<()> {
+        let leader = Leader::at("https://pool-1:8443", None).unwrap_or_else(|why| panic!("{why}"));
+        onward(&leader, parts(target, headers), sender)
+            .unwrap_or_else(|failure| panic!("{failure:?}"))
+    }
+
+    #[test]
+    fn d4_a_request_goes_on_under_its_name_without_what_belongs_to_its_connection() {
+        let request = sent(
+            "/llm/v1/models?x=1",
+            &[
+                ("host", "pool.lab"),
+                ("authorization", "Bearer key"),
+                ("connection", "close, X-Own"),
+                ("x-own", "1"),
+                ("keep-alive", "timeout=5"),
+                ("transfer-encoding", "chunked"),
+                ("upgrade", "websocket"),
+                ("te", "trailers"),
+                ("expect", "100-continue"),
+            ],
+            &sender("10.0.0.9", false, false),
+        );
+        assert_eq!(
+            request.uri().to_string(),
+            "https://pool-1:8443/llm/v1/models?x=1"
+        );
+        let mut names: Vec<&str> = request.headers().keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            [
+                "authorization",
+                "host",
+                "x-forwarded-for",
+                "x-forwarded-proto",
+                "x-model-pool-passed-on"
+            ]
+        );
+        assert_eq!(request.headers()["host"], "pool.lab");
+        let of_h2 = sent(
+            "https://pool.lab/v1",
+            &[],
+            &sender("10.0.0.9", false, false),
+        );
+        assert_eq!(of_h2.headers()["host"], "pool.lab");
+    }
+
+    #[test]
+    fn d4_the_client_is_named_as_this_side_knows_it_and_nobody_names_himself() {
+        let said = [
+            ("x-forwarded-for", "127.0.0.1"),
+            ("forwarded", "for=127.0.0.1"),
+            ("x-forwarded-proto", "gopher"),
+        ];
+        for (sender, named, proto) in [
+            (sender("10.0.0.9", true, false), "10.0.0.9", "https"),
+            (sender("192.0.2.1", false, true), "192.0.2.1", "gopher"),
+            // Behind a proxy of this machine that nobody trusts.
+            (sender("127.0.0.1", true, false), "unknown", "https"),
+            (sender("127.0.0.1", false, false), "127.0.0.1", "https"),
+        ] {
+            let request = sent("/v1/models", &said, &sender);
+            let headers = request.headers();
+            assert_eq!(headers["x-forwarded-for"], named);
+            assert_eq!(headers["x-forwarded-proto"], proto);
+            assert!(!headers.contains_key("forwarded"));
+        }
+    }
+}

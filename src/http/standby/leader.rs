@@ -1,0 +1,211 @@
+//! The one that leads, as one that stands by reaches it: connections over HTTP/1.1 that are kept, each to the certificate that
+//! the leader has named.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::http::Uri;
+use axum::http::uri::Authority;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::bodies::Sending;
+use engine::{Fingerprint, Stream};
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// Connections that are kept without a request, and for how long.
+const IDLE_MAX: usize = 128;
+const IDLE_FOR: Duration = Duration::from_secs(30);
+
+/// Where it is, with its connections.
+pub(super) struct Leader {
+    pub address: String,
+    pub fingerprint: Option<String>,
+    pub is_https: bool,
+    pub authority: Authority,
+    pub client: Client<Dial, Sending>,
+    /// It does not lead any more: what it has not answered, it never will.
+    pub gone: CancellationToken,
+}
+
+impl Leader {
+    /// # Errors
+    /// What is wrong with the address.
+    pub fn at(address: &str, fingerprint: Option<&str>) -> Result<Leader, String> {
+        let wrong = |why: &str| format!("the leader's address {address} {why}");
+        let uri: Uri = address
+            .parse()
+            .map_err(|_| wrong("is no URL; correct state.standby.advertise there"))?;
+        let is_https = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(wrong("is neither https:// nor http://")),
+        };
+        let Some(authority) = uri.authority().cloned() else {
+            return Err(wrong("names no host"));
+        };
+        let host = authority
+            .host()
+            .trim_start_matches('[')
+            .trim_end_matches(']');
+        let port = authority.port_u16();
+        let pinned: Option<Fingerprint> = fingerprint
+            .map(str::parse)
+            .transpose()
+            .map_err(|error| format!("state.standby.fingerprint of the leader: {error}"))?;
+        let place = Place {
+            is_https,
+            host: host.to_owned(),
+            port: port.unwrap_or(if is_https { 443 } else { 80 }),
+            fingerprint: pinned,
+        };
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_FOR)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .build(Dial(Arc::new(place)));
+        Ok(Leader {
+            address: address.to_owned(),
+            fingerprint: fingerprint.map(str::to_owned),
+            is_https,
+            authority,
+            client,
+            gone: CancellationToken::new(),
+        })
+    }
+
+    pub fn is_at(&self, address: &str, fingerprint: Option<&str>) -> bool {
+        self.address == address && self.fingerprint.as_deref() == fingerprint
+    }
+}
+
+struct Place {
+    is_https: bool,
+    host: String,
+    port: u16,
+    fingerprint: Option<Fingerprint>,
+}
+
+impl Place {
+    async fn connect(&self) -> io::Result<Wire> {
+        let connecting = async {
+            let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+            stream.set_nodelay(true)?;
+            let peer = stream.peer_addr()?.ip();
+            let stream = match (self.is_https, self.fingerprint) {
+                (false, _) => Stream::Tcp(stream),
+                (true, Some(fingerprint)) => {
+                    let shaken = engine::connect_pinned(stream, fingerprint, peer).await?;
+                    Stream::Tls(Box::new(shaken))
+                }
+                (true, None) => {
+                    let shaken = engine::connect_trusted(stream, self.host.clone()).await?;
+                    Stream::Tls(Box::new(shaken))
+                }
+            };
+            Ok::<Wire, io::Error>(Wire(TokioIo::new(stream)))
+        };
+        timeout(CONNECT_WITHIN, connecting)
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+/// Makes connections; the URI of a request is the leader's.
+#[derive(Clone)]
+pub(super) struct Dial(Arc<Place>);
+
+impl tower::Service<Uri> for Dial {
+    type Response = Wire;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Wire>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let place = Arc::clone(&self.0);
+        Box::pin(async move { place.connect().await })
+    }
+}
+
+/// A connection, as hyper's client wants it.
+pub(super) struct Wire(TokioIo<Stream>);
+
+impl Connection for Wire {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl Read for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Read::poll_read(Pin::new(&mut self.get_mut().0), context, buffer)
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Write::poll_write(Pin::new(&mut self.get_mut().0), context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Write::poll_flush(Pin::new(&mut self.get_mut().0), context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Write::poll_shutdown(Pin::new(&mut self.get_mut().0), context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        Write::is_write_vectored(&self.0)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Write::poll_write_vectored(Pin::new(&mut self.get_mut().0), context, slices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d4_an_address_is_scheme_host_and_port() {
+        for (address, authority, is_https) in [
+            ("https://pool-1.lab:8443", "pool-1.lab:8443", true),
+            ("http://[::1]:80", "[::1]:80", false),
+        ] {
+            let leader = Leader::at(address, None).unwrap_or_else(|why| panic!("{why}"));
+            assert_eq!(leader.authority.as_str(), authority);
+            assert_eq!(leader.is_https, is_https);
+            assert!(leader.is_at(address, None) && !leader.is_at(address, Some("x")));
+        }
+        for wrong in ["", "pool-1:8443", "ftp://pool-1"] {
+            assert!(Leader::at(wrong, None).is_err(), "{wrong}");
+        }
+        let why = Leader::at("https://pool-1", Some("sha256:12")).err();
+        assert!(why.is_some_and(|it| it.contains("fingerprint")));
+    }
+}

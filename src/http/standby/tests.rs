@@ -1,0 +1,230 @@
+//! One that stands by, over real sockets: in front of a leader that the test plays.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::Standby;
+use crate::edge::Edge;
+use config::Config;
+use controller::Clock;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct Scene {
+    standby: Standby,
+    address: SocketAddr,
+    leader: TcpListener,
+    stop: CancellationToken,
+    server: AbortOnDropHandle<()>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "ends with the scene")]
+fn start(work: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(work))
+}
+
+impl Scene {
+    async fn new() -> Scene {
+        let clock = Clock::start();
+        let edge = Edge::open(&Config::default(), clock, None).expect("an edge");
+        let standby = Standby::new(Arc::new(edge), clock, "/llm");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let leader = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let stop = CancellationToken::new();
+        let server = start(standby.clone().serve(listener, stop.clone()));
+        Scene {
+            standby,
+            address,
+            leader,
+            stop,
+            server,
+        }
+    }
+
+    fn follow(&self) {
+        let address = format!("http://{}", self.leader.local_addr().expect("an address"));
+        assert_eq!(self.standby.follow(&address, None), Ok(true));
+        assert_eq!(self.standby.follow(&address, None), Ok(false));
+    }
+
+    async fn send(&self, head: &str) -> TcpStream {
+        let mut socket = TcpStream::connect(self.address).await.expect("connected");
+        let text = format!("{head}\r\nhost: 127.0.0.1\r\n\r\n");
+        socket.write_all(text.as_bytes()).await.expect("sent");
+        socket
+    }
+
+    async fn ask(&self, head: &str) -> String {
+        let mut socket = self.send(&format!("{head}\r\nconnection: close")).await;
+        let mut answer = String::new();
+        timeout(PATIENCE, socket.read_to_string(&mut answer))
+            .await
+            .expect("an answer")
+            .expect("text");
+        answer
+    }
+
+    /// The next connection to the leader, with the first request on it.
+    async fn at_leader(&self) -> (TcpStream, String) {
+        let accepted = timeout(PATIENCE, self.leader.accept()).await;
+        let (mut socket, _) = accepted.expect("in time").expect("a connection");
+        let head = until(&mut socket, "\r\n\r\n").await;
+        (socket, head)
+    }
+}
+
+async fn until(socket: &mut TcpStream, end: &str) -> String {
+    let reading = async {
+        let mut text = Vec::new();
+        while !text.ends_with(end.as_bytes()) {
+            text.push(socket.read_u8().await.expect("a byte"));
+        }
+        String::from_utf8(text).expect("text")
+    };
+    timeout(PATIENCE, reading).await.expect("in time")
+}
+
+#[tokio::test]
+async fn d4_without_a_leader_it_says_so_and_when_to_come_back() {
+    let scene = Scene::new().await;
+    scene.standby.wait("the one that led is gone");
+    let answer = scene.ask("GET /v1/models HTTP/1.1").await;
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.contains("retry-after: 5"), "{answer}");
+    assert!(answer.contains("no_leader") && answer.contains("the one that led is gone"));
+    let ready = scene.ask("GET /llm/ready HTTP/1.1").await;
+    assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
+    for path in ["/health", "/llm/health"] {
+        let health = scene.ask(&format!("GET {path} HTTP/1.1")).await;
+        assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+        assert!(
+            health.contains(r#""role":"standby","leader":null"#),
+            "{health}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn d4_it_answers_of_itself_and_tells_nodes_who_leads() {
+    let scene = Scene::new().await;
+    scene.follow();
+    let leader = scene.leader.local_addr().expect("an address").to_string();
+    let ready = scene.ask("GET /llm/ready HTTP/1.1").await;
+    assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
+    let health = scene.ask("GET /llm/health HTTP/1.1").await;
+    assert!(health.contains(&leader), "{health}");
+    let metrics = scene.ask("GET /metrics HTTP/1.1").await;
+    assert!(metrics.contains("\nmodel_pool_leader 0\n"), "{metrics}");
+    let node = scene.ask("GET /llm/node/connect HTTP/1.1").await;
+    assert!(node.starts_with("HTTP/1.1 503"), "{node}");
+    assert!(
+        node.contains(node_link::STANDBY_CODE) && node.contains(&leader),
+        "{node}"
+    );
+}
+
+#[tokio::test]
+async fn d4_an_answer_passes_piece_by_piece_and_ends_with_its_leader() {
+    let scene = Scene::new().await;
+    scene.follow();
+    let mut client = scene.send("GET /llm/v1/stream HTTP/1.1").await;
+    let (mut leader, head) = scene.at_leader().await;
+    assert!(head.starts_with("GET /llm/v1/stream HTTP/1.1"), "{head}");
+    assert!(head.contains("host: 127.0.0.1\r\n"), "{head}");
+    let answer =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    leader.write_all(answer.as_bytes()).await.expect("sent");
+    until(&mut client, "\r\n\r\n").await;
+    for piece in ["one", "two"] {
+        let chunk = format!("3\r\n{piece}\r\n");
+        leader.write_all(chunk.as_bytes()).await.expect("sent");
+        let arrived = until(&mut client, piece).await;
+        assert!(
+            arrived.contains(piece),
+            "it arrives before the next is sent"
+        );
+    }
+    // Another leads: what the former one has begun does not hang.
+    scene.standby.leads();
+    let rest = until(&mut client, "0\r\n\r\n").await;
+    assert!(rest.contains("leader_lost"), "{rest}");
+}
+
+#[tokio::test]
+async fn d4_a_client_that_leaves_leaves_the_leader_too() {
+    let scene = Scene::new().await;
+    scene.follow();
+    let client = scene.send("GET /llm/v1/slow HTTP/1.1").await;
+    let (mut leader, _) = scene.at_leader().await;
+    drop(client);
+    let mut rest = Vec::new();
+    let ended = timeout(PATIENCE, leader.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "its connection to the leader ends");
+}
+
+#[tokio::test]
+async fn d4_a_body_is_asked_for_only_as_fast_as_the_leader_takes_it() {
+    let scene = Scene::new().await;
+    scene.follow();
+    let head = "POST /llm/v1/x HTTP/1.1\r\ncontent-length: 1073741824";
+    let mut client = scene.send(head).await;
+    let (_leader, head) = scene.at_leader().await;
+    assert!(head.contains("content-length: 1073741824"), "{head}");
+    // The leader reads nothing: what fits into the sockets on the way goes out, and then no more.
+    let chunk = vec![b'x'; 1 << 20];
+    let mut sent = 0;
+    while let Ok(written) = timeout(Duration::from_secs(1), client.write(&chunk)).await {
+        sent += written.expect("the connection stays");
+        assert!(sent < 256 << 20, "it is buffered somewhere");
+    }
+    assert!(sent > 0);
+}
+
+#[tokio::test]
+async fn d4_a_leader_that_is_gone_and_one_that_stands_by_itself_are_said() {
+    let scene = Scene::new().await;
+    scene.follow();
+    let looped = scene
+        .ask("GET /v1/models HTTP/1.1\r\nx-model-pool-passed-on: 1")
+        .await;
+    assert!(looped.contains("state.standby.advertise"), "{looped}");
+    let broken = async {
+        let (leader, _) = scene.at_leader().await;
+        drop(leader);
+    };
+    let (answer, ()) = tokio::join!(scene.ask("GET /v1/models HTTP/1.1"), broken);
+    let status = StatusCode::BAD_GATEWAY.as_u16();
+    assert!(
+        answer.starts_with(&format!("HTTP/1.1 {status}")),
+        "{answer}"
+    );
+    assert!(answer.contains("leader_lost"), "{answer}");
+    let Scene {
+        standby,
+        address,
+        leader,
+        stop,
+        server,
+    } = scene;
+    drop(leader);
+    let mut socket = TcpStream::connect(address).await.expect("connected");
+    let text = "GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
+    socket.write_all(text.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.contains("cannot be reached"), "{answer}");
+    drop(standby);
+    stop.cancel();
+    let ended = timeout(PATIENCE, server).await;
+    assert!(ended.is_ok(), "it ends when it is told to");
+}

@@ -1,0 +1,204 @@
+//! The start of one of two services on one PostgreSQL (D4): it listens, stands by while the other one leads, and returns with
+//! the store when it leads itself. Its socket stays open all the while, so that no connection is refused.
+//!
+//! ```text
+//! listens ─▶ stands by: answers of itself, passes requests on ─▶ leads: connections wait in the socket until it serves
+//!               │ looks every second (store::Candidate)
+//!               └ a signal ends it
+//! ```
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::takeover::Inherited;
+use super::{CONNECTIONS_WITHIN, adopt_listener, line, notify, start, stop_signal};
+use config::{Config, StandbySection};
+use controller::{Clock, Heartbeat};
+use http::{Edge, Standby};
+use store::{Advertised, Candidate, Leader, Standing, Store};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same reason is logged again after so many looks.
+const SAY_AGAIN: u32 = 30;
+
+/// How the wait has ended.
+pub(super) enum Ended {
+    Leads(Led),
+    /// A signal ended it.
+    Stopped,
+}
+
+/// The store, and what is left of the time before.
+pub(super) struct Led {
+    pub store: Arc<Store>,
+    /// Answers of that time that have not ended. Dropped, they are cut.
+    pub answers: Option<AbortOnDropHandle<()>>,
+}
+
+impl Led {
+    /// Without a time before.
+    pub fn alone(store: Store) -> Led {
+        Led {
+            store: Arc::new(store),
+            answers: None,
+        }
+    }
+}
+
+/// Returns when this process leads. `inherited`: the process that it takes over from, which has left the lock to it; that one
+/// ends as soon as this one stands by.
+pub(super) async fn until_leader(
+    config: &Config,
+    section: &StandbySection,
+    listener: &TcpListener,
+    edge: &Arc<Edge>,
+    clock: Clock,
+    inherited: &mut Option<Inherited>,
+) -> Result<Ended, String> {
+    let own = Advertised {
+        address: section.advertise.trim_end_matches('/').to_owned(),
+        fingerprint: section.fingerprint.clone(),
+    };
+    let mut candidate = Candidate::new(&config.database_url().reveal(), own).map_err(line)?;
+    if inherited.is_some() {
+        candidate.takes_over();
+    }
+    let mut wait = Wait {
+        front: Standby::new(Arc::clone(edge), clock, config.server.base_path.as_str()),
+        heart: notify::heartbeat(),
+        clock,
+        answers: None,
+        said: None,
+    };
+    let looking = async {
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            match candidate.look().await.map_err(line)? {
+                Standing::Leads(store) => return Ok(Arc::from(store)),
+                Standing::Follows(leader) => wait.follow(&leader),
+                Standing::Nobody(why) => wait.nobody(&why),
+            }
+            wait.serve(listener)?;
+            if let Some(inherited) = inherited.take() {
+                inherited.serving();
+            }
+        }
+    };
+    // By default it would end the process; what is reloaded is read at the start of a leader anyway.
+    let hangups = async {
+        if let Ok(mut hangup) = signal(SignalKind::hangup()) {
+            while hangup.recv().await.is_some() {
+                tracing::info!(
+                    "this controller stands by: it reads its configuration again when it is restarted"
+                );
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    let looked: Result<Arc<Store>, String> = tokio::select! {
+        looked = looking => looked,
+        () = stop_signal() => {
+            notify::stopping();
+            tracing::info!("stopping: this controller stood by");
+            wait.finish().await;
+            return Ok(Ended::Stopped);
+        }
+        () = hangups => return Err("signals cannot be received".to_owned()),
+    };
+    let store = looked?;
+    tracing::info!("this controller leads");
+    Ok(Ended::Leads(wait.leads(store)))
+}
+
+/// What stands by.
+struct Wait {
+    front: Standby,
+    heart: Option<Heartbeat>,
+    clock: Clock,
+    /// The server, once it is there, and what stops it.
+    answers: Option<(AbortOnDropHandle<()>, CancellationToken)>,
+    /// What was logged last, and how many looks ago.
+    said: Option<(String, u32)>,
+}
+
+impl Wait {
+    fn follow(&mut self, leader: &Leader) {
+        let at = &leader.at;
+        match self.front.follow(&at.address, at.fingerprint.as_deref()) {
+            Ok(true) => {
+                self.said = None;
+                tracing::info!(
+                    "standing by: {} leads ({}), and requests are passed on to it",
+                    at.address,
+                    leader.holder
+                );
+            }
+            Ok(false) => {}
+            Err(why) => self.say(&why),
+        }
+    }
+
+    fn nobody(&mut self, why: &str) {
+        self.front.wait(why);
+        self.say(why);
+    }
+
+    fn say(&mut self, why: &str) {
+        let is_news = match &mut self.said {
+            Some((before, looks)) if before == why => {
+                *looks += 1;
+                *looks >= SAY_AGAIN
+            }
+            _ => true,
+        };
+        if is_news {
+            tracing::warn!("standing by: {why}");
+            self.said = Some((why.to_owned(), 0));
+        }
+    }
+
+    /// Listens, if it does not yet, and shows that it lives. Before the first look it is not known whether it stands by at all.
+    fn serve(&mut self, listener: &TcpListener) -> Result<(), String> {
+        if let Some(heart) = &mut self.heart {
+            heart.beat(self.clock.now());
+        }
+        if self.answers.is_some() {
+            return Ok(());
+        }
+        // The same socket: what waits in it when this one stops is accepted by the leader's server.
+        let own = listener.as_fd().try_clone_to_owned().map_err(line)?;
+        let own = adopt_listener(std::net::TcpListener::from(own))?;
+        let stop = CancellationToken::new();
+        let server = start(self.front.clone().serve(own, stop.clone()));
+        self.answers = Some((AbortOnDropHandle::new(server), stop));
+        let address = listener.local_addr().map_err(line)?;
+        tracing::info!("listening at {address} as one that stands by");
+        notify::ready();
+        Ok(())
+    }
+
+    fn leads(self, store: Arc<Store>) -> Led {
+        self.front.leads();
+        let answers = self.answers.map(|(server, stop)| {
+            stop.cancel();
+            server
+        });
+        Led { store, answers }
+    }
+
+    async fn finish(self) {
+        if let Some((server, stop)) = self.answers {
+            stop.cancel();
+            let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
+        }
+    }
+}
