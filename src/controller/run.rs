@@ -131,12 +131,15 @@ impl Control {
             tokio::select! {
                 biased;
                 message = messages.recv() => match message {
-                    Some(message) => self.hear(message),
+                    // It may have lost the leadership while it waited, or stood still.
+                    Some(message) if self.store.leads() => self.hear(message),
+                    Some(_) => continue,
                     None => break,
                 },
                 () = sleep, if next.is_some() => {
                     let now = self.clock.now();
-                    if self.wake.into_iter().chain(read).any(|at| at <= now) {
+                    let is_due = self.wake.into_iter().chain(read).any(|at| at <= now);
+                    if is_due && self.store.leads() {
                         self.turn(Event::TimerFired);
                     }
                 }

@@ -336,7 +336,8 @@ impl Node {
     async fn attempt(&self, agreement: &Agreement) -> Attempt {
         let machine = &self.engines.machine;
         let controller = self.controller();
-        let connected = match controller.connect(&agreement.credential).await {
+        let is_only = self.settings.controllers.len() == 1;
+        let connected = match controller.connect(&agreement.credential, is_only).await {
             Ok(connected) => connected,
             Err(DialError::Unreachable(why) | DialError::Standby(why)) => {
                 return Attempt::Failed(why);

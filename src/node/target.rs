@@ -18,6 +18,8 @@ use engine::{Fingerprint, Stream, WrongCertificate};
 use node_link::{STANDBY_CODE, UPGRADE as UPGRADE_TO};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// The same where there are several controllers: one that stands still must not keep the node from the other.
+const CONNECT_WITHIN_OF_SEVERAL: Duration = Duration::from_secs(3);
 /// Answers that refuse are short.
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Where the service has its own routes unless the URL says another path.
@@ -115,12 +117,17 @@ impl Target {
         !self.https
     }
 
-    pub(super) async fn connect(&self, token: &str) -> Result<Connected, DialError> {
-        match timeout(CONNECT_WITHIN, self.open(token)).await {
+    /// `is_only`: there is no other controller.
+    pub(super) async fn connect(&self, token: &str, is_only: bool) -> Result<Connected, DialError> {
+        let within = match is_only {
+            true => CONNECT_WITHIN,
+            false => CONNECT_WITHIN_OF_SEVERAL,
+        };
+        match timeout(within, self.open(token)).await {
             Ok(connected) => connected,
             Err(_) => Err(DialError::Unreachable(format!(
                 "{self} has not answered for {} s",
-                CONNECT_WITHIN.as_secs()
+                within.as_secs()
             ))),
         }
     }

@@ -74,6 +74,7 @@ pub(super) async fn until_leader(
         front: Standby::new(Arc::clone(edge), clock, config.server.base_path.as_str()),
         heart: notify::heartbeat(),
         clock,
+        has_tls: config.server.tls.is_some(),
         answers: None,
         said: None,
     };
@@ -124,6 +125,7 @@ struct Wait {
     front: Standby,
     heart: Option<Heartbeat>,
     clock: Clock,
+    has_tls: bool,
     /// The server, once it is there, and what stops it.
     answers: Option<(AbortOnDropHandle<()>, CancellationToken)>,
     /// What was logged last, and how many looks ago.
@@ -181,7 +183,10 @@ impl Wait {
         let server = start(self.front.clone().serve(own, stop.clone()));
         self.answers = Some((AbortOnDropHandle::new(server), stop));
         let address = listener.local_addr().map_err(line)?;
-        tracing::info!("listening at {address} as one that stands by");
+        let scheme = if self.has_tls { "https" } else { "http" };
+        tracing::info!(
+            "serving {scheme}://{address}/v1 for the one that leads: this controller stands by"
+        );
         notify::ready();
         Ok(())
     }

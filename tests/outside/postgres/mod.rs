@@ -6,6 +6,7 @@ mod moving;
 mod one_writer;
 mod opening;
 mod speed;
+mod standby;
 mod state;
 #[path = "../../plain/store.rs"]
 mod store;

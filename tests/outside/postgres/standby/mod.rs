@@ -1,0 +1,241 @@
+//! Two controllers on one real PostgreSQL (D4): the second stands by and passes requests on, takes over when the first is
+//! killed or loses its database, and the first orders nothing once the second leads.
+
+mod scene;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use nix::sys::signal::Signal;
+use support::family::{asks, chat, kill, stub};
+use support::postgres::{Server, name_of};
+use support::whole::wait_for;
+
+use scene::{Node, Way, generation, health, leads, two};
+
+const CLIENTS: usize = 8;
+const TAKEOVER_MAX: Duration = Duration::from_secs(10);
+
+#[test]
+fn d4_a_second_controller_stands_by_passes_a_stream_on_and_follows_at_once_after_a_stop() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let url = server.database();
+    let talk = ["--tokens", "40", "--token-ms", "20"];
+    let (mut first, second) = two(&[stub("a", &talk)], &url, &url);
+    let node = Node::start(&first, &second);
+    assert_eq!(node.joined(&second), 0, "it was told who leads");
+    assert_eq!(
+        health(&second)["leader"],
+        format!("http://{}", first.address())
+    );
+
+    let stream = second.stream("/v1/chat/completions", &chat("a", true));
+    wait_for("the first chunk through the second one", || {
+        stream.text().contains("data: ")
+    });
+    let early = stream.text();
+    assert!(!early.contains("[DONE]"), "pieces come as they are made");
+    assert!(stream.whole().contains("[DONE]"), "{}", stream.text());
+    assert_eq!(node.engines().len(), 1);
+    let metric = |pool: &support::whole::Pool| pool.request("GET", "/metrics", "", None).1;
+    assert!(metric(&first).contains("\nmodel_pool_leader 1\n"));
+    assert!(metric(&second).contains("\nmodel_pool_leader 0\n"));
+
+    // An order through the one that stands by is the leader's.
+    let key = first.admin_key();
+    let body = r#"{"priority":1}"#;
+    let path = "/llm/admin/models?model=a";
+    let (status, text, _) = second.request("PATCH", path, body, Some(&key));
+    assert_eq!(status, 200, "{text}");
+
+    let stopped = SystemTime::now();
+    first.terminate();
+    assert!(first.wait(Duration::from_secs(30)), "it drains and ends");
+    let ended = SystemTime::now();
+    wait_for("the second one to lead", || leads(&second));
+    println!(
+        "a leader that was stopped ended after {:.1?}; the other one led {:.1?} later",
+        ended.duration_since(stopped).unwrap_or_default(),
+        ended.elapsed().unwrap_or_default()
+    );
+    assert_eq!(asks(&second, "a").0, 200);
+    let (_, shown, _) = second.request("GET", path, "", Some(&key));
+    assert!(shown.contains(r#""priority":1"#), "{shown}");
+}
+
+/// What became of a request, by the client's clock.
+struct Asked {
+    began: SystemTime,
+    status: u16,
+    text: String,
+}
+
+#[test]
+fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it_had_is_lost() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let url = server.database();
+    let talk = ["--tokens", "10", "--token-ms", "20"];
+    let (mut first, second) = two(&[stub("a", &talk)], &url, &url);
+    let node = Node::start(&first, &second);
+    assert_eq!(asks(&second, "a").0, 200);
+    let engines = node.engines();
+    let before = generation(&server, &url);
+
+    let is_over = AtomicBool::new(false);
+    let (killed, answered, asked) = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut asked = Vec::new();
+                    while !is_over.load(Ordering::Relaxed) {
+                        let began = SystemTime::now();
+                        // A connection that was refused would panic here.
+                        let (status, text) = asks(&second, "a");
+                        asked.push(Asked {
+                            began,
+                            status,
+                            text,
+                        });
+                        if status == 503 {
+                            thread::park_timeout(Duration::from_millis(100));
+                        }
+                    }
+                    asked
+                })
+            })
+            .collect();
+        thread::park_timeout(Duration::from_secs(2));
+        let killed = SystemTime::now();
+        first.kill();
+        let ready = || second.request("GET", "/llm/ready", "", None).0 == 200;
+        let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_for("the second one to lead", || leads(&second));
+            wait_for("it to be ready", ready);
+            while asks(&second, "a").0 != 200 {
+                thread::park_timeout(Duration::from_millis(10));
+            }
+        }));
+        let answered = SystemTime::now();
+        thread::park_timeout(Duration::from_secs(2));
+        is_over.store(true, Ordering::Relaxed);
+        let asked = clients.into_iter().flat_map(|it| it.join().unwrap());
+        let asked: Vec<Asked> = asked.collect();
+        if let Err(panic) = taken {
+            std::panic::resume_unwind(panic);
+        }
+        (killed, answered, asked)
+    });
+
+    let took = answered.duration_since(killed).unwrap();
+    let refused = asked.iter().filter(|it| it.status == 503).count();
+    let lost: Vec<&Asked> = asked
+        .iter()
+        .filter(|it| !matches!(it.status, 200 | 503))
+        .collect();
+    println!(
+        "the leader was killed under {CLIENTS} clients: the first answer of the other one came {took:.1?} later; \
+         {} requests, {refused} were told to come back, {} lost",
+        asked.len(),
+        lost.len()
+    );
+    assert!(took <= TAKEOVER_MAX, "{took:.1?}");
+    assert!(lost.len() <= CLIENTS, "more than one client has at once");
+    for it in lost {
+        assert!(it.began <= killed, "{} {}", it.status, it.text);
+    }
+    assert_eq!(node.engines(), engines, "the engine was adopted (D2)");
+    assert!(generation(&server, &url) > before);
+    assert_eq!(node.generation(), generation(&server, &url));
+
+    // The one that was killed comes back as the one that stands by.
+    first.restart();
+    assert_eq!(health(&first)["role"], "standby");
+    assert_eq!(asks(&first, "a").0, 200);
+}
+
+#[test]
+fn d4_a_leader_without_its_database_ends_and_the_other_one_leads() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let url = server.database();
+    let way = Way::to(&server);
+    let (mut first, second) = two(&[stub("a", &[])], &way.url(name_of(&url)), &url);
+    let node = Node::start(&first, &second);
+    assert_eq!(asks(&first, "a").0, 200);
+    let engines = node.engines();
+    let cut = SystemTime::now();
+    way.cut();
+    assert!(first.wait(TAKEOVER_MAX), "it ends by itself");
+    let ended = cut.elapsed().unwrap();
+    assert!(
+        first
+            .log()
+            .contains("this controller does not lead any more"),
+        "{}",
+        first.log()
+    );
+    wait_for("the second one to lead", || leads(&second));
+    assert_eq!(asks(&second, "a").0, 200);
+    let took = cut.elapsed().unwrap();
+    println!(
+        "a leader without its database ended after {ended:.1?}; the other one answered after {took:.1?}"
+    );
+    assert!(took <= TAKEOVER_MAX + Duration::from_secs(2), "{took:.1?}");
+    assert_eq!(node.engines(), engines, "the engine was adopted (D2)");
+    assert_eq!(node.generation(), generation(&server, &url));
+}
+
+#[test]
+fn d4_a_leader_that_stood_still_while_the_other_one_took_over_orders_no_node_anything() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let url = server.database();
+    let way = Way::to(&server);
+    let models = [stub("a", &[]), stub("late", &[])];
+    let (mut first, second) = two(&models, &way.url(name_of(&url)), &url);
+    let node = Node::start(&first, &second);
+    assert_eq!(asks(&first, "a").0, 200);
+    let engines = node.engines();
+
+    // Its session is gone, and it does not know: it stands still.
+    kill(first.pid(), Signal::SIGSTOP);
+    way.cut();
+    // What it will read first when it goes on would load a model on the node.
+    let mut waiting = TcpStream::connect(first.address()).unwrap();
+    let body = chat("late", false);
+    write!(
+        waiting,
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        first.address(),
+        body.len()
+    )
+    .unwrap();
+    wait_for("the second one to lead", || leads(&second));
+    wait_for("the node to join it", || node.joined(&second) == 1);
+    kill(first.pid(), Signal::SIGCONT);
+
+    assert!(first.wait(TAKEOVER_MAX), "it ends by itself");
+    assert!(
+        first
+            .log()
+            .contains("this controller does not lead any more"),
+        "{}",
+        first.log()
+    );
+    let log = node.log();
+    assert!(!log.contains("starting late"), "{log}");
+    assert_eq!(node.joined(&first), 1, "it did not go back");
+    assert_eq!(node.engines(), engines);
+    assert_eq!(node.generation(), generation(&server, &url));
+    assert_eq!(asks(&second, "a").0, 200);
+    assert_eq!(asks(&second, "late").0, 200, "the second one orders it");
+}

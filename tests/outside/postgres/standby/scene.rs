@@ -1,0 +1,219 @@
+//! Two controllers on one PostgreSQL and a node that knows both. Between the first one and its database is a way that can be
+//! cut.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::Value;
+use support::postgres::{PASSWORD, Server, name_of};
+use support::whole::{Pool, wait_for};
+
+/// A TCP port to the server's Unix socket.
+pub struct Way {
+    port: u16,
+    is_cut: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Way {
+    pub fn to(server: &Server) -> Way {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let way = Way {
+            port: listener.local_addr().unwrap().port(),
+            is_cut: Arc::default(),
+            open: Arc::default(),
+        };
+        let socket = server.folder().join(".s.PGSQL.5432");
+        let (is_cut, open) = (Arc::clone(&way.is_cut), Arc::clone(&way.open));
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if is_cut.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let Ok(server) = UnixStream::connect(&socket) else {
+                    continue;
+                };
+                open.lock().unwrap().push(client.try_clone().unwrap());
+                pass(client, server);
+            }
+        });
+        way
+    }
+
+    pub fn url(&self, database: &str) -> String {
+        format!(
+            "postgres://pool:{PASSWORD}@127.0.0.1:{}/{database}",
+            self.port
+        )
+    }
+
+    /// Ends every session, and lets none begin.
+    pub fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+        for client in self.open.lock().unwrap().drain(..) {
+            let _ = client.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Both directions; the end of one ends the other.
+fn pass(client: TcpStream, server: UnixStream) {
+    let (mut to_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    let (mut from_client, mut from_server) = (client, server);
+    thread::spawn(move || {
+        copy(&mut from_client, &mut to_server);
+        let _ = to_server.shutdown(Shutdown::Both);
+    });
+    thread::spawn(move || {
+        copy(&mut from_server, &mut to_client);
+        let _ = to_client.shutdown(Shutdown::Both);
+    });
+}
+
+fn copy(from: &mut impl Read, to: &mut impl Write) {
+    let mut chunk = [0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut chunk) {
+        if to.write_all(&chunk[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// One controller of two. Models have room on nodes alone.
+pub fn controller(models: &[(String, String)], url: &str) -> Pool {
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    let standby = format!("{{advertise: \"http://{listen}\"}}");
+    let env = [
+        ("MODEL_POOL__SERVER__LISTEN", listen.as_str()),
+        ("MODEL_POOL__SERVER__TRUSTED_PROXIES", "[127.0.0.1]"),
+        ("MODEL_POOL__STATE__DATABASE_URL", url),
+        ("MODEL_POOL__STATE__STANDBY", standby.as_str()),
+        (
+            "MODEL_POOL__INVENTORY__DEVICES",
+            "[{name: small, memory: 1MiB}]",
+        ),
+    ];
+    Pool::with_env(models, "pool: {keep_hot: 5m}\n", &env)
+}
+
+/// The first leads; the second stands by, and has the same key for administrators.
+pub fn two(models: &[(String, String)], first_url: &str, second_url: &str) -> (Pool, Pool) {
+    let first = controller(models, first_url);
+    assert_eq!(health(&first)["role"], Value::Null, "it leads");
+    let second = controller(models, second_url);
+    assert_eq!(health(&second)["role"], "standby");
+    let key = |pool: &Pool| pool.data().join("admin.key");
+    fs::copy(key(&first), key(&second)).unwrap();
+    (first, second)
+}
+
+pub fn health(pool: &Pool) -> Value {
+    let (status, text, _) = pool.request("GET", "/llm/health", "", None);
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Whether it has begun to lead, by its log.
+pub fn leads(pool: &Pool) -> bool {
+    pool.log().contains("this controller leads")
+}
+
+/// The generation in the database.
+pub fn generation(server: &Server, url: &str) -> u64 {
+    let text = server.ask(name_of(url), "SELECT generation FROM leadership");
+    text.unwrap().parse().unwrap()
+}
+
+/// A `model-pool node` with one device of 4 GiB that knows both controllers; ended with the test.
+pub struct Node {
+    folder: tempfile::TempDir,
+    child: Child,
+}
+
+impl Node {
+    pub fn start(pool: &Pool, other: &Pool) -> Node {
+        let key = pool.admin_key();
+        let (status, text, _) = pool.request("POST", "/llm/admin/nodes/tokens", "{}", Some(&key));
+        assert_eq!(status, 200, "{text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| -> PathBuf { folder.path().join(name) };
+        fs::write(file("token"), answer["token"].as_str().unwrap()).unwrap();
+        fs::set_permissions(file("token"), PermissionsExt::from_mode(0o600)).unwrap();
+        let config = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 4GiB}]}\n";
+        fs::write(file("node.yaml"), config).unwrap();
+        let log = fs::File::create(file("log")).unwrap();
+        // The one that stands by comes first: it says who leads.
+        let child = Command::new(env!("CARGO_BIN_EXE_model-pool"))
+            .args(["node", "--name", "gpu-2"])
+            .args(["--controller", &format!("http://{}", other.address())])
+            .args(["--controller", &format!("http://{}", pool.address())])
+            .arg("--token-file")
+            .arg(file("token"))
+            .arg("--config")
+            .arg(file("node.yaml"))
+            .arg("--data")
+            .arg(file("data"))
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let node = Node { folder, child };
+        wait_for("the node to join", || node.joined(pool) == 1);
+        node
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// How often it has joined this controller.
+    pub fn joined(&self, pool: &Pool) -> usize {
+        self.log()
+            .matches(&format!("joined http://{}/llm", pool.address()))
+            .count()
+    }
+
+    /// The highest generation that it has obeyed.
+    pub fn generation(&self) -> u64 {
+        let file = self.folder.path().join("data/controller-generation");
+        fs::read_to_string(file).unwrap().trim().parse().unwrap()
+    }
+
+    /// Processes of its engines, from its journal.
+    pub fn engines(&self) -> Vec<u32> {
+        let folder = self.folder.path().join("data/engines");
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let texts = entries.filter_map(|entry| fs::read(entry.path()).ok());
+        let records = texts.filter_map(|text| serde_json::from_slice::<Value>(&text).ok());
+        records
+            .filter_map(|record| u32::try_from(record["engine"]["pid"].as_u64()?).ok())
+            .collect()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- the node's log ---\n{}", self.log());
+        }
+    }
+}
