@@ -41,7 +41,7 @@ pub use edge::{Edge, EdgeError, LastLines, TlsError, check_tls};
 pub use key_usage::KeyUsages;
 pub use metrics::Metrics;
 pub use reload::{Reload, ReloadError, Reloaded, Reloading};
-pub use standby::Standby;
 pub use server::{ListenError, Server};
+pub use standby::Standby;
 pub use state::App;
 pub use trace::Traces;

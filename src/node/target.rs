@@ -280,6 +280,27 @@ mod tests {
     }
 
     #[test]
+    fn d4_one_that_stands_by_is_no_refusal_and_what_is_refused_for_now_is_not_final() {
+        let target = Target::parse("http://10.0.0.1:8080", None).expect("a URL");
+        let body =
+            |code: &str| format!(r#"{{"error": {{"message": "pool-2 leads", "code": "{code}"}}}}"#);
+        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+        let standby = target.refusal(unavailable, body(STANDBY_CODE).as_bytes());
+        assert!(
+            matches!(&standby, DialError::Standby(why) if why.contains("pool-2 leads")),
+            "{standby}"
+        );
+        let later = target.refusal(unavailable, body("state_unavailable").as_bytes());
+        assert!(matches!(
+            later,
+            DialError::Refused {
+                is_final: false,
+                ..
+            }
+        ));
+    }
+
+    #[test]
     fn what_is_no_url_of_a_controller_is_refused_with_an_example() {
         let fingerprint = Fingerprint::of(b"a certificate");
         for (text, fingerprint) in [

@@ -114,7 +114,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     };
     let Led {
         store,
-        answers: _answers,
+        stopped,
+        left: _left,
     } = led;
     let first = config.auth.first_admin_key_file.as_deref();
     let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file(), first)
@@ -235,6 +236,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
 
     let successor = tokio::select! {
         () = stop_signal() => None,
+        () = stopped.cancelled() => None,
         () = reload::at_hangups(&reloader) => None,
         successor = takeover_socket.successor(&listening) => Some(successor),
         why = store.deposed() => return Err(deposed(&guardians, &why)),

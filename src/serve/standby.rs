@@ -38,8 +38,10 @@ pub(super) enum Ended {
 /// The store, and what is left of the time before.
 pub(super) struct Led {
     pub store: Arc<Store>,
-    /// Answers of that time that have not ended. Dropped, they are cut.
-    pub answers: Option<AbortOnDropHandle<()>>,
+    /// Fires at a signal to stop: one that comes while the leader starts must not be missed.
+    pub stopped: CancellationToken,
+    /// Answers of that time that have not ended, and what hears signals. Dropped, they are cut.
+    pub left: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Led {
@@ -47,7 +49,8 @@ impl Led {
     pub fn alone(store: Store) -> Led {
         Led {
             store: Arc::new(store),
-            answers: None,
+            stopped: CancellationToken::new(),
+            left: Vec::new(),
         }
     }
 }
@@ -78,13 +81,19 @@ pub(super) async fn until_leader(
         answers: None,
         said: None,
     };
+    let stopped = CancellationToken::new();
+    let stops = stopped.clone();
+    let hearing = AbortOnDropHandle::new(start(async move {
+        stop_signal().await;
+        stops.cancel();
+    }));
     let looking = async {
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
             match candidate.look().await.map_err(line)? {
-                Standing::Leads(store) => return Ok(Arc::from(store)),
+                Standing::Leads(store) => return Ok::<Arc<Store>, String>(Arc::from(store)),
                 Standing::Follows(leader) => wait.follow(&leader),
                 Standing::Nobody(why) => wait.nobody(&why),
             }
@@ -107,7 +116,7 @@ pub(super) async fn until_leader(
     };
     let looked: Result<Arc<Store>, String> = tokio::select! {
         looked = looking => looked,
-        () = stop_signal() => {
+        () = stopped.cancelled() => {
             notify::stopping();
             tracing::info!("stopping: this controller stood by");
             wait.finish().await;
@@ -117,7 +126,13 @@ pub(super) async fn until_leader(
     };
     let store = looked?;
     tracing::info!("this controller leads");
-    Ok(Ended::Leads(wait.leads(store)))
+    let mut left = vec![hearing];
+    left.extend(wait.leads());
+    Ok(Ended::Leads(Led {
+        store,
+        stopped,
+        left,
+    }))
 }
 
 /// What stands by.
@@ -191,13 +206,12 @@ impl Wait {
         Ok(())
     }
 
-    fn leads(self, store: Arc<Store>) -> Led {
+    /// Connections wait in the socket from now on; answers that have begun go on in what is returned.
+    fn leads(self) -> Option<AbortOnDropHandle<()>> {
         self.front.leads();
-        let answers = self.answers.map(|(server, stop)| {
-            stop.cancel();
-            server
-        });
-        Led { store, answers }
+        let (server, stop) = self.answers?;
+        stop.cancel();
+        Some(server)
     }
 
     async fn finish(self) {

@@ -32,11 +32,7 @@ enum Held {
 }
 
 impl Writer {
-    pub fn new(
-        database: Database,
-        connection: Connection,
-        tenure: Option<Arc<Tenure>>,
-    ) -> Writer {
+    pub fn new(database: Database, connection: Connection, tenure: Option<Arc<Tenure>>) -> Writer {
         Writer {
             database,
             tenure,
