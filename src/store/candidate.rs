@@ -144,13 +144,17 @@ impl Candidate {
             Ok(session) => session,
             Err(error) => return Ok(Err(self.database.refused(error).to_string())),
         };
-        match check_server(&self.database, &mut session).await {
+        match in_time_fault(check_server(&self.database, &mut session)).await {
             Ok(()) => Ok(Ok(session)),
             // It may be the primary again, or become one.
-            Err(fault @ (StoreFault::Unreachable { .. } | StoreFault::Unsuitable { .. })) => {
+            Err(Some(fault @ (StoreFault::Unreachable { .. } | StoreFault::Unsuitable { .. }))) => {
                 Ok(Err(fault.to_string()))
             }
-            Err(fault) => Err(fault),
+            Err(Some(fault)) => Err(fault),
+            Err(None) => {
+                let slow = super::query::too_slow(LOOK_WITHIN);
+                Ok(Err(self.database.refused(slow).to_string()))
+            }
         }
     }
 

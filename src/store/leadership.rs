@@ -96,7 +96,7 @@ impl Leadership {
         mut connection: PgConnection,
         own: Option<&Advertised>,
     ) -> Result<Leadership, StoreFault> {
-        // The lock is held on this session, as the caller has seen before.
+        // This session has the lock, as the caller has seen; it lives if it carries this out.
         let asked = now();
         let (address, fingerprint) = match own {
             None => ("", ""),
@@ -121,8 +121,7 @@ impl Leadership {
             source,
         })?;
         let limit = own.map(|_| UNCONFIRMED_MAX);
-        let tenure = Arc::new(Tenure::new(raised.get(0), limit));
-        tenure.confirm(asked);
+        let tenure = Arc::new(Tenure::new(raised.get(0), limit, asked));
         let (stop, stopped) = oneshot::channel();
         let task = hold(database.clone(), connection, Arc::clone(&tenure), stopped);
         Ok(Leadership {

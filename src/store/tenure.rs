@@ -37,12 +37,13 @@ struct Inner {
 }
 
 impl Tenure {
-    pub fn new(generation: i64, limit: Option<Duration>) -> Tenure {
+    /// `confirmed`: when the lock was held for certain.
+    pub fn new(generation: i64, limit: Option<Duration>, confirmed: Instant) -> Tenure {
         Tenure {
             generation,
             limit,
             inner: Mutex::new(Inner {
-                confirmed: now(),
+                confirmed,
                 taken_over: None,
             }),
             ended: Notify::new(),
@@ -125,7 +126,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn d4_leadership_that_is_not_confirmed_ends_before_another_may_begin() {
         assert!(UNCONFIRMED_MAX < WAIT_FOR_FORMER);
-        let tenure = Tenure::new(7, Some(UNCONFIRMED_MAX));
+        let tenure = Tenure::new(7, Some(UNCONFIRMED_MAX), now());
         for _ in 0..10 {
             tokio::time::advance(Duration::from_secs(1)).await;
             tenure.confirm(now());
@@ -141,7 +142,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn d4_without_a_standby_leadership_lasts_until_another_process_leads() {
-        let tenure = Tenure::new(7, None);
+        let tenure = Tenure::new(7, None, now());
         tokio::time::advance(Duration::from_secs(3600)).await;
         assert!(tenure.is_certain());
         let waiting = tenure.over();

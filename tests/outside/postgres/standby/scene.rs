@@ -41,6 +41,7 @@ impl Way {
                 let Ok(server) = UnixStream::connect(&socket) else {
                     continue;
                 };
+                client.set_nodelay(true).unwrap();
                 open.lock().unwrap().push(client.try_clone().unwrap());
                 pass(client, server);
             }
