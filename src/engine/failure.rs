@@ -252,6 +252,8 @@ const PATTERNS: &[Pattern] = &[
     row(Failure::ModelMissing, &["does not appear to have a file named"]),
     row(Failure::ModelMissing, &["repositorynotfounderror"]),
     row(Failure::ModelMissing, &["failed to open gguf file"]),
+    // Of the catalogue, before a start.
+    row(Failure::WeightsDamaged, &["the weights are damaged"]),
     row(Failure::WeightsDamaged, &["model is corrupted or incomplete"]),
     row(Failure::WeightsDamaged, &["invalid magic characters"]),
     row(Failure::WeightsDamaged, &["gguf_init_from_file", "failed to read"]),
@@ -294,6 +296,7 @@ pub(super) fn of_fault(fault: &EngineFault) -> Failure {
     match fault {
         EngineFault::Start { source, .. } => of_start(source),
         EngineFault::Port { .. } => Failure::NoPort,
+        EngineFault::Placement { problem, .. } => classify(problem),
         EngineFault::EmptyCommand { .. }
         | EngineFault::WrongEndpoint { .. }
         | EngineFault::Template { .. }

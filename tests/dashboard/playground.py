@@ -114,7 +114,7 @@ def the_playground_shows_how_near_texts_are_and_which_answers_a_question_best(br
     texts = page.get_by_label("Texts, one a line")
     # The stub's vector is the number of letters, and of words.
     texts.fill("one two\n\none two\n<b>bold</b>")
-    page.get_by_role("button", name="Embed").click()
+    page.get_by_role("button", name="Embed", exact=True).click()
     answer = page.locator("section", has=page.get_by_role("heading", name="Answer"))
     expect(answer).to_contain_text("3 vectors of 2 numbers")
     cells = [row.locator("td").all_inner_texts() for row in answer.locator("tbody tr").all()]
@@ -125,7 +125,7 @@ def the_playground_shows_how_near_texts_are_and_which_answers_a_question_best(br
     assert answer.locator("b").count() == 0
     picture(page, "embeddings")
     page = it.go("playground?mode=rerank&models=small")
-    button = page.get_by_role("button", name="Rank")
+    button = page.get_by_role("button", name="Rank", exact=True)
     expect(button).to_be_disabled()
     page.get_by_label("Question").fill("which?")
     texts.fill("short\na much longer text")
@@ -139,6 +139,6 @@ def the_playground_shows_how_near_texts_are_and_which_answers_a_question_best(br
     page = it.go("playground?mode=embeddings&models=small")
     page.route("**/v1/embeddings", lambda route: route.fulfill(status=400, content_type="application/json", body='{"error": {"message": "no vectors <i>here</i>"}}'))
     texts.fill("one")
-    page.get_by_role("button", name="Embed").click()
+    page.get_by_role("button", name="Embed", exact=True).click()
     expect(page.get_by_role("alert")).to_have_text("no vectors <i>here</i>")
     it.close()

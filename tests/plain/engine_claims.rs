@@ -14,11 +14,23 @@ enum Rests {
 use Rests::{Documented, No, Parsed, Tried};
 
 const VLLM: &str = "tests/outside/vllm/serving.rs";
+const VLLM_ADAPTERS: &str = "tests/outside/vllm/adapters.rs";
+const VLLM_FAILS: &str = "tests/outside/vllm/start_failures.rs";
+const VLLM_FAULTS: &str = "tests/outside/vllm/faults.rs";
+const VLLM_POOLING: &str = "tests/outside/vllm/pooling.rs";
+const VLLM_TWO: &str = "tests/outside/vllm/two_models.rs";
 const VLLM_FLAGS: &str = "tests/outside/vllm/flags.rs";
 const LLAMA: &str = "tests/outside/llama_server.rs";
 const PLAIN: &str = "tests/program/plain_requests.rs";
 const FLAGS: &str = "tests/program/engines/flags.rs";
 const SERVES: &str = "it_serves_under_the_pool_as_its_documentation_says";
+const DIES: &str =
+    "a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reason";
+const STOPS: &str = "a_stopped_core_and_a_stopped_server_are_found_by_their_silence";
+const FAILS: &str = "each_kind_of_failed_start_is_known_by_vllms_own_words";
+const PRIORITY: &str =
+    "the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its_place";
+const LORA: &str = "adapters_are_served_from_the_start_and_looked_for_by_their_names_while_it_runs";
 const EVERY_FLAG: &str = "every_flag_that_can_be_written_is_one_of_the_engines_own";
 const PARSER: &str =
     "vllms_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen";
@@ -83,7 +95,7 @@ const ROWS: &[Row] = &[
     (
         "a client that leaves leaves no work behind",
         [
-            Documented,
+            Tried(VLLM, SERVES),
             Documented,
             Tried("tests/program/hang_up.rs", ""),
             Documented,
@@ -92,7 +104,7 @@ const ROWS: &[Row] = &[
     (
         "a client without `stream` that leaves leaves no work behind",
         [
-            Documented,
+            Tried(VLLM, SERVES),
             Documented,
             Tried(
                 PLAIN,
@@ -104,7 +116,7 @@ const ROWS: &[Row] = &[
     (
         "its counter of tokens moves with each token",
         [
-            Documented,
+            Tried(VLLM, SERVES),
             No,
             Tried(
                 PLAIN,
@@ -119,12 +131,12 @@ const ROWS: &[Row] = &[
     ),
     (
         "adopted after `kill -9` of the controller",
-        [Documented, Documented, Documented, Documented],
+        [Tried(VLLM, SERVES), Documented, Documented, Documented],
     ),
     (
         "leaves for a model of higher priority",
         [
-            Documented,
+            Tried(VLLM_TWO, PRIORITY),
             Tried(
                 LLAMA,
                 "it_and_the_embedded_engine_evict_one_another_by_priority",
@@ -139,7 +151,7 @@ const ROWS: &[Row] = &[
     (
         "killed, the end is found and reported",
         [
-            Documented,
+            Tried(VLLM_FAULTS, DIES),
             Tried(
                 LLAMA,
                 "killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error",
@@ -150,12 +162,17 @@ const ROWS: &[Row] = &[
     ),
     (
         "stopped (`SIGSTOP`), it is found",
-        [Documented, Documented, Documented, Documented],
+        [
+            Tried(VLLM_FAULTS, STOPS),
+            Documented,
+            Documented,
+            Documented,
+        ],
     ),
     (
         "damaged weights are named",
         [
-            Documented,
+            Tried(VLLM_FAILS, FAILS),
             Tried(
                 LLAMA,
                 "a_file_that_is_cut_off_ends_with_the_engines_own_words",
@@ -167,7 +184,7 @@ const ROWS: &[Row] = &[
     (
         "embeddings",
         [
-            Documented,
+            Tried(VLLM_POOLING, "embeddings_are_those_of_the_embedded_engine"),
             Tried(LLAMA, "a_prompt_format_and_embeddings_work_on_it_too"),
             Tried("candle-engine/tests/encoders.rs", ""),
             Documented,
@@ -176,7 +193,10 @@ const ROWS: &[Row] = &[
     (
         "ranks and scores",
         [
-            Documented,
+            Tried(
+                VLLM_POOLING,
+                "ranks_and_scores_are_those_of_the_embedded_engine",
+            ),
             Documented,
             Tried("candle-engine/tests/encoders.rs", ""),
             Documented,
@@ -185,7 +205,7 @@ const ROWS: &[Row] = &[
     (
         "LoRA adapters, from the start and by their names",
         [
-            Documented,
+            Tried(VLLM_ADAPTERS, LORA),
             No,
             Tried("tests/program/adapters.rs", ""),
             Documented,
@@ -194,7 +214,7 @@ const ROWS: &[Row] = &[
     (
         "structured outputs, probabilities, `n`, token ids",
         [
-            Documented,
+            Tried(VLLM, SERVES),
             Documented,
             Tried("candle-engine/tests/strategies_and_formats.rs", ""),
             Documented,
@@ -203,7 +223,7 @@ const ROWS: &[Row] = &[
     (
         "a stream goes on while another controller takes over",
         [
-            Documented,
+            Tried(VLLM, SERVES),
             Documented,
             Tried("tests/program/takeover.rs", ""),
             Documented,

@@ -1,7 +1,9 @@
 //! What is known of an engine, as plain data: its names, flags, routes, sleep modes and failures.
 
 use std::fmt;
+use std::path::Path;
 
+use model_files::{FileError, damage};
 use pool::Bytes;
 use serde_json::Value;
 
@@ -218,10 +220,7 @@ impl ArgumentContext<'_> {
     /// engines with an option for the cache alone, and the weights.
     pub fn cache_beside_weights(&self) -> Result<(Bytes, Bytes), String> {
         let Some(weights) = self.place.weights else {
-            return Err(format!(
-                "{} gets an option for the memory of its cache, and the size of the weights is not known; name a local folder with the weights in engine_config.model_path",
-                self.recipe.engine.name()
-            ));
+            return Err(self.why_weights_are_unknown());
         };
         let reserved = self.place.reserved;
         let devices = u32::try_from(self.devices().max(1)).unwrap_or(u32::MAX);
@@ -231,6 +230,22 @@ impl ArgumentContext<'_> {
                 "{reserved} are reserved on each device; weights of {weights} and {overhead} for the engine leave no room for a cache there; set pool_config.memory_gib to more"
             )),
             cache => Ok((cache, weights)),
+        }
+    }
+
+    fn why_weights_are_unknown(&self) -> String {
+        let folder = self.recipe.is_local.then(|| Path::new(&self.recipe.model));
+        let damage = folder.map(damage).unwrap_or_default();
+        // What cannot be read may be on the machine of a node.
+        let mut damage = damage
+            .iter()
+            .filter(|it| !matches!(it, FileError::Read { .. }));
+        match damage.next() {
+            Some(error) => format!("the weights are damaged: {error}"),
+            None => format!(
+                "{} gets an option for the memory of its cache, and the size of the weights is not known; name a local folder with the weights in engine_config.model_path",
+                self.recipe.engine.name()
+            ),
         }
     }
 }

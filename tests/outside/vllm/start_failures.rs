@@ -106,7 +106,7 @@ fn each_kind_of_failed_start_is_known_by_vllms_own_words() {
         },
         Case {
             folder: folder("cut"),
-            ..case("cut", "weights damaged", &["not fully covered", "check"])
+            ..case("cut", "weights damaged", &["cut off", "check"])
         },
         Case {
             folder: folder("renamed"),

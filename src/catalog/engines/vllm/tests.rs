@@ -65,6 +65,21 @@ fn in_host_memory_it_is_told_the_bytes_of_its_cache() {
 }
 
 #[test]
+fn weights_of_unknown_size_are_called_damaged_where_they_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let weights = folder.path().join("model.safetensors");
+    std::fs::write(&weights, [200, 0, 0, 0, 0, 0, 0, 0, b'{']).expect("written");
+    let recipe = ServerRecipe::of(&VLLM, &folder.path().display().to_string());
+    let mut place = place(&[], 20);
+    place.weights = None;
+    let problem = recipe.command(&place).expect_err("no command");
+    assert!(
+        problem.starts_with("the weights are damaged: /") && problem.contains("model.safetensors"),
+        "{problem}"
+    );
+}
+
+#[test]
 fn sleep_brings_its_flag_and_the_mode_that_has_the_routes() {
     let mut recipe = recipe(&VLLM, "{}");
     recipe.sleep = Sleep::Weights;
