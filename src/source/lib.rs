@@ -17,12 +17,15 @@ mod cache;
 mod credentials;
 mod disk;
 mod fault;
+mod file_system;
+mod from_peers;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hub;
 mod listing;
 mod lock;
 mod part;
+mod peer;
 mod progress;
 mod quantization;
 mod search;
@@ -40,6 +43,8 @@ use catalog::{Bucket, ExtraFiles, Fetch, Origin};
 
 pub use adapter::{ADAPTER_FILES_MAX, ListedAdapter};
 pub use fault::SourceFault;
+pub use file_system::{SharedFileSystem, shared_file_system, shared_file_system_of};
+pub use peer::{Peer, PeerError, PeerFile};
 pub use progress::Progress;
 pub use search::Found;
 
