@@ -42,6 +42,16 @@ impl WeightsListing {
         sizes.fold(0, u64::saturating_add)
     }
 
+    /// Whether both name the same contents, in the same order.
+    pub fn is_same(&self, other: &WeightsListing) -> bool {
+        let same = |(a, b): (&ListedFile, &ListedFile)| {
+            (&a.path, a.bytes, &a.blob) == (&b.path, b.bytes, &b.blob)
+        };
+        self.name == other.name
+            && self.files.len() == other.files.len()
+            && self.files.iter().zip(&other.files).all(same)
+    }
+
     /// Whether the folder has every file in its size. Blocking.
     pub fn is_in(&self, folder: &Path) -> bool {
         let right = |path: &Path, bytes: u64| {

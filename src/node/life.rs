@@ -14,10 +14,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::engines::{Engines, Folders};
 use super::machine::{Machine, now};
+use super::peer_server::PeerServer;
 use super::readings;
 use super::relay::Relay;
 use super::session::{Ended, greet};
 use super::target::{DialError, Target};
+use super::weights::{Weights, WeightsSettings};
 use engine::{GuardianSettings, Guardians};
 use inventory::Inventory;
 use node_link::{Hello, NodeDevice, NodeReport, PROTOCOL, RefusedKind, RelayForm};
@@ -47,6 +49,7 @@ pub struct Settings {
     pub data: PathBuf,
     pub executable: PathBuf,
     pub inventory: Arc<Inventory>,
+    pub weights: WeightsSettings,
     /// Until a controller says how long.
     pub orphan_after: Duration,
     pub demand: Option<u64>,
@@ -65,6 +68,7 @@ struct Agreement {
 struct Node {
     settings: Settings,
     relay: Relay,
+    peers: Arc<PeerServer>,
     engines: Arc<Engines>,
     epoch: u64,
     place: String,
@@ -103,6 +107,14 @@ where
     }
     guardians.prepare().await;
     let machine = Arc::new(Machine::default());
+    let peers = Arc::new(PeerServer::new(
+        settings.weights.cache.clone(),
+        relay.secret.clone(),
+        settings.weights.peers_at_once,
+        Arc::clone(&machine),
+    ));
+    let notes = settings.data.join("weights");
+    let weights = Arc::new(Weights::new(settings.weights.clone(), notes));
     let engines = Arc::new(Engines {
         node: settings.name.clone(),
         machine: Arc::clone(&machine),
@@ -112,6 +124,7 @@ where
             runtime_dir,
             log_dir: settings.data.join("logs"),
         },
+        weights,
         tasks: Mutex::new(JoinSet::new()),
     });
     let agreement = Agreement {
@@ -124,6 +137,7 @@ where
         place: format!("{} {}", guardian::proc::boot(), settings.data.display()),
         epoch: rand::random(),
         relay,
+        peers,
         engines,
         agreement: std::sync::Mutex::new(agreement),
         settings,
@@ -159,10 +173,16 @@ impl Node {
             self.end_engines().await;
             Ok(())
         };
+        let readings = readings::run(
+            Arc::clone(&self.settings.inventory),
+            Arc::clone(machine),
+            Arc::clone(&self.engines.weights),
+            Arc::clone(&self.peers),
+        );
         tracing::info!("node {name}: joining {controller}");
         tokio::select! {
-            () = self.relay.serve(Arc::clone(machine)) => Ok(()),
-            () = readings::run(Arc::clone(&self.settings.inventory), Arc::clone(machine)) => Ok(()),
+            () = self.relay.serve(Arc::clone(machine), Arc::clone(&self.peers)) => Ok(()),
+            () = readings => Ok(()),
             () = signals => Ok(()),
             ended = orphaned => ended,
             () = self.leaving() => Ok(()),
