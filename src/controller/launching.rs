@@ -51,7 +51,7 @@ impl Control {
         let kept = self.kept_of(model, placement);
         self.know(replica, model, placement, &log, &launch.watch.activity);
         if let Some(node) = self.remote_node(placement) {
-            self.launch_on(node, launch, kept);
+            self.launch_on(node, model, launch, kept);
             return None;
         }
         let (stop, stopped) = oneshot::channel();

@@ -57,6 +57,7 @@ pub(super) async fn run(
             Ok((mut readings, lost)) => {
                 readings.weights = Some(WeightsReport {
                     complete: weights.complete(),
+                    readable: weights.readable(),
                     serving: peers.serving(),
                     at_once: peers.at_once(),
                 });

@@ -7,6 +7,7 @@
 //!            └─▶ from nodes that have them, then from the hub or the mirror ─▶ use them
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub(super) struct Weights {
     copy_shared: bool,
     /// Models that are complete in the cache.
     complete: Mutex<Vec<String>>,
+    /// Models that could be read where the controller has them.
+    readable: Mutex<BTreeSet<String>>,
 }
 
 /// A folder that takes the place of the controller's in a launch.
@@ -70,6 +73,7 @@ impl Weights {
             notes,
             copy_shared: settings.copy_shared,
             complete: Mutex::default(),
+            readable: Mutex::default(),
         }
     }
 
@@ -77,6 +81,21 @@ impl Weights {
     pub fn complete(&self) -> Vec<String> {
         let complete = self.complete.lock();
         complete.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn readable(&self) -> Vec<String> {
+        let readable = self.readable.lock();
+        let readable = readable.unwrap_or_else(PoisonError::into_inner);
+        readable.iter().cloned().collect()
+    }
+
+    fn is_readable(&self, id: String, so: bool) {
+        let readable = self.readable.lock();
+        let mut readable = readable.unwrap_or_else(PoisonError::into_inner);
+        match so {
+            true => readable.insert(id),
+            false => readable.remove(&id),
+        };
     }
 
     /// Looks which models are complete.
@@ -101,9 +120,12 @@ impl Weights {
             peers,
         } = form;
         let from = fetch.folder();
-        if !self.copy_shared
-            && let Some(kind) = readable_on(&listing, &from).await
-        {
+        let readable = match self.copy_shared {
+            true => None,
+            false => readable_on(&listing, &from).await,
+        };
+        self.is_readable(listing.id(), readable.is_some());
+        if let Some(kind) = readable {
             tracing::info!("{model}: its weights are used where they are, on {kind}");
             return Ok(None);
         }

@@ -45,6 +45,8 @@ impl fmt::Debug for PeerForm {
 pub struct WeightsReport {
     /// Models that are complete, by `WeightsListing::id`.
     pub complete: Vec<String>,
+    /// Models that it could read where the controller has them, when one was last loaded.
+    pub readable: Vec<String>,
     /// Files that it sends now.
     pub serving: u32,
     /// Files that it sends at most; 0: it gives none.

@@ -29,8 +29,8 @@ const PEERS_MAX: usize = 2;
 type Queue = Mutex<VecDeque<Part>>;
 
 impl Sources {
-    /// Fetches the files of `known` from the first two peers, and what they do not give from its usual source. `wanted` names
-    /// the same state of the model. Dropping the future cancels the fetch; what has arrived is kept.
+    /// Fetches the files of `known` from the first two peers, and what they do not give from its usual source. What the cache
+    /// has already, as one on a shared file system does, needs neither. `wanted` names the same state of the model. Dropping the future cancels the fetch; what has arrived is kept.
     ///
     /// # Errors
     /// Those of the usual source: what a peer does wrong is logged, and other sources take its place.
@@ -64,25 +64,33 @@ impl Sources {
             is_hex && matches!(file.blob.len(), 40 | 64)
         };
         // Other names could lead out of the cache.
-        let Some(first) = peers.first().filter(|_| known.files.iter().all(is_blob)) else {
+        if !known.files.iter().all(is_blob) {
             return Ok(None);
-        };
+        }
+        let first = peers.first().map(Arc::clone);
+        let first = first.unwrap_or_else(|| Arc::new(PeerSource::none()));
         let mut listing = Listing {
             commit: known.commit.clone(),
             parts: known.files.iter().map(part).collect(),
-            origins: Origins::Peer(Arc::clone(first)),
+            origins: Origins::Peer(first),
         };
         select::check_names(&listing)?;
         let there = transfer::count(&mut listing.parts, layout).await;
         progress.begins(known.bytes(), there);
         let keep = self.settings.keep_free;
         let _room = self.rooms.take(layout.root(), keep, progress)?;
-        // A copy that cannot be verified is not taken.
-        let (mut parts, unknown): (Vec<Part>, Vec<Part>) = listing
-            .parts
-            .iter()
-            .cloned()
-            .partition(|part| part.check != Check::Size || part.counted == part.size);
+        let (mut parts, mut is_verifiable) = (Vec::new(), true);
+        for part in &listing.parts {
+            if transfer::is_there(&layout.blob(part), part).await {
+                continue;
+            }
+            match part.check {
+                // A copy that nothing can be compared with is not taken.
+                Check::Size => is_verifiable = false,
+                _ => parts.push(part.clone()),
+            }
+        }
+        let is_news = !parts.is_empty();
         // Large files first, so that the last download is a small one.
         parts.sort_by_key(|part| std::cmp::Reverse(part.size));
         let queue = Mutex::new(VecDeque::from(parts));
@@ -92,8 +100,8 @@ impl Sources {
         for ended in join_all(workers).await {
             ended?;
         }
-        let is_complete = take(&queue).is_none() && unknown.is_empty();
-        if is_complete {
+        let is_complete = take(&queue).is_none() && is_verifiable;
+        if is_complete && is_news {
             let nodes: Vec<&str> = peers.iter().map(|it| it.node()).collect();
             let nodes = nodes.join(", ");
             tracing::info!(

@@ -228,7 +228,7 @@ fn incomplete(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-async fn is_there(path: &Path, part: &Part) -> bool {
+pub(super) async fn is_there(path: &Path, part: &Part) -> bool {
     let found = tokio::fs::metadata(path).await;
     found.is_ok_and(|found| found.is_file() && found.len() == part.size)
 }
