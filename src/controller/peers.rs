@@ -113,6 +113,11 @@ impl Control {
         if is_same {
             return None;
         }
+        if let Some(weights) = &known.weights {
+            let count = weights.complete.len();
+            let models = if count == 1 { "model" } else { "models" };
+            tracing::info!("node {} has the weights of {count} {models}", known.name);
+        }
         self.weights_on(node)
     }
 

@@ -30,7 +30,8 @@ type Queue = Mutex<VecDeque<Part>>;
 
 impl Sources {
     /// Fetches the files of `known` from the first two peers, and what they do not give from its usual source. What the cache
-    /// has already, as one on a shared file system does, needs neither. `wanted` names the same state of the model. Dropping the future cancels the fetch; what has arrived is kept.
+    /// has already, as one on a shared file system does, needs neither. `wanted` names the same state of the model. Dropping
+    /// the future cancels the fetch; what has arrived is kept.
     ///
     /// # Errors
     /// Those of the usual source: what a peer does wrong is logged, and other sources take its place.
