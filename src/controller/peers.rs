@@ -113,8 +113,8 @@ impl Control {
         if is_same {
             return None;
         }
-        if let Some(weights) = &known.weights {
-            let count = weights.complete.len();
+        let count = known.weights.as_ref().map_or(0, |it| it.complete.len());
+        if count > 0 {
             let models = if count == 1 { "model" } else { "models" };
             tracing::info!("node {} has the weights of {count} {models}", known.name);
         }
