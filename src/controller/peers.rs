@@ -14,6 +14,8 @@ const PEERS_MAX: usize = 2;
 /// How long a token counts: as long as a load may take without a deadline of its own (L3).
 const TOKEN_FOR: Span = Span::from_secs(300);
 const TOKEN_FOR_GIB: Span = Span::from_secs(20);
+/// A longer list would not fit into a frame; models have some hundred files.
+const FILES_MAX: usize = 4096;
 /// A node's list is cut there; no disk holds more models.
 const COMPLETE_MAX: usize = 10_000;
 
@@ -40,7 +42,8 @@ impl Control {
         if !fetch.extra_files.is_empty() {
             return None;
         }
-        let listing = facts.listing.as_ref()?;
+        let listing = facts.listing.as_ref();
+        let listing = listing.filter(|it| it.files.len() <= FILES_MAX)?;
         Some(Box::new(WeightsForm {
             fetch: fetch.clone(),
             peers: self.peers_for(node, listing),

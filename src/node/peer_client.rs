@@ -36,7 +36,11 @@ pub(super) struct PeerNode {
 impl PeerNode {
     /// `None`: the controller names no node that could be reached.
     pub fn of(form: &PeerForm, model: &str) -> Option<PeerNode> {
-        let fingerprint = form.fingerprint.as_deref().map(str::parse).transpose();
+        let fingerprint = form
+            .fingerprint
+            .as_deref()
+            .map(str::parse::<Fingerprint>)
+            .transpose();
         let mut token = HeaderValue::from_str(&format!("Bearer {}", form.token)).ok()?;
         token.set_sensitive(true);
         Some(PeerNode {

@@ -257,4 +257,15 @@ mod tests {
         assert!(read_line(&mut from).await.is_err());
         assert!(from.len() > 8 * RELAY_LINE_MAX);
     }
+
+    #[tokio::test]
+    async fn a_request_of_http_is_recognised_by_its_first_word() {
+        let mut from = &b"GET /weights/models--lab--small/ab HTTP/1.1\r\n"[..];
+        let begun = read_line(&mut from).await.expect("it begins");
+        assert_eq!(begun, HTTP_BEGINS);
+        assert!(from.starts_with(b"/weights/"), "the rest stays to be read");
+        let mut other = &b"GETTER x\n"[..];
+        let line = read_line(&mut other).await.expect("a line");
+        assert_eq!(line, b"GETTER x");
+    }
 }

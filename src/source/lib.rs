@@ -1,5 +1,5 @@
-//! Fetches weights to this machine: from the Hugging Face hub, from S3 or from Google Cloud Storage, into the
-//! hub's own cache layout, so that other programs find them too. Downloads run in parallel, resume where they
+//! Fetches weights to this machine: from the Hugging Face hub, from S3, from Google Cloud Storage or from other
+//! machines of the pool, into the hub's own cache layout, so that other programs find them too. Downloads run in parallel, resume where they
 //! were interrupted, are verified, and become visible to others only when complete. The caller decides what is
 //! fetched and when.
 //!
