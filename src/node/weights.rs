@@ -89,7 +89,7 @@ impl Weights {
         readable.iter().cloned().collect()
     }
 
-    fn is_readable(&self, id: String, so: bool) {
+    fn note_readable(&self, id: String, so: bool) {
         let readable = self.readable.lock();
         let mut readable = readable.unwrap_or_else(PoisonError::into_inner);
         match so {
@@ -124,7 +124,7 @@ impl Weights {
             true => None,
             false => readable_on(&listing, &from).await,
         };
-        self.is_readable(listing.id(), readable.is_some());
+        self.note_readable(listing.id(), readable.is_some());
         if let Some(kind) = readable {
             tracing::info!("{model}: its weights are used where they are, on {kind}");
             return Ok(None);
