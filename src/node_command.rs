@@ -9,12 +9,12 @@ use std::time::Duration;
 use config::Config;
 use engine::Fingerprint;
 use inventory::Inventory;
-use node::{Settings, Target};
+use node::{Settings, Target, WeightsSettings};
 use node_link::check_node_name;
 
 use crate::cli::NodeArgs;
 use crate::devices;
-use crate::serve::{lock::StateLock, log, stop_signal};
+use crate::serve::{lock::StateLock, log, source_settings, stop_signal};
 
 /// A token has 46 characters.
 const TOKEN_BYTES_MAX: u64 = 4096;
@@ -68,6 +68,12 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
             executable: std::env::current_exe()
                 .map_err(|error| format!("cannot find the program's own binary: {error}"))?,
             inventory: Arc::new(inventory),
+            weights: WeightsSettings {
+                sources: source_settings(&config),
+                cache: catalog::cache_dir(&config),
+                peers_at_once: config.node.peers_at_once,
+                copy_shared: config.node.copy_shared,
+            },
             orphan_after: Duration::from_millis(config.node.orphan_after.0.0),
             demand: args.demand,
             version: env!("CARGO_PKG_VERSION"),

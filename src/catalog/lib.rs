@@ -59,6 +59,7 @@ mod token_counter;
 mod validation;
 mod weights;
 mod weights_config;
+mod weights_listing;
 mod without_effect;
 
 pub use adapter_names::{AdapterBucket, AdapterPlace, AdapterRoom, DynamicAdapters};
@@ -107,4 +108,6 @@ pub use weights::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Manifest, ManifestFile,
     Origin, Scheme,
 };
+pub use weights_config::cache_dir;
+pub use weights_listing::{ListedFile, WeightsListing, complete_below};
 pub use without_effect::table_of_keys_without_effect;

@@ -15,8 +15,9 @@ use super::model_file::Secret;
 /// Letters of a name for people; file systems allow 255.
 const KEY_MAX: usize = 160;
 
-/// What has to be fetched for a model, and where it then lies.
-#[derive(Clone, Debug, PartialEq)]
+/// What has to be fetched for a model, and where it then lies. A controller sends it to its nodes, with the secrets of its
+/// variables.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fetch {
     pub origin: Origin,
     /// `organisation/name`, or a name alone: what the model is called in the cache.
@@ -39,7 +40,7 @@ pub struct Fetch {
 }
 
 /// Which GGUF files an engine reads.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GgufFiles {
     #[default]
     None,
@@ -51,7 +52,7 @@ pub enum GgufFiles {
     Quantization(String),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
     /// The Hugging Face hub: a branch, a tag or a commit.
     Hub {
@@ -61,7 +62,7 @@ pub enum Origin {
 }
 
 /// A bucket, and how it is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
     pub uri: BucketUri,
     /// Whether each pattern includes or excludes; the last one that matches counts.
@@ -73,14 +74,14 @@ pub struct Bucket {
     pub credentials: Option<CredentialsUrl>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scheme {
     S3,
     Gs,
 }
 
 /// `s3://bucket/prefix` or `gs://bucket/prefix`; the prefix has no slash at its ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketUri {
     pub scheme: Scheme,
     pub bucket: String,
@@ -138,7 +139,7 @@ impl BucketUri {
 }
 
 /// An address that gives credentials for a bucket.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialsUrl {
     pub url: String,
     /// Whose value is sent as the bearer token.
@@ -169,7 +170,7 @@ impl fmt::Debug for CredentialsUrl {
 }
 
 /// A folder of a bucket that is stored in a place of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtraFiles {
     pub uri: BucketUri,
     /// Absolute, or below the model's folder.
@@ -200,6 +201,9 @@ pub struct Manifest {
 pub struct ManifestFile {
     pub path: String,
     pub bytes: u64,
+    /// What its content was compared with, such as `sha256:…`; `None`: its size alone, or an older version wrote this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 impl Fetch {

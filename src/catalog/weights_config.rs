@@ -2,6 +2,7 @@
 //! mistake is refused with its key; no network is used here.
 //! One file because the keys exclude each other, so that one function reads them all.
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
@@ -16,7 +17,7 @@ use super::diagnostics::Diagnostics;
 use super::fields::fields_of;
 use super::hub_cache;
 use super::hub_name::{self, ID, ID_MAX};
-use super::model_file::{EngineConfig, Fetcher};
+use super::model_file::{EngineConfig, Fetcher, Secret};
 use super::weights::{
     Bucket, BucketUri, CredentialsUrl, ExtraFiles, Fetch, GgufFiles, Origin, Scheme,
 };
@@ -185,12 +186,7 @@ pub(super) fn read(
             "is no branch, tag or commit: at most 96 letters, digits and `-_./`",
         ));
     }
-    let cache = match &config.sources.cache_dir {
-        Some(folder) => Some(folder.clone()),
-        None => hub_cache::root(&engine.env),
-    };
-    let cache = cache.and_then(|folder| std::path::absolute(folder).ok());
-    let Some(cache) = cache else {
+    let Some(cache) = cache_of(config, &engine.env) else {
         return Err(notes.refuse(ID, "there is no place to fetch it to: neither HF_HUB_CACHE, HF_HOME nor HOME is set; set sources.cache_dir"));
     };
     let Mirror {
@@ -231,6 +227,19 @@ pub(super) fn read(
         },
         env: engine.env.clone(),
     }))
+}
+
+/// Where this machine keeps fetched weights: `sources.cache_dir`, or the folder of the hub's own programs.
+pub fn cache_dir(config: &Config) -> Option<PathBuf> {
+    cache_of(config, &BTreeMap::new())
+}
+
+fn cache_of(config: &Config, env: &BTreeMap<String, Secret>) -> Option<PathBuf> {
+    let folder = match &config.sources.cache_dir {
+        Some(folder) => Some(folder.clone()),
+        None => hub_cache::root(env),
+    };
+    folder.and_then(|folder| std::path::absolute(folder).ok())
 }
 
 fn gguf_files(

@@ -1,6 +1,8 @@
 //! What `check` finds out about one model: how it would be run, on which devices, with how much memory, and what keeps it
 //! from being loaded.
 
+use std::path::Path;
+
 use catalog::{Entry, NeedSource, Prompt, Recipe, Source, Warning};
 use config::Config;
 use config::positions::Positions;
@@ -52,6 +54,7 @@ pub(super) fn check(entry: &Entry, devices: Option<&Devices>, config: &Config) -
             .push(format!("adapters {}", entry.adapters.join(", ")));
     }
     checked.lines.extend(weights(entry));
+    checked.lines.extend(shared_folder(entry));
     let unfetched = entry.fetch.as_ref().filter(|fetch| !fetch.is_here());
     if let Some(fault) = unfetched.and_then(source::not_built) {
         let key = "engine_config.type";
@@ -192,14 +195,33 @@ fn weights(entry: &Entry) -> Option<String> {
     let origin = fetch.describe();
     Some(match fetch.is_here() {
         true => format!(
-            "weights from {origin}, already in {}",
-            fetch.folder().display()
+            "weights from {origin}, already in {}{}",
+            fetch.folder().display(),
+            sharing(&fetch.cache, "with the same sources.cache_dir")
         ),
         false => format!(
-            "weights from {origin}, fetched into {} on first use",
-            fetch.cache.display()
+            "weights from {origin}, fetched into {} on first use{}",
+            fetch.cache.display(),
+            sharing(&fetch.cache, "with the same sources.cache_dir")
         ),
     })
+}
+
+/// What nodes do with weights that lie on a file system of several machines; empty for others.
+fn sharing(path: &Path, condition: &str) -> String {
+    // A folder that will be made has the file system of the one above it.
+    let there = path.ancestors().find(|it| it.exists());
+    match there.and_then(source::shared_file_system) {
+        Some(kind) => format!(" (on {kind}: nodes use it where it is, {condition})"),
+        None => String::new(),
+    }
+}
+
+/// The folder of weights that the pool does not fetch, if several machines share its file system.
+fn shared_folder(entry: &Entry) -> Option<String> {
+    let path = entry.weights_path().filter(|_| entry.fetch.is_none())?;
+    let sharing = sharing(&path, "mounted at the same place");
+    (!sharing.is_empty()).then(|| format!("weights in {}{sharing}", path.display()))
 }
 
 /// The engine's parsers that the pool chose.

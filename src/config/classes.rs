@@ -128,6 +128,8 @@ const CLASSES: &[(&str, Applies)] = &[
     ("node.join_token_file", AtOnce),
     ("node.listen", ByRestart),
     ("node.plain", ByRestart),
+    ("node.peers_at_once", ByRestart),
+    ("node.copy_shared", ByRestart),
     ("log.level", AtOnce),
     ("log.format", ByRestart),
     ("telemetry.endpoint", ByRestart),

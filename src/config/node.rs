@@ -1,5 +1,5 @@
-//! The section `node`: how nodes and their controller treat each other. A node reads `listen` and `plain`, a controller
-//! the rest and tells its nodes.
+//! The section `node`: how nodes and their controller treat each other. A node reads `listen`, `plain`, `peers_at_once` and
+//! `copy_shared`, a controller the rest and tells its nodes.
 
 use std::path::PathBuf;
 
@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::problem::Problem;
 use super::units::Length;
 use super::values::ListenAddress;
+
+/// More would take the disk and the network from the node's own engines.
+const PEERS_AT_ONCE_MAX: u32 = 64;
 
 /// Machines that join the pool (`model-pool node`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +29,10 @@ pub struct NodeSection {
     pub listen: Option<ListenAddress>,
     /// On the node: plain TCP from the gateway instead of TLS. On loopback it is always plain.
     pub plain: bool,
+    /// On the node: files of its cache that it sends to other nodes of the pool at once, 0 to 64. 0: it gives none.
+    pub peers_at_once: u32,
+    /// On the node: true copies weights to its own cache though it can read them where the controller has them, as on NFS.
+    pub copy_shared: bool,
 }
 
 impl Default for NodeSection {
@@ -36,6 +43,8 @@ impl Default for NodeSection {
             join_token_file: None,
             listen: None,
             plain: false,
+            peers_at_once: 2,
+            copy_shared: false,
         }
     }
 }
@@ -51,6 +60,13 @@ impl NodeSection {
         };
         at_least("orphan_after", self.orphan_after, Length::from_secs(1));
         at_least("silent_after", self.silent_after, Length::from_secs(2));
+        if self.peers_at_once > PEERS_AT_ONCE_MAX {
+            let message = format!(
+                "is {}; allowed: 0 to {PEERS_AT_ONCE_MAX}",
+                self.peers_at_once
+            );
+            problems.push(Problem::new("node.peers_at_once".to_owned(), message));
+        }
         problems
     }
 }

@@ -8,6 +8,7 @@ use thiserror::Error;
 use super::snapshot::measured_as;
 use catalog::{
     Catalog, CatalogError, Changes, Entry, EstimateError, Measured, NeedSource, Warning,
+    WeightsListing,
 };
 use config::Config;
 use inventory::DeviceInfo;
@@ -30,6 +31,8 @@ pub(super) struct Figures {
     pub estimated: Bytes,
     /// Which weights there are.
     pub weights: Option<u64>,
+    /// The files that were fetched, if all are there.
+    pub listing: Option<Arc<WeightsListing>>,
 }
 
 /// What was computed of a model off the loop: headers read, figures chosen.

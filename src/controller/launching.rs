@@ -19,7 +19,7 @@ use engine::{
     Endpoint, EngineLoad, Failure, Launch, Listen, LivenessLimits, Program, ReplicaLog, Report,
     ServerProgram, Stage, Watch,
 };
-use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share, Span};
+use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share, Span, Tier};
 
 /// Logs of engines that are gone, kept per model.
 const LOGS_MAX: usize = 3;
@@ -51,7 +51,7 @@ impl Control {
         let kept = self.kept_of(model, placement);
         self.know(replica, model, placement, &log, &launch.watch.activity);
         if let Some(node) = self.remote_node(placement) {
-            self.launch_on(node, launch, kept);
+            self.launch_on(node, model, launch, kept);
             return None;
         }
         let (stop, stopped) = oneshot::channel();
@@ -274,12 +274,20 @@ impl Control {
             Report::Reached { endpoint } => self.make_gate(replica, model, endpoint),
             Report::Progress { stage, percent } => {
                 let stage = self.stage(Stage::of(&stage), percent, Some(stage));
+                // The pool measures loads from the network apart from those from a disk.
+                let event = match self.node_of(replica) {
+                    Some(_) if stage.stage == Stage::Fetching => Event::LoadsFrom {
+                        replica,
+                        tier: Tier::Network,
+                    },
+                    _ => Event::TimerFired,
+                };
                 self.load_timeline
                     .reached(replica, stage.stage, stage.since);
                 if let Some(facts) = self.engines.processes.get_mut(&replica) {
                     facts.stage = Some(stage);
                 }
-                self.turn(Event::TimerFired);
+                self.turn(event);
             }
             Report::Ready { took } => {
                 facts.stage = None;

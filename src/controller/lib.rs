@@ -67,6 +67,7 @@ mod nodes;
 mod orders;
 mod parking;
 mod parts;
+mod peers;
 mod publishing;
 mod read_ahead;
 mod reader;

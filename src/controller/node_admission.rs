@@ -89,6 +89,8 @@ impl Control {
                 taken,
                 is_leaving: before.as_ref().is_some_and(|it| it.is_leaving),
                 drains: before.as_ref().is_some_and(|it| it.drains),
+                // Its next reading says it.
+                weights: None,
             },
         );
         self.take_devices(id, &joining.name, &joining.devices);

@@ -11,7 +11,7 @@ use super::message::{Message, ParkRequest, Parked, Readings};
 use engine::{Kept, Launch, LivenessLimits, ReplicaLog};
 use inventory::DeviceUse;
 use node_link::{KeptForm, LaunchForm, NodeReadings, Order, Running, Start};
-use pool::{Bytes, DeviceId, Event, NodeId, ReplicaId, Share, Span, Time};
+use pool::{Bytes, DeviceId, Event, ModelId, NodeId, ReplicaId, Share, Span, Time};
 
 /// What requests show arrives some hundred milliseconds later than on the controller's machine.
 const LIVENESS_MIN: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ impl Control {
     }
 
     /// Has the node start the engine. Its reports come over the node's connection.
-    pub(super) fn launch_on(&self, node: NodeId, launch: Launch, kept: Kept) {
+    pub(super) fn launch_on(&self, node: NodeId, model: ModelId, launch: Launch, kept: Kept) {
         let mut launch = LaunchForm::of(launch);
         let limits = &mut launch.limits;
         *limits = LivenessLimits {
@@ -36,9 +36,12 @@ impl Control {
             first_token_after: limits.first_token_after.max(LIVENESS_MIN),
             ..limits.clone()
         };
-        let kept = KeptForm::of(kept);
-        self.nodes
-            .order(node, Order::Start(Box::new(Start { launch, kept })));
+        let start = Start {
+            launch,
+            kept: KeptForm::of(kept),
+            weights: self.weights_form(node, model),
+        };
+        self.nodes.order(node, Order::Start(Box::new(start)));
     }
 
     /// An engine that a node has and this controller did not start.
@@ -145,7 +148,10 @@ impl Control {
     }
 
     /// What a node read of its devices.
-    pub(super) fn node_readings(&mut self, node: NodeId, readings: NodeReadings) {
+    pub(super) fn node_readings(&mut self, node: NodeId, mut readings: NodeReadings) {
+        if let Some(event) = self.node_weights(node, readings.weights.take()) {
+            self.turn(event);
+        }
         let device = |name: &str| self.nodes.device(node, name);
         let mut own: BTreeMap<DeviceId, BTreeMap<ReplicaId, Bytes>> = BTreeMap::new();
         let mut devices = Vec::new();

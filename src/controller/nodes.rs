@@ -14,7 +14,7 @@ use super::node_presence::Expected;
 use super::snapshot::NodeFacts;
 use config::Provider;
 use engine::{Endpoint, NodePlace, RelayAddress};
-use node_link::{EngineReport, NodeReport, Order, Running};
+use node_link::{EngineReport, NodeReport, Order, Running, WeightsReport};
 use pool::{
     Command, Cordon, DemandId, DeviceId, Event, Exit, NodeId, OrderId, ReplicaId, Span, Time,
 };
@@ -75,6 +75,8 @@ pub(super) struct Node {
     pub is_leaving: bool,
     /// It drains by an order, until it is gone.
     pub drains: bool,
+    /// `None`: it does not say what weights it has.
+    pub weights: Option<WeightsReport>,
 }
 
 impl Nodes {

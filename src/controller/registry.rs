@@ -37,11 +37,13 @@ pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known
                             .ok()
                             .map(|it| it.0.bytes_per_device),
                     };
+                    let listing = entry.fetch.as_ref().and_then(|it| it.listing());
                     Figures {
                         spec,
                         source,
                         estimated: estimated.unwrap_or_default(),
                         weights,
+                        listing: listing.map(Arc::new),
                     }
                 });
             (name, spec)
@@ -66,6 +68,7 @@ impl Control {
                     source,
                     estimated,
                     weights,
+                    listing,
                 }) => {
                     let known = &catalog.entries()[&name];
                     spec.allowed = remote_device::allowed(known)
@@ -82,6 +85,7 @@ impl Control {
                             estimated,
                             weights,
                             files_mark: spec.files_mark,
+                            listing,
                         },
                     );
                     events.push(Event::ModelSet { model, spec });
@@ -205,6 +209,7 @@ impl Control {
             events.push(self.put_in_force(Arc::clone(config)));
         }
         events.extend(self.take_catalog(catalog, specs));
+        events.extend(self.weights_on_nodes());
         if let Change::Fetched { model } = change {
             events.push(Event::FetchEnded { model, end });
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::fetches::FetchFacts;
 use super::remote_device::{REMOTE_DEVICE, REMOTE_DEVICE_NAME};
-use catalog::Entry;
+use catalog::{Entry, WeightsListing};
 use config::Provider;
 use engine::{ActivityMeter, EngineLoad, ReplicaLog, Stage};
 use inventory::{DeviceInfo, DeviceUse};
@@ -42,6 +42,8 @@ pub struct ModelFacts {
     pub weights: Option<u64>,
     /// Of the files that it was figured from.
     pub files_mark: u64,
+    /// What the pool has fetched for it, if that is complete.
+    pub listing: Option<Arc<WeightsListing>>,
 }
 
 impl ModelFacts {

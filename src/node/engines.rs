@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::generation::Generations;
 use super::machine::{EngineState, Machine};
+use super::weights::{Weights, fetch_was_ended, not_fetched, relocate};
 use engine::{ExitReport, Failure, Guardians, LogLine, LogStream, Program, ReplicaLog};
 use node_link::{EngineReport, LogLineForm, NodeReport, Start};
 
@@ -28,6 +29,7 @@ pub(super) struct Engines {
     pub folders: Folders,
     /// Whose orders count.
     pub generations: Generations,
+    pub weights: Arc<Weights>,
     /// One task for each engine and each command.
     pub tasks: Mutex<JoinSet<()>>,
 }
@@ -35,15 +37,19 @@ pub(super) struct Engines {
 impl Engines {
     /// Starts an engine. An order that comes again changes nothing.
     pub async fn start(&self, start: Start) {
-        let Start { launch, kept } = start;
+        let Start {
+            launch,
+            kept,
+            weights: form,
+        } = start;
         let Folders {
             executable,
             runtime_dir,
             log_dir,
         } = self.folders.clone();
-        let launch = launch.here(executable, runtime_dir, log_dir);
+        let mut launch = launch.here(executable, runtime_dir, log_dir);
         let replica = launch.replica.0;
-        let (stop, stopped) = oneshot::channel();
+        let (stop, mut stopped) = oneshot::channel();
         {
             let mut inner = self.machine.lock();
             if inner.engines.contains_key(&replica) {
@@ -60,7 +66,30 @@ impl Engines {
         let machine = Arc::clone(&self.machine);
         let guardians = Arc::clone(&self.guardians);
         let node = self.node.clone();
+        let weights = Arc::clone(&self.weights);
         let life = async move {
+            if let Some(form) = form {
+                let reports = Arc::clone(&machine);
+                let report = move |stage, percent| {
+                    reports.engine_report(replica, EngineReport::Progress { stage, percent });
+                };
+                let brought = tokio::select! {
+                    brought = weights.bring(&launch.model_name, *form, report) => brought,
+                    _ = &mut stopped => {
+                        let exit = fetch_was_ended();
+                        return machine.engine_report(replica, EngineReport::Exited(exit));
+                    }
+                };
+                match brought {
+                    Ok(None) => {}
+                    Ok(Some(moved)) => relocate(&mut launch.program, &moved),
+                    Err(error) => {
+                        let exit = not_fetched(&node, &error);
+                        tracing::warn!("{}: {}", launch.model_name, exit.last_output);
+                        return machine.engine_report(replica, EngineReport::Exited(exit));
+                    }
+                }
+            }
             let paths = paths_of(&launch.program);
             let missing =
                 tokio::task::spawn_blocking(move || paths.into_iter().find(|path| !path.exists()));

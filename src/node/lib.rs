@@ -7,10 +7,15 @@ mod generation;
 mod life;
 mod machine;
 mod outbox;
+mod peer_body;
+mod peer_client;
+mod peer_server;
 mod readings;
 mod relay;
 mod session;
 mod target;
+mod weights;
 
 pub use life::{Settings, run};
 pub use target::Target;
+pub use weights::WeightsSettings;

@@ -15,10 +15,12 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::engines::{Engines, Folders};
 use super::generation::Generations;
 use super::machine::{Machine, now};
+use super::peer_server::PeerServer;
 use super::readings;
 use super::relay::Relay;
 use super::session::{Ended, greet};
 use super::target::{DialError, Target};
+use super::weights::{Weights, WeightsSettings};
 use engine::{GuardianSettings, Guardians};
 use inventory::Inventory;
 use node_link::{Hello, NodeDevice, NodeReport, PROTOCOL, RefusedKind, RelayForm};
@@ -49,6 +51,7 @@ pub struct Settings {
     pub data: PathBuf,
     pub executable: PathBuf,
     pub inventory: Arc<Inventory>,
+    pub weights: WeightsSettings,
     /// Until a controller says how long.
     pub orphan_after: Duration,
     pub demand: Option<u64>,
@@ -67,6 +70,7 @@ struct Agreement {
 struct Node {
     settings: Settings,
     relay: Relay,
+    peers: Arc<PeerServer>,
     engines: Arc<Engines>,
     epoch: u64,
     place: String,
@@ -108,6 +112,14 @@ where
     }
     guardians.prepare().await;
     let machine = Arc::new(Machine::default());
+    let peers = Arc::new(PeerServer::new(
+        settings.weights.cache.clone(),
+        relay.secret.clone(),
+        settings.weights.peers_at_once,
+        Arc::clone(&machine),
+    ));
+    let notes = settings.data.join("weights");
+    let weights = Arc::new(Weights::new(settings.weights.clone(), notes));
     let engines = Arc::new(Engines {
         node: settings.name.clone(),
         machine: Arc::clone(&machine),
@@ -118,6 +130,7 @@ where
             log_dir: settings.data.join("logs"),
         },
         generations,
+        weights,
         tasks: Mutex::new(JoinSet::new()),
     });
     let agreement = Agreement {
@@ -130,6 +143,7 @@ where
         place: format!("{} {}", guardian::proc::boot(), settings.data.display()),
         epoch: rand::random(),
         relay,
+        peers,
         engines,
         agreement: std::sync::Mutex::new(agreement),
         turn: AtomicUsize::new(0),
@@ -166,11 +180,17 @@ impl Node {
             self.end_engines().await;
             Ok(())
         };
+        let readings = readings::run(
+            Arc::clone(&self.settings.inventory),
+            Arc::clone(machine),
+            Arc::clone(&self.engines.weights),
+            Arc::clone(&self.peers),
+        );
         let all: Vec<String> = controllers.iter().map(Target::to_string).collect();
         tracing::info!("node {name}: joining {}", all.join(" or "));
         tokio::select! {
-            () = self.relay.serve(Arc::clone(machine)) => Ok(()),
-            () = readings::run(Arc::clone(&self.settings.inventory), Arc::clone(machine)) => Ok(()),
+            () = self.relay.serve(Arc::clone(machine), Arc::clone(&self.peers)) => Ok(()),
+            () = readings => Ok(()),
             () = signals => Ok(()),
             ended = orphaned => ended,
             () = self.leaving() => Ok(()),

@@ -33,6 +33,8 @@ pub(super) struct Inner {
     pub leaving: Option<String>,
     /// The controller's clock at its latest beat.
     pub beat: u64,
+    /// When that came.
+    beat_at: Option<Instant>,
     pub read_every: Option<Duration>,
 }
 
@@ -154,6 +156,28 @@ impl Machine {
                 engine.activity.mirror(report);
             }
         }
+    }
+
+    /// The controller has sent its time.
+    pub fn hear_beat(&self, at: u64) {
+        let mut inner = self.lock();
+        inner.beat = at;
+        inner.beat_at = Some(now());
+    }
+
+    /// The controller's time now, as far as this node knows. `None`: it has not heard it yet.
+    pub fn controller_time(&self) -> Option<u64> {
+        let inner = self.lock();
+        let passed = now().saturating_duration_since(inner.beat_at?).as_millis();
+        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+        Some(inner.beat.saturating_add(passed))
+    }
+
+    /// Whether an engine's process runs that is not ready yet: it reads its weights from the disk.
+    pub fn loads_an_engine(&self) -> bool {
+        let inner = self.lock();
+        let mut engines = inner.engines.values();
+        engines.any(|it| it.pid.is_some() && it.ready_at.is_none())
     }
 
     /// The connection is lost: whether requests wait for an engine is not known any more.

@@ -1,20 +1,28 @@
-//! Reads the node's devices: every second, as often as the controller wishes, and at once when an engine has ended.
-//! Whose process is whose is known here alone.
+//! Reads the node's devices: every second, as often as the controller wishes, and at once when an engine has ended. Each
+//! reading says, too, which weights the node has. Whose process is whose is known here alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::machine::Machine;
+use super::peer_server::PeerServer;
+use super::weights::Weights;
 use inventory::{DeviceFault, DeviceTrouble, Inventory};
-use node_link::{NodeReading, NodeReadings, NodeReport};
+use node_link::{NodeReading, NodeReadings, NodeReport, WeightsReport};
 use pool::{DeviceId, ReplicaId};
 
 const READ_EVERY: Duration = Duration::from_secs(1);
 /// The shortest pause that a controller may wish.
 const READ_EVERY_MIN: Duration = Duration::from_millis(50);
 
-pub(super) async fn run(inventory: Arc<Inventory>, machine: Arc<Machine>) {
+pub(super) async fn run(
+    inventory: Arc<Inventory>,
+    machine: Arc<Machine>,
+    weights: Arc<Weights>,
+    peers: Arc<PeerServer>,
+) {
+    weights.look().await;
     let names: BTreeMap<DeviceId, String> = inventory
         .devices()
         .iter()
@@ -46,7 +54,13 @@ pub(super) async fn run(inventory: Arc<Inventory>, machine: Arc<Machine>) {
         let (reader, of) = (Arc::clone(&inventory), names.clone());
         let read = tokio::task::spawn_blocking(move || read(&reader, &of, &leaders, since_beat));
         match read.await {
-            Ok((readings, lost)) => {
+            Ok((mut readings, lost)) => {
+                readings.weights = Some(WeightsReport {
+                    complete: weights.complete(),
+                    readable: weights.readable(),
+                    serving: peers.serving(),
+                    at_once: peers.at_once(),
+                });
                 for device in lost {
                     machine.report(NodeReport::Trouble {
                         device,
@@ -79,6 +93,7 @@ fn read(
         devices: Vec::new(),
         faults: Vec::new(),
         machine: inventory::machine_memory().map(Into::into),
+        weights: None,
     };
     for (id, reading) in inventory.measure(&ours) {
         let Some(device) = names.get(&id).cloned() else {

@@ -1,5 +1,6 @@
 //! The way of requests: the gateway connects here, says which replica it means, and from then on the bytes go between
-//! it and the engine as they are, so that streams, pauses and hang-ups hold by themselves.
+//! it and the engine as they are, so that streams, pauses and hang-ups hold by themselves. Another node that connects
+//! speaks HTTP, and gets files of weights.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::machine::Machine;
+use super::peer_server::PeerServer;
 use engine::{
     Fingerprint, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK, RELAY_NO_ENGINE, RelaySecret,
 };
@@ -27,6 +29,8 @@ use engine::{
 const CONNECTIONS_MAX: usize = 16 * 1024;
 /// A connection must have sent its request by then.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+/// How a request of another node begins.
+const HTTP_BEGINS: &[u8] = b"GET ";
 /// Of each direction of a connection.
 const BUFFER_BYTES: usize = 16 << 10;
 
@@ -69,7 +73,7 @@ impl Relay {
     }
 
     /// Never returns; dropped, it ends every connection.
-    pub async fn serve(&self, machine: Arc<Machine>) {
+    pub async fn serve(&self, machine: Arc<Machine>, peers: Arc<PeerServer>) {
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut connections = JoinSet::new();
         loop {
@@ -89,11 +93,12 @@ impl Relay {
             let _ = socket.set_nodelay(true);
             let (tls, secret) = (self.tls.clone(), self.secret.clone());
             let (machine, moved) = (Arc::clone(&machine), Arc::clone(&self.moved));
+            let peers = Arc::clone(&peers);
             connections.spawn(async move {
                 let served = match tls {
-                    None => serve(socket, &secret, &machine, &moved).await,
+                    None => serve(socket, &secret, &machine, &moved, &peers).await,
                     Some(tls) => match timeout(BEGIN_WITHIN, tls.accept(socket)).await {
-                        Ok(Ok(stream)) => serve(stream, &secret, &machine, &moved).await,
+                        Ok(Ok(stream)) => serve(stream, &secret, &machine, &moved, &peers).await,
                         Ok(Err(error)) => Err(error),
                         Err(_) => Err(io::ErrorKind::TimedOut.into()),
                     },
@@ -133,15 +138,24 @@ fn certificate() -> Result<(TlsAcceptor, Fingerprint), String> {
 }
 
 async fn serve(
-    mut gateway: impl AsyncRead + AsyncWrite + Unpin,
+    mut gateway: impl AsyncRead + AsyncWrite + Unpin + Send,
     secret: &RelaySecret,
     machine: &Machine,
     moved: &AtomicU64,
+    peers: &Arc<PeerServer>,
 ) -> io::Result<()> {
-    let replica = match timeout(BEGIN_WITHIN, read_line(&mut gateway)).await {
-        Ok(line) => replica_of(&line?, secret),
+    let line = match timeout(BEGIN_WITHIN, read_line(&mut gateway)).await {
+        Ok(line) => line?,
         Err(_) => return Err(io::ErrorKind::TimedOut.into()),
     };
+    if line == HTTP_BEGINS {
+        let (from, to) = tokio::io::split(gateway);
+        // What has been read belongs to the request.
+        return peers
+            .serve(tokio::io::join(HTTP_BEGINS.chain(from), to))
+            .await;
+    }
+    let replica = replica_of(&line, secret);
     let Some(replica) = replica else {
         // Who does not know the secret learns nothing.
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -192,7 +206,7 @@ async fn copy(
     }
 }
 
-/// The first line, without its end. What comes behind it stays to be read.
+/// The first line, without its end, or the beginning of a request of HTTP. What comes behind it stays to be read.
 async fn read_line(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     while line.len() <= RELAY_LINE_MAX {
@@ -200,6 +214,9 @@ async fn read_line(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
         match from.read_u8().await? {
             b'\n' => return Ok(line),
             byte => line.push(byte),
+        }
+        if line == HTTP_BEGINS {
+            return Ok(line);
         }
     }
     Err(io::ErrorKind::InvalidData.into())
@@ -239,5 +256,16 @@ mod tests {
         let mut from = &endless[..];
         assert!(read_line(&mut from).await.is_err());
         assert!(from.len() > 8 * RELAY_LINE_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_request_of_http_is_recognised_by_its_first_word() {
+        let mut from = &b"GET /weights/models--lab--small/ab HTTP/1.1\r\n"[..];
+        let begun = read_line(&mut from).await.expect("it begins");
+        assert_eq!(begun, HTTP_BEGINS);
+        assert!(from.starts_with(b"/weights/"), "the rest stays to be read");
+        let mut other = &b"GETTER x\n"[..];
+        let line = read_line(&mut other).await.expect("a line");
+        assert_eq!(line, b"GETTER x");
     }
 }

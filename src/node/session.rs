@@ -219,9 +219,9 @@ async fn obey(
             read_every_ms,
             activity,
         } => {
+            machine.hear_beat(at);
             {
                 let mut inner = machine.lock();
-                inner.beat = at;
                 inner.outbox.acknowledged(received);
                 let read_every = Duration::from_millis(read_every_ms);
                 let sooner = inner.read_every.is_none_or(|before| read_every < before);

@@ -260,7 +260,7 @@ fn refused(message: &str) -> DialError {
     clippy::disallowed_methods,
     reason = "it ends with the connection, which owns it"
 )]
-fn drive(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+pub(super) fn drive(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(task))
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::weights::WeightsReport;
 use inventory::{DeviceInfo, DeviceKind, DeviceTrouble, Link, MachineMemory};
 use pool::{Bytes, DeviceId, NodeId};
 
@@ -135,6 +136,9 @@ pub struct NodeReadings {
     /// Why single devices are missing.
     pub faults: Vec<(String, String)>,
     pub machine: Option<MachineForm>,
+    /// What it could give to other nodes; `None`: it is of a version that gives nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<WeightsReport>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,6 +23,8 @@ mod devices;
 mod frames;
 mod messages;
 mod names;
+mod peer_token;
+mod weights;
 
 pub use devices::{MachineForm, NodeDevice, NodeLinkKind, NodeReading, NodeReadings, TroubleForm};
 pub use frames::{FRAME_BYTES_MAX, FrameError, read_frame, write_frame};
@@ -31,6 +33,8 @@ pub use messages::{
     NodeReport, Order, PlacedBytes, Refused, RefusedKind, RelayForm, Running, Start,
 };
 pub use names::{NODE_NAME_MAX, STANDBY_CODE, UPGRADE, check_node_name};
+pub use peer_token::{is_peer_token, sign_peer_token};
+pub use weights::{PeerForm, WeightsForm, WeightsReport};
 
 /// Another number means another language: neither side understands the other.
 pub const PROTOCOL: u32 = 1;

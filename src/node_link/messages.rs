@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::devices::{NodeDevice, NodeReadings, TroubleForm};
+use super::weights::WeightsForm;
 use config::Provider;
 use engine::{
     ActivityReport, DeviceAddress, EngineLoad, ExitReport, Kept, Launch, LivenessLimits, Program,
@@ -166,6 +167,10 @@ pub enum Order {
 pub struct Start {
     pub launch: LaunchForm,
     pub kept: KeptForm,
+    /// Weights that the controller has fetched. `None`: they must lie on the node, or its engine fetches them. Older nodes do
+    /// not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Box<WeightsForm>>,
 }
 
 /// A launch without what the node itself knows better: folders, executables, names of metrics.

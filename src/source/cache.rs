@@ -88,11 +88,13 @@ impl Layout {
                 outside.push(ManifestFile {
                     path: path.to_string_lossy().into_owned(),
                     bytes: part.size,
+                    digest: part.check.name(),
                 });
             }
             let files = listing.parts.iter().map(|part| ManifestFile {
                 path: part.path.clone(),
                 bytes: part.size,
+                digest: part.check.name(),
             });
             let commit = &listing.commit;
             layout.show(&wanted, &set, commit, (files.collect(), outside), false)
@@ -226,6 +228,8 @@ fn files_below(root: &Path, folder: &Path, files: &mut Vec<ManifestFile>) -> io:
                     .to_string_lossy()
                     .into_owned(),
                 bytes: about.map_or(0, |about| about.len()),
+                // The name of its blob is what the hub calls it.
+                digest: None,
             }),
         }
     }

@@ -129,6 +129,8 @@ pub enum SourceFault {
         tries: u32,
         why: String,
     },
+    #[error("node {node} does not give the weights: {why}; they are fetched from another source")]
+    Peer { node: String, why: String },
     #[error("{}: {source}; check that it is writable and has space, or set sources.cache_dir", path.display())]
     Disk {
         path: PathBuf,
@@ -169,6 +171,7 @@ impl SourceFault {
             | SourceFault::AdaptersFull { .. }
             | SourceFault::Mismatch { .. }
             | SourceFault::BrokenOff { .. }
+            | SourceFault::Peer { .. }
             | SourceFault::Disk { .. }
             | SourceFault::Credentials { lasting: false, .. }
             | SourceFault::NoHub { .. }

@@ -1,5 +1,5 @@
-//! Fetches weights to this machine: from the Hugging Face hub, from S3 or from Google Cloud Storage, into the
-//! hub's own cache layout, so that other programs find them too. Downloads run in parallel, resume where they
+//! Fetches weights to this machine: from the Hugging Face hub, from S3, from Google Cloud Storage or from other
+//! machines of the pool, into the hub's own cache layout, so that other programs find them too. Downloads run in parallel, resume where they
 //! were interrupted, are verified, and become visible to others only when complete. The caller decides what is
 //! fetched and when.
 //!
@@ -17,12 +17,15 @@ mod cache;
 mod credentials;
 mod disk;
 mod fault;
+mod file_system;
+mod from_peers;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hub;
 mod listing;
 mod lock;
 mod part;
+mod peer;
 mod progress;
 mod quantization;
 mod search;
@@ -40,6 +43,8 @@ use catalog::{Bucket, ExtraFiles, Fetch, Origin};
 
 pub use adapter::{ADAPTER_FILES_MAX, ListedAdapter};
 pub use fault::SourceFault;
+pub use file_system::{SharedFileSystem, shared_file_system, shared_file_system_of};
+pub use peer::{Peer, PeerError, PeerFile};
 pub use progress::Progress;
 pub use search::Found;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::bucket;
 use super::hub::Hub;
 use super::part::{Opened, Part, Trouble};
+use super::peer::PeerSource;
 
 /// All files of a model at one revision.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub(super) enum Origins {
     },
     #[cfg_attr(not(feature = "s3"), expect(dead_code, reason = "no bucket opens"))]
     Bucket(bucket::Store),
+    /// Another machine of the pool.
+    Peer(Arc<PeerSource>),
 }
 
 impl Origins {
@@ -32,6 +35,7 @@ impl Origins {
         match self {
             Origins::Hub { hub, id, commit } => hub.open(id, commit, part, offset).await,
             Origins::Bucket(store) => store.open(part, offset).await,
+            Origins::Peer(peer) => peer.open(part, offset).await,
         }
     }
 
@@ -40,6 +44,15 @@ impl Origins {
         match self {
             Origins::Hub { hub, id, .. } => format!("{}/{id}, {}", hub.shown(), part.path),
             Origins::Bucket(store) => format!("{}/{}", store.uri, part.path),
+            Origins::Peer(peer) => format!("node {}, {}", peer.node(), part.path),
+        }
+    }
+
+    /// The peer, if it is one: there are other sources of the same file.
+    pub fn peer(&self) -> Option<&PeerSource> {
+        match self {
+            Origins::Peer(peer) => Some(peer),
+            Origins::Hub { .. } | Origins::Bucket(_) => None,
         }
     }
 }

@@ -38,6 +38,31 @@ pub(super) enum Check {
     Md5(String),
 }
 
+impl Check {
+    /// As manifests and listings have it; `None`: there is no digest.
+    pub fn name(&self) -> Option<String> {
+        match self {
+            Check::Size => None,
+            Check::Sha256(digest) => Some(format!("sha256:{digest}")),
+            Check::GitSha1(digest) => Some(format!("git:{digest}")),
+            Check::Md5(digest) => Some(format!("md5:{digest}")),
+        }
+    }
+
+    /// `None`: it is no digest that this version knows.
+    pub fn parse(name: &str) -> Option<Check> {
+        let (kind, digest) = name.split_once(':')?;
+        let digest = digest.to_lowercase();
+        let is_hex = digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match (kind, digest.len()) {
+            ("sha256", 64) if is_hex => Some(Check::Sha256(digest)),
+            ("git", 40) if is_hex => Some(Check::GitSha1(digest)),
+            ("md5", 32) if is_hex => Some(Check::Md5(digest)),
+            _ => None,
+        }
+    }
+}
+
 /// Why a file could not be opened, or was interrupted.
 #[derive(Debug)]
 pub(super) enum Trouble {
@@ -54,4 +79,25 @@ pub(super) struct Opened {
     /// 0 where the server does not support ranges.
     pub offset: u64,
     pub body: BoxStream<'static, Result<Bytes, String>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_written_and_read_in_one_form_and_others_are_none() {
+        for check in [
+            Check::Sha256("ab".repeat(32)),
+            Check::GitSha1("ab".repeat(20)),
+            Check::Md5("ab".repeat(16)),
+        ] {
+            let name = check.name().expect("it has a digest");
+            assert_eq!(Check::parse(&name), Some(check));
+        }
+        assert_eq!(Check::Size.name(), None);
+        for wrong in ["", "sha256:", "sha256:zz", "crc:abcd", "md5:../../etc"] {
+            assert_eq!(Check::parse(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -252,5 +252,6 @@ fn where_of(listing: &Listing) -> String {
     match &listing.origins {
         Origins::Hub { hub, id, .. } => format!("{}/{id}", hub.shown()),
         Origins::Bucket(store) => store.uri.to_string(),
+        Origins::Peer(_) => "the controller's list".to_owned(),
     }
 }

@@ -64,20 +64,31 @@ pub(super) async fn bring(
         let to = path.to_owned();
         let wanted = part.clone();
         let finished = blocking(move || writing.finish(&wanted, &to)).await;
-        match finished.map_err(SourceFault::disk(path))? {
-            Finished::Right => return Ok(()),
-            Finished::Wrong { expected, got, .. } if mismatched => {
+        match (finished.map_err(SourceFault::disk(path))?, origins.peer()) {
+            (Finished::Right, _) => return Ok(()),
+            // What a peer has is no better the second time, and there are other sources.
+            (Finished::Wrong { expected, got, .. }, Some(peer)) => {
+                progress.loses(length);
+                return Err(peer.fault(format!(
+                    "its copy of {} is damaged (expected {expected}, got {got}) and was not kept",
+                    part.path
+                )));
+            }
+            (Finished::Wrong { expected, got, .. }, None) if mismatched => {
                 return Err(SourceFault::Mismatch {
                     file: origins.describe(part),
                     expected,
                     got,
                 });
             }
-            Finished::Wrong {
-                expected,
-                got,
-                lock,
-            } => {
+            (
+                Finished::Wrong {
+                    expected,
+                    got,
+                    lock,
+                },
+                None,
+            ) => {
                 let file = origins.describe(part);
                 tracing::warn!(
                     file,
@@ -217,7 +228,7 @@ fn incomplete(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-async fn is_there(path: &Path, part: &Part) -> bool {
+pub(super) async fn is_there(path: &Path, part: &Part) -> bool {
     let found = tokio::fs::metadata(path).await;
     found.is_ok_and(|found| found.is_file() && found.len() == part.size)
 }

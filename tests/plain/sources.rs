@@ -3,6 +3,7 @@
 //! One file because every test fetches from the same hub, which breaks in its own way.
 
 mod gguf;
+mod peers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -14,6 +14,7 @@ mod joining;
 mod kubernetes;
 mod requested;
 mod under_load;
+mod weights;
 
 /// The controller has no room for a model, so that all go to nodes.
 const NO_ROOM: &str = "inventory: {provider: fixed, devices: [{name: small, memory: 1MiB}]}\n";

@@ -184,6 +184,8 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("node.join_token_file", "/run/secrets/join", ""),
     ("node.listen", "127.0.0.1:9", ""),
     ("node.plain", "true", ""),
+    ("node.peers_at_once", "1", ""),
+    ("node.copy_shared", "true", ""),
     ("log.level", "debug", ""),
     ("log.format", "json", ""),
     ("telemetry.endpoint", "http://127.0.0.1:4318", ""),

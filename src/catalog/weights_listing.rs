@@ -1,0 +1,250 @@
+//! The files of weights that are complete on a machine, with the digests of their content, from what a fetch noted: what
+//! another machine needs to get the same ones. It reads names and sizes, and no content.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::weights::{Fetch, Manifest, Origin};
+
+/// A longer list is no model.
+const FILES_MAX: usize = 20_000;
+
+/// All files of a model at one state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsListing {
+    /// The model's folder in the cache, such as `models--org--name`.
+    pub name: String,
+    /// The hub's commit, or what the bucket calls its state.
+    pub commit: String,
+    pub files: Vec<ListedFile>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedFile {
+    /// Its path in the model's folder.
+    pub path: String,
+    pub bytes: u64,
+    /// The name of its content in the cache.
+    pub blob: String,
+    /// `sha256:…`, `git:…` or `md5:…`; `None`: nothing can show whether another copy is right.
+    pub digest: Option<String>,
+}
+
+impl WeightsListing {
+    /// The name of this state of the model, wherever it lies.
+    pub fn id(&self) -> String {
+        format!("{}@{}", self.name, self.commit)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        let sizes = self.files.iter().map(|file| file.bytes);
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Whether both name the same contents, in the same order.
+    pub fn is_same(&self, other: &WeightsListing) -> bool {
+        let same = |(a, b): (&ListedFile, &ListedFile)| {
+            (&a.path, a.bytes, &a.blob) == (&b.path, b.bytes, &b.blob)
+        };
+        self.name == other.name
+            && self.files.len() == other.files.len()
+            && self.files.iter().zip(&other.files).all(same)
+    }
+
+    /// Whether the folder has every file in its size. Blocking.
+    pub fn is_in(&self, folder: &Path) -> bool {
+        let right = |path: &Path, bytes: u64| {
+            std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
+        };
+        let mut files = self.files.iter();
+        !self.files.is_empty() && files.all(|file| right(&folder.join(&file.path), file.bytes))
+    }
+}
+
+impl Fetch {
+    /// The files that are here, if the model is. Blocking.
+    pub fn listing(&self) -> Option<WeightsListing> {
+        let manifest = self.manifest().filter(|_| self.is_here())?;
+        let is_of_hub = matches!(self.origin, Origin::Hub { .. });
+        let listing = listing(&self.folder(), &manifest, is_of_hub)?;
+        let own = self.root().file_name()?.to_string_lossy().into_owned();
+        (listing.name == own).then_some(listing)
+    }
+
+    /// The same weights at the commit of the listing, on a machine with these folders.
+    pub fn moved(self, cache: &Path, notes: &Path, listing: &WeightsListing) -> Fetch {
+        let is_commit = is_hex(&listing.commit, &[40]);
+        let origin = match self.origin {
+            // A branch may have moved on since.
+            Origin::Hub { .. } if is_commit => Origin::Hub {
+                revision: listing.commit.clone(),
+            },
+            origin => origin,
+        };
+        Fetch {
+            origin,
+            cache: cache.to_owned(),
+            notes: notes.to_owned(),
+            ..self
+        }
+    }
+}
+
+/// The states of models that are complete below a folder of notes (`Fetch::notes`), sorted. Blocking.
+pub fn complete_below(notes: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(notes).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let manifests = paths.filter(|path| path.extension().is_some_and(|it| it == "json"));
+    let mut found: Vec<String> = manifests
+        .filter_map(|path| {
+            let manifest: Manifest = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
+            let folder = path.with_extension("");
+            let listing = listing(&folder, &manifest, true).filter(|_| !manifest.is_doubted)?;
+            listing.is_in(&folder).then(|| listing.id())
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// What the manifest names, with the blobs that its links lead to. `None`: a file is not there, or lies outside of a cache.
+fn listing(folder: &Path, manifest: &Manifest, is_of_hub: bool) -> Option<WeightsListing> {
+    if manifest.files.is_empty() || manifest.files.len() > FILES_MAX {
+        return None;
+    }
+    let mut name = None;
+    let mut files = Vec::with_capacity(manifest.files.len());
+    for file in &manifest.files {
+        let content = std::fs::canonicalize(folder.join(&file.path)).ok()?;
+        let blob = content.file_name()?.to_str()?.to_owned();
+        let blobs = content.parent().filter(|it| it.ends_with("blobs"))?;
+        let model = blobs.parent()?.file_name()?.to_str()?.to_owned();
+        if name.get_or_insert_with(|| model.clone()) != &model {
+            return None;
+        }
+        // The hub calls a content by its digest.
+        let of_name = || match blob.len() {
+            64 if is_of_hub && is_hex(&blob, &[64]) => Some(format!("sha256:{blob}")),
+            40 if is_of_hub && is_hex(&blob, &[40]) => Some(format!("git:{blob}")),
+            _ => None,
+        };
+        files.push(ListedFile {
+            path: file.path.clone(),
+            bytes: file.bytes,
+            digest: file.digest.clone().or_else(of_name),
+            blob,
+        });
+    }
+    Some(WeightsListing {
+        name: name?,
+        commit: manifest.commit.clone(),
+        files,
+    })
+}
+
+fn is_hex(text: &str, lengths: &[usize]) -> bool {
+    lengths.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::{GgufFiles, ManifestFile};
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::symlink;
+
+    const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    fn fetch(folder: &Path) -> Fetch {
+        Fetch {
+            origin: Origin::Hub {
+                revision: "main".to_owned(),
+            },
+            id: "lab/small".to_owned(),
+            cache: folder.join("cache"),
+            notes: folder.join("notes"),
+            extra_files: Vec::new(),
+            extra_by: None,
+            pickles: false,
+            consolidated: false,
+            gguf: GgufFiles::None,
+            env: BTreeMap::new(),
+        }
+    }
+
+    /// As a fetch leaves it, with one file.
+    fn fetched(folder: &Path) -> Fetch {
+        let fetch = fetch(folder);
+        let (blob, set) = ("ab".repeat(32), fetch.notes.join("sets/one"));
+        std::fs::create_dir_all(fetch.root().join("blobs")).expect("a folder");
+        std::fs::create_dir_all(&set).expect("a folder");
+        let content = fetch.root().join("blobs").join(&blob);
+        std::fs::write(&content, "weights").expect("written");
+        symlink(&content, set.join("model.safetensors")).expect("a link");
+        symlink(&set, fetch.folder()).expect("a link");
+        let manifest = Manifest {
+            origin: fetch.describe(),
+            fingerprint: fetch.fingerprint(),
+            commit: COMMIT.to_owned(),
+            files: vec![ManifestFile {
+                path: "model.safetensors".to_owned(),
+                bytes: 7,
+                digest: None,
+            }],
+            outside: Vec::new(),
+            is_adopted: false,
+            is_doubted: false,
+        };
+        let text = serde_json::to_vec(&manifest).expect("JSON");
+        std::fs::write(fetch.manifest_path(), text).expect("written");
+        fetch
+    }
+
+    #[test]
+    fn what_is_complete_is_listed_with_the_digests_of_its_blobs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().canonicalize().expect("a path");
+        let fetch = fetched(&root);
+        let listing = fetch.listing().expect("it is here");
+        assert_eq!(listing.id(), format!("models--lab--small@{COMMIT}"));
+        let digest = format!("sha256:{}", "ab".repeat(32));
+        assert_eq!(listing.files[0].digest.as_deref(), Some(digest.as_str()));
+        assert_eq!((listing.bytes(), listing.files.len()), (7, 1));
+        assert!(listing.is_in(&fetch.folder()));
+        assert_eq!(complete_below(&fetch.notes), [listing.id()]);
+    }
+
+    #[test]
+    fn what_is_cut_short_is_not_listed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().canonicalize().expect("a path");
+        let fetch = fetched(&root);
+        let content = fetch.root().join("blobs").join("ab".repeat(32));
+        std::fs::write(content, "weight").expect("written");
+        assert_eq!(fetch.listing(), None);
+        assert!(complete_below(&fetch.notes).is_empty());
+    }
+
+    #[test]
+    fn another_machine_keeps_the_commit_and_has_folders_of_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().canonicalize().expect("a path");
+        let fetch = fetched(&root);
+        let listing = fetch.listing().expect("it is here");
+        let (cache, notes) = (Path::new("/c"), Path::new("/n"));
+        let moved = fetch.clone().moved(cache, notes, &listing);
+        assert_eq!(moved.root(), Path::new("/c/models--lab--small"));
+        assert!(moved.folder().starts_with("/n"));
+        let expected = Origin::Hub {
+            revision: COMMIT.to_owned(),
+        };
+        assert_eq!(moved.origin, expected);
+        let text = serde_json::to_string(&moved).expect("JSON");
+        assert_eq!(
+            serde_json::from_str::<Fetch>(&text).expect("a fetch"),
+            moved
+        );
+    }
+}

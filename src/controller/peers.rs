@@ -1,0 +1,193 @@
+//! Weights on nodes: what each node says that it has, which nodes a launch may get its weights from, and the tokens with
+//! which it does. Files never pass the controller.
+
+use std::sync::Arc;
+
+use super::control::Control;
+use super::nodes::Node;
+use catalog::WeightsListing;
+use node_link::{PeerForm, WeightsForm, WeightsReport, sign_peer_token};
+use pool::{Bytes, Event, ModelId, NodeId, ReplicaId, Span, Time};
+
+/// Nodes that are named for a launch.
+const PEERS_MAX: usize = 2;
+/// How long a token counts: as long as a load may take without a deadline of its own (L3).
+const TOKEN_FOR: Span = Span::from_secs(300);
+const TOKEN_FOR_GIB: Span = Span::from_secs(20);
+/// A longer list would not fit into a frame; models have some hundred files.
+const FILES_MAX: usize = 4096;
+/// A node's list is cut there; no disk holds more models.
+const COMPLETE_MAX: usize = 10_000;
+
+/// Which peer goes first: the lowest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PeerRank {
+    /// One with a free place for a file at once.
+    is_full: bool,
+    /// Engines that load there read the same disk.
+    loading: usize,
+    /// Files that it sends already.
+    serving: u32,
+    /// Requests in flight there.
+    in_flight: u32,
+    node: NodeId,
+}
+
+impl Control {
+    /// What a node must know of the weights of a launch. `None`: the pool does not fetch them, or they have files outside of
+    /// their folder, which must lie on the node.
+    pub(super) fn weights_form(&self, node: NodeId, model: ModelId) -> Option<Box<WeightsForm>> {
+        let facts = self.models.facts.get(&model)?;
+        let fetch = facts.entry.fetch.as_ref()?;
+        if !fetch.extra_files.is_empty() {
+            return None;
+        }
+        let listing = facts.listing.as_ref();
+        let listing = listing.filter(|it| it.files.len() <= FILES_MAX)?;
+        Some(Box::new(WeightsForm {
+            fetch: fetch.clone(),
+            peers: self.peers_for(node, listing),
+            listing: listing.as_ref().clone(),
+        }))
+    }
+
+    /// At most two nodes that have the weights, the least busy first, with a token for each.
+    fn peers_for(&self, node: NodeId, listing: &WeightsListing) -> Vec<PeerForm> {
+        let Some(own) = self.nodes.known.get(&node) else {
+            return Vec::new();
+        };
+        let id = listing.id();
+        let mut peers: Vec<(PeerRank, &Node)> = self
+            .nodes
+            .known
+            .iter()
+            .filter(|(other, it)| **other != node && may_reach(own, it))
+            .filter_map(|(&other, it)| {
+                let weights = it.weights.as_ref().filter(|_| it.has_joined)?;
+                let gives = weights.at_once > 0 && weights.complete.contains(&id);
+                gives.then(|| (self.rank_of(other, weights), it))
+            })
+            .collect();
+        peers.sort_by_key(|(rank, _)| *rank);
+        let expires = expiry(self.clock.now(), Bytes(listing.bytes()));
+        let peers = peers.into_iter().take(PEERS_MAX);
+        peers
+            .map(|(_, it)| PeerForm {
+                node: it.name.clone(),
+                address: it.relay.address,
+                fingerprint: it.relay.fingerprint.map(|it| it.to_string()),
+                token: sign_peer_token(&it.relay.secret, &listing.name, expires.0, rand::random()),
+            })
+            .collect()
+    }
+
+    fn rank_of(&self, node: NodeId, weights: &WeightsReport) -> PeerRank {
+        let replicas = self.replicas_on(node);
+        let is_ready = |replica: &&ReplicaId| {
+            let process = self.engines.processes.get(replica);
+            process.is_some_and(|it| it.ready)
+        };
+        let busy = self.engines.busy();
+        let in_flight = busy.iter().filter(|(of, _)| replicas.contains(of));
+        PeerRank {
+            is_full: weights.serving >= weights.at_once,
+            loading: replicas.len() - replicas.iter().filter(is_ready).count(),
+            serving: weights.serving,
+            in_flight: in_flight.map(|(_, count)| *count).sum(),
+            node,
+        }
+    }
+
+    /// What a node says of its weights. Gives what the pool must hear, if that has changed.
+    pub(super) fn node_weights(
+        &mut self,
+        node: NodeId,
+        report: Option<WeightsReport>,
+    ) -> Option<Event> {
+        let known = self.nodes.known.get_mut(&node)?;
+        let report = report.map(|mut report| {
+            report.complete.truncate(COMPLETE_MAX);
+            report.readable.truncate(COMPLETE_MAX);
+            report
+        });
+        let before = std::mem::replace(&mut known.weights, report);
+        let lists = |it: &WeightsReport| (it.complete.clone(), it.readable.clone());
+        let is_same = before.as_ref().map(lists) == known.weights.as_ref().map(lists);
+        if is_same {
+            return None;
+        }
+        let count = known.weights.as_ref().map_or(0, |it| it.complete.len());
+        if count > 0 {
+            let models = if count == 1 { "model" } else { "models" };
+            tracing::info!("node {} has the weights of {count} {models}", known.name);
+        }
+        self.weights_on(node)
+    }
+
+    /// The same for every node, after a change of the catalogue.
+    pub(super) fn weights_on_nodes(&self) -> Vec<Event> {
+        let nodes = self.nodes.known.keys();
+        nodes.filter_map(|&node| self.weights_on(node)).collect()
+    }
+
+    /// The models that a node need not fetch (N6). `None`: it does not say what it has.
+    fn weights_on(&self, node: NodeId) -> Option<Event> {
+        let weights = self.nodes.known.get(&node)?.weights.as_ref()?;
+        let has = |listing: &Arc<WeightsListing>| {
+            let id = listing.id();
+            weights.complete.contains(&id) || weights.readable.contains(&id)
+        };
+        // Whether it has what the pool does not fetch for it is not known.
+        let facts = self.models.facts.iter();
+        let there = facts.filter(|(_, it)| it.listing.as_ref().is_none_or(has));
+        Some(Event::WeightsOn {
+            node,
+            models: there.map(|(&model, _)| model).collect(),
+        })
+    }
+}
+
+/// A listener on loopback is for nodes of the same machine.
+fn may_reach(from: &Node, to: &Node) -> bool {
+    from.relay.address.ip().is_loopback() || !to.relay.address.ip().is_loopback()
+}
+
+fn expiry(now: Time, size: Bytes) -> Time {
+    let gib = size.0.div_ceil(Bytes::GIB);
+    now + TOKEN_FOR + Span(TOKEN_FOR_GIB.0.saturating_mul(gib))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_busy_peer_goes_first() {
+        let rank = |is_full, loading, serving, in_flight, node| PeerRank {
+            is_full,
+            loading,
+            serving,
+            in_flight,
+            node: NodeId(node),
+        };
+        let mut ranks = [
+            rank(true, 0, 2, 0, 1),
+            rank(false, 1, 0, 0, 2),
+            rank(false, 0, 1, 0, 3),
+            rank(false, 0, 0, 9, 4),
+            rank(false, 0, 0, 0, 6),
+            rank(false, 0, 0, 0, 5),
+        ];
+        ranks.sort();
+        let order: Vec<u32> = ranks.iter().map(|it| it.node.0).collect();
+        assert_eq!(order, [5, 6, 4, 3, 2, 1]);
+    }
+
+    #[test]
+    fn a_token_lasts_longer_for_larger_weights() {
+        let now = Time(1000);
+        assert_eq!(expiry(now, Bytes(1)), Time(1000 + 320_000));
+        let large = Bytes(140 * Bytes::GIB);
+        assert_eq!(expiry(now, large), Time(1000 + 300_000 + 140 * 20_000));
+    }
+}

@@ -1,0 +1,260 @@
+//! Gives complete files of this node's cache to other nodes of the pool, over the listener that also relays requests to
+//! engines: HTTP/1.1, each request with a token of the controller for one model. Few files at once, and none while an engine
+//! loads here, which needs the same disk.
+//!
+//! `GET /weights/MODEL/BLOB`, where MODEL is the model's folder in the cache and BLOB the name of the content there.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{
+    ACCEPT_RANGES, AUTHORIZATION, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue, RANGE,
+    RETRY_AFTER,
+};
+use hyper::http::request::Parts;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::machine::Machine;
+use super::peer_body::PeerBody;
+use engine::RelaySecret;
+use node_link::is_peer_token;
+
+/// The first part of the path; the client's file has it, too.
+pub(super) const ROUTE: &str = "/weights/";
+/// A connection on which nothing moves for so long is closed, so that its file does not keep a place.
+const STALL_MAX: Duration = Duration::from_secs(60);
+const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+/// Letters of a model's folder.
+const NAME_MAX: usize = 200;
+
+pub(super) struct PeerServer {
+    /// The folder with all models; `None`: there is none.
+    cache: Option<PathBuf>,
+    secret: RelaySecret,
+    at_once: u32,
+    seats: Arc<Semaphore>,
+    machine: Arc<Machine>,
+}
+
+/// Why a file is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    NoToken,
+    NotThere,
+    /// The file ends before that offset.
+    BeyondEnd,
+    Busy,
+}
+
+impl Refusal {
+    fn status(self) -> StatusCode {
+        match self {
+            Refusal::NoToken => StatusCode::UNAUTHORIZED,
+            Refusal::NotThere => StatusCode::NOT_FOUND,
+            Refusal::BeyondEnd => StatusCode::RANGE_NOT_SATISFIABLE,
+            Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Refusal::NoToken => {
+                "this node gives weights to other nodes of its pool, with a token that their controller makes for each transfer\n"
+            }
+            Refusal::NotThere => "this node does not have the complete file\n",
+            Refusal::BeyondEnd => "the file ends before that\n",
+            Refusal::Busy => {
+                "this node gives as many files as node.peers_at_once allows, or an engine loads here; try again later\n"
+            }
+        }
+    }
+}
+
+/// A file that may be sent, at the place from which it is.
+struct Granted {
+    file: File,
+    offset: u64,
+    size: u64,
+    seat: OwnedSemaphorePermit,
+}
+
+impl PeerServer {
+    pub fn new(
+        cache: Option<PathBuf>,
+        secret: RelaySecret,
+        at_once: u32,
+        machine: Arc<Machine>,
+    ) -> PeerServer {
+        PeerServer {
+            cache,
+            secret,
+            at_once,
+            seats: Arc::new(Semaphore::new(at_once as usize)),
+            machine,
+        }
+    }
+
+    pub fn at_once(&self) -> u32 {
+        self.at_once
+    }
+
+    /// Files on their way now.
+    pub fn serving(&self) -> u32 {
+        let free = u32::try_from(self.seats.available_permits()).unwrap_or(u32::MAX);
+        self.at_once.saturating_sub(free)
+    }
+
+    /// Answers the requests of one connection until it ends or stalls.
+    pub async fn serve(
+        self: &Arc<PeerServer>,
+        io: impl AsyncRead + AsyncWrite + Unpin + Send,
+    ) -> io::Result<()> {
+        let moved: Arc<AtomicU64> = Arc::default();
+        let service = service_fn(|request: Request<Incoming>| {
+            let (server, moved) = (Arc::clone(self), Arc::clone(&moved));
+            let (head, _) = request.into_parts();
+            async move { Ok::<_, Infallible>(server.answer(&head, moved).await) }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(BEGIN_WITHIN)
+            .serve_connection(TokioIo::new(io), service);
+        let stalled = async {
+            let mut before = 0;
+            loop {
+                tokio::time::sleep(STALL_MAX).await;
+                let now = moved.load(Ordering::Relaxed);
+                if now == before {
+                    return;
+                }
+                before = now;
+            }
+        };
+        tokio::select! {
+            ended = connection => ended.map_err(io::Error::other),
+            () = stalled => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    async fn answer(&self, head: &Parts, moved: Arc<AtomicU64>) -> Response<PeerBody> {
+        let path = head.uri.path();
+        let is_get = head.method == Method::GET;
+        let named = path.strip_prefix(ROUTE).filter(|_| is_get);
+        let named = named.and_then(|rest| rest.split_once('/'));
+        let headers = &head.headers;
+        let granted = match named.filter(|(model, _)| self.may(headers, model)) {
+            Some((model, blob)) => self.grant(model, blob, offset_of(headers)).await,
+            None => Err(Refusal::NoToken),
+        };
+        let mut answer = Response::new(PeerBody::text("", Arc::clone(&moved)));
+        match granted {
+            Ok(granted) => {
+                let Granted {
+                    file,
+                    offset,
+                    size,
+                    seat,
+                } = granted;
+                if offset > 0 {
+                    *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
+                    let range = format!("bytes {offset}-{}/{size}", size - 1);
+                    put(&mut answer, CONTENT_RANGE, &range);
+                }
+                put(&mut answer, ACCEPT_RANGES, "bytes");
+                let blob = path.rsplit('/').next().unwrap_or_default();
+                put(&mut answer, ETAG, &format!("\"{blob}\""));
+                *answer.body_mut() = PeerBody::file(file, size - offset, moved, seat);
+            }
+            Err(refusal) => {
+                *answer.status_mut() = refusal.status();
+                if refusal == Refusal::Busy {
+                    put(&mut answer, RETRY_AFTER, "1");
+                }
+                *answer.body_mut() = PeerBody::text(refusal.text(), moved);
+            }
+        }
+        answer
+    }
+
+    /// Whether the request comes with a token for this model.
+    fn may(&self, headers: &HeaderMap, model: &str) -> bool {
+        let sent = headers.get(AUTHORIZATION).and_then(|it| it.to_str().ok());
+        let token = sent.and_then(|it| it.strip_prefix("Bearer "));
+        let now = self.machine.controller_time();
+        let (Some(token), Some(now)) = (token, now) else {
+            return false;
+        };
+        is_peer_token(&self.secret, token, model, now)
+    }
+
+    async fn grant(&self, model: &str, blob: &str, offset: u64) -> Result<Granted, Refusal> {
+        let path = self.path_of(model, blob).ok_or(Refusal::NotThere)?;
+        if self.machine.loads_an_engine() {
+            return Err(Refusal::Busy);
+        }
+        let seat = Arc::clone(&self.seats).try_acquire_owned();
+        let seat = seat.map_err(|_| Refusal::Busy)?;
+        let opened = tokio::task::spawn_blocking(move || open(path, offset)).await;
+        let (file, size) = opened.map_err(|_| Refusal::NotThere)??;
+        Ok(Granted {
+            file,
+            offset,
+            size,
+            seat,
+        })
+    }
+
+    /// Where the content lies. `None`: these are no names of the cache. What is not complete has another name, which ends in
+    /// `.incomplete`.
+    fn path_of(&self, model: &str, blob: &str) -> Option<PathBuf> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_model =
+            model.starts_with("models--") && model.len() <= NAME_MAX && model.bytes().all(plain);
+        let is_blob =
+            matches!(blob.len(), 40 | 64) && blob.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let cache = self.cache.as_ref().filter(|_| is_model && is_blob)?;
+        Some(cache.join(model).join("blobs").join(blob))
+    }
+}
+
+/// A link could lead out of the cache, so that only a file itself is opened.
+fn open(path: PathBuf, offset: u64) -> Result<(File, u64), Refusal> {
+    let found = std::fs::symlink_metadata(&path).map_err(|_| Refusal::NotThere)?;
+    if !found.is_file() {
+        return Err(Refusal::NotThere);
+    }
+    let mut file = File::open(&path).map_err(|_| Refusal::NotThere)?;
+    let size = file.metadata().map_err(|_| Refusal::NotThere)?.len();
+    if offset > 0 && offset >= size {
+        return Err(Refusal::BeyondEnd);
+    }
+    let placed = file.seek(SeekFrom::Start(offset));
+    placed.map_err(|_| Refusal::NotThere)?;
+    Ok((file, size))
+}
+
+/// Other forms of ranges are answered with the whole file, as HTTP allows.
+fn offset_of(headers: &HeaderMap) -> u64 {
+    let range = headers.get(RANGE).and_then(|it| it.to_str().ok());
+    let from = range.and_then(|it| it.strip_prefix("bytes=")?.strip_suffix('-'));
+    from.and_then(|it| it.parse().ok()).unwrap_or(0)
+}
+
+fn put(answer: &mut Response<PeerBody>, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        answer.headers_mut().insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! Weights on nodes: a node without them gets them from another one that has them, and from the hub where that one gives
+//! none or wrong ones.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use support::hub::Hub;
+use support::whole::{Pool, wait_for};
+
+use super::{Node, one_device, pool_with, token, until};
+
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
+const MODEL: &str = "models--lab--far";
+
+/// A hub, a controller without room for its model, and a first node that has loaded it.
+struct Scene {
+    hub: Hub,
+    _cache: tempfile::TempDir,
+    pool: Pool,
+    first: Node,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let hub = Hub::start();
+        hub.add_folder("lab/far", Path::new(TINY));
+        let cache = tempfile::tempdir().unwrap();
+        let file = "engine_config: {model_id: far, type: CandleEngine, hf_model_id: lab/far, max_total_tokens: 64}\n";
+        let pool = pool_with(
+            &[("far.yaml".to_owned(), file.to_owned())],
+            &sources(cache.path(), &hub),
+        );
+        let first = start(&pool, &hub, "gpu-1");
+        assert_eq!(ask(&pool), 200, "{}", first.log());
+        wait_for("the controller to know what the node has", || {
+            pool.log().contains("node gpu-1 has the weights of 1 model")
+        });
+        Scene {
+            hub,
+            _cache: cache,
+            pool,
+            first,
+        }
+    }
+
+    /// Takes the first node out of service; what it has in its cache stays.
+    fn drain_first(&self) {
+        let body = r#"{"node": "gpu-1", "wait": false}"#;
+        let key = self.pool.admin_key();
+        let path = "/llm/admin/nodes/drain";
+        let drained = self.pool.request("POST", path, body, Some(&key));
+        assert_eq!(drained.0, 202, "{}", drained.1);
+        wait_for("the first node to be empty", || {
+            self.first.engines().is_empty()
+        });
+    }
+
+    /// Requests for files of weights that the hub has had.
+    fn asked_for_weights(&self) -> usize {
+        let asked = self.hub.asked().into_iter();
+        asked.filter(|it| it.path.ends_with(".safetensors")).count()
+    }
+}
+
+fn sources(cache: &Path, hub: &Hub) -> String {
+    format!(
+        "sources: {{cache_dir: {cache:?}, hub: {:?}, keep_free: 1MiB}}\n",
+        hub.url()
+    )
+}
+
+/// A node with a cache of its own, on the same machine: it must not use the controller's.
+fn start(pool: &Pool, hub: &Hub, name: &'static str) -> Node {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!(
+        "{}{}node: {{copy_shared: true}}\n",
+        one_device("4GiB"),
+        sources(&cache_of(folder.path()), hub)
+    );
+    fs::write(folder.path().join("node.yaml"), config).unwrap();
+    let token = token(pool, json!({}));
+    let node = Node::start_in(folder, pool, name, &token);
+    until(pool, name, "joined");
+    node
+}
+
+fn cache_of(folder: &Path) -> PathBuf {
+    folder.join("cache")
+}
+
+fn ask(pool: &Pool) -> u16 {
+    let body = json!({"model": "far", "max_tokens": 4,
+        "messages": [{"role": "user", "content": "Hello"}]});
+    pool.post("/v1/chat/completions", &body.to_string()).0
+}
+
+/// The file with the weights in the cache of a node: the largest.
+fn weights_of(node: &Node) -> PathBuf {
+    let blobs = cache_of(node.folder.path()).join(MODEL).join("blobs");
+    let files = fs::read_dir(blobs).unwrap().flatten();
+    let largest = files.max_by_key(|it| it.metadata().unwrap().len());
+    largest.expect("a file").path()
+}
+
+fn are_right(node: &Node) -> bool {
+    let expected = fs::read(Path::new(TINY).join("model.safetensors")).unwrap();
+    fs::read(weights_of(node)).unwrap() == expected
+}
+
+#[test]
+fn a_node_gets_weights_from_another_one_and_the_hub_sees_no_request() {
+    let scene = Scene::new();
+    let second = start(&scene.pool, &scene.hub, "gpu-2");
+    scene.drain_first();
+    let (files, listed) = (scene.hub.asked().len(), scene.hub.listed());
+    assert_eq!(ask(&scene.pool), 200, "{}", second.log());
+    let log = second.log();
+    assert!(log.contains("are fetched from node gpu-1"), "{log}");
+    assert_eq!(scene.hub.asked().len(), files, "{log}");
+    assert_eq!(scene.hub.listed(), listed, "{log}");
+    assert!(are_right(&second));
+    assert_eq!(second.engines().len(), 1);
+}
+
+#[test]
+fn a_damaged_copy_of_another_node_is_refused_and_the_hub_gives_the_right_one() {
+    let scene = Scene::new();
+    let second = start(&scene.pool, &scene.hub, "gpu-2");
+    scene.drain_first();
+    let wrong = fs::OpenOptions::new()
+        .write(true)
+        .open(weights_of(&scene.first))
+        .unwrap();
+    wrong.write_all_at(b"damaged", 100_000).unwrap();
+    let before = scene.asked_for_weights();
+    assert_eq!(ask(&scene.pool), 200, "{}", second.log());
+    let log = second.log();
+    assert!(
+        log.contains("node gpu-1 does not give the weights"),
+        "{log}"
+    );
+    assert!(log.contains("is damaged"), "{log}");
+    assert_eq!(scene.asked_for_weights(), before + 1, "{log}");
+    assert!(are_right(&second));
+}
+
+#[test]
+fn a_node_that_does_not_answer_is_given_up_for_the_hub() {
+    let scene = Scene::new();
+    let second = start(&scene.pool, &scene.hub, "gpu-2");
+    scene.drain_first();
+    let before = scene.asked_for_weights();
+    scene.first.signal("-STOP");
+    assert_eq!(ask(&scene.pool), 200, "{}", second.log());
+    let log = second.log();
+    assert!(log.contains("it has not answered for"), "{log}");
+    assert_eq!(scene.asked_for_weights(), before + 1, "{log}");
+    assert!(are_right(&second));
+}
+
+#[test]
+fn an_outsider_gets_nothing_from_the_cache_of_a_node() {
+    let scene = Scene::new();
+    let log = scene.first.log();
+    let (_, rest) = log
+        .split_once("engines are reached at ")
+        .expect("it is logged");
+    let address = rest.split_whitespace().next().unwrap();
+    let blob = weights_of(&scene.first);
+    let blob = blob.file_name().unwrap().to_str().unwrap();
+    let join_token = token(&scene.pool, json!({}));
+    let get = |authorization: &str| {
+        let mut socket = TcpStream::connect(address).unwrap();
+        let request = format!(
+            "GET /weights/{MODEL}/{blob} HTTP/1.1\r\nHost: node\r\n{authorization}Connection: close\r\n\r\n"
+        );
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for authorization in [
+        String::new(),
+        "Authorization: Bearer 9999999999999.0.00\r\n".to_owned(),
+        format!("Authorization: Bearer {join_token}\r\n"),
+    ] {
+        let answer = get(&authorization);
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    }
+}
