@@ -75,7 +75,7 @@ def a_hundred_events_a_second_reach_the_page_within_a_quarter_of_a_second(browse
     api("PATCH", "models", {"priority": 3}, "?model=other")
     expect(page.locator(".table-body .table-row").first).to_be_visible()
     best, tries = None, []
-    for _ in range(5):
+    for _ in range(3):
         page.evaluate(WATCH_EVENTS)
         began = time.monotonic()
         in_turn(began, 900, 100, ["other", "small", "filler"])
@@ -84,11 +84,8 @@ def a_hundred_events_a_second_reach_the_page_within_a_quarter_of_a_second(browse
         seen = {int(id): at for id, at in page.evaluate("window.seen").items()}
         events = api("GET", "events", query="?limit=1000&kind=set")["events"][-900:]
         late = sorted(seen[one["id"]] - datetime.datetime.fromisoformat(one["at"]).timestamp() * 1000 for one in events if one["id"] in seen)
-        # A row that came and left between two frames was never to be seen: a machine that does other things draws few.
-        if len(late) <= 850:
-            tries.append(f"{len(late)} of 900 events were drawn")
-            print(f"   {tries[-1]}", flush=True)
-            continue
+        # A row that came and left between two frames was never to be seen.
+        assert len(late) > 850, f"{len(late)} of 900 events were drawn"
         p99 = late[int(len(late) * 0.99)]
         tries.append(f"{len(late) / took:.0f} events a second: median {statistics.median(late):.0f}, p99 {p99:.0f}, longest {late[-1]:.0f} ms")
         print(f"   {tries[-1]}", flush=True)
@@ -97,7 +94,7 @@ def a_hundred_events_a_second_reach_the_page_within_a_quarter_of_a_second(browse
             break
     for model in ("other", "small", "filler"):
         api("PATCH", "models", {"priority": None}, f"?model={model}")
-    assert best and best <= 250, tries
+    assert best <= 250, tries
     it.close()
 
 
