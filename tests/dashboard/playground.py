@@ -141,4 +141,7 @@ def the_playground_shows_how_near_texts_are_and_which_answers_a_question_best(br
     texts.fill("one")
     page.get_by_role("button", name="Embed", exact=True).click()
     expect(page.get_by_role("alert")).to_have_text("no vectors <i>here</i>")
+    # The browser writes a refusal down itself.
+    assert all("status of 400" in one for one in it.complaints), it.complaints
+    it.complaints.clear()
     it.close()

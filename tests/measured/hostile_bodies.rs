@@ -23,10 +23,9 @@ const BYTES: usize = 512 << 10;
 const LARGEST_BYTES: usize = (10 << 20) - (64 << 10);
 /// The allowed multiple of the time that a plain text of the same length takes.
 const TIMES_PLAIN: u32 = 5;
-/// A cost below this for each MiB is never too much: a plain text takes one tick of the clock. What grows with the square
-/// of a body takes many times as much.
+/// A cost below this for each MiB is never too much: a plain text takes one tick of the clock.
 const FLOOR_PER_MIB: Duration =
-    Duration::from_millis(if cfg!(debug_assertions) { 1000 } else { 30 });
+    Duration::from_millis(if cfg!(debug_assertions) { 600 } else { 30 });
 const TIMES_BYTES: u64 = 8;
 /// Memory growth that is allowed in addition, for the allocator.
 const GROWTH_FREE: u64 = 48 * MIB;

@@ -169,7 +169,7 @@ impl Found {
 
     /// These rules side by side.
     fn map(&self, labs: &[Lab], rules: &[usize]) {
-        print!("{:<23}", "");
+        print!("{:<25}", "");
         for nth in rules {
             print!("{:<17}", self.rules[*nth]);
         }
@@ -184,7 +184,7 @@ impl Found {
                 "{} {models:>2} on {devices} device{plural}",
                 kind(labs[row])
             );
-            print!("{on:<23}");
+            print!("{on:<25}");
             for nth in rules {
                 let of_row = self.waits[*nth][row..row + width].chunks(USE_PERCENT.len());
                 let line: Vec<String> = of_row

@@ -1,6 +1,8 @@
 //! What is stored of a response: the items of its request, each with an id, and those of its answer. What the model
 //! thought is among them, sealed where its client sees it only as a summary.
 
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use store::StoredItem;
 
@@ -13,7 +15,7 @@ use crate::stored::{Earlier, Unwritten};
 pub(super) fn items_of(input: &Value, earlier: &Earlier) -> Vec<StoredItem> {
     let message = |text: &str| json!({"type": "message", "role": "user", "content": text});
     match input {
-        Value::String(text) => vec![with_id(message(text))],
+        Value::String(text) => vec![with_id(&message(text))],
         Value::Array(items) => items
             .iter()
             .filter_map(|item| match item.get("type").and_then(Value::as_str) {
@@ -24,28 +26,25 @@ pub(super) fn items_of(input: &Value, earlier: &Earlier) -> Vec<StoredItem> {
                         item: earlier.item(id)?.to_owned(),
                     })
                 }
-                _ => Some(with_id(item.clone())),
+                _ => Some(with_id(item)),
             })
             .collect(),
         _ => Vec::new(),
     }
 }
 
-/// The item as OpenAI returns it: with its type, an id, a status, and its text as a part.
-fn with_id(item: Value) -> StoredItem {
-    let Value::Object(mut fields) = item else {
+/// The item as OpenAI returns it: with its type, an id, a status, and its text as a part. It is written as it is read,
+/// since an input may have ten thousand of them.
+fn with_id(item: &Value) -> StoredItem {
+    let Value::Object(fields) = item else {
         return StoredItem {
             id: new_id("item"),
             item: item.to_string(),
         };
     };
-    fields.retain(|_, value| !value.is_null());
-    let text = |fields: &Map<String, Value>, name: &str| {
-        let text = fields.get(name).and_then(Value::as_str);
-        text.map(str::to_owned)
-    };
-    let kind = text(&fields, "type").unwrap_or_else(|| "message".to_owned());
-    let prefix = match kind.as_str() {
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    let kind = text("type").unwrap_or("message");
+    let prefix = match kind {
         "message" => "msg",
         "function_call" => "fc",
         "function_call_output" => "fco",
@@ -54,25 +53,71 @@ fn with_id(item: Value) -> StoredItem {
         "reasoning" => "rs",
         _ => "item",
     };
-    let id = text(&fields, "id").filter(|id| !id.is_empty());
-    let id = id.unwrap_or_else(|| new_id(prefix));
-    if kind == "message"
-        && let Some(content) = text(&fields, "content")
-    {
-        let part = match text(&fields, "role").as_deref() {
-            Some("assistant") => {
-                json!({"type": "output_text", "text": content, "annotations": [], "logprobs": []})
+    let id = text("id").filter(|id| !id.is_empty());
+    let id = id.map_or_else(|| new_id(prefix), str::to_owned);
+    let returned = Returned {
+        fields,
+        kind,
+        id: &id,
+    };
+    // Nothing in it can fail: all keys are texts.
+    let item = serde_json::to_string(&returned).unwrap_or_default();
+    StoredItem { item, id }
+}
+
+/// Of an item that a client sent.
+struct Returned<'a> {
+    fields: &'a Map<String, Value>,
+    kind: &'a str,
+    id: &'a str,
+}
+
+/// A text as the part of a message.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum TextPart<'a> {
+    InputText {
+        text: &'a str,
+    },
+    OutputText {
+        text: &'a str,
+        annotations: [(); 0],
+        logprobs: [(); 0],
+    },
+}
+
+impl Serialize for Returned<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let own = ["type", "id"];
+        let is_answer = self.fields.get("role").and_then(Value::as_str) == Some("assistant");
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", self.kind)?;
+        map.serialize_entry("id", self.id)?;
+        let mut has_status = false;
+        for (name, value) in self.fields {
+            if value.is_null() || own.contains(&name.as_str()) {
+                continue;
             }
-            _ => json!({"type": "input_text", "text": content}),
-        };
-        fields.insert("content".to_owned(), json!([part]));
-    }
-    fields.insert("type".to_owned(), json!(kind));
-    fields.insert("id".to_owned(), json!(id));
-    fields.entry("status").or_insert_with(|| json!("completed"));
-    StoredItem {
-        item: Value::Object(fields).to_string(),
-        id,
+            has_status |= name == "status";
+            match value.as_str() {
+                Some(text) if name == "content" && self.kind == "message" => {
+                    let part = match is_answer {
+                        true => TextPart::OutputText {
+                            text,
+                            annotations: [],
+                            logprobs: [],
+                        },
+                        false => TextPart::InputText { text },
+                    };
+                    map.serialize_entry(name, &[part])?;
+                }
+                _ => map.serialize_entry(name, value)?,
+            }
+        }
+        if !has_status {
+            map.serialize_entry("status", "completed")?;
+        }
+        map.end()
     }
 }
 
