@@ -1,8 +1,9 @@
-//! The driver of the embedded engine: our own executable as `EXE engine …`, listening on a Unix socket before
-//! it has loaded. It makes the command line and reads the health answer.
+//! The driver of the embedded engine: our own executable, or on NVIDIA GPUs that with CUDA, as `EXE engine …`, listening on a
+//! Unix socket before it has loaded. It makes the command line and reads the health answer.
 
 use std::ffi::OsString;
 
+use super::cuda_program::choose;
 use super::{CandleDevice, Endpoint, EngineDriver, EngineFault, Launch, Prepared, Program, health};
 
 pub(super) struct CandleDriver;
@@ -22,7 +23,8 @@ impl EngineDriver for CandleDriver {
                 count: launch.devices.len(),
             });
         };
-        let mut argv: Vec<OsString> = vec![program.executable.clone().into(), "engine".into()];
+        let (executable, env) = choose(program, launch)?;
+        let mut argv: Vec<OsString> = vec![executable.into(), "engine".into()];
         let mut option = |name: &str, value: OsString| argv.extend([name.into(), value]);
         option("--model-dir", program.model_dir.clone().into());
         option("--model-name", launch.model_name.clone().into());
@@ -80,7 +82,7 @@ impl EngineDriver for CandleDriver {
         }
         Ok(Prepared {
             argv,
-            env: program.env.clone(),
+            env,
             working_dir: None,
             ready_path: "/health".to_owned(),
             lifeline: true,
