@@ -91,11 +91,14 @@ fn libraries_of(executable: &Path) -> Option<PathBuf> {
 
 /// With the variables that an engine gets, and no others.
 async fn run(executable: &Path, library_path: Option<&str>) -> Result<Output, CudaTrouble> {
+    let own = std::env::vars_os().filter_map(|(name, value)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    });
     let mut command = Command::new(executable);
     command
         .arg(PROBE)
         .env_clear()
-        .envs(environment::passed_on(std::env::vars()))
+        .envs(environment::passed_on(own))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
