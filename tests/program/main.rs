@@ -18,6 +18,7 @@ mod check_old_files;
 mod commands;
 mod compat;
 mod cordons;
+mod cuda;
 mod dialects;
 mod engines;
 mod evening;
