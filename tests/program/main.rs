@@ -24,6 +24,7 @@ mod engines;
 mod evening;
 mod fetching;
 mod gateway_lasts;
+mod gpu_bench;
 mod gpu_pool;
 mod guardian;
 mod guides;
