@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::cli::CheckArgs;
-use crate::serve::evening;
 use crate::cuda;
+use crate::serve::evening;
 use catalog::Catalog;
 use config::Config;
 use engine::CudaProgram;

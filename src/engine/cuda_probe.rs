@@ -91,9 +91,8 @@ fn libraries_of(executable: &Path) -> Option<PathBuf> {
 
 /// With the variables that an engine gets, and no others.
 async fn run(executable: &Path, library_path: Option<&str>) -> Result<Output, CudaTrouble> {
-    let own = std::env::vars_os().filter_map(|(name, value)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    });
+    let own = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let mut command = Command::new(executable);
     command
         .arg(PROBE)

@@ -144,7 +144,7 @@ pub(super) fn choose(
     }
 }
 
-/// What a model's file says comes first, because somebody wrote it for a reason.
+/// The value of a model's file comes first: it is there for a reason.
 fn library_path_of(ready: &ReadyCuda, of_model: Option<&str>) -> Option<String> {
     match of_model {
         None => ready.library_path.clone(),

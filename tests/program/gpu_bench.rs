@@ -1,5 +1,5 @@
 //! The measurements for a machine with a GPU, `benches/gpu/run`, on a machine without one: with the fake NVML and a stand-in for the
-//! program with CUDA, so that they still run where somebody has a GPU for ten minutes.
+//! program with CUDA, so that they still run when there is a GPU for ten minutes.
 
 use std::process::Command;
 
