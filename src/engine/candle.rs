@@ -4,7 +4,10 @@
 use std::ffi::OsString;
 
 use super::cuda_program::choose;
-use super::{CandleDevice, Endpoint, EngineDriver, EngineFault, Launch, Prepared, Program, health};
+use super::cuda_trouble;
+use super::{
+    CandleDevice, Endpoint, EngineDriver, EngineFault, Failure, Launch, Prepared, Program, health,
+};
 
 pub(super) struct CandleDriver;
 
@@ -93,6 +96,13 @@ impl EngineDriver for CandleDriver {
 
     fn memory_path(&self) -> Option<&'static str> {
         Some("/memory")
+    }
+
+    fn advice(&self, launch: &Launch, output: &str) -> Option<(Failure, &'static str)> {
+        match &launch.program {
+            Program::Candle(it) if it.device == CandleDevice::Cuda => cuda_trouble::advice(output),
+            _ => None,
+        }
     }
 
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)> {
