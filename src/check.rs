@@ -14,9 +14,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::cli::CheckArgs;
+use crate::cuda;
 use crate::serve::evening;
 use catalog::Catalog;
 use config::Config;
+use engine::CudaProgram;
 
 use devices::Devices;
 use report::Report;
@@ -61,16 +63,29 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     for error in &errors {
         report.error(error.to_string());
     }
+    let cuda_program = find_cuda(&config)?;
+    let is_needed = catalog.entries().values().any(cuda::is_needed);
+    if is_needed || !matches!(cuda_program, CudaProgram::Absent { .. }) {
+        println!("embedded engine on GPUs: {cuda_program}");
+    }
     let checked: Vec<_> = catalog
         .entries()
         .values()
-        .map(|entry| model::check(entry, devices.as_ref().ok(), &config))
+        .map(|entry| model::check(entry, devices.as_ref().ok(), &cuda_program, &config))
         .collect();
     report.warnings(warnings, &checked);
     for model in checked {
         report.model(model);
     }
     report.end()
+}
+
+fn find_cuda(config: &Config) -> Result<CudaProgram, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the runtime: {error}"))?;
+    runtime.block_on(cuda::find(config))
 }
 
 /// What `serve` needs beside models.

@@ -66,6 +66,9 @@ pub enum Command {
     /// Serve one model with the embedded engine (started by `serve`, one process per replica).
     #[command(hide = true)]
     Engine(EngineArgs),
+    /// Print what the program finds of CUDA, as JSON (started once by `serve`, `check` and `node`).
+    #[command(hide = true)]
+    CudaProbe,
 }
 
 #[derive(Args, Clone, Debug)]

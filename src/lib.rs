@@ -12,6 +12,7 @@ pub mod backup;
 pub mod check;
 pub mod cli;
 pub mod cluster_command;
+mod cuda;
 mod devices;
 pub mod import_command;
 pub mod local_server;

@@ -50,6 +50,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Some(Command::Engine(args)) => engine(args),
+        Some(Command::CudaProbe) => cuda_probe(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,6 +70,19 @@ fn with_defaults(args: &ServerArgs, run: impl FnOnce(&Defaults) -> ExitCode) -> 
             ExitCode::from(2)
         }
     }
+}
+
+/// One line for the `model-pool` that looks for a program with CUDA (`engine::find_cuda`).
+fn cuda_probe() -> Result<(), String> {
+    let facts = candle_engine::cuda_facts()?;
+    let answer = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "built_for": facts.built_for,
+        "driver": facts.driver,
+        "gpus": facts.gpus,
+    });
+    println!("{answer}");
+    Ok(())
 }
 
 /// The embedded engine runs in a separate process, so that all its memory is freed when it exits.

@@ -13,8 +13,8 @@ use node::{Settings, Target, WeightsSettings};
 use node_link::check_node_name;
 
 use crate::cli::NodeArgs;
-use crate::devices;
 use crate::serve::{lock::StateLock, log, source_settings, stop_signal};
+use crate::{cuda, devices};
 
 /// A token has 46 characters.
 const TOKEN_BYTES_MAX: u64 = 4096;
@@ -58,6 +58,8 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
             .await
             .map_err(|error| format!("looking for devices panicked: {error}"))?
             .map_err(|error| error.to_string())?;
+        let cuda_program = cuda::find(&config).await?;
+        cuda::log_found(&cuda_program);
         let settings = Settings {
             controllers,
             name,
@@ -67,6 +69,7 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
             data,
             executable: std::env::current_exe()
                 .map_err(|error| format!("cannot find the program's own binary: {error}"))?,
+            cuda: cuda_program,
             inventory: Arc::new(inventory),
             weights: WeightsSettings {
                 sources: source_settings(&config),

@@ -15,6 +15,7 @@ mod batch;
 mod calendar;
 mod chat_template;
 mod completion;
+mod cuda_facts;
 mod decoding;
 mod detokenize;
 mod encoder;
@@ -47,6 +48,7 @@ mod tokenizer;
 mod tools;
 mod vocabulary;
 
+pub use cuda_facts::{CudaFacts, cuda_facts};
 pub use error::EngineError;
 pub use options::{
     AdapterOptions, DeviceChoice, EngineOptions, Joining, Listen, Quantization, Task, TokenBudgets,

@@ -345,7 +345,7 @@ impl DeviceChoice {
             Self::Cpu => Ok((Device::Cpu, DType::F32)),
             Self::Cuda(_) if !candle_core::utils::cuda_is_available() => Err(EngineError::option(
                 "device",
-                "this engine was built without CUDA; build it with `--features cuda`, or use the CPU",
+                "this engine was built without CUDA; use model-pool-cuda, the build with `--features cuda` (docs/gpu.md), or the CPU",
             )),
             Self::Cuda(ordinal) => Ok((Device::new_cuda(ordinal).map_err(failed)?, DType::BF16)),
             Self::Metal(_) if !candle_core::utils::metal_is_available() => {

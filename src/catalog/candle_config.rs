@@ -352,9 +352,9 @@ fn check_device(
     notes: &mut Diagnostics,
 ) -> Result<(), CatalogError> {
     let field = "engine_config.engine_kwargs.device";
+    // For CUDA there is a second program. Each machine looks for its own, as the model may run on a node.
     let built = match device {
-        ComputeDevice::Cpu => true,
-        ComputeDevice::Cuda => cfg!(feature = "cuda"),
+        ComputeDevice::Cpu | ComputeDevice::Cuda => true,
         ComputeDevice::Metal => cfg!(feature = "metal"),
     };
     let name = device.as_str();

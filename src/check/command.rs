@@ -10,6 +10,7 @@ use catalog::{
     ComputeDevice, Entry, LaunchValues, Listen, Place, PlacedDevice, Recipe, Secret, ServerCommand,
     Where,
 };
+use engine::CudaProgram;
 use pool::Bytes;
 
 const PORT: u16 = 8000;
@@ -27,13 +28,18 @@ pub(super) fn command(
     entry: &Entry,
     devices: &[PlacedDevice],
     bytes: Bytes,
+    cuda: &CudaProgram,
 ) -> Result<Option<Shown>, String> {
     match &entry.recipe {
         Recipe::Remote(_) => Ok(None),
         Recipe::Candle(recipe) => {
             let device = recipe.device.as_str();
+            let program = match recipe.device {
+                ComputeDevice::Cuda => engine::CUDA_PROGRAM,
+                ComputeDevice::Cpu | ComputeDevice::Metal => "model-pool",
+            };
             let mut line = format!(
-                "model-pool engine --model-dir {} --model-name {} --socket {SOCKET} --concurrency {}",
+                "{program} engine --model-dir {} --model-name {} --socket {SOCKET} --concurrency {}",
                 recipe.model_path.display(),
                 entry.name,
                 recipe.concurrency
@@ -57,7 +63,10 @@ pub(super) fn command(
                     format!(" --device {}", each.join(","))
                 }
             };
-            let missing = None;
+            let is_for_gpus = recipe.device == ComputeDevice::Cuda;
+            let missing = is_for_gpus
+                .then(|| missing_of_cuda(devices, cuda))
+                .flatten();
             Ok(Some(Shown { line, missing }))
         }
         Recipe::Command(recipe) => {
@@ -109,6 +118,18 @@ pub(super) fn command(
             Ok(Some(shown(&command, recipe.working_dir.as_deref(), keyed)))
         }
     }
+}
+
+/// Why the embedded engine would not start on GPUs here.
+fn missing_of_cuda(devices: &[PlacedDevice], cuda: &CudaProgram) -> Option<(&'static str, String)> {
+    let key = "engine_config.engine_kwargs.device";
+    if devices.iter().any(|device| !device.is_gpu) {
+        let problem = "is cuda, and this machine shows no NVIDIA GPU, so a load here fails; install the driver, or write cpu";
+        return Some((key, problem.to_owned()));
+    }
+    let trouble = cuda.trouble()?;
+    let problem = format!("is cuda, and a load here fails: {}", trouble.problem);
+    Some((key, problem))
 }
 
 fn shown(

@@ -6,6 +6,7 @@ use std::path::Path;
 use catalog::{Entry, NeedSource, Prompt, Recipe, Source, Warning};
 use config::Config;
 use config::positions::Positions;
+use engine::CudaProgram;
 use pool::ModelSpec;
 
 use super::command;
@@ -24,7 +25,12 @@ pub(super) struct Checked {
     pub warnings: Vec<Warning>,
 }
 
-pub(super) fn check(entry: &Entry, devices: Option<&Devices>, config: &Config) -> Checked {
+pub(super) fn check(
+    entry: &Entry,
+    devices: Option<&Devices>,
+    cuda: &CudaProgram,
+    config: &Config,
+) -> Checked {
     let mut checked = Checked {
         name: entry.name.clone(),
         lines: Vec::new(),
@@ -76,7 +82,8 @@ pub(super) fn check(entry: &Entry, devices: Option<&Devices>, config: &Config) -
             .push(at(entry, &unknown.key, unknown.problem));
     }
     if let (Some((spec, is_known)), Some(devices)) = (spec, devices) {
-        place(entry, &spec, is_known, devices, config, &mut checked);
+        let facts = (devices, cuda);
+        place(entry, &spec, is_known, facts, config, &mut checked);
     }
     checked
 }
@@ -138,7 +145,7 @@ fn place(
     entry: &Entry,
     spec: &ModelSpec,
     is_known: bool,
-    devices: &Devices,
+    (devices, cuda): (&Devices, &CudaProgram),
     config: &Config,
     checked: &mut Checked,
 ) {
@@ -166,7 +173,7 @@ fn place(
             (example, spec.bytes_per_device)
         }
     };
-    match command::command(entry, &on, bytes) {
+    match command::command(entry, &on, bytes, cuda) {
         Ok(None) => {}
         Ok(Some(shown)) => {
             checked.command = Some(shown.line);

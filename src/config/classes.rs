@@ -55,6 +55,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("inventory.host_memory", ByRestart),
     ("inventory.headroom", ByRestart),
     ("inventory.devices", ByRestart),
+    ("inventory.cuda_program", ByRestart),
     ("pool.keep_hot", AtOnce),
     ("pool.keep_hot_least", AtOnce),
     ("pool.keep_hot_most", AtOnce),

@@ -77,6 +77,8 @@ pub struct InventorySection {
     pub headroom: MemoryPart,
     /// The devices of provider `fixed`. With `nvml`, the GPUs to use; an empty list means all.
     pub devices: Vec<FixedDevice>,
+    /// The program that the embedded engine is started with on NVIDIA GPUs; null: `model-pool-cuda` beside `model-pool`.
+    pub cuda_program: Option<PathBuf>,
 }
 
 impl Default for InventorySection {
@@ -86,6 +88,7 @@ impl Default for InventorySection {
             host_memory: Size(Bytes(64 * Bytes::MIB)),
             headroom: MemoryPart::Share(500),
             devices: Vec::new(),
+            cuda_program: None,
         }
     }
 }

@@ -28,12 +28,14 @@ use super::snapshot::Snapshot;
 use super::usage::Usage;
 use super::vital::{Heartbeat, OnPanic};
 use config::{Config, LiveConfig};
+use engine::CudaProgram;
 use pool::{Action, Event, Pool, ReplicaId, Time};
 use store::Store;
 
 /// Where engines find what they need.
 pub(super) struct Folders {
     pub executable: PathBuf,
+    pub cuda: CudaProgram,
     pub runtime_dir: PathBuf,
     pub log_dir: PathBuf,
 }
@@ -92,6 +94,7 @@ impl Control {
             store: parts.store,
             folders: Folders {
                 executable: parts.executable,
+                cuda: parts.cuda,
                 runtime_dir: parts.runtime_dir,
                 log_dir: parts.log_dir,
             },

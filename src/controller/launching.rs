@@ -216,6 +216,7 @@ impl Control {
         Ok(match &entry.recipe {
             Recipe::Candle(recipe) => Program::Candle(CandleProgram {
                 executable: self.folders.executable.clone(),
+                cuda: self.folders.cuda.clone(),
                 model_dir: recipe.model_path.clone(),
                 context_tokens: recipe.context_tokens().map_err(|error| error.to_string())?
                     as usize,

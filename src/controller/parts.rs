@@ -9,7 +9,7 @@ use super::seats_taken::SeatsTaken;
 use super::vital::Heartbeat;
 use catalog::Catalog;
 use config::LiveConfig;
-use engine::{Guardians, Resolved};
+use engine::{CudaProgram, Guardians, Resolved};
 use inventory::Inventory;
 use pool::Cordon;
 use source::Sources;
@@ -36,6 +36,8 @@ pub struct Parts {
     pub night: bool,
     /// Our own binary, which is the embedded engine too.
     pub executable: PathBuf,
+    /// The embedded engine on NVIDIA GPUs, as it was found at the start.
+    pub cuda: CudaProgram,
     pub runtime_dir: PathBuf,
     pub log_dir: PathBuf,
     pub sources: Arc<Sources>,

@@ -1,9 +1,13 @@
-//! The driver of the embedded engine: our own executable as `EXE engine …`, listening on a Unix socket before
-//! it has loaded. It makes the command line and reads the health answer.
+//! The driver of the embedded engine: our own executable, or on NVIDIA GPUs that with CUDA, as `EXE engine …`, listening on a
+//! Unix socket before it has loaded. It makes the command line and reads the health answer.
 
 use std::ffi::OsString;
 
-use super::{CandleDevice, Endpoint, EngineDriver, EngineFault, Launch, Prepared, Program, health};
+use super::cuda_program::choose;
+use super::cuda_trouble;
+use super::{
+    CandleDevice, Endpoint, EngineDriver, EngineFault, Failure, Launch, Prepared, Program, health,
+};
 
 pub(super) struct CandleDriver;
 
@@ -22,7 +26,8 @@ impl EngineDriver for CandleDriver {
                 count: launch.devices.len(),
             });
         };
-        let mut argv: Vec<OsString> = vec![program.executable.clone().into(), "engine".into()];
+        let (executable, env) = choose(program, launch)?;
+        let mut argv: Vec<OsString> = vec![executable.into(), "engine".into()];
         let mut option = |name: &str, value: OsString| argv.extend([name.into(), value]);
         option("--model-dir", program.model_dir.clone().into());
         option("--model-name", launch.model_name.clone().into());
@@ -80,7 +85,7 @@ impl EngineDriver for CandleDriver {
         }
         Ok(Prepared {
             argv,
-            env: program.env.clone(),
+            env,
             working_dir: None,
             ready_path: "/health".to_owned(),
             lifeline: true,
@@ -91,6 +96,13 @@ impl EngineDriver for CandleDriver {
 
     fn memory_path(&self) -> Option<&'static str> {
         Some("/memory")
+    }
+
+    fn advice(&self, launch: &Launch, output: &str) -> Option<(Failure, &'static str)> {
+        match &launch.program {
+            Program::Candle(it) if it.device == CandleDevice::Cuda => cuda_trouble::advice(output),
+            _ => None,
+        }
     }
 
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)> {

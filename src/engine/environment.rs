@@ -67,12 +67,19 @@ pub(super) fn complete(
     devices: &[DeviceAddress],
     tag: &str,
 ) -> BTreeMap<String, String> {
-    let mut all: BTreeMap<_, _> = own.filter(|(name, _)| is_passed_on(name)).collect();
+    let mut all: BTreeMap<_, _> = passed_on(own).collect();
     all.extend(recipe);
     all.insert(VISIBLE_DEVICES.to_owned(), visible_devices(devices));
     all.insert(DEVICE_ORDER.to_owned(), "PCI_BUS_ID".to_owned());
     all.insert(TAG.to_owned(), tag.to_owned());
     all
+}
+
+/// Of the controller's variables, those that every engine gets.
+pub(super) fn passed_on(
+    own: impl Iterator<Item = (String, String)>,
+) -> impl Iterator<Item = (String, String)> {
+    own.filter(|(name, _)| is_passed_on(name))
 }
 
 fn is_passed_on(name: &str) -> bool {

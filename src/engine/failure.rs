@@ -297,13 +297,15 @@ pub(super) fn of_fault(fault: &EngineFault) -> Failure {
         EngineFault::Start { source, .. } => of_start(source),
         EngineFault::Port { .. } => Failure::NoPort,
         EngineFault::Placement { problem, .. } => classify(problem),
+        EngineFault::CudaProgram { failure, .. } => *failure,
         EngineFault::EmptyCommand { .. }
         | EngineFault::WrongEndpoint { .. }
         | EngineFault::Template { .. }
         | EngineFault::PathNotText { .. }
         | EngineFault::ReservedVariable { .. }
         | EngineFault::ReadyPath { .. }
-        | EngineFault::CandleDevices { .. } => Failure::WrongArguments,
+        | EngineFault::CandleDevices { .. }
+        | EngineFault::CudaWithoutGpu { .. } => Failure::WrongArguments,
         // A problem of the pool as a whole, or of a disk that may come back.
         _ => Failure::Crashed,
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::Endpoint;
-use super::failure::cure_of_start;
+use super::failure::{Failure, cure_of_start};
 
 /// Why an engine could not be started. One variant for each operation that can fail.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +39,17 @@ pub enum EngineFault {
         "model {model}: the embedded engine computes on 1 device unless engine_kwargs.device is cuda, and was placed on {count}; set gpus_per_replica to 1"
     )]
     CandleDevices { model: String, count: usize },
+    #[error("model {model}: engine_kwargs.device is cuda, and {problem}")]
+    CudaProgram {
+        model: String,
+        /// With what to do.
+        problem: String,
+        failure: Failure,
+    },
+    #[error(
+        "model {model}: engine_kwargs.device is cuda, and this machine shows no NVIDIA GPU, so that it was placed in the host's memory: install the driver, or write device: cpu"
+    )]
+    CudaWithoutGpu { model: String },
     #[error("model {model}: {engine} cannot be started with this placement: {problem}")]
     Placement {
         model: String,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Endpoint, EngineLoad, Failure, Watch};
+use super::{CudaProgram, Endpoint, EngineLoad, Failure, Watch};
 use catalog::{RemoteRecipe, ServerRecipe};
 use guardian::Masking;
 use pool::{Bytes, DeviceId, ReplicaId};
@@ -57,7 +57,7 @@ pub enum DeviceKind {
 /// What runs the replica. Another process of the same version can read it, with the secrets of its environment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Program {
-    /// The embedded engine: our own executable in another process.
+    /// The embedded engine: our own executable, or that with CUDA, in another process.
     Candle(CandleProgram),
     /// Any program that speaks OpenAI HTTP.
     Command(CommandProgram),
@@ -132,6 +132,9 @@ impl fmt::Debug for ServerProgram {
 pub struct CandleProgram {
     /// Our own executable.
     pub executable: PathBuf,
+    /// The program for engines on NVIDIA GPUs. Each machine has its own, so that it is never sent.
+    #[serde(skip)]
+    pub cuda: CudaProgram,
     /// The model's folder, or its GGUF file.
     pub model_dir: PathBuf,
     /// The most tokens of prompt and answer together.

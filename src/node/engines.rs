@@ -11,13 +11,16 @@ use tokio::task::JoinSet;
 use super::generation::Generations;
 use super::machine::{EngineState, Machine};
 use super::weights::{Weights, fetch_was_ended, not_fetched, relocate};
-use engine::{ExitReport, Failure, Guardians, LogLine, LogStream, Program, ReplicaLog};
+use engine::{
+    CudaProgram, ExitReport, Failure, Guardians, LogLine, LogStream, Program, ReplicaLog,
+};
 use node_link::{EngineReport, LogLineForm, NodeReport, Start};
 
 /// Where engines of this node find what they need.
 #[derive(Clone, Debug)]
 pub(super) struct Folders {
     pub executable: PathBuf,
+    pub cuda: CudaProgram,
     pub runtime_dir: PathBuf,
     pub log_dir: PathBuf,
 }
@@ -44,10 +47,11 @@ impl Engines {
         } = start;
         let Folders {
             executable,
+            cuda,
             runtime_dir,
             log_dir,
         } = self.folders.clone();
-        let mut launch = launch.here(executable, runtime_dir, log_dir);
+        let mut launch = launch.here(executable, cuda, runtime_dir, log_dir);
         let replica = launch.replica.0;
         let (stop, mut stopped) = oneshot::channel();
         {

@@ -21,7 +21,7 @@ use super::relay::Relay;
 use super::session::{Ended, greet};
 use super::target::{DialError, Target};
 use super::weights::{Weights, WeightsSettings};
-use engine::{GuardianSettings, Guardians};
+use engine::{CudaProgram, GuardianSettings, Guardians};
 use inventory::Inventory;
 use node_link::{Hello, NodeDevice, NodeReport, PROTOCOL, RefusedKind, RelayForm};
 
@@ -50,6 +50,8 @@ pub struct Settings {
     /// Where sockets, the journal and logs go; absolute, and this process's alone.
     pub data: PathBuf,
     pub executable: PathBuf,
+    /// The embedded engine on NVIDIA GPUs, as it was found at the start.
+    pub cuda: CudaProgram,
     pub inventory: Arc<Inventory>,
     pub weights: WeightsSettings,
     /// Until a controller says how long.
@@ -126,6 +128,7 @@ where
         guardians,
         folders: Folders {
             executable: settings.executable.clone(),
+            cuda: settings.cuda.clone(),
             runtime_dir,
             log_dir: settings.data.join("logs"),
         },

@@ -9,8 +9,8 @@ use super::devices::{NodeDevice, NodeReadings, TroubleForm};
 use super::weights::WeightsForm;
 use config::Provider;
 use engine::{
-    ActivityReport, DeviceAddress, EngineLoad, ExitReport, Kept, Launch, LivenessLimits, Program,
-    RelaySecret, Report, Watch,
+    ActivityReport, CudaProgram, DeviceAddress, EngineLoad, ExitReport, Kept, Launch,
+    LivenessLimits, Program, RelaySecret, Report, Watch,
 };
 use pool::{Bytes, ReplicaId};
 
@@ -200,10 +200,17 @@ impl LaunchForm {
     }
 
     /// The launch on this machine.
-    pub fn here(self, executable: PathBuf, runtime_dir: PathBuf, log_dir: PathBuf) -> Launch {
+    pub fn here(
+        self,
+        executable: PathBuf,
+        cuda: CudaProgram,
+        runtime_dir: PathBuf,
+        log_dir: PathBuf,
+    ) -> Launch {
         let mut program = self.program;
         if let Program::Candle(candle) = &mut program {
             candle.executable = executable;
+            candle.cuda = cuda;
         }
         Launch {
             replica: ReplicaId(self.replica),

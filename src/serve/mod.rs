@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::ServeArgs;
-use crate::devices;
+use crate::{cuda, devices};
 use access::oidc::Oidc;
 use catalog::{Catalog, Source};
 use config::{Config, LiveConfig, OnRestart};
@@ -84,6 +84,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let runtime_dir = absolute(&config.state.dir)?.join("run");
     // What can fail comes first, while an old process still serves.
     let inventory = open_inventory(&config).await?;
+    let cuda_program = cuda::find(&config).await?;
     let evening = evening::of(&config)?;
     let edge = Arc::new(Edge::open(&config, clock, files::allow_many()).map_err(line)?);
     let _log = LastLines(Arc::clone(&edge));
@@ -126,6 +127,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let oidc = open_sign_on(&config).await?;
     let catalog = open_catalog(&config, &store, args.strict).await?;
     describe(&catalog, &inventory);
+    cuda::log(&cuda_program, &catalog);
 
     let mut due = evening::due(evening, &store).await?;
     let closed_since = due.begin(Utc::now());
@@ -165,6 +167,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         inventory,
         night: closed_since.is_some(),
         executable,
+        cuda: cuda_program,
         runtime_dir: runtime_dir.clone(),
         sources: Arc::new(Sources::new(source_settings(&config))),
         guardians: Arc::clone(&guardians),

@@ -34,6 +34,7 @@ async fn the_controller_of_the_other_tests() {
         ]),
         _ => Program::Candle(CandleProgram {
             executable: program,
+            cuda: Default::default(),
             model_dir: home.path().to_owned(),
             context_tokens: 16,
             concurrency: 1,

@@ -175,6 +175,7 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
     let mut launch = launch(
         Program::Candle(CandleProgram {
             executable: stub_engine(),
+            cuda: Default::default(),
             model_dir: home.path().to_owned(),
             context_tokens: 256,
             concurrency: 2,

@@ -3,6 +3,7 @@
 
 pub mod adapters;
 pub mod buckets;
+pub mod cuda_stand_in;
 pub mod described;
 pub mod double;
 pub mod family;

@@ -99,13 +99,26 @@ impl Pool {
 
     /// Models from these files on the GPUs of NVML, with this library.
     pub fn on_gpus(files: &[(String, String)], library: &Path, config: &str) -> Pool {
+        Pool::on_gpus_with_env(files, library, config, &[])
+    }
+
+    /// The same, with these variables in its environment.
+    pub fn on_gpus_with_env(
+        files: &[(String, String)],
+        library: &Path,
+        config: &str,
+        env: &[(&str, &str)],
+    ) -> Pool {
         let folder = folder_with(files);
         let more = format!(
             "catalog: {{models_dir: {:?}}}\ninventory: {{provider: nvml}}\nevening: {{cleanup: null, reopen: null}}\n",
             folder.path().join("models")
         );
         let library = library.display().to_string();
-        let env = vec![("MODEL_POOL_NVML_LIBRARY".to_owned(), library)];
+        let own = [("MODEL_POOL_NVML_LIBRARY", library.as_str())];
+        let all = own.iter().chain(env);
+        let env = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let env: Vec<(String, String)> = env.collect();
         Pool::in_folder(folder, &format!("{config}{more}"), env)
     }
 
