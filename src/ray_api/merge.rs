@@ -1,0 +1,92 @@
+//! The list of applications that is written to Ray Serve. A write replaces everything, so that what others have deployed
+//! is written back, byte for byte as Ray showed it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::applications::{Application, Listing};
+
+/// The pool's own applications, by their names.
+pub(super) type Wanted = BTreeMap<String, Box<RawValue>>;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy_location: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_options: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grpc_options: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_capacity: Option<&'a RawValue>,
+    applications: Vec<&'a RawValue>,
+}
+
+/// The body of the write: Serve's own options and the applications of others as they are, and those that are wanted. What
+/// else begins with `prefix` is left over from an earlier run, and is not in it.
+///
+/// # Errors
+/// None in practice: all parts are JSON.
+pub(super) fn body(
+    listing: &Listing,
+    prefix: &str,
+    wanted: &Wanted,
+) -> Result<String, serde_json::Error> {
+    let others = others(listing, prefix).map(|(_, config)| config);
+    let own = wanted.values().map(AsRef::as_ref);
+    serde_json::to_string(&Body {
+        proxy_location: listing.proxy_location.as_deref(),
+        http_options: listing.http_options.as_deref(),
+        grpc_options: listing.grpc_options.as_deref(),
+        target_capacity: listing.target_capacity.as_deref(),
+        applications: others.chain(own).collect(),
+    })
+}
+
+/// What others have deployed over the REST API and have not taken away.
+pub(super) fn others<'a>(
+    listing: &'a Listing,
+    prefix: &'a str,
+) -> impl Iterator<Item = (&'a String, &'a RawValue)> {
+    let foreign = listing
+        .applications
+        .iter()
+        .filter(move |(name, it)| !name.starts_with(prefix) && !it.is_leaving());
+    foreign.filter_map(|(name, it)| Some((name, it.deployed_app_config.as_deref()?)))
+}
+
+/// Whether two looks show the same: the options of Serve, and who has deployed what. Statuses may differ.
+pub(super) fn is_same(one: &Listing, other: &Listing) -> bool {
+    let text = |it: &Option<Box<RawValue>>| it.as_ref().map(|it| it.get().to_owned());
+    let options = |it: &Listing| {
+        [
+            text(&it.proxy_location),
+            text(&it.http_options),
+            text(&it.target_capacity),
+        ]
+    };
+    let config = |(name, it): (&String, &Application)| {
+        let config = text(&it.deployed_app_config);
+        (name.clone(), config, it.is_leaving())
+    };
+    let all = |it: &Listing| it.applications.iter().map(config).collect::<Vec<_>>();
+    options(one) == options(other) && all(one) == all(other)
+}
+
+/// Whether the pool's applications are there as they are wanted, and no others of its name.
+pub(super) fn is_carried_out(listing: &Listing, prefix: &str, wanted: &Wanted) -> bool {
+    let mut own = listing
+        .applications
+        .iter()
+        .filter(|(name, _)| name.starts_with(prefix));
+    let is_there = |name: &String| {
+        let found = listing.applications.get(name);
+        found.is_some_and(|it| !it.is_leaving() && it.deployed_app_config.is_some())
+    };
+    wanted.keys().all(is_there) && own.all(|(name, it)| wanted.contains_key(name) || it.is_leaving())
+}
+
+#[cfg(test)]
+mod tests;
