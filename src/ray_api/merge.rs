@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::applications::{Application, Listing};
@@ -35,7 +36,7 @@ pub(super) fn body(
     wanted: &Wanted,
 ) -> Result<String, serde_json::Error> {
     let others = others(listing, prefix).map(|(_, config)| config);
-    let own = wanted.values().map(AsRef::as_ref);
+    let own = wanted.values().map(|config| &**config);
     serde_json::to_string(&Body {
         proxy_location: listing.proxy_location.as_deref(),
         http_options: listing.http_options.as_deref(),
@@ -81,11 +82,19 @@ pub(super) fn is_carried_out(listing: &Listing, prefix: &str, wanted: &Wanted) -
         .applications
         .iter()
         .filter(|(name, _)| name.starts_with(prefix));
-    let is_there = |name: &String| {
+    let is_there = |(name, config): (&String, &Box<RawValue>)| {
         let found = listing.applications.get(name);
-        found.is_some_and(|it| !it.is_leaving() && it.deployed_app_config.is_some())
+        let found = found.filter(|it| !it.is_leaving());
+        let found = found.and_then(|it| it.deployed_app_config.as_ref());
+        found.is_some_and(|it| variables(it) == variables(config))
     };
-    wanted.keys().all(is_there) && own.all(|(name, it)| wanted.contains_key(name) || it.is_leaving())
+    wanted.iter().all(is_there) && own.all(|(name, it)| wanted.contains_key(name) || it.is_leaving())
+}
+
+/// What the pool knows its applications by. The rest of a configuration Ray shows with numbers of another form.
+fn variables(config: &RawValue) -> Option<Value> {
+    let config: Value = serde_json::from_str(config.get()).ok()?;
+    Some(config["runtime_env"]["env_vars"].clone())
 }
 
 #[cfg(test)]
