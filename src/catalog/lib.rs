@@ -44,6 +44,8 @@ mod need;
 mod need_source;
 mod plain_requests;
 mod prompt;
+mod ray_serve;
+mod ray_serve_llm;
 mod reading_files;
 mod reasoning;
 mod recipe;
@@ -95,6 +97,7 @@ pub use models::{Catalog, Changes};
 pub use need_source::{Measured, NeedSource};
 pub use plain_requests::CANDLE_METRICS;
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
+pub use ray_serve::{RayPlace, RayServeRecipe, ServeApplication};
 pub use recipe::{
     CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen, Quantization,
     Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError, TokenBudgets,

@@ -71,6 +71,11 @@ pub struct RemoteUrl {
 
 impl RemoteUrl {
     fn parse(text: &str) -> Result<RemoteUrl, String> {
+        RemoteUrl::parse_with(text, PREFIX)
+    }
+
+    /// `prefix` stands in where the text has no path.
+    pub(super) fn parse_with(text: &str, prefix: &str) -> Result<RemoteUrl, String> {
         let like = "write one like https://api.example.org/v1";
         let wrong = |what: &str| Err(format!("{what}; {like}"));
         if text.len() > URL_BYTES_MAX || text.contains(|letter: char| !letter.is_ascii_graphic()) {
@@ -124,8 +129,8 @@ impl RemoteUrl {
             return wrong("has a port that is none; allowed: 1 to 65535");
         };
         let prefix = match path.trim_end_matches('/') {
-            "" => PREFIX,
-            prefix => prefix,
+            "" => prefix,
+            own => own,
         };
         Ok(RemoteUrl {
             https,
@@ -192,22 +197,7 @@ pub(super) fn read(
         ));
     };
     let url = RemoteUrl::parse(url).map_err(|why| notes.refuse("engine_config.url", why))?;
-    let served = engine.served_model_name.as_deref();
-    if served.is_some_and(|name| name.trim().is_empty()) {
-        return Err(notes.refuse(
-            "engine_config.served_model_name",
-            "is empty; name the model as the endpoint does, or remove it",
-        ));
-    }
-    let health_path = engine.health_path.as_deref().unwrap_or(HEALTH_PATH);
-    if !health_path.starts_with('/')
-        || health_path.contains(|letter: char| !letter.is_ascii_graphic() || letter == '#')
-    {
-        return Err(notes.refuse(
-            "engine_config.health_path",
-            format!("`{health_path}` is no path; write one like {HEALTH_PATH}, which counts from the path of the url"),
-        ));
-    }
+    let served_model_name = served_model_name(engine, notes)?;
     let bounded = |value| limits::count(value, CONTEXT_MAX);
     let context = engine
         .max_total_tokens
@@ -215,16 +205,49 @@ pub(super) fn read(
         .transpose()?;
     Ok(RemoteRecipe {
         url,
-        served_model_name: engine.served_model_name.clone(),
+        served_model_name,
         key: key(engine, notes)?,
-        health_path: health_path.to_owned(),
+        health_path: health_path(engine, notes)?,
         headers: headers(&engine.headers, notes)?,
         context,
         only_loopback: false,
     })
 }
 
-fn key(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<Option<KeySource>, CatalogError> {
+pub(super) fn served_model_name(
+    engine: &EngineConfig,
+    notes: &Diagnostics,
+) -> Result<Option<String>, CatalogError> {
+    let served = engine.served_model_name.as_deref();
+    if served.is_some_and(|name| name.trim().is_empty()) {
+        return Err(notes.refuse(
+            "engine_config.served_model_name",
+            "is empty; name the model as the endpoint does, or remove it",
+        ));
+    }
+    Ok(engine.served_model_name.clone())
+}
+
+pub(super) fn health_path(
+    engine: &EngineConfig,
+    notes: &Diagnostics,
+) -> Result<String, CatalogError> {
+    let path = engine.health_path.as_deref().unwrap_or(HEALTH_PATH);
+    if !path.starts_with('/')
+        || path.contains(|letter: char| !letter.is_ascii_graphic() || letter == '#')
+    {
+        return Err(notes.refuse(
+            "engine_config.health_path",
+            format!("`{path}` is no path; write one like {HEALTH_PATH}, which counts from the path of the url"),
+        ));
+    }
+    Ok(path.to_owned())
+}
+
+pub(super) fn key(
+    engine: &EngineConfig,
+    notes: &mut Diagnostics,
+) -> Result<Option<KeySource>, CatalogError> {
     if let Some(path) = engine
         .api_key_file
         .as_deref()
@@ -256,7 +279,7 @@ fn key(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<Option<KeySourc
     }
 }
 
-fn headers(
+pub(super) fn headers(
     foreign_keys: &BTreeMap<String, Secret>,
     notes: &Diagnostics,
 ) -> Result<BTreeMap<String, Secret>, CatalogError> {

@@ -29,7 +29,7 @@ pub(super) fn command(
     bytes: Bytes,
 ) -> Result<Option<Shown>, String> {
     match &entry.recipe {
-        Recipe::Remote(_) => Ok(None),
+        Recipe::Remote(_) | Recipe::RayServe(_) => Ok(None),
         Recipe::Candle(recipe) => {
             let device = recipe.device.as_str();
             let mut line = format!(

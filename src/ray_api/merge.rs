@@ -25,8 +25,14 @@ struct Body<'a> {
     applications: Vec<&'a RawValue>,
 }
 
+/// Whether the name is one of the pool's own: the prefix, and the number of a replica.
+pub(super) fn is_own(name: &str, prefix: &str) -> bool {
+    let number = name.strip_prefix(prefix).filter(|it| !it.is_empty());
+    number.is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// The body of the write: Serve's own options and the applications of others as they are, and those that are wanted. What
-/// else begins with `prefix` is left over from an earlier run, and is not in it.
+/// else has a name of the pool's is left over from an earlier run, and is not in it.
 ///
 /// # Errors
 /// None in practice: all parts are JSON.
@@ -54,7 +60,7 @@ pub(super) fn others<'a>(
     let foreign = listing
         .applications
         .iter()
-        .filter(move |(name, it)| !name.starts_with(prefix) && !it.is_leaving());
+        .filter(move |(name, it)| !is_own(name, prefix) && !it.is_leaving());
     foreign.filter_map(|(name, it)| Some((name, it.deployed_app_config.as_deref()?)))
 }
 
@@ -81,14 +87,15 @@ pub(super) fn is_carried_out(listing: &Listing, prefix: &str, wanted: &Wanted) -
     let mut own = listing
         .applications
         .iter()
-        .filter(|(name, _)| name.starts_with(prefix));
+        .filter(|(name, _)| is_own(name, prefix));
     let is_there = |(name, config): (&String, &Box<RawValue>)| {
         let found = listing.applications.get(name);
         let found = found.filter(|it| !it.is_leaving());
         let found = found.and_then(|it| it.deployed_app_config.as_ref());
         found.is_some_and(|it| variables(it) == variables(config))
     };
-    wanted.iter().all(is_there) && own.all(|(name, it)| wanted.contains_key(name) || it.is_leaving())
+    wanted.iter().all(is_there)
+        && own.all(|(name, it)| wanted.contains_key(name) || it.is_leaving())
 }
 
 /// What the pool knows its applications by. The rest of a configuration Ray shows with numbers of another form.

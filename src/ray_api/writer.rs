@@ -155,7 +155,7 @@ impl ServeWriter {
     fn tell_of_lost(&self, before: &Listing, after: &Listing) {
         let known: BTreeSet<&String> = before.applications.keys().collect();
         let lost = after.applications.iter().filter(|(name, it)| {
-            it.is_leaving() && !known.contains(name) && !name.starts_with(&self.prefix)
+            it.is_leaving() && !known.contains(name) && !merge::is_own(name, &self.prefix)
         });
         for (name, _) in lost {
             tracing::error!(
