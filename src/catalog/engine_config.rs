@@ -9,7 +9,8 @@ use super::engine_fields::{CANDLE, COMMAND, context, only_of_servers, program, w
 use super::engine_names::{not_run, what_is_run};
 use super::engines;
 use super::model_file::{EngineConfig, Secret};
-use super::ray_serve::{self, RAY_SERVE};
+use super::ray_serve;
+use super::ray_serve_keys::{self, RAY_SERVE};
 use super::recipe::{CommandRecipe, Recipe, SleepCommands};
 use super::remote::{self, REMOTE};
 use super::server_config::{self, Around};
@@ -43,7 +44,7 @@ pub(super) fn recipe(
         remote::refuse_remote_keys(&engine, notes)?;
     }
     if kind != Some(RAY_SERVE) {
-        ray_serve::refuse_ray_serve_keys(&engine, notes)?;
+        ray_serve_keys::refuse_ray_serve_keys(&engine, notes)?;
     }
     let kind = kind.map(str::to_owned);
     if engine.gguf_file.is_some() && kind.as_deref() != Some(CANDLE) {

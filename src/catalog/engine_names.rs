@@ -2,7 +2,7 @@
 
 use super::engine_fields::{CANDLE, COMMAND};
 use super::engines::{self, ENGINES};
-use super::ray_serve::RAY_SERVE;
+use super::ray_serve_keys::RAY_SERVE;
 use super::remote::REMOTE;
 
 /// Names end with `Engine`, or something like it; it says nothing about which one is meant.

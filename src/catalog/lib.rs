@@ -45,6 +45,7 @@ mod need_source;
 mod plain_requests;
 mod prompt;
 mod ray_serve;
+mod ray_serve_keys;
 mod ray_serve_llm;
 mod reading_files;
 mod reasoning;

@@ -16,11 +16,11 @@ use super::diagnostics::Diagnostics;
 use super::entry_source::Source;
 use super::limits::{self, CONTEXT_MAX};
 use super::model_file::{EngineConfig, ModelDocument, Secret};
+use super::ray_serve_keys::{self, RAY_SERVE};
 use super::ray_serve_llm as llm;
 use super::remote::{self, KeySource, RemoteUrl};
 use super::server_config::Around;
 
-pub(super) const RAY_SERVE: &str = "RayServeEngine";
 /// Requests that a replica gets at once, unless the file says otherwise.
 pub(super) const RAY_SERVE_SEATS: u32 = 32;
 /// Of one model, each an application with GPUs of its own.
@@ -105,36 +105,13 @@ impl RayPlace {
     }
 }
 
-/// Keys of Ray Serve in the file of a model that another engine runs.
-pub(super) fn refuse_ray_serve_keys(
-    engine: &EngineConfig,
-    notes: &Diagnostics,
-) -> Result<(), CatalogError> {
-    let foreign_keys = [
-        ("address", engine.address.is_some()),
-        ("token_file", engine.token_file.is_some()),
-        ("proxy", engine.proxy.is_some()),
-        ("accelerator_type", engine.accelerator_type.is_some()),
-        ("import_path", engine.import_path.is_some()),
-        ("args", !engine.args.is_empty()),
-        ("deployments", !engine.deployments.is_empty()),
-    ];
-    match foreign_keys.iter().find(|(_, is_given)| *is_given) {
-        None => Ok(()),
-        Some((key, _)) => Err(notes.refuse(
-            &format!("engine_config.{key}"),
-            format!("is read with type: {RAY_SERVE} only; remove it, or change the type"),
-        )),
-    }
-}
-
 pub(super) fn read(
     engine: &EngineConfig,
     around: &Around,
     config: &Config,
     notes: &mut Diagnostics,
 ) -> Result<RayServeRecipe, CatalogError> {
-    refuse_keys_of_engines(engine, notes)?;
+    ray_serve_keys::refuse_keys_of_engines(engine, notes)?;
     let place = place(engine, config, notes)?;
     let head = RemoteUrl::parse_with(&place.address, "").map_err(|why| {
         let section = if place.is_of_model {
@@ -257,61 +234,6 @@ fn own(
         args: engine.args.clone(),
         deployments: engine.deployments.clone(),
     })
-}
-
-/// The pool starts no program, and its machine has no weights.
-fn refuse_keys_of_engines(engine: &EngineConfig, notes: &Diagnostics) -> Result<(), CatalogError> {
-    let foreign_keys = [
-        (
-            "url",
-            engine.url.is_some(),
-            "; engine_config.proxy names Serve's HTTP proxy",
-        ),
-        ("command", engine.command.is_some(), ""),
-        ("listen", engine.listen.is_some(), ""),
-        ("program", engine.program.is_some(), ""),
-        (
-            "command_prefix",
-            engine.command_prefix.is_some(),
-            "; a container is engine_config.runtime_env.image_uri",
-        ),
-        (
-            "revision",
-            engine.revision.is_some(),
-            "; with ray.serve.llm it is engine_config.engine_kwargs.revision",
-        ),
-        ("fetch", engine.fetch.is_some(), ""),
-        (
-            "s3_mirror_config",
-            engine.s3_mirror_config.is_some(),
-            "; name the model in engine_config.hf_model_id or model_path",
-        ),
-        (
-            "gcs_mirror_config",
-            engine.gcs_mirror_config.is_some(),
-            "; name the model in engine_config.hf_model_id or model_path",
-        ),
-        ("lora_adapters", !engine.lora_adapters.is_empty(), ""),
-        ("sleep_command", engine.sleep_command.is_some(), ""),
-        ("wake_command", engine.wake_command.is_some(), ""),
-        (
-            "ready_path",
-            engine.ready_path.is_some(),
-            "; engine_config.health_path is probed instead",
-        ),
-        (
-            "working_dir",
-            engine.working_dir.is_some(),
-            "; code for Ray's machines is engine_config.runtime_env.working_dir",
-        ),
-    ];
-    match foreign_keys.iter().find(|(_, is_given, _)| *is_given) {
-        None => Ok(()),
-        Some((key, _, instead)) => Err(notes.refuse(
-            &format!("engine_config.{key}"),
-            format!("has no meaning for a {RAY_SERVE}: Ray starts it on its own machines; remove it{instead}"),
-        )),
-    }
 }
 
 /// What the rest of the document may not say, what only a file may say, and how many replicas there may be.

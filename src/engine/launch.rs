@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Endpoint, EngineLoad, Failure, Watch};
-use super::ray_serve::ServeProgram;
+use super::ray_serve_program::ServeProgram;
 use catalog::{RemoteRecipe, ServerRecipe};
 use guardian::Masking;
 use pool::{Bytes, DeviceId, ReplicaId};

@@ -2,68 +2,28 @@
 //! it answers through Serve's proxy, is watched, and is removed. A dashboard that does not answer leaves it as it was: only
 //! a list that Serve gives without the application says that it is gone.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ray_api::{ApplicationState, RayAccess, RayError, ServeWriter, state_of};
+use ray_api::{ApplicationState, RayError, state_of};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::explain::explain;
 use super::health::{self, is_success};
-use super::liveness::until_dead;
 use super::log::{LogStream, ReplicaLog};
 use super::ray_serve_adoption::AdoptedApplication;
 use super::ray_serve_application as application;
+use super::ray_serve_end::{End, finish, until_ended};
+use super::ray_serve_program::ServeProgram;
 use super::remote_run::{QUESTION_MAX, Trouble, read_key};
-use super::{Endpoint, ExitReport, Failure, Kept, Launch, Report, Watch};
-use catalog::{RayPlace, RayServeRecipe};
+use super::{Endpoint, Failure, Kept, Launch, Report, Watch};
 
-/// While it starts or leaves; an answer of Serve takes some milliseconds.
+/// While it starts; an answer of Serve takes some milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// While it is ready; whether it answers is found by its health route.
-const WATCH_EVERY: Duration = Duration::from_secs(5);
-/// Looks in a row without the application: Serve's controller may be starting anew.
-const ABSENT_MAX: u32 = 2;
-/// Looks in a row that show it unhealthy: Serve starts it again by itself, and has a minute for it.
-const UNHEALTHY_MAX: u32 = 12;
 /// Probes without a connection, of an application that runs: Serve's proxies start after it.
 const ATTEMPTS_MAX: u32 = 60;
-/// How long a removal may take beyond the grace period: Serve waits 20 s for requests unless its options say otherwise.
-const GONE_MAX: Duration = Duration::from_secs(60);
-const STATUS: &str = "ray serve";
-
-/// An application, and the writer of the Ray that has it.
-#[derive(Clone, Debug)]
-pub struct ServeProgram {
-    pub recipe: Box<RayServeRecipe>,
-    pub writer: Arc<ServeWriter>,
-}
-
-/// The writers of this process, one for each Ray.
-#[derive(Debug, Default)]
-pub struct ServeWriters(Mutex<BTreeMap<String, Arc<ServeWriter>>>);
-
-impl ServeWriters {
-    pub fn of(&self, place: &RayPlace) -> Arc<ServeWriter> {
-        let mut writers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || {
-            let access = RayAccess {
-                address: place.address.clone(),
-                token_file: place.token_file.clone(),
-                timeout: place.timeout,
-                section: match place.is_of_model {
-                    true => "engine_config",
-                    false => "cluster.ray",
-                },
-            };
-            Arc::new(ServeWriter::new(&access, &place.prefix()))
-        };
-        Arc::clone(writers.entry(place.address.clone()).or_insert_with(new))
-    }
-}
 
 /// What the replica last said of itself.
 #[derive(Default)]
@@ -91,6 +51,29 @@ impl Progress {
             percent,
         });
         (self.last, self.percent) = (stage, percent);
+    }
+
+    /// How it ended: by its own trouble, or by an order with this grace period.
+    fn at_end(self, ended: Result<Trouble, Duration>) -> End {
+        let failure = match (self.was_ready, self.last.is_empty()) {
+            (true, _) => Failure::Crashed,
+            (false, true) => Failure::TimedOut,
+            (false, false) => Failure::NeverReady,
+        };
+        let requested = ended.is_err();
+        let (trouble, grace) = match ended {
+            Ok(trouble) => (trouble, Duration::ZERO),
+            Err(grace) => {
+                let message = self.last;
+                (Trouble { failure, message }, grace)
+            }
+        };
+        End {
+            requested,
+            was_ready: self.was_ready,
+            trouble,
+            grace,
+        }
     }
 }
 
@@ -120,7 +103,8 @@ pub(super) async fn run(
             trouble = &mut life => Ok(trouble),
         }
     };
-    finish(program, &name, &log, ended, &progress, &report).await;
+    let ended = progress.at_end(ended);
+    finish(program, &name, &log, ended, &report).await;
 }
 
 /// The same for an application of an earlier controller, which is already ready.
@@ -149,7 +133,8 @@ pub async fn run_application(
             trouble = &mut life => Ok(trouble),
         }
     };
-    finish(&program, &name, &log, ended, &progress, &report).await;
+    let ended = progress.at_end(ended);
+    finish(&program, &name, &log, ended, &report).await;
 }
 
 /// One load.
@@ -313,134 +298,6 @@ impl Load<'_> {
 
 fn unknown(error: &RayError) -> String {
     format!("starting: {error}; it is unknown how far it is")
-}
-
-/// Until the ready application no longer answers, or Serve says that it is gone.
-async fn until_ended(
-    program: &ServeProgram,
-    name: &str,
-    endpoint: &Endpoint,
-    watch: &Watch,
-) -> Trouble {
-    tokio::select! {
-        message = until_dead(endpoint, &program.recipe.health_path, watch) => Trouble {
-            failure: Failure::Unresponsive,
-            message: format!("{endpoint}: {message}"),
-        },
-        trouble = until_taken_down(program, name) => trouble,
-    }
-}
-
-async fn until_taken_down(program: &ServeProgram, name: &str) -> Trouble {
-    let (mut absent, mut unhealthy) = (0, 0);
-    loop {
-        sleep(WATCH_EVERY).await;
-        let Ok(listing) = program.writer.look().await else {
-            // Unknown is not gone.
-            continue;
-        };
-        match state_of(&listing, name) {
-            ApplicationState::Absent | ApplicationState::Leaving => absent += 1,
-            ApplicationState::Unhealthy { message } => {
-                (absent, unhealthy) = (0, unhealthy + 1);
-                if unhealthy >= UNHEALTHY_MAX {
-                    return Trouble {
-                        failure: Failure::Unresponsive,
-                        message: format!("Ray Serve calls it unhealthy: {message}"),
-                    };
-                }
-            }
-            ApplicationState::Failed { message } => {
-                return Trouble {
-                    failure: Failure::Crashed,
-                    message,
-                };
-            }
-            // Any write to Serve's list shows its applications as deploying for a moment.
-            ApplicationState::Running | ApplicationState::Starting { .. } => {
-                (absent, unhealthy) = (0, 0);
-            }
-        }
-        if absent >= ABSENT_MAX {
-            return Trouble {
-                failure: Failure::Crashed,
-                message: format!(
-                    "another program has removed the application {name} from Ray Serve"
-                ),
-            };
-        }
-    }
-}
-
-/// Has the application removed, waits until it is gone, and reports the exit.
-async fn finish(
-    program: &ServeProgram,
-    name: &str,
-    log: &ReplicaLog,
-    ended: Result<Trouble, Duration>,
-    progress: &Progress,
-    report: &impl Fn(Report),
-) {
-    let requested = ended.is_err();
-    let (trouble, grace) = match ended {
-        Ok(trouble) => (trouble, Duration::ZERO),
-        Err(grace) => {
-            let failure = match (progress.was_ready, progress.last.is_empty()) {
-                (true, _) => Failure::Crashed,
-                (false, true) => Failure::TimedOut,
-                (false, false) => Failure::NeverReady,
-            };
-            let message = progress.last.clone();
-            (Trouble { failure, message }, grace)
-        }
-    };
-    let message = log.masked(&trouble.message);
-    if !requested {
-        log.push(LogStream::Stderr, &message);
-        if progress.was_ready {
-            // No request should be sent to it while it is being removed.
-            let message = trouble.failure.tell(&message, STATUS);
-            report(Report::Ended { message });
-        }
-    }
-    take_down(program, name, grace + GONE_MAX).await;
-    report(Report::Exited(ExitReport {
-        requested,
-        status: STATUS.to_owned(),
-        last_output: message,
-        oom: None,
-        failure: trouble.failure,
-    }));
-}
-
-/// Returns when Serve no longer lists the application, or when that is still unknown after so long. It is left over then,
-/// and the next write removes it.
-async fn take_down(program: &ServeProgram, name: &str, within: Duration) {
-    let mut last = String::new();
-    let gone = async {
-        let mut is_removed = false;
-        loop {
-            if !is_removed {
-                match program.writer.remove(name).await {
-                    Ok(()) => is_removed = true,
-                    Err(error) => last = error.to_string(),
-                }
-            }
-            if is_removed {
-                match program.writer.is_gone(name).await {
-                    Ok(true) => return,
-                    Ok(false) => last = "it is being removed".to_owned(),
-                    Err(error) => last = error.to_string(),
-                }
-            }
-            sleep(LOOK_EVERY).await;
-        }
-    };
-    if timeout(within, gone).await.is_err() {
-        tracing::error!(
-            "it is unknown whether the application {name} is gone from Ray Serve, where it may hold GPUs: {last}; the pool removes it with its next change there"
-        );
-    }
 }
 
 /// The kind of failure that Serve's message shows.

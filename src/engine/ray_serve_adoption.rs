@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::Endpoint;
 use super::adoption::{Fate, Found, Resolved};
-use super::ray_serve::{ServeProgram, ServeWriters};
 use super::ray_serve_application::{self as application, ARGUMENTS, MODEL};
+use super::ray_serve_program::{ServeProgram, ServeWriters};
 use super::remote_run::read_key;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
