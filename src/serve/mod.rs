@@ -149,8 +149,9 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let refuse = |record: &engine::Record| controller::refusal(record, &catalog, &inventory);
     let mut found = engine::resolve(&guardians, refuse).await;
     let serve_writers = Arc::new(ServeWriters::default());
-    let recipe_of =
-        |model: &str, arguments: &str| controller::recipe_of_application(model, arguments, &catalog);
+    let recipe_of = |model: &str, arguments: &str| {
+        controller::recipe_of_application(model, arguments, &catalog)
+    };
     engine::resolve_applications(
         &serve_writers,
         &controller::ray_places(&catalog, &config),
