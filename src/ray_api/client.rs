@@ -10,7 +10,7 @@ use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
 
 use super::RayError;
-use super::text::last_line;
+use super::text::{last_line, refusal};
 
 /// Each job that failed may have 20,000 characters of its log in the list.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
@@ -199,7 +199,7 @@ impl RayClient {
                 &format!("it redirects to another address ({status})"),
                 "; write the address of Ray's dashboard itself",
             )),
-            status if status.is_client_error() => Err(self.refused(&last_line(&text), "")),
+            status if status.is_client_error() => Err(self.refused(&refusal(&text), "")),
             // The dashboard passes on what its agent has refused, as an error of its own.
             _ if is_refusal(&text) => Err(self.refused(&last_line(&text), "")),
             status => Err(self.unreachable(&format!("{} ({status})", last_line(&text)))),

@@ -11,6 +11,7 @@ mod mistakes;
 mod need;
 mod origins;
 mod reloading;
+mod ray_serve;
 mod remote;
 mod templates;
 mod wrong_files;

@@ -14,7 +14,7 @@ const STARTS_IN: u32 = 3;
 /// Looks that show a removed one still.
 const LEAVES_IN: u32 = 2;
 /// What Ray answered to a list whose application has no import path.
-const INVALID: &str = "1 validation error for ServeDeploySchema\napplications.0.import_path\n  Field required [type=missing, input_value={'name': 'q'}, input_type=dict]";
+const INVALID: &str = "1 validation error for ServeDeploySchema\napplications.0.import_path\n  Field required [type=missing, input_value={'name': 'q'}, input_type=dict]\n    For further information visit https://errors.pydantic.dev/2.14/v/missing";
 
 pub struct RayServe {
     dashboard: Written,

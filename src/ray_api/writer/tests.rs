@@ -12,7 +12,6 @@ const THEIRS: &str = r#"{"name": "theirs",  "import_path":"a:b", "args": {"x": 1
 fn writer(ray: &RayServe) -> ServeWriter {
     let access = RayAccess {
         address: ray.address(),
-        // A variable of the tests' own environment must not be sent.
         token_file: None,
         timeout: Duration::from_secs(5),
         section: "engine_config",
