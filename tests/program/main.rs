@@ -48,6 +48,7 @@ mod plain_requests;
 mod prompts;
 mod reference;
 mod reload;
+mod ray_serve;
 mod remote;
 mod scaling;
 mod sessions;

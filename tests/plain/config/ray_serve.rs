@@ -69,7 +69,7 @@ fn an_address_is_enough_and_the_model_takes_nothing_here() {
     assert_eq!(spec.replicas_max, Some(1));
     let recipe = recipe_of(&llm(&[]));
     assert_eq!(recipe.place.address, "http://ray-head:8265");
-    assert_eq!(recipe.place.prefix(), "model-pool.model-pool.r");
+    assert_eq!(recipe.place.prefix(), "model-pool.pool.r");
     assert_eq!(recipe.head.host, "ray-head");
     let ServeApplication::Llm { source, .. } = recipe.application else {
         panic!("no application of ray.serve.llm");
@@ -142,10 +142,10 @@ fn replicas_are_bounded_by_their_key_or_by_scaling() {
 
 #[test]
 fn what_has_no_meaning_is_refused_with_what_to_write() {
-    for (document, parts) in [
+    let cases: [(Value, &[&str]); 13] = [
         (
             llm(&[("pool_config.memory_gib", json!(3))]),
-            &["pool_config.memory_gib", "does not see its memory"][..],
+            &["pool_config.memory_gib", "does not see its memory"],
         ),
         (
             llm(&[("pool_config.devices", json!({"kinds": ["H100"]}))]),
@@ -195,7 +195,8 @@ fn what_has_no_meaning_is_refused_with_what_to_write() {
             own(&[("engine_config.deployments", json!([1]))]),
             &["engine_config.deployments[0]"],
         ),
-    ] {
+    ];
+    for (document, parts) in cases {
         let error = read(&document).unwrap_err();
         assert_has(&error, parts);
     }
@@ -224,7 +225,7 @@ fn its_keys_are_refused_with_other_engines() {
         let error = read(&command).unwrap_err();
         assert_has(
             &error,
-            &[&format!("engine_config.{key}"), "RayServeEngine only"],
+            &["RayServeEngine only", &format!("engine_config.{key}")],
         );
     }
     let command = json!({"engine_config": {"model_id": "a", "type": "CommandEngine",
