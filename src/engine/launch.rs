@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Endpoint, EngineLoad, Failure, Watch};
 use super::ray_serve_program::ServeProgram;
+use super::{Endpoint, EngineLoad, Failure, Watch};
 use catalog::{RemoteRecipe, ServerRecipe};
 use guardian::Masking;
 use pool::{Bytes, DeviceId, ReplicaId};
