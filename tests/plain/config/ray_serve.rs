@@ -203,6 +203,20 @@ fn what_has_no_meaning_is_refused_with_what_to_write() {
 }
 
 #[test]
+fn the_example_of_the_manual_loads() {
+    let folder = super::repository("docs/examples");
+    let text = std::fs::read_to_string(folder.join("ray-serve.yaml")).unwrap();
+    let models = tempfile::tempdir().unwrap();
+    std::fs::write(models.path().join("ray-serve.yaml"), text).unwrap();
+    let mut config = Config::default();
+    config.catalog.models_dir = models.path().to_owned();
+    let (catalog, warnings) = model_pool::catalog::Catalog::load(&config).unwrap();
+    assert_eq!(warnings, Vec::new());
+    let entry = catalog.entries().values().next().unwrap();
+    assert_eq!(entry.recipe.ray_serve().unwrap().replicas_max, 2);
+}
+
+#[test]
 fn over_the_api_it_may_name_no_other_ray() {
     let mut config = Config::default();
     config.cluster.ray.address = Some("http://head:8265".to_owned());
