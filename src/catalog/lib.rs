@@ -53,6 +53,7 @@ mod recipe;
 mod reference;
 mod relative_paths;
 mod remote;
+mod remote_url;
 mod request_fields;
 mod sampling;
 mod scaling;
@@ -104,7 +105,8 @@ pub use recipe::{
     Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError, TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
-pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
+pub use remote::{KeySource, RemoteRecipe};
+pub use remote_url::RemoteUrl;
 pub use request_fields::{Ask, TEMPLATE_SWITCHES, fields_of_all_engines, never};
 pub use token_counter::{CountError, Counted, TokenCounter};
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};

@@ -18,7 +18,8 @@ use super::limits::{self, CONTEXT_MAX};
 use super::model_file::{EngineConfig, ModelDocument, Secret};
 use super::ray_serve_keys::{self, RAY_SERVE};
 use super::ray_serve_llm as llm;
-use super::remote::{self, KeySource, RemoteUrl};
+use super::remote::{self, KeySource};
+use super::remote_url::RemoteUrl;
 use super::server_config::Around;
 
 /// Requests that a replica gets at once, unless the file says otherwise.
@@ -35,9 +36,9 @@ pub struct RayServeRecipe {
     /// The machine of the dashboard.
     pub head: RemoteUrl,
     pub application: ServeApplication,
-    /// The variables of its programs. Whoever may use Ray's dashboard can read them.
+    /// The variables of its programs. Everyone who may use Ray's dashboard can read them.
     pub env: BTreeMap<String, Secret>,
-    /// What else Ray is told of its environment, such as `working_dir`.
+    /// What else the environment of its programs has in Ray, such as `working_dir`.
     pub runtime_env: Map<String, Value>,
     /// Serve's HTTP proxy; `None`: on the machine of the dashboard, at the port that Serve's own options say.
     pub proxy: Option<RemoteUrl>,
@@ -66,7 +67,7 @@ pub struct RayPlace {
     pub pool: String,
 }
 
-/// What Serve is told to build.
+/// What Serve builds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServeApplication {
     /// `ray.serve.llm:build_openai_app`, with one model.
@@ -114,12 +115,11 @@ pub(super) fn read(
     ray_serve_keys::refuse_keys_of_engines(engine, notes)?;
     let place = place(engine, config, notes)?;
     let head = RemoteUrl::parse_with(&place.address, "").map_err(|why| {
-        let section = if place.is_of_model {
-            "engine_config"
-        } else {
-            "cluster.ray"
+        let why = match place.is_of_model {
+            true => why,
+            false => format!("is that of cluster.ray.address, which {why}"),
         };
-        notes.refuse("engine_config.address", format!("{section}.address {why}"))
+        notes.refuse("engine_config.address", why)
     })?;
     let proxy = match engine.proxy.as_deref() {
         None => None,

@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Probes without a connection, of an application that runs: Serve's proxies start after it.
 const ATTEMPTS_MAX: u32 = 60;
 
-/// What the replica last said of itself.
+/// The last report of the replica.
 #[derive(Default)]
 struct Progress {
     last: String,

@@ -27,7 +27,7 @@ pub(super) fn replica_of(place: &RayPlace, name: &str) -> Option<ReplicaId> {
     number.parse().ok().map(ReplicaId)
 }
 
-/// What Serve is told to deploy.
+/// What Serve deploys.
 ///
 /// # Errors
 /// None in practice: all parts are JSON.

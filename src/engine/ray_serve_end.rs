@@ -28,7 +28,7 @@ pub(super) struct End {
     /// By an order.
     pub requested: bool,
     pub was_ready: bool,
-    /// Its trouble, or what it last said before the order.
+    /// Its trouble, or its last report before the order.
     pub trouble: Trouble,
     pub grace: Duration,
 }

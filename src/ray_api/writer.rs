@@ -15,7 +15,7 @@ use super::client::{RayAccess, RayClient};
 use super::merge::{self, Wanted};
 use super::{ApplicationState, RayError, state_of};
 
-/// Looks and writes of one change, before the other program is said to be in the way.
+/// Looks and writes of one change, before other programs count as in the way.
 const ATTEMPTS_MAX: u32 = 10;
 /// Serve takes some milliseconds from a write to the list that shows it.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! What a real Ray 2.60 has said of its applications.
+//! Answers of a real Ray 2.60 about its applications.
 
 use super::*;
 use serde_json::{Value, json};
