@@ -13,7 +13,8 @@
 //! ```
 //!
 //! How one *kind* of engine is started and read is an [`EngineDriver`]: to add a kind, add one file with a
-//! driver, one variant of [`Program`], and one row in [`driver_of`].
+//! driver, one variant of [`Program`], and one row in [`driver_of`]. A remote endpoint and an application of Ray Serve have
+//! no process here, and lives of their own (`remote_run`, `ray_serve`).
 
 mod activity;
 mod adoption;
