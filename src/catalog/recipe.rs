@@ -159,7 +159,7 @@ impl Recipe {
     /// The application of Ray Serve, if it is one.
     pub fn ray_serve(&self) -> Option<&RayServeRecipe> {
         match self {
-            Recipe::RayServe(serve) => Some(serve),
+            Recipe::RayServe(serve) => Some(&**serve),
             Recipe::Candle(_) | Recipe::Command(_) | Recipe::Server(_) | Recipe::Remote(_) => None,
         }
     }
