@@ -20,12 +20,12 @@ impl Entry {
             Recipe::Candle(_) => return Some(Value::from(ROOM_MAX)),
             Recipe::Server(server) => server.engine.kind,
             Recipe::Command(command) => kind_of_command(&command.command),
-            Recipe::Remote(_) => EngineKind::Other,
+            Recipe::Remote(_) | Recipe::RayServe(_) => EngineKind::Other,
         };
         let context = match &self.recipe {
             Recipe::Server(server) => server.context,
             Recipe::Command(command) => command.context,
-            Recipe::Candle(_) | Recipe::Remote(_) => None,
+            Recipe::Candle(_) | Recipe::Remote(_) | Recipe::RayServe(_) => None,
         };
         match kind {
             EngineKind::Vllm => Some(Value::Null),

@@ -29,6 +29,11 @@ impl Entry {
             }
         }
         let beside = format!("{} {}", self.seats_per_replica, self.parking.is_some());
+        // The number of GPUs and the Ray are not in `engine_config`, or not in this file.
+        let beside = match self.recipe.ray_serve() {
+            None => beside,
+            Some(serve) => format!("{beside} {} {:?}", serve.place.address, serve.application),
+        };
         let digest = Sha256::digest(format!("{engine} {beside}").as_bytes());
         let hex: String = digest
             .iter()

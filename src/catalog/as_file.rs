@@ -23,7 +23,7 @@ impl Entry {
             engine.engine = match &self.recipe {
                 Recipe::Candle(_) => Some(CANDLE.to_owned()),
                 Recipe::Server(server) => Some(server.engine.name().to_owned()),
-                Recipe::Command(_) | Recipe::Remote(_) => None,
+                Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => None,
             };
         }
         let mut hidden = Vec::new();

@@ -259,7 +259,7 @@ impl Recipe {
         match self {
             Recipe::Candle(_) => Some(engines::ADAPTER_ROUTES),
             Recipe::Server(server) => server.engine.lora.map(|lora| lora.run_time),
-            Recipe::Command(_) | Recipe::Remote(_) => None,
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => None,
         }
     }
 }

@@ -9,6 +9,8 @@ use super::engine_fields::{CANDLE, COMMAND, context, only_of_servers, program, w
 use super::engine_names::{not_run, what_is_run};
 use super::engines;
 use super::model_file::{EngineConfig, Secret};
+use super::ray_serve;
+use super::ray_serve_keys::{self, RAY_SERVE};
 use super::recipe::{CommandRecipe, Recipe, SleepCommands};
 use super::remote::{self, REMOTE};
 use super::server_config::{self, Around};
@@ -38,8 +40,11 @@ pub(super) fn recipe(
         }
     }
     let kind = engine.engine.as_deref().or(reference_engine);
-    if kind != Some(REMOTE) {
+    if ![Some(REMOTE), Some(RAY_SERVE)].contains(&kind) {
         remote::refuse_remote_keys(&engine, notes)?;
+    }
+    if kind != Some(RAY_SERVE) {
+        ray_serve_keys::refuse_ray_serve_keys(&engine, notes)?;
     }
     let kind = kind.map(str::to_owned);
     if engine.gguf_file.is_some() && kind.as_deref() != Some(CANDLE) {
@@ -62,6 +67,10 @@ pub(super) fn recipe(
     let engine = &engine;
     let recipe = match kind.as_deref() {
         Some(REMOTE) => remote::read(engine, notes).map(Recipe::Remote)?,
+        Some(RAY_SERVE) => {
+            let recipe = ray_serve::read(engine, around, config, notes)?;
+            Recipe::RayServe(Box::new(recipe))
+        }
         Some(CANDLE) => candle(engine, around, config, notes).map(Recipe::Candle)?,
         Some(COMMAND) => command(engine, notes).map(Recipe::Command)?,
         Some(other) => match engines::find(other) {
@@ -89,7 +98,7 @@ fn fetching(engine: &EngineConfig, kind: Option<&str>) -> Option<weights_config:
         pickles,
     };
     Some(match kind? {
-        REMOTE => return None,
+        REMOTE | RAY_SERVE => return None,
         CANDLE => how(CANDLE, Able::PoolOnly, false),
         COMMAND => how(COMMAND, Able::EngineFirst, true),
         other => {

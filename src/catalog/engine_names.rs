@@ -2,6 +2,7 @@
 
 use super::engine_fields::{CANDLE, COMMAND};
 use super::engines::{self, ENGINES};
+use super::ray_serve_keys::RAY_SERVE;
 use super::remote::REMOTE;
 
 /// Names end with `Engine`, or something like it; it says nothing about which one is meant.
@@ -9,7 +10,7 @@ const ENDING: &str = "eng";
 
 /// Refuses a name that no engine has, with those that there are.
 pub(super) fn check(name: &str) -> Result<(), String> {
-    let is_own = [CANDLE, COMMAND, REMOTE].contains(&name);
+    let is_own = [CANDLE, COMMAND, REMOTE, RAY_SERVE].contains(&name);
     match is_own || engines::find(name).is_some() {
         true => Ok(()),
         false => Err(not_run(name)),
@@ -19,7 +20,7 @@ pub(super) fn check(name: &str) -> Result<(), String> {
 pub(super) fn what_is_run() -> String {
     let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name()).collect();
     format!(
-        "this version runs {CANDLE} (embedded), {}, {REMOTE}, an endpoint of another server, and {COMMAND}, which starts any program that speaks the OpenAI API by engine_config.command",
+        "this version runs {CANDLE} (embedded), {}, {REMOTE}, an endpoint of another server, {RAY_SERVE}, an application of Ray Serve, and {COMMAND}, which starts any program that speaks the OpenAI API by engine_config.command",
         names.join(", ")
     )
 }
@@ -46,7 +47,7 @@ pub(super) fn not_run(name: &str) -> String {
 /// The engine with the most similar name, whether or not that ends with `Engine`.
 fn meant(name: &str) -> Option<&'static str> {
     let known = ENGINES.iter().flat_map(|engine| engine.names).copied();
-    let known: Vec<(String, &str)> = [CANDLE, COMMAND, REMOTE]
+    let known: Vec<(String, &str)> = [CANDLE, COMMAND, REMOTE, RAY_SERVE]
         .into_iter()
         .chain(known)
         .map(|known| (stem(known), known))

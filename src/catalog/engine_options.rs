@@ -151,7 +151,7 @@ impl Recipe {
     /// The number of devices that a command spells out.
     pub(super) fn devices_in_command(&self) -> Option<u32> {
         match self {
-            Recipe::Candle(_) | Recipe::Server(_) | Recipe::Remote(_) => None,
+            Recipe::Candle(_) | Recipe::Server(_) | Recipe::Remote(_) | Recipe::RayServe(_) => None,
             Recipe::Command(command) => command.devices_in_options(),
         }
     }

@@ -30,7 +30,9 @@ use super::reference::Reference;
 use super::server_config::Around;
 use super::validation::{self, Validation};
 use super::weights::Fetch;
-use super::{CatalogError, Warning, document, engine_config, remote, scaling, without_effect};
+use super::{
+    CatalogError, Warning, document, engine_config, ray_serve, remote, scaling, without_effect,
+};
 
 /// Requests a command's replica takes at once, unless its file says otherwise.
 const COMMAND_SEATS: u32 = 20;
@@ -229,6 +231,18 @@ impl Entry {
         if let Recipe::Remote(remote) = &mut recipe {
             remote::check_document(remote, &document, &source, notes)?;
         }
+        match &mut recipe {
+            Recipe::RayServe(serve) => {
+                ray_serve::check_document(serve, &document, &source, notes)?;
+            }
+            _ if pool.max_replicas.is_some() => {
+                return Err(notes.refuse(
+                    "pool_config.max_replicas",
+                    "is read with type: RayServeEngine only; memory bounds the replicas of other engines, and deployment_config.autoscaling_config.max_replicas bounds scaling",
+                ));
+            }
+            _ => {}
+        }
         // The reference may tell of a model of that name that is run here.
         let here = !recipe.is_remote();
         let device_count = devices_configured
@@ -248,6 +262,7 @@ impl Entry {
             Recipe::Command(_) => COMMAND_SEATS,
             Recipe::Server(server) => server.seats,
             Recipe::Remote(_) => remote::REMOTE_SEATS,
+            Recipe::RayServe(_) => ray_serve::RAY_SERVE_SEATS,
         });
         let sleep = pool.sleep;
         let parking = recipe.parking();
@@ -287,7 +302,13 @@ impl Entry {
         )?;
 
         let section = document.deployment_config.autoscaling_config.as_ref();
-        let scaling = scaling::read(section, notes)?.filter(|_| here);
+        let scaling = scaling::read(section, notes)?;
+        let scaling = match (&recipe, scaling) {
+            (Recipe::RayServe(serve), Some(scaling)) => {
+                Some(ray_serve::bounded(scaling, serve.replicas_max))
+            }
+            (_, scaling) => scaling.filter(|_| here),
+        };
         let to_zero = section.and_then(|it| it.downscale_to_zero_delay_s);
         let to_zero = to_zero.map(|seconds| KeepHot::For(Length(Span((seconds * 1000.0) as u64))));
         let section = document.engine_config.generation.as_ref();

@@ -39,7 +39,7 @@ impl Entry {
                 .iter()
                 .map(|(_, path)| path.clone())
                 .collect(),
-            Recipe::Command(_) | Recipe::Remote(_) => Vec::new(),
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => Vec::new(),
         };
         let mut files: Vec<(PathBuf, Metadata)> = Vec::new();
         for path in self.weights_path().into_iter().chain(adapters) {

@@ -10,6 +10,7 @@ use super::candle_models;
 use super::engine_kind::EngineKind;
 use super::engines::ServerRecipe;
 use super::entry::Entry;
+use super::ray_serve::RayServeRecipe;
 use super::recipe::{CandleRecipe, Recipe};
 use super::remote::KeySource;
 
@@ -60,17 +61,8 @@ impl Entry {
                     found.damaged(path);
                 }
             }
-            Recipe::Remote(recipe) => match &recipe.key {
-                Some(KeySource::File(path)) if !path.is_file() => found.prevents(
-                    "engine_config.api_key_file",
-                    format!("there is no file {}; write the key into it, or name another", path.display()),
-                ),
-                Some(KeySource::Environment(name)) if std::env::var_os(name).is_none() => found.note(
-                    "engine_config.api_key_env",
-                    format!("{name} is not set in this environment; a load fails unless it is set in that of the service"),
-                ),
-                _ => {}
-            },
+            Recipe::Remote(recipe) => of_key(recipe.key.as_ref(), &mut found),
+            Recipe::RayServe(recipe) => of_ray_serve(recipe, &mut found),
         }
         found.list
     }
@@ -170,6 +162,33 @@ impl Entry {
                 format!("{} has no tokenizer ({TOKENIZER} or another form); {name} will probably not start", path.display()),
             );
         }
+    }
+}
+
+/// A key is read when the model is loaded.
+fn of_key(key: Option<&KeySource>, found: &mut Findings) {
+    match key {
+        Some(KeySource::File(path)) if !path.is_file() => found.prevents(
+            "engine_config.api_key_file",
+            format!("there is no file {}; write the key into it, or name another", path.display()),
+        ),
+        Some(KeySource::Environment(name)) if std::env::var_os(name).is_none() => found.note(
+            "engine_config.api_key_env",
+            format!("{name} is not set in this environment; a load fails unless it is set in that of the service"),
+        ),
+        _ => {}
+    }
+}
+
+fn of_ray_serve(recipe: &RayServeRecipe, found: &mut Findings) {
+    of_key(recipe.key.as_ref(), found);
+    let token = recipe.place.token_file.as_deref();
+    if let Some(path) = token.filter(|path| recipe.place.is_of_model && !path.is_file()) {
+        let problem = format!(
+            "there is no file {}; write Ray's token into it (`ray get-auth-token` prints it), or remove the key",
+            path.display()
+        );
+        found.prevents("engine_config.token_file", problem);
     }
 }
 

@@ -109,7 +109,7 @@ impl Entry {
         }
         let most = match &self.recipe {
             // A remote server computes it.
-            Recipe::Remote(_) => 1,
+            Recipe::Remote(_) | Recipe::RayServe(_) => 1,
             Recipe::Command(command) if !command.follows_device_count() => 1,
             recipe => recipe.devices_max(),
         };

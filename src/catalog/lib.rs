@@ -44,12 +44,16 @@ mod need;
 mod need_source;
 mod plain_requests;
 mod prompt;
+mod ray_serve;
+mod ray_serve_keys;
+mod ray_serve_llm;
 mod reading_files;
 mod reasoning;
 mod recipe;
 mod reference;
 mod relative_paths;
 mod remote;
+mod remote_url;
 mod request_fields;
 mod sampling;
 mod scaling;
@@ -95,12 +99,14 @@ pub use models::{Catalog, Changes};
 pub use need_source::{Measured, NeedSource};
 pub use plain_requests::CANDLE_METRICS;
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
+pub use ray_serve::{RayPlace, RayServeRecipe, ServeApplication};
 pub use recipe::{
     CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen, Quantization,
     Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError, TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
-pub use remote::{KeySource, RemoteRecipe, RemoteUrl};
+pub use remote::{KeySource, RemoteRecipe};
+pub use remote_url::RemoteUrl;
 pub use request_fields::{Ask, TEMPLATE_SWITCHES, fields_of_all_engines, never};
 pub use token_counter::{CountError, Counted, TokenCounter};
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};

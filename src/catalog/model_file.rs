@@ -145,6 +145,26 @@ pub struct EngineConfig {
     #[serde(default, skip_serializing_if = "is_default")]
     pub headers: BTreeMap<String, Secret>,
 
+    // Of RayServeEngine alone.
+    /// Ray's dashboard, where it is not that of `cluster.ray`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The file with Ray's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<String>,
+    /// Serve's HTTP proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator_type: Option<String>,
+    /// An application of the site's own, instead of `ray.serve.llm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import_path: Option<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub args: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub deployments: Vec<Value>,
+
     // RayLLM's, read so that its files load, without effect here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_type: Option<Value>,
@@ -318,6 +338,8 @@ optional_keys! {
         queue_timeout: Option<Length>,
         labels: BTreeMap<String, String>,
         gpus_per_replica: Option<i64>,
+        /// Of RayServeEngine: the most applications at once.
+        max_replicas: Option<i64>,
         /// The only devices that its replicas may use.
         devices: Option<DeviceConstraint>,
         stop_grace: Option<Length>,

@@ -35,6 +35,8 @@ const LOAD_DEADLINE_BASE: Span = Span::from_secs(300);
 const LOAD_DEADLINE_PER_GIB: Span = Span::from_secs(20);
 /// Nothing is loaded: an endpoint that is not ready within this time is in trouble.
 const REMOTE_DEADLINE: Span = Span::from_secs(60);
+/// Ray may have to bring a machine first, and to fetch the weights there.
+const RAY_SERVE_DEADLINE: Span = Span::from_secs(900);
 /// The guess of a load that has not been measured: process start, and one gigabyte a second.
 const RELOAD_BASE: Span = Span::from_secs(2);
 const RELOAD_BYTES_PER_MILLISECOND: u64 = 1_000_000;
@@ -112,13 +114,15 @@ impl Entry {
             queue_limit: self.queue_limit.unwrap_or(pool.queue_limit),
             queue_timeout: self.queue_timeout.unwrap_or(pool.queue_timeout.0),
             seats_per_replica: self.seats_per_replica,
-            load_deadline: self.load_deadline.unwrap_or(match self.recipe.is_remote() {
-                true => REMOTE_DEADLINE,
-                false => deadline_for(total),
+            load_deadline: self.load_deadline.unwrap_or(match &self.recipe {
+                Recipe::Remote(_) => REMOTE_DEADLINE,
+                Recipe::RayServe(_) => RAY_SERVE_DEADLINE,
+                _ => deadline_for(total),
             }),
+            replicas_max: self.recipe.ray_serve().map(|it| it.replicas_max),
             reload,
             stop_grace: self.stop_grace.unwrap_or(STOP_GRACE),
-            need_is_fixed: source == NeedSource::File,
+            need_is_fixed: matches!(source, NeedSource::File | NeedSource::Unseen),
             wider: self.wider(device_total),
             loader: self.loader(total),
             parking: self.parking(total),
@@ -260,7 +264,7 @@ impl<'a> Figures<'a> {
                 (named, &command.working_dir, &command.env)
             }
             Recipe::Server(server) => (server.model.clone(), &server.working_dir, &server.env),
-            Recipe::Remote(_) => return None,
+            Recipe::Remote(_) | Recipe::RayServe(_) => return None,
         };
         let path = PathBuf::from(&named);
         if path.is_absolute() {
@@ -319,6 +323,7 @@ impl<'a> Figures<'a> {
                 }
             }
             (Recipe::Remote(_), _) => Ok((Demand::Bytes(Bytes::ZERO), NeedSource::File)),
+            (Recipe::RayServe(_), _) => Ok((Demand::Bytes(Bytes::ZERO), NeedSource::Unseen)),
             // Pages of its weights and cache come as they are touched: a measurement may have seen only a part.
             (Recipe::Candle(candle), measured) => {
                 let (estimate, source) = self.of_candle(candle, devices);

@@ -22,6 +22,8 @@ pub enum NeedSource {
     Estimate,
     /// Nothing tells before the weights are here, and it is not placed before.
     Unfetched,
+    /// It runs in another scheduler's memory, of which the pool sees nothing.
+    Unseen,
     /// A rough estimate, with the reason why there is no better one.
     Rough {
         reason: String,
@@ -29,12 +31,13 @@ pub enum NeedSource {
 }
 
 impl NeedSource {
-    /// The word in answers: `file`, `measured`, `estimate` or `unfetched`.
+    /// The word in answers: `file`, `measured`, `estimate`, `unfetched` or `unseen`.
     pub fn name(&self) -> &'static str {
         match self {
             NeedSource::File => "file",
             NeedSource::Measured => "measured",
             NeedSource::Unfetched => "unfetched",
+            NeedSource::Unseen => "unseen",
             NeedSource::Estimate | NeedSource::Rough { .. } => "estimate",
         }
     }

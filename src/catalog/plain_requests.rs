@@ -19,7 +19,7 @@ impl Recipe {
         match self {
             Recipe::Server(server) => server.engine.metrics,
             Recipe::Candle(_) => Some(CANDLE_METRICS),
-            Recipe::Command(_) | Recipe::Remote(_) => None,
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => None,
         }
     }
 
@@ -29,7 +29,7 @@ impl Recipe {
         let ends_with_client = match self {
             Recipe::Server(server) => server.engine.ends_with_client,
             Recipe::Candle(_) => true,
-            Recipe::Command(_) | Recipe::Remote(_) => false,
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => false,
         };
         ends_with_client && self.metrics().is_some_and(|it| it.generated.is_some())
     }

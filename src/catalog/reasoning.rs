@@ -8,7 +8,9 @@ impl Recipe {
     pub fn reasoning(&self, wish: &ReasoningWish) -> ReasoningFields {
         match self {
             Recipe::Candle(_) => ReasoningSwitch::CANDLE.fields(wish, false),
-            Recipe::Command(_) | Recipe::Remote(_) => ReasoningSwitch::OPENAI.fields(wish, false),
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {
+                ReasoningSwitch::OPENAI.fields(wish, false)
+            }
             Recipe::Server(server) => {
                 let switch = server.engine.reasoning;
                 let needed = switch.budget_needs;
@@ -24,7 +26,7 @@ impl Recipe {
         match self {
             Recipe::Candle(_) => true,
             Recipe::Server(server) => server.engine.continuous_usage,
-            Recipe::Command(_) | Recipe::Remote(_) => false,
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => false,
         }
     }
 

@@ -15,6 +15,7 @@ use super::engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 use super::engines::{Extra, Parking, RerankApi, ServerRecipe, TokenApi, post};
 use super::limits::DEVICES_MAX;
 pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep, Task};
+use super::ray_serve::RayServeRecipe;
 use super::remote::RemoteRecipe;
 
 /// How to run one replica.
@@ -26,16 +27,19 @@ pub enum Recipe {
     Server(Box<ServerRecipe>),
     /// It runs on a remote server.
     Remote(RemoteRecipe),
+    /// It runs in a Ray cluster, as applications of Ray Serve that the pool deploys.
+    RayServe(Box<RayServeRecipe>),
 }
 
 impl Recipe {
-    /// The engine's word in answers: `candle`, `command`, `vllm`, `remote`.
+    /// The engine's word in answers: `candle`, `command`, `vllm`, `remote`, `ray_serve`.
     pub fn engine(&self) -> &'static str {
         match self {
             Recipe::Candle(_) => "candle",
             Recipe::Command(_) => "command",
             Recipe::Server(server) => server.engine.word,
             Recipe::Remote(_) => "remote",
+            Recipe::RayServe(_) => "ray_serve",
         }
     }
 
@@ -47,6 +51,7 @@ impl Recipe {
             // It gets the catalogue's name where there is no other.
             Recipe::Server(server) => server.served_model_name.as_deref(),
             Recipe::Remote(remote) => remote.served_model_name.as_deref(),
+            Recipe::RayServe(serve) => serve.served_model_name.as_deref(),
         }
     }
 
@@ -54,7 +59,9 @@ impl Recipe {
     /// was reserved and not what it needs.
     pub fn fills_its_reservation(&self) -> bool {
         match self {
-            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => false,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {
+                false
+            }
             Recipe::Server(server) => server.engine.fills,
         }
     }
@@ -68,6 +75,7 @@ impl Recipe {
             Recipe::Command(command) => &command.ready_path,
             Recipe::Server(server) => server.engine.ready_path,
             Recipe::Remote(remote) => &remote.health_path,
+            Recipe::RayServe(serve) => &serve.health_path,
         }
     }
 
@@ -77,7 +85,7 @@ impl Recipe {
             Recipe::Candle(_) => &[],
             Recipe::Server(server) => server.engine.ignores,
             // Nothing is known of them.
-            Recipe::Command(_) | Recipe::Remote(_) => return false,
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => return false,
         };
         OF_OPENAI_ALONE.contains(&field) || own.contains(&field)
     }
@@ -86,7 +94,7 @@ impl Recipe {
     pub fn exit_messages(&self) -> &'static [&'static str] {
         match self {
             Recipe::Server(server) => server.engine.last_errors,
-            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => &[],
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => &[],
         }
     }
 
@@ -101,7 +109,7 @@ impl Recipe {
         match self {
             Recipe::Candle(candle) => candle.has(extra),
             Recipe::Server(server) => server.engine.routes.contains(&extra),
-            Recipe::Command(_) | Recipe::Remote(_) => true,
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => true,
         }
     }
 
@@ -110,7 +118,7 @@ impl Recipe {
         match self {
             Recipe::Candle(candle) => matches!(candle.serves, None | Some(Serves::Texts)),
             Recipe::Server(server) => server.engine.kind != EngineKind::Tei,
-            Recipe::Command(_) | Recipe::Remote(_) => true,
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => true,
         }
     }
 
@@ -118,7 +126,9 @@ impl Recipe {
     pub fn token_api(&self) -> TokenApi {
         match self {
             Recipe::Server(server) => server.engine.tokens,
-            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => TokenApi::Vllm,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {
+                TokenApi::Vllm
+            }
         }
     }
 
@@ -127,7 +137,7 @@ impl Recipe {
         match self {
             Recipe::Candle(_) => true,
             Recipe::Server(server) => server.engine.dimensions,
-            Recipe::Command(_) | Recipe::Remote(_) => true,
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => true,
         }
     }
 
@@ -135,19 +145,30 @@ impl Recipe {
     pub fn rerank_api(&self) -> RerankApi {
         match self {
             Recipe::Server(server) => server.engine.rerank,
-            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) => RerankApi::Common,
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {
+                RerankApi::Common
+            }
         }
     }
 
-    /// It runs on a remote server: nothing is loaded here.
+    /// It runs on a remote server or in Ray: nothing is loaded here, and the pool sees no memory of it.
     pub fn is_remote(&self) -> bool {
-        matches!(self, Recipe::Remote(_))
+        matches!(self, Recipe::Remote(_) | Recipe::RayServe(_))
+    }
+
+    /// The application of Ray Serve, if it is one.
+    pub fn ray_serve(&self) -> Option<&RayServeRecipe> {
+        match self {
+            Recipe::RayServe(serve) => Some(&**serve),
+            Recipe::Candle(_) | Recipe::Command(_) | Recipe::Server(_) | Recipe::Remote(_) => None,
+        }
     }
 
     /// The remote server, for people, if there is one.
     pub fn remote_url(&self) -> Option<String> {
         match self {
             Recipe::Remote(remote) => Some(remote.url.to_string()),
+            Recipe::RayServe(serve) => Some(format!("Ray Serve at {}", serve.place.address)),
             Recipe::Candle(_) | Recipe::Command(_) | Recipe::Server(_) => None,
         }
     }
@@ -158,7 +179,7 @@ impl Recipe {
             Recipe::Candle(candle) if candle.device == ComputeDevice::Cuda => DEVICES_MAX,
             Recipe::Candle(_) => 1,
             Recipe::Server(server) => server.engine.devices_max,
-            Recipe::Command(_) | Recipe::Remote(_) => DEVICES_MAX,
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => DEVICES_MAX,
         }
     }
 
@@ -167,7 +188,7 @@ impl Recipe {
         match self {
             Recipe::Candle(candle) => candle.parking(),
             Recipe::Server(server) => server.engine.parks(server.sleep),
-            Recipe::Command(_) | Recipe::Remote(_) => None,
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => None,
         }
     }
 }

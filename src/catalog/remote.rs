@@ -9,14 +9,12 @@ use super::diagnostics::Diagnostics;
 use super::entry_source::Source;
 use super::limits::{self, CONTEXT_MAX};
 use super::model_file::{EngineConfig, ModelDocument, PoolConfig, ScalingConfig, Secret};
+use super::remote_url::RemoteUrl;
 
 pub(super) const REMOTE: &str = "RemoteEngine";
 /// Requests that the endpoint gets at once, unless the file says otherwise.
 pub(super) const REMOTE_SEATS: u32 = 20;
 const HEALTH_PATH: &str = "/models";
-/// Where nearly all servers have their OpenAI routes.
-const PREFIX: &str = "/v1";
-const URL_BYTES_MAX: usize = 2048;
 /// Set by the pool on every request, or of one connection only.
 const HEADERS_OF_THE_POOL: [&str; 13] = [
     "authorization",
@@ -58,107 +56,6 @@ pub enum KeySource {
     File(PathBuf),
 }
 
-/// An address as `https://api.example.org:8443/v1`, in its parts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteUrl {
-    pub https: bool,
-    /// A name, or an address without brackets.
-    pub host: String,
-    pub port: u16,
-    /// Begins with `/` and does not end so; empty for none.
-    pub prefix: String,
-}
-
-impl RemoteUrl {
-    fn parse(text: &str) -> Result<RemoteUrl, String> {
-        let like = "write one like https://api.example.org/v1";
-        let wrong = |what: &str| Err(format!("{what}; {like}"));
-        if text.len() > URL_BYTES_MAX || text.contains(|letter: char| !letter.is_ascii_graphic()) {
-            return wrong(&format!(
-                "is longer than {URL_BYTES_MAX} bytes, or holds spaces or letters beyond ASCII"
-            ));
-        }
-        let lower = text.to_ascii_lowercase();
-        let https = lower.starts_with("https://");
-        if !https && !lower.starts_with("http://") {
-            return wrong("begins with neither https:// nor http://");
-        }
-        let rest = &text[if https { 8 } else { 7 }..];
-        let (authority, path) = match rest.find('/') {
-            Some(at) => rest.split_at(at),
-            None => (rest, ""),
-        };
-        if authority.contains('@') {
-            return wrong(
-                "holds a user or password, which would be shown; name the key by engine_config.api_key_file or api_key_env",
-            );
-        }
-        if rest.contains(['?', '#', '\\', '"', '<', '>']) {
-            return wrong("holds a query, a fragment or a letter that no path has");
-        }
-        let (host, port) = match authority.strip_prefix('[') {
-            Some(address) => {
-                let Some((address, port)) = address.split_once(']') else {
-                    return wrong("has a `[` without `]`");
-                };
-                if address.parse::<std::net::Ipv6Addr>().is_err() {
-                    return wrong(&format!("`[{address}]` is no IPv6 address"));
-                }
-                (address, port)
-            }
-            None => match authority.find(':') {
-                Some(at) => authority.split_at(at),
-                None => (authority, ""),
-            },
-        };
-        let name = |letter: char| letter.is_ascii_alphanumeric() || "-._:".contains(letter);
-        if host.is_empty() || !host.chars().all(name) {
-            return wrong("has no host, or one that is no name or address");
-        }
-        let port = match port.strip_prefix(':') {
-            None if port.is_empty() => Some(if https { 443 } else { 80 }),
-            None => None,
-            Some(number) => number.parse().ok().filter(|port| *port > 0),
-        };
-        let Some(port) = port else {
-            return wrong("has a port that is none; allowed: 1 to 65535");
-        };
-        let prefix = match path.trim_end_matches('/') {
-            "" => PREFIX,
-            prefix => prefix,
-        };
-        Ok(RemoteUrl {
-            https,
-            host: host.to_ascii_lowercase(),
-            port,
-            prefix: prefix.to_owned(),
-        })
-    }
-
-    /// It names this machine, whatever a name server says.
-    fn is_loopback(&self) -> bool {
-        match self.host.parse::<std::net::IpAddr>() {
-            Ok(address) => address.is_loopback(),
-            Err(_) => self.host == "localhost",
-        }
-    }
-}
-
-impl std::fmt::Display for RemoteUrl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scheme = if self.https { "https" } else { "http" };
-        write!(f, "{scheme}://")?;
-        match self.host.contains(':') {
-            true => write!(f, "[{}]", self.host)?,
-            false => f.write_str(&self.host)?,
-        }
-        if self.port != if self.https { 443 } else { 80 } {
-            write!(f, ":{}", self.port)?;
-        }
-        f.write_str(&self.prefix)
-    }
-}
-
 /// Keys of a remote endpoint in the file of a model that is run here.
 pub(super) fn refuse_remote_keys(
     engine: &EngineConfig,
@@ -192,22 +89,7 @@ pub(super) fn read(
         ));
     };
     let url = RemoteUrl::parse(url).map_err(|why| notes.refuse("engine_config.url", why))?;
-    let served = engine.served_model_name.as_deref();
-    if served.is_some_and(|name| name.trim().is_empty()) {
-        return Err(notes.refuse(
-            "engine_config.served_model_name",
-            "is empty; name the model as the endpoint does, or remove it",
-        ));
-    }
-    let health_path = engine.health_path.as_deref().unwrap_or(HEALTH_PATH);
-    if !health_path.starts_with('/')
-        || health_path.contains(|letter: char| !letter.is_ascii_graphic() || letter == '#')
-    {
-        return Err(notes.refuse(
-            "engine_config.health_path",
-            format!("`{health_path}` is no path; write one like {HEALTH_PATH}, which counts from the path of the url"),
-        ));
-    }
+    let served_model_name = served_model_name(engine, notes)?;
     let bounded = |value| limits::count(value, CONTEXT_MAX);
     let context = engine
         .max_total_tokens
@@ -215,16 +97,49 @@ pub(super) fn read(
         .transpose()?;
     Ok(RemoteRecipe {
         url,
-        served_model_name: engine.served_model_name.clone(),
+        served_model_name,
         key: key(engine, notes)?,
-        health_path: health_path.to_owned(),
+        health_path: health_path(engine, notes)?,
         headers: headers(&engine.headers, notes)?,
         context,
         only_loopback: false,
     })
 }
 
-fn key(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<Option<KeySource>, CatalogError> {
+pub(super) fn served_model_name(
+    engine: &EngineConfig,
+    notes: &Diagnostics,
+) -> Result<Option<String>, CatalogError> {
+    let served = engine.served_model_name.as_deref();
+    if served.is_some_and(|name| name.trim().is_empty()) {
+        return Err(notes.refuse(
+            "engine_config.served_model_name",
+            "is empty; name the model as the endpoint does, or remove it",
+        ));
+    }
+    Ok(engine.served_model_name.clone())
+}
+
+pub(super) fn health_path(
+    engine: &EngineConfig,
+    notes: &Diagnostics,
+) -> Result<String, CatalogError> {
+    let path = engine.health_path.as_deref().unwrap_or(HEALTH_PATH);
+    if !path.starts_with('/')
+        || path.contains(|letter: char| !letter.is_ascii_graphic() || letter == '#')
+    {
+        return Err(notes.refuse(
+            "engine_config.health_path",
+            format!("`{path}` is no path; write one like {HEALTH_PATH}, which counts from the path of the url"),
+        ));
+    }
+    Ok(path.to_owned())
+}
+
+pub(super) fn key(
+    engine: &EngineConfig,
+    notes: &mut Diagnostics,
+) -> Result<Option<KeySource>, CatalogError> {
     if let Some(path) = engine
         .api_key_file
         .as_deref()
@@ -256,7 +171,7 @@ fn key(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<Option<KeySourc
     }
 }
 
-fn headers(
+pub(super) fn headers(
     foreign_keys: &BTreeMap<String, Secret>,
     notes: &Diagnostics,
 ) -> Result<BTreeMap<String, Secret>, CatalogError> {

@@ -144,7 +144,7 @@ impl Recipe {
             Recipe::Server(server) if generates => server.engine.extensions.contains(&field),
             Recipe::Server(server) => server.engine.pooling_extensions.contains(&field),
             // The engine behind the endpoint is unknown: what any of them takes.
-            Recipe::Command(_) | Recipe::Remote(_) => {
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {
                 ENGINES.iter().any(|engine| match generates {
                     true => engine.extensions.contains(&field),
                     false => engine.pooling_extensions.contains(&field),
@@ -162,7 +162,7 @@ impl Recipe {
             Recipe::Server(server) => names.extend(server.engine.pooling_extensions),
             Recipe::Candle(_) if generates => names.extend(candle::GENERATING),
             Recipe::Candle(_) => names.extend(candle::POOLING),
-            Recipe::Command(_) | Recipe::Remote(_) => {}
+            Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {}
         }
         names
     }

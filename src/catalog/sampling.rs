@@ -172,7 +172,7 @@ pub(super) fn family_of(recipe: &Recipe) -> Family {
         Recipe::Candle(_) => Candle,
         Recipe::Server(server) => of_kind(server.engine.kind),
         Recipe::Command(command) => of_kind(kind_of_command(&command.command)),
-        Recipe::Remote(_) => Plain,
+        Recipe::Remote(_) | Recipe::RayServe(_) => Plain,
     }
 }
 

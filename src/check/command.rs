@@ -31,7 +31,7 @@ pub(super) fn command(
     cuda: &CudaProgram,
 ) -> Result<Option<Shown>, String> {
     match &entry.recipe {
-        Recipe::Remote(_) => Ok(None),
+        Recipe::Remote(_) | Recipe::RayServe(_) => Ok(None),
         Recipe::Candle(recipe) => {
             let device = recipe.device.as_str();
             let program = match recipe.device {

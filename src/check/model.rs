@@ -45,6 +45,18 @@ pub(super) fn check(
             false => checked.warnings.push(place),
         }
     }
+    if let Some(serve) = entry.recipe.ray_serve() {
+        let most = match serve.replicas_max {
+            1 => "1 replica".to_owned(),
+            most => format!("{most} replicas"),
+        };
+        checked.lines.push(format!(
+            "ray_serve engine in Ray at {}, at most {most}; no memory truth: Ray places it, and the pool does not see its memory, {}",
+            serve.place.address,
+            from(entry)
+        ));
+        return checked;
+    }
     if let Some(url) = entry.recipe.remote_url() {
         let line = format!(
             "remote engine at {url}, nothing is loaded on this machine, {}",

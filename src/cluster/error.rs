@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ray_api::RayError;
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
     #[error("there is no program `{program}`: {error}; {advice}")]
@@ -52,6 +54,31 @@ impl ClusterError {
             | ClusterError::Setup { .. }
             | ClusterError::UnknownShape { .. }
             | ClusterError::WrongId { .. } => false,
+        }
+    }
+}
+
+impl From<RayError> for ClusterError {
+    fn from(error: RayError) -> ClusterError {
+        match error {
+            RayError::Refused {
+                program,
+                message,
+                advice,
+            }
+            | RayError::Denied {
+                program,
+                message,
+                advice,
+            } => ClusterError::Refused {
+                program,
+                message,
+                advice,
+            },
+            RayError::Unreachable { program, message } => {
+                ClusterError::Unreachable { program, message }
+            }
+            RayError::Output { program, message } => ClusterError::Output { program, message },
         }
     }
 }

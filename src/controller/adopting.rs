@@ -74,10 +74,14 @@ impl Control {
         for other in found.others {
             self.note(other);
         }
-        let adopted = found.adopted.into_iter();
-        adopted
-            .filter_map(|it| self.take_adopted(it, seats))
-            .collect()
+        let mut events: Vec<Event> = Vec::new();
+        for adopted in found.adopted {
+            events.extend(self.take_adopted(adopted, seats));
+        }
+        for application in found.applications {
+            events.extend(self.take_application(application, seats));
+        }
+        events
     }
 
     fn take_adopted(&mut self, adopted: Adopted, seats: &[SeatsTaken]) -> Option<Event> {

@@ -102,7 +102,7 @@ impl Control {
             devices: Devices::new(&parts.inventory),
             nodes: Nodes::new(rand::random(), Arc::clone(numbers)),
             cluster: ClusterNodes::default(),
-            engines: Engines::new(parts.guardians),
+            engines: Engines::new(parts.guardians, parts.serve_writers),
             seats: SeatRequests::new(),
             orders: Orders::default(),
             fetches: Fetches::new(parts.sources),

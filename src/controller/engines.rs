@@ -10,11 +10,13 @@ use tokio::sync::oneshot;
 use super::gate::Gate;
 use super::seats_taken::use_of;
 use super::snapshot::ProcessFacts;
-use engine::{Guardians, ReplicaLog};
+use engine::{Guardians, ReplicaLog, ServeWriters};
 use pool::{GateReading, ModelId, ReplicaId};
 
 pub(super) struct Engines {
     pub guardians: Arc<Guardians>,
+    /// Of the models in Ray Serve.
+    pub serve_writers: Arc<ServeWriters>,
     pub gates: BTreeMap<ReplicaId, Arc<Gate>>,
     /// A model waits for room; shared with the gates.
     pub idle_matters: Arc<AtomicBool>,
@@ -27,9 +29,10 @@ pub(super) struct Engines {
 }
 
 impl Engines {
-    pub fn new(guardians: Arc<Guardians>) -> Engines {
+    pub fn new(guardians: Arc<Guardians>, serve_writers: Arc<ServeWriters>) -> Engines {
         Engines {
             guardians,
+            serve_writers,
             gates: BTreeMap::new(),
             idle_matters: Arc::default(),
             readings: BTreeMap::new(),

@@ -17,7 +17,7 @@ use config::{Length, Provider};
 use engine::{
     self, ActivityMeter, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind,
     Endpoint, EngineLoad, Failure, Launch, Listen, LivenessLimits, Program, ReplicaLog, Report,
-    ServerProgram, Stage, Watch,
+    ServeProgram, ServerProgram, Stage, Watch,
 };
 use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share, Span, Tier};
 
@@ -258,6 +258,10 @@ impl Control {
                     .and_then(|devices| entry.weights_per_device(devices)),
             }),
             Recipe::Remote(recipe) => Program::Remote(recipe.clone()),
+            Recipe::RayServe(recipe) => Program::RayServe(ServeProgram {
+                recipe: recipe.clone(),
+                writer: self.engines.serve_writers.of(&recipe.place),
+            }),
         })
     }
 

@@ -33,6 +33,7 @@
 mod adapter_files;
 mod adapter_lookups;
 mod adopting;
+mod adopting_applications;
 mod allowed_devices;
 mod catalog_change;
 mod clock;
@@ -88,6 +89,7 @@ mod what_if;
 
 pub use adapter_lookups::{AdapterError, AdapterFound};
 pub use adopting::refusal;
+pub use adopting_applications::{ray_places, recipe_of_application};
 pub use catalog_change::{ChangeError, NamedBy};
 pub use clock::Clock;
 pub use device_facts::facts_of;

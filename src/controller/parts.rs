@@ -9,7 +9,7 @@ use super::seats_taken::SeatsTaken;
 use super::vital::Heartbeat;
 use catalog::Catalog;
 use config::LiveConfig;
-use engine::{CudaProgram, Guardians, Resolved};
+use engine::{CudaProgram, Guardians, Resolved, ServeWriters};
 use inventory::Inventory;
 use pool::Cordon;
 use source::Sources;
@@ -42,6 +42,8 @@ pub struct Parts {
     pub log_dir: PathBuf,
     pub sources: Arc<Sources>,
     pub guardians: Arc<Guardians>,
+    /// Of the models in Ray Serve.
+    pub serve_writers: Arc<ServeWriters>,
     /// What an earlier controller left behind.
     pub found: Resolved,
     /// Who is inside its engines still, where it serves them to their end.

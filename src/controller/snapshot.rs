@@ -34,7 +34,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug)]
 pub struct ModelFacts {
     pub entry: Arc<Entry>,
-    /// `file`, `measured`, `estimate` or `unfetched`.
+    /// `file`, `measured`, `estimate`, `unfetched` or `unseen`.
     pub need_source: &'static str,
     /// What each device was estimated to need, without any measurement; 0: nothing tells.
     pub estimated: Bytes,

@@ -35,6 +35,7 @@ use super::guardian_link::{GuardianReader, GuardianWriter, connect_guardian, soc
 use super::guardians::Guardians;
 use super::health::probe;
 use super::journal::Record;
+use super::ray_serve_adoption::AdoptedApplication;
 use guardian::protocol::{End, Hello, MARK, News, Order, ProcessId, VERSION};
 use guardian::{cgroup, proc};
 use pool::ReplicaId;
@@ -97,6 +98,8 @@ pub enum Fate {
 #[derive(Debug, Default)]
 pub struct Resolved {
     pub adopted: Vec<Adopted>,
+    /// In Ray, by `resolve_applications`.
+    pub applications: Vec<AdoptedApplication>,
     pub others: Vec<Found>,
 }
 

@@ -8,8 +8,8 @@ use super::{candle, command, server};
 pub(crate) fn driver_of(program: &Program) -> &'static dyn EngineDriver {
     match program {
         Program::Candle(_) => &candle::CandleDriver,
-        // `run` passes remote endpoints to `remote_run` before it looks up a driver.
-        Program::Command(_) | Program::Remote(_) => &command::CommandDriver,
+        // `run` passes what has no process of ours to `remote_run` and `ray_serve` before it looks up a driver.
+        Program::Command(_) | Program::Remote(_) | Program::RayServe(_) => &command::CommandDriver,
         Program::Server(_) => &server::ServerDriver,
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::ray_serve_program::ServeProgram;
 use super::{CudaProgram, Endpoint, EngineLoad, Failure, Watch};
 use catalog::{RemoteRecipe, ServerRecipe};
 use guardian::Masking;
@@ -66,6 +67,9 @@ pub enum Program {
     /// A remote endpoint; no process is started. It never leaves this process.
     #[serde(skip)]
     Remote(RemoteRecipe),
+    /// An application of Ray Serve; Ray starts its processes. It never leaves this process.
+    #[serde(skip)]
+    RayServe(ServeProgram),
 }
 
 impl Program {
@@ -74,7 +78,7 @@ impl Program {
         match self {
             Program::Candle(_) => Listen::Socket,
             Program::Command(program) => program.listen,
-            Program::Remote(_) => Listen::Port,
+            Program::Remote(_) | Program::RayServe(_) => Listen::Port,
             Program::Server(program) => match program.recipe.listen {
                 catalog::Listen::Port => Listen::Port,
                 catalog::Listen::Socket => Listen::Socket,
@@ -94,6 +98,12 @@ impl Program {
             }
             // Its output is the pool's own words, in which there is no secret.
             Program::Remote(_) => Masking::default(),
+            // Ray may repeat the variables in its messages.
+            Program::RayServe(program) => {
+                let env = program.recipe.env.iter();
+                let env = env.map(|(name, value)| (name.clone(), value.0.clone()));
+                Masking::of(&env.collect(), &[])
+            }
         }
     }
 
@@ -102,7 +112,7 @@ impl Program {
         match self {
             Program::Candle(_) => Some(catalog::CANDLE_METRICS),
             Program::Server(program) => program.recipe.engine.metrics,
-            Program::Command(_) | Program::Remote(_) => None,
+            Program::Command(_) | Program::Remote(_) | Program::RayServe(_) => None,
         }
     }
 }

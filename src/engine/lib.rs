@@ -13,7 +13,8 @@
 //! ```
 //!
 //! How one *kind* of engine is started and read is an [`EngineDriver`]: to add a kind, add one file with a
-//! driver, one variant of [`Program`], and one row in [`driver_of`].
+//! driver, one variant of [`Program`], and one row in [`driver_of`]. A remote endpoint and an application of Ray Serve have
+//! no process here, and lives of their own (`remote_run`, `ray_serve`).
 
 mod activity;
 mod adoption;
@@ -45,6 +46,11 @@ mod oom;
 mod owners;
 mod parking;
 mod pinned;
+mod ray_serve;
+mod ray_serve_adoption;
+mod ray_serve_application;
+mod ray_serve_end;
+mod ray_serve_program;
 mod read_ahead;
 mod remote;
 mod remote_run;
@@ -85,6 +91,9 @@ pub use oom::OutOfMemory;
 pub use owners::with_children;
 pub use parking::{SleepBy, fall_asleep, run as run_command, wake};
 pub use pinned::{Fingerprint, NoFingerprint, WrongCertificate, connect as connect_pinned};
+pub use ray_serve::run_application;
+pub use ray_serve_adoption::{AdoptedApplication, resolve_applications};
+pub use ray_serve_program::{ServeProgram, ServeWriters};
 pub use read_ahead::{ReadAhead, ReadEnd};
 pub use remote::Remote;
 pub use run::{run, run_adopted};

@@ -18,16 +18,16 @@ use super::{Endpoint, ExitReport, Failure, Launch, Report};
 use catalog::{KeySource, RemoteRecipe};
 
 /// A remote health route may have to query other servers.
-const QUESTION_MAX: Duration = Duration::from_secs(15);
+pub(super) const QUESTION_MAX: Duration = Duration::from_secs(15);
 /// Attempts without a connection before the endpoint counts as down.
 const ATTEMPTS_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 const KEY_FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// Why the endpoint cannot be used.
-struct Trouble {
-    failure: Failure,
-    message: String,
+pub(super) struct Trouble {
+    pub failure: Failure,
+    pub message: String,
 }
 
 /// Runs a replica without a process: known at once, ready when the health route answers 2xx, gone as soon as
@@ -186,7 +186,7 @@ fn source_of(key: &KeySource) -> String {
 }
 
 /// The key, or what is wrong with its source. The text contains no part of the key.
-async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> {
+pub(super) async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> {
     let Some(source) = source else {
         return Ok(None);
     };

@@ -23,7 +23,7 @@ use super::oom::{self, OutOfMemory, kernel_kills};
 use super::reserved::Reserved;
 use super::{
     EngineDriver, EngineFault, ExitReport, Launch, Listen, Program, Report, Watch, container,
-    driver_of, environment, remote_run, scrape,
+    driver_of, environment, ray_serve, remote_run, scrape,
 };
 
 /// How often an engine's host memory is read.
@@ -59,6 +59,9 @@ pub async fn run(
     open_log(&launch, &log).await;
     if let Program::Remote(recipe) = launch.program.clone() {
         return remote_run::run(launch, &recipe, log, stop, report).await;
+    }
+    if let Program::RayServe(program) = launch.program.clone() {
+        return ray_serve::run(launch, &program, &kept, log, stop, report).await;
     }
     let not_started = |requested, last_output, failure| ExitReport {
         requested,

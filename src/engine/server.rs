@@ -107,7 +107,9 @@ fn failure_of(class: FailureClass) -> Failure {
 fn program_of(launch: &Launch) -> Option<&ServerProgram> {
     match &launch.program {
         Program::Server(program) => Some(program),
-        Program::Candle(_) | Program::Command(_) | Program::Remote(_) => None,
+        Program::Candle(_) | Program::Command(_) | Program::Remote(_) | Program::RayServe(_) => {
+            None
+        }
     }
 }
 

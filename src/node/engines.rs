@@ -210,7 +210,7 @@ fn paths_of(program: &Program) -> Vec<PathBuf> {
                 .filter(|path| path.is_absolute())
                 .collect()
         }
-        Program::Remote(_) => Vec::new(),
+        Program::Remote(_) | Program::RayServe(_) => Vec::new(),
     }
 }
 

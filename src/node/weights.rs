@@ -230,7 +230,7 @@ pub(super) fn relocate(program: &mut Program, moved: &Moved) {
                 server.recipe.model = path.to_string_lossy().into_owned();
             }
         }
-        Program::Remote(_) => {}
+        Program::Remote(_) | Program::RayServe(_) => {}
     }
 }
 

@@ -32,7 +32,7 @@ use access::oidc::Oidc;
 use catalog::{Catalog, Source};
 use config::{Config, LiveConfig, OnRestart};
 use controller::{Clock, Handle, Parts};
-use engine::{GuardianSettings, Guardians};
+use engine::{GuardianSettings, Guardians, ServeWriters};
 use http::{App, Edge, Keys, LastLines, Metrics, Reload, Seal, Server};
 use inventory::Inventory;
 use pool::{Command, Time};
@@ -149,9 +149,24 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     // We hold the lock, so no other controller owns the engines of an earlier one. Nothing is loaded
     // before it is decided which of them to adopt.
     let refuse = |record: &engine::Record| controller::refusal(record, &catalog, &inventory);
-    let found = engine::resolve(&guardians, refuse).await;
+    let mut found = engine::resolve(&guardians, refuse).await;
+    let serve_writers = Arc::new(ServeWriters::default());
+    let recipe_of = |model: &str, arguments: &str| {
+        controller::recipe_of_application(model, arguments, &catalog)
+    };
+    engine::resolve_applications(
+        &serve_writers,
+        &controller::ray_places(&catalog, &config),
+        config.pool.on_restart == OnRestart::Adopt,
+        recipe_of,
+        &mut found,
+    )
+    .await;
     guardians.prepare().await;
     let other_processes = OtherProcesses::find(&runtime_dir).await;
+    // With a new data folder, those of an older one may be adopted: their numbers are taken.
+    let taken = found.applications.iter().map(|it| it.replica.0);
+    let last_replica = taken.fold(last_replica, u64::max);
     let parts = Parts {
         last_replica,
         last_order,
@@ -171,6 +186,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         runtime_dir: runtime_dir.clone(),
         sources: Arc::new(Sources::new(source_settings(&config))),
         guardians: Arc::clone(&guardians),
+        serve_writers,
         found,
         seats: other_processes.taken(),
         heartbeat: notify::heartbeat(),

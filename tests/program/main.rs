@@ -48,6 +48,7 @@ mod passing;
 mod pipeline;
 mod plain_requests;
 mod prompts;
+mod ray_serve;
 mod reference;
 mod reload;
 mod remote;

@@ -15,6 +15,7 @@ pub mod machine;
 pub mod net;
 pub mod postgres;
 pub mod provider;
+pub mod ray_serve;
 pub mod required;
 pub mod schema;
 pub mod servers;

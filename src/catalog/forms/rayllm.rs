@@ -253,7 +253,7 @@ fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
     // Who names no other place means the model itself; of an embedded engine that is a file or folder, unless a mirror says
     // where it comes from.
     let means_itself = |id: &String| match kind.as_str() {
-        "CommandEngine" | "RemoteEngine" | "" => false,
+        "CommandEngine" | "RemoteEngine" | "RayServeEngine" | "" => false,
         "CandleEngine" => is_mirrored,
         _ => is_mirrored || id.contains('/'),
     };

@@ -1,77 +1,42 @@
-//! Calls of Ray's dashboard over HTTP, and what its answers mean. A dashboard that does not answer, or has trouble itself,
-//! leaves everything unknown. No answer and no error has the token in it.
-
-use std::path::PathBuf;
-use std::time::Duration;
+//! Calls of Ray's dashboard, with errors as those of any cluster.
 
 use config::RaySection;
-use reqwest::redirect::Policy;
-use reqwest::{Client, Method, StatusCode};
+use ray_api::RayAccess;
+use reqwest::Method;
 use serde_json::Value;
 
 use super::super::ClusterError;
-use super::super::program::one_line;
+
+pub(super) use ray_api::last_line;
 
 /// The list of all jobs, and the beginning of the path of each.
 pub(super) const JOBS: &str = "/api/jobs/";
-/// Each job that failed may have 20,000 characters of its log in the list.
-const ANSWER_BYTES_MAX: usize = 32 << 20;
-const CONNECT_MAX: Duration = Duration::from_secs(10);
-const TOKEN_BYTES_MAX: u64 = 4096;
 
-pub(super) struct RayClient {
-    address: String,
-    timeout: Duration,
-    token: Token,
-    http: Result<Client, String>,
-}
-
-/// Where the token is. It is read for each call, so that a new one needs no restart.
-enum Token {
-    None,
-    /// The value of `RAY_AUTH_TOKEN`.
-    Value(String),
-    File(PathBuf),
-}
+pub(super) struct RayClient(ray_api::RayClient);
 
 impl RayClient {
     pub fn new(section: &RaySection) -> RayClient {
-        // An earlier call has set the same provider.
-        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
-        let http = Client::builder()
-            .connect_timeout(CONNECT_MAX)
-            .timeout(section.timeout.duration())
-            .redirect(Policy::none())
-            .referer(false)
-            .user_agent(concat!("model-pool/", env!("CARGO_PKG_VERSION")))
-            .build();
-        let address = section.address.as_deref().unwrap_or_default();
-        RayClient {
-            address: address.trim_end_matches('/').to_owned(),
+        RayClient(ray_api::RayClient::new(&RayAccess {
+            address: section.address.clone().unwrap_or_default(),
+            token_file: section.token_file.clone(),
             timeout: section.timeout.duration(),
-            token: Token::of(section),
-            http: http.map_err(|error| root_of(&error)),
-        }
+            section: "cluster.ray",
+        }))
     }
 
     pub fn address(&self) -> &str {
-        &self.address
+        self.0.address()
     }
 
     /// Whether a token would be sent, and where it comes from.
     pub fn token_source(&self) -> Option<String> {
-        match &self.token {
-            Token::None => None,
-            Token::Value(_) => Some("RAY_AUTH_TOKEN".to_owned()),
-            Token::File(path) => Some(path.display().to_string()),
-        }
+        self.0.token_source()
     }
 
     /// # Errors
     /// If Ray does not answer, or refuses, or its answer is no JSON.
     pub async fn get(&self, path: &str) -> Result<Value, ClusterError> {
-        let text = self.call(Method::GET, path, None).await?;
-        self.parsed(path, &text)
+        Ok(self.0.get(path).await?)
     }
 
     /// The answer as it is; `None` if Ray does not know what the path names.
@@ -79,17 +44,13 @@ impl RayClient {
     /// # Errors
     /// As above.
     pub async fn get_text(&self, path: &str) -> Result<Option<String>, ClusterError> {
-        match self.send(Method::GET, path, None).await? {
-            (StatusCode::NOT_FOUND, _) => Ok(None),
-            (status, text) => self.judged(path, status, text).map(Some),
-        }
+        Ok(self.0.get_text(path).await?)
     }
 
     /// # Errors
     /// As above.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ClusterError> {
-        let text = self.call(Method::POST, path, Some(body)).await?;
-        self.parsed(path, &text)
+        Ok(self.0.post(path, body).await?)
     }
 
     /// Stops or deletes a job; what Ray does not know is gone.
@@ -97,177 +58,10 @@ impl RayClient {
     /// # Errors
     /// As above.
     pub async fn end(&self, method: Method, path: &str) -> Result<(), ClusterError> {
-        match self.send(method, path, None).await? {
-            (StatusCode::NOT_FOUND, _) => Ok(()),
-            (status, text) => self.judged(path, status, text).map(drop),
-        }
-    }
-
-    async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<String, ClusterError> {
-        let (status, text) = self.send(method, path, body).await?;
-        self.judged(path, status, text)
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(StatusCode, String), ClusterError> {
-        let client = self.http.as_ref().map_err(|why| self.refused(why, ""))?;
-        let token = self.token.read().map_err(|why| self.refused(&why, ""))?;
-        let mut request = client.request(method, format!("{}{path}", self.address));
-        if let Some(token) = token {
-            request = request.bearer_auth(token);
-        }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let unreachable = |error: reqwest::Error| match error.is_timeout() {
-            true => self.unreachable(&format!(
-                "no answer within {} s (cluster.ray.timeout)",
-                self.timeout.as_secs()
-            )),
-            false => self.unreachable(&root_of(&error)),
-        };
-        let mut response = request.send().await.map_err(unreachable)?;
-        let status = response.status();
-        let mut bytes = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(unreachable)? {
-            bytes.extend_from_slice(&piece);
-            if bytes.len() > ANSWER_BYTES_MAX {
-                let message = format!(
-                    "{path} has more than {} MiB; delete old jobs with `ray job delete`",
-                    ANSWER_BYTES_MAX >> 20
-                );
-                return Err(self.unusable(message));
-            }
-        }
-        Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
-    }
-
-    fn judged(&self, path: &str, status: StatusCode, text: String) -> Result<String, ClusterError> {
-        if status.is_success() {
-            return Ok(text);
-        }
-        let message = last_line(&text);
-        match status {
-            StatusCode::UNAUTHORIZED => Err(self.refused(
-                "it wants a token (401)",
-                "; write it into the file of cluster.ray.token_file, or set RAY_AUTH_TOKEN",
-            )),
-            StatusCode::FORBIDDEN => Err(self.refused(
-                &format!("it does not accept the token of {} (403)", self.token_source().unwrap_or_default()),
-                "; write the token that Ray was started with (`ray get-auth-token` prints it)",
-            )),
-            StatusCode::NOT_FOUND => Err(self.refused(
-                &format!("there is nothing at {path} (404)"),
-                "; cluster.ray.address has to be Ray's dashboard, of an installation with ray[default]",
-            )),
-            status if status.is_redirection() => Err(self.refused(
-                &format!("it redirects to another address ({status})"),
-                "; write the address of Ray's dashboard itself",
-            )),
-            status if status.is_client_error() => Err(self.refused(&message, "")),
-            // The dashboard passes on what its agent has refused, as an error of its own.
-            _ if is_refusal(&text) => Err(self.refused(&message, "")),
-            status => Err(self.unreachable(&format!("{message} ({status})"))),
-        }
-    }
-
-    fn parsed(&self, path: &str, text: &str) -> Result<Value, ClusterError> {
-        serde_json::from_str(text)
-            .map_err(|error| self.unusable(format!("{path} is not JSON: {error}")))
-    }
-
-    fn program(&self) -> String {
-        format!("Ray at {}", self.address)
-    }
-
-    pub fn refused(&self, message: &str, advice: &str) -> ClusterError {
-        ClusterError::Refused {
-            program: self.program(),
-            message: message.to_owned(),
-            advice: advice.to_owned(),
-        }
-    }
-
-    fn unreachable(&self, message: &str) -> ClusterError {
-        ClusterError::Unreachable {
-            program: self.program(),
-            message: message.to_owned(),
-        }
+        Ok(self.0.end(method, path).await?)
     }
 
     pub fn unusable(&self, message: String) -> ClusterError {
-        ClusterError::Output {
-            program: self.program(),
-            message,
-        }
+        self.0.unusable(message).into()
     }
-}
-
-impl Token {
-    fn of(section: &RaySection) -> Token {
-        let variable = |name: &str| std::env::var(name).ok().filter(|it| !it.trim().is_empty());
-        if let Some(file) = &section.token_file {
-            Token::File(file.clone())
-        } else if let Some(value) = variable("RAY_AUTH_TOKEN") {
-            Token::Value(value.trim().to_owned())
-        } else if let Some(path) = variable("RAY_AUTH_TOKEN_PATH") {
-            Token::File(path.into())
-        } else {
-            Token::None
-        }
-    }
-
-    fn read(&self) -> Result<Option<String>, String> {
-        let path = match self {
-            Token::None => return Ok(None),
-            Token::Value(value) => return Ok(Some(value.clone())),
-            Token::File(path) => path,
-        };
-        let shown = path.display();
-        let failed = |why: String| {
-            format!("its token cannot be read from {shown}: {why}; correct cluster.ray.token_file")
-        };
-        let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
-        if size.len() > TOKEN_BYTES_MAX {
-            return Err(failed("the file is too long for a token".to_owned()));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-        match text.trim() {
-            "" => Err(failed("the file is empty".to_owned())),
-            token if token.chars().all(|it| it.is_ascii_graphic()) => Ok(Some(token.to_owned())),
-            _ => Err(failed("it has more than one word".to_owned())),
-        }
-    }
-}
-
-/// Errors of Python that mean that the request itself is wrong.
-fn is_refusal(text: &str) -> bool {
-    let last = last_line(text);
-    text.contains("Request failed with status code 400")
-        || last.starts_with("ValueError:")
-        || last.starts_with("TypeError:")
-}
-
-/// Of a traceback, the error.
-pub(super) fn last_line(text: &str) -> String {
-    let mut lines = text.lines().rev().map(one_line);
-    let found = lines.find(|line| !line.is_empty() && line != ".");
-    found.unwrap_or_else(|| "it says nothing".to_owned())
-}
-
-fn root_of(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    cause.to_string()
 }

@@ -208,6 +208,18 @@ pub async fn unload(
 /// The model's own name, and the order.
 fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder), Failure> {
     let route = known(app, &request.model)?;
+    let serve = route.entry.recipe.ray_serve();
+    if let (Some(serve), Some(replicas)) = (serve, request.replicas)
+        && replicas > serve.replicas_max
+    {
+        return Err(Failure::invalid(
+            "replicas".to_owned(),
+            format!(
+                "replicas: {replicas} is more than the {} of pool_config.max_replicas; the pool does not see the memory that they take in Ray, so raise that key first",
+                serve.replicas_max
+            ),
+        ));
+    }
     let order = LoadOrder {
         model: route.model,
         replicas: request.replicas,

@@ -26,7 +26,7 @@ pub struct ModelView {
     /// LoRA adapters that are written down, that a replica has, or that were found lately by their names; at most 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapters: Option<Vec<String>>,
-    /// `candle`, `command` or `remote`, a server that is not the pool's; `unknown` for a model that has left the catalogue and still drains,
+    /// `candle`, `command`, `ray_serve`, or `remote`, a server that is not the pool's; `unknown` for a model that has left the catalogue and still drains,
     /// and for one whose file is broken.
     #[schema(example = "candle")]
     pub engine: &'static str,
@@ -59,6 +59,9 @@ pub struct ModelView {
     /// Requests in its queue.
     pub waiting: u32,
     pub needs: Needs,
+    /// False for a model in Ray Serve: Ray places it, and the pool does not see its memory. Absent for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_truth: Option<bool>,
     /// What was estimated for each device, without any measurement; absent where nothing tells.
     pub estimated_bytes_per_device: Option<u64>,
     /// What was measured, or learned from a lack, per kind of device (M1). It counts there instead of
@@ -238,6 +241,7 @@ impl ModelView {
                 bytes_per_device: 0,
                 source: "estimate",
             },
+            memory_truth: None,
             estimated_bytes_per_device: None,
             learned: Vec::new(),
             load_times: Vec::new(),
@@ -284,6 +288,9 @@ impl ModelView {
                 bytes_per_device: model.bytes_per_device.0,
                 source: facts.map_or("estimate", |facts| facts.need_source),
             },
+            memory_truth: entry
+                .and_then(|entry| entry.recipe.ray_serve())
+                .map(|_| false),
             estimated_bytes_per_device: facts
                 .map(|facts| facts.estimated.0)
                 .filter(|bytes| *bytes > 0),

@@ -11,6 +11,9 @@ use pool::{
     Victim,
 };
 
+/// Of a model in Ray Serve.
+const NO_MEMORY_TRUTH: &str =
+    "; no memory truth: Ray places it, and the pool does not see its memory";
 /// Places that an answer shows at most.
 const CANDIDATES_MAX: usize = 64;
 
@@ -117,7 +120,13 @@ impl PlanView {
             already_loaded,
             reason: match &loading {
                 Some(_) => "the model is being loaded already".to_owned(),
-                None => reason(plan, already_loaded, waits_for.is_empty()),
+                None => {
+                    let reason = reason(plan, already_loaded, waits_for.is_empty());
+                    match facts.is_some_and(|facts| facts.entry.recipe.ray_serve().is_some()) {
+                        true => reason + NO_MEMORY_TRUTH,
+                        false => reason,
+                    }
+                }
             },
             loading,
             needs: Needs {

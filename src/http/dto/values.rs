@@ -24,7 +24,7 @@ pub struct Needs {
     pub devices: u32,
     #[schema(example = 17_179_869_184_u64)]
     pub bytes_per_device: u64,
-    /// Where the figure comes from: `estimate`, `measured` or `file`.
+    /// Where the figure comes from: `estimate`, `measured` or `file`; `unseen` for a model in Ray Serve, whose memory is Ray's.
     #[schema(example = "measured")]
     pub source: &'static str,
 }

@@ -102,7 +102,13 @@ impl Purpose {
             // An engine that has the route may still run a model that only generates.
             Purpose::Route(_) => match (&entry.recipe, generates) {
                 (Recipe::Candle(_), _) | (_, false) => 2,
-                (Recipe::Server(_) | Recipe::Command(_) | Recipe::Remote(_), true) => 1,
+                (
+                    Recipe::Server(_)
+                    | Recipe::Command(_)
+                    | Recipe::Remote(_)
+                    | Recipe::RayServe(_),
+                    true,
+                ) => 1,
             },
         }
     }

@@ -16,13 +16,14 @@ use crate::types::reason::{Refusal, StopReason};
 impl Pool {
     /// Without a replica count, the order keeps the current number.
     pub(crate) fn replicas_wanted(&self, load: &LoadOrder) -> u32 {
-        load.replicas.unwrap_or_else(|| {
-            let model = &self.models[&load.model];
+        let model = &self.models[&load.model];
+        let wanted = load.replicas.unwrap_or_else(|| {
             let count = self.live(model) + model.planned.len();
             u32::try_from(count)
                 .unwrap_or(REPLICAS_MAX)
                 .clamp(1, REPLICAS_MAX)
-        })
+        });
+        wanted.min(model.spec.replicas_max.unwrap_or(REPLICAS_MAX))
     }
 
     pub(crate) fn load_begins(&mut self, id: OrderId, load: &LoadOrder, actions: &mut Vec<Action>) {

@@ -52,6 +52,9 @@ pub struct ModelSpec {
     pub loader: Option<Loader>,
     /// Between SIGTERM and SIGKILL (L5).
     pub stop_grace: Span,
+    /// The most replicas that an order may ask for, of a model whose memory the pool does not see; `None`: memory bounds
+    /// them.
+    pub replicas_max: Option<u32>,
     /// Scales with its requests; `None`: it has one replica, or as many as an administrator orders.
     pub scaling: Option<Box<crate::types::autoscaling::Scaling>>,
     /// Stands for its engine's settings: a replica that was started with other settings is drained, and demand for the
@@ -145,6 +148,7 @@ impl Default for ModelSpec {
             reload: Span::from_secs(10),
             loader: None,
             stop_grace: Span::from_secs(10),
+            replicas_max: None,
             scaling: None,
             started_with: 0,
             files_mark: 0,

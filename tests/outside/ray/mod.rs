@@ -1,6 +1,7 @@
-//! `model-pool cluster` and `check --ray` on a real Ray with fake GPUs. `.ci/ray` installs it; without it these tests print
+//! `model-pool cluster`, `check --ray` and RayServeEngine on a real Ray with fake GPUs. `.ci/ray` installs it; without it these tests print
 //! that they were skipped.
 
+mod serve;
 mod server;
 mod story;
 

@@ -121,6 +121,7 @@ pub(super) fn context(recipe: &Recipe) -> Option<u32> {
         Recipe::Candle(candle) => candle.context,
         Recipe::Server(server) => server.context,
         Recipe::Command(command) => command.context,
+        Recipe::RayServe(serve) => serve.context,
         Recipe::Remote(_) => None,
     }
 }

@@ -51,7 +51,9 @@ fn has_not(route: &Route, path: &str, having: &[&str]) -> Failure {
             Some(Serves::Ranks) => "the embedded engine for ranks, which has".to_owned(),
             Some(Serves::Texts) | None => "the embedded engine, which has".to_owned(),
         },
-        Recipe::Command(_) | Recipe::Remote(_) => "its engine, which has".to_owned(),
+        Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {
+            "its engine, which has".to_owned()
+        }
     };
     Failure::new(
         StatusCode::NOT_IMPLEMENTED,

@@ -1,0 +1,305 @@
+//! RayServeEngine: a model as an application of Ray Serve, in a Ray cluster that places it. It reads the part of a model
+//! file that names the application and the cluster, and refuses what has no meaning there: the pool sees none of its
+//! memory. It connects to nothing and reads no token.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use config::Config;
+use pool::Scaling;
+
+use super::CatalogError;
+use super::diagnostics::Diagnostics;
+use super::entry_source::Source;
+use super::limits::{self, CONTEXT_MAX};
+use super::model_file::{EngineConfig, ModelDocument, Secret};
+use super::ray_serve_keys::{self, RAY_SERVE};
+use super::ray_serve_llm as llm;
+use super::remote::{self, KeySource};
+use super::remote_url::RemoteUrl;
+use super::server_config::Around;
+
+/// Requests that a replica gets at once, unless the file says otherwise.
+pub(super) const RAY_SERVE_SEATS: u32 = 32;
+/// Of one model, each an application with GPUs of its own.
+const REPLICAS_MAX: u32 = 64;
+/// Beside letters and digits, in the names of accelerators.
+const NAME_CHARACTERS: &str = "-._:";
+
+/// One application for each replica, and how requests reach it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RayServeRecipe {
+    pub place: RayPlace,
+    /// The machine of the dashboard.
+    pub head: RemoteUrl,
+    pub application: ServeApplication,
+    /// The variables of its programs. Everyone who may use Ray's dashboard can read them.
+    pub env: BTreeMap<String, Secret>,
+    /// What else the environment of its programs has in Ray, such as `working_dir`.
+    pub runtime_env: Map<String, Value>,
+    /// Serve's HTTP proxy; `None`: on the machine of the dashboard, at the port that Serve's own options say.
+    pub proxy: Option<RemoteUrl>,
+    /// The name of the model in the application; `None`: the same as here.
+    pub served_model_name: Option<String>,
+    /// `None`: the application asks for no key.
+    pub key: Option<KeySource>,
+    pub headers: BTreeMap<String, Secret>,
+    /// Below the OpenAI routes of the application; its 2xx answer means ready.
+    pub health_path: String,
+    pub context: Option<u32>,
+    /// The most applications at once.
+    pub replicas_max: u32,
+}
+
+/// Which Ray, and the pool's name there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RayPlace {
+    /// Of the dashboard.
+    pub address: String,
+    pub token_file: Option<PathBuf>,
+    pub timeout: Duration,
+    /// The keys stand in the model file and not in `cluster.ray`.
+    pub is_of_model: bool,
+    /// `cluster.name`: applications are called `model-pool.NAME.rN`.
+    pub pool: String,
+}
+
+/// What Serve builds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServeApplication {
+    /// `ray.serve.llm:build_openai_app`, with one model.
+    Llm {
+        /// On the hub, or a folder on Ray's machines.
+        source: String,
+        engine_kwargs: Map<String, Value>,
+        accelerator_type: Option<String>,
+        seats: u32,
+    },
+    /// Any application that speaks OpenAI's API.
+    Own {
+        import_path: String,
+        args: Map<String, Value>,
+        deployments: Vec<Value>,
+    },
+}
+
+impl RayPlace {
+    /// The place that the configuration names, if it does.
+    pub fn of_config(config: &Config) -> Option<RayPlace> {
+        let ray = &config.cluster.ray;
+        let address = ray.address.as_deref()?;
+        Some(RayPlace {
+            address: address.trim_end_matches('/').to_owned(),
+            token_file: ray.token_file.clone(),
+            timeout: ray.timeout.duration(),
+            is_of_model: false,
+            pool: config.cluster.name.clone(),
+        })
+    }
+
+    /// What the names of the pool's applications begin with.
+    pub fn prefix(&self) -> String {
+        format!("model-pool.{}.r", self.pool)
+    }
+}
+
+pub(super) fn read(
+    engine: &EngineConfig,
+    around: &Around,
+    config: &Config,
+    notes: &mut Diagnostics,
+) -> Result<RayServeRecipe, CatalogError> {
+    ray_serve_keys::refuse_keys_of_engines(engine, notes)?;
+    let place = place(engine, config, notes)?;
+    let head = RemoteUrl::parse_with(&place.address, "").map_err(|why| {
+        let why = match place.is_of_model {
+            true => why,
+            false => format!("is that of cluster.ray.address, which {why}"),
+        };
+        notes.refuse("engine_config.address", why)
+    })?;
+    let proxy = match engine.proxy.as_deref() {
+        None => None,
+        Some(url) => {
+            let url = RemoteUrl::parse_with(url, "");
+            Some(url.map_err(|why| notes.refuse("engine_config.proxy", why))?)
+        }
+    };
+    let application = match engine.import_path.as_deref() {
+        None => llm::read(engine, around, RAY_SERVE_SEATS, notes)?,
+        Some(path) => own(engine, path, around, notes)?,
+    };
+    let bounded = |value| limits::count(value, CONTEXT_MAX);
+    let context = engine
+        .max_total_tokens
+        .map(|value| notes.check("engine_config.max_total_tokens", value, bounded))
+        .transpose()?;
+    let rest = engine.runtime_env.as_ref().map(|it| it.rest.clone());
+    Ok(RayServeRecipe {
+        place,
+        head,
+        application,
+        env: engine.env.clone(),
+        runtime_env: rest.unwrap_or_default(),
+        proxy,
+        served_model_name: remote::served_model_name(engine, notes)?,
+        key: remote::key(engine, notes)?,
+        headers: remote::headers(&engine.headers, notes)?,
+        health_path: remote::health_path(engine, notes)?,
+        context,
+        replicas_max: 1,
+    })
+}
+
+fn place(
+    engine: &EngineConfig,
+    config: &Config,
+    notes: &mut Diagnostics,
+) -> Result<RayPlace, CatalogError> {
+    let Some(address) = engine.address.as_deref() else {
+        if engine.token_file.is_some() {
+            return Err(notes.refuse(
+                "engine_config.token_file",
+                "is given without engine_config.address; write both, or cluster.ray.address and cluster.ray.token_file into the configuration",
+            ));
+        }
+        return RayPlace::of_config(config).ok_or_else(|| {
+            notes.refuse(
+                "engine_config.address",
+                "is missing, and so is cluster.ray.address of the configuration; write the address of Ray's dashboard, such as http://ray-head:8265",
+            )
+        });
+    };
+    config::ray_address(address).map_err(|why| notes.refuse("engine_config.address", why))?;
+    let token_file = match engine.token_file.as_deref() {
+        None => None,
+        Some(path) => Some(notes.path("engine_config.token_file", path)?),
+    };
+    Ok(RayPlace {
+        address: address.trim_end_matches('/').to_owned(),
+        token_file,
+        timeout: config.cluster.ray.timeout.duration(),
+        is_of_model: true,
+        pool: config.cluster.name.clone(),
+    })
+}
+
+/// An application of the site's own.
+fn own(
+    engine: &EngineConfig,
+    import_path: &str,
+    around: &Around,
+    notes: &Diagnostics,
+) -> Result<ServeApplication, CatalogError> {
+    let is_part = |part: &str| {
+        let is_fit = |it: char| it.is_alphanumeric() || "_.".contains(it);
+        !part.is_empty() && part.chars().all(is_fit)
+    };
+    let sides = import_path.split_once(':');
+    if !sides.is_some_and(|(module, name)| is_part(module) && is_part(name)) {
+        return Err(notes.refuse(
+            "engine_config.import_path",
+            format!("`{import_path}` is not the path of an application; write one like my_package.my_module:build"),
+        ));
+    }
+    let foreign_keys = [
+        ("engine_kwargs", !engine.engine_kwargs.is_empty()),
+        ("accelerator_type", engine.accelerator_type.is_some()),
+        ("hf_model_id", engine.hf_model_id.is_some()),
+        ("model_path", engine.model_path.is_some()),
+    ];
+    if let Some((key, _)) = foreign_keys.iter().find(|(_, is_given)| *is_given) {
+        return Err(notes.refuse(
+            &format!("engine_config.{key}"),
+            "is read for ray.serve.llm only, without engine_config.import_path; write it into engine_config.args, as the application reads it",
+        ));
+    }
+    if around.devices_in_document > 1 {
+        return Err(notes.refuse(
+            "pool_config.gpus_per_replica",
+            "is read for ray.serve.llm only; an application with engine_config.import_path says its GPUs itself, or by ray_actor_options in engine_config.deployments",
+        ));
+    }
+    if let Some(nth) = engine.deployments.iter().position(|it| !it.is_object()) {
+        return Err(notes.refuse(
+            &format!("engine_config.deployments[{nth}]"),
+            "is not a map; write one like {name: MyDeployment, ray_actor_options: {num_gpus: 1}}",
+        ));
+    }
+    Ok(ServeApplication::Own {
+        import_path: import_path.to_owned(),
+        args: engine.args.clone(),
+        deployments: engine.deployments.clone(),
+    })
+}
+
+/// What the rest of the document may not say, what only a file may say, and how many replicas there may be.
+pub(super) fn check_document(
+    recipe: &mut RayServeRecipe,
+    document: &ModelDocument,
+    source: &Source,
+    notes: &Diagnostics,
+) -> Result<(), CatalogError> {
+    let pool = &document.pool_config;
+    let foreign_keys = [
+        ("memory_gib", pool.memory_gib.is_some(), ""),
+        (
+            "devices",
+            pool.devices.is_some(),
+            "; engine_config.accelerator_type chooses the kind of GPU",
+        ),
+        ("idle_probe", pool.idle_probe.is_some(), ""),
+    ];
+    if let Some((key, _, instead)) = foreign_keys.iter().find(|(_, is_given, _)| *is_given) {
+        return Err(notes.refuse(
+            &format!("pool_config.{key}"),
+            format!("has no meaning for a {RAY_SERVE}: Ray places it, and the pool does not see its memory; remove it{instead}"),
+        ));
+    }
+    let engine = &document.engine_config;
+    let only_in_files = [
+        ("address", engine.address.is_some()),
+        ("token_file", engine.token_file.is_some()),
+        ("proxy", engine.proxy.is_some()),
+    ];
+    if *source == Source::Registered
+        && let Some((key, _)) = only_in_files.iter().find(|(_, is_given)| *is_given)
+    {
+        // Ray's token and the prompts would go wherever the document says.
+        return Err(notes.refuse(
+            &format!("engine_config.{key}"),
+            "is not taken over the API; write a model file, or cluster.ray into the configuration",
+        ));
+    }
+    let scaling = document.deployment_config.autoscaling_config.as_ref();
+    let of_scaling = scaling.and_then(|it| it.max_replicas);
+    let bounded = |value| limits::count(value, REPLICAS_MAX);
+    let own = pool
+        .max_replicas
+        .map(|value| notes.check("pool_config.max_replicas", value, bounded))
+        .transpose()?;
+    let of_scaling = of_scaling.and_then(|it| limits::count(it, REPLICAS_MAX).ok());
+    // Nothing else bounds the GPUs that it takes in Ray.
+    recipe.replicas_max = own.or(of_scaling).unwrap_or(1);
+    Ok(())
+}
+
+/// Scaling within the bound on replicas.
+pub(super) fn bounded(scaling: Scaling, replicas_max: u32) -> Scaling {
+    let most = scaling.most.min(replicas_max);
+    Scaling {
+        least: scaling.least.min(most),
+        initial: scaling.initial.min(most),
+        most,
+        ..scaling
+    }
+}
+
+/// Whether a text is a kind of GPU as Ray names it, such as `H100` or `A100-40G`.
+pub(super) fn is_accelerator(text: &str) -> bool {
+    let is_fit = |it: char| it.is_ascii_alphanumeric() || NAME_CHARACTERS.contains(it);
+    !text.is_empty() && text.chars().all(is_fit)
+}

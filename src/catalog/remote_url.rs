@@ -1,0 +1,113 @@
+//! The URL of an OpenAI endpoint, in its parts.
+
+use std::fmt;
+
+/// Where nearly all servers have their OpenAI routes.
+const PREFIX: &str = "/v1";
+const URL_BYTES_MAX: usize = 2048;
+
+/// An address as `https://api.example.org:8443/v1`, in its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteUrl {
+    pub https: bool,
+    /// A name, or an address without brackets.
+    pub host: String,
+    pub port: u16,
+    /// Begins with `/` and does not end so; empty for none.
+    pub prefix: String,
+}
+
+impl RemoteUrl {
+    pub(super) fn parse(text: &str) -> Result<RemoteUrl, String> {
+        RemoteUrl::parse_with(text, PREFIX)
+    }
+
+    /// `prefix` stands in where the text has no path.
+    pub(super) fn parse_with(text: &str, prefix: &str) -> Result<RemoteUrl, String> {
+        let like = "write one like https://api.example.org/v1";
+        let wrong = |what: &str| Err(format!("{what}; {like}"));
+        if text.len() > URL_BYTES_MAX || text.contains(|letter: char| !letter.is_ascii_graphic()) {
+            return wrong(&format!(
+                "is longer than {URL_BYTES_MAX} bytes, or holds spaces or letters beyond ASCII"
+            ));
+        }
+        let lower = text.to_ascii_lowercase();
+        let https = lower.starts_with("https://");
+        if !https && !lower.starts_with("http://") {
+            return wrong("begins with neither https:// nor http://");
+        }
+        let rest = &text[if https { 8 } else { 7 }..];
+        let (authority, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        if authority.contains('@') {
+            return wrong(
+                "holds a user or password, which would be shown; name the key by engine_config.api_key_file or api_key_env",
+            );
+        }
+        if rest.contains(['?', '#', '\\', '"', '<', '>']) {
+            return wrong("holds a query, a fragment or a letter that no path has");
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(address) => {
+                let Some((address, port)) = address.split_once(']') else {
+                    return wrong("has a `[` without `]`");
+                };
+                if address.parse::<std::net::Ipv6Addr>().is_err() {
+                    return wrong(&format!("`[{address}]` is no IPv6 address"));
+                }
+                (address, port)
+            }
+            None => match authority.find(':') {
+                Some(at) => authority.split_at(at),
+                None => (authority, ""),
+            },
+        };
+        let name = |letter: char| letter.is_ascii_alphanumeric() || "-._:".contains(letter);
+        if host.is_empty() || !host.chars().all(name) {
+            return wrong("has no host, or one that is no name or address");
+        }
+        let port = match port.strip_prefix(':') {
+            None if port.is_empty() => Some(if https { 443 } else { 80 }),
+            None => None,
+            Some(number) => number.parse().ok().filter(|port| *port > 0),
+        };
+        let Some(port) = port else {
+            return wrong("has a port that is none; allowed: 1 to 65535");
+        };
+        let prefix = match path.trim_end_matches('/') {
+            "" => prefix,
+            own => own,
+        };
+        Ok(RemoteUrl {
+            https,
+            host: host.to_ascii_lowercase(),
+            port,
+            prefix: prefix.to_owned(),
+        })
+    }
+
+    /// It names this machine, whatever a name server says.
+    pub(super) fn is_loopback(&self) -> bool {
+        match self.host.parse::<std::net::IpAddr>() {
+            Ok(address) => address.is_loopback(),
+            Err(_) => self.host == "localhost",
+        }
+    }
+}
+
+impl fmt::Display for RemoteUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://")?;
+        match self.host.contains(':') {
+            true => write!(f, "[{}]", self.host)?,
+            false => f.write_str(&self.host)?,
+        }
+        if self.port != if self.https { 443 } else { 80 } {
+            write!(f, ":{}", self.port)?;
+        }
+        f.write_str(&self.prefix)
+    }
+}

@@ -1,0 +1,109 @@
+//! Adopts applications of Ray Serve that an earlier controller deployed, as replicas of this one (D2), and says which are
+//! no longer needed.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::adopting::arguments_problem;
+use super::control::Control;
+use super::message::Message;
+use super::remote_device::REMOTE_DEVICE;
+use super::seats_taken::{SeatsTaken, guests_of};
+use catalog::{Catalog, RayPlace, RayServeRecipe};
+use config::Config;
+use engine::{AdoptedApplication, ReplicaLog};
+use pool::{Bytes, Event, Share, Span, Time};
+
+/// Every Ray in which there may be applications of this pool.
+pub fn ray_places(catalog: &Catalog, config: &Config) -> Vec<RayPlace> {
+    let entries = catalog.entries().values();
+    let of_models = entries.filter_map(|entry| Some(entry.recipe.ray_serve()?.place.clone()));
+    let mut places: Vec<RayPlace> = Vec::new();
+    // A place that only the configuration names may have those of a model whose file is gone.
+    for place in of_models.chain(RayPlace::of_config(config)) {
+        if !places.iter().any(|it| it.address == place.address) {
+            places.push(place);
+        }
+    }
+    places
+}
+
+/// The recipe of the model that an application serves, or why the application is no longer needed.
+///
+/// # Errors
+/// One line for people.
+pub fn recipe_of_application(
+    model: &str,
+    arguments: &str,
+    catalog: &Catalog,
+) -> Result<RayServeRecipe, String> {
+    let Some(entry) = catalog.entries().get(model) else {
+        return Err(match catalog.broken_model(model) {
+            Some(_) => "its model file is broken".to_owned(),
+            None => "the model is no longer in the catalogue".to_owned(),
+        });
+    };
+    if let Some(problem) = arguments_problem(arguments, entry) {
+        return Err(problem);
+    }
+    let recipe = entry.recipe.ray_serve().cloned();
+    recipe.ok_or_else(|| "its model file names another engine now".to_owned())
+}
+
+impl Control {
+    pub(super) fn take_application(
+        &mut self,
+        adopted: AdoptedApplication,
+        seats: &[SeatsTaken],
+    ) -> Option<Event> {
+        // The process that judged it knew the same catalogue.
+        let model = *self.models.ids.get(&adopted.model)?;
+        let replica = adopted.replica;
+        let placement = vec![Share {
+            device: REMOTE_DEVICE,
+            bytes: Bytes::ZERO,
+        }];
+        let log = Arc::new(ReplicaLog::in_memory());
+        let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
+        self.know(replica, model, &placement, &log, &watch.activity);
+        if let Some(facts) = self.engines.processes.get_mut(&replica) {
+            facts.arguments = adopted.arguments.clone();
+            facts.stage = None;
+            facts.ready = true;
+        }
+        self.make_gate(replica, model, adopted.endpoint.clone());
+        let in_flight = guests_of(replica, seats);
+        if let Some(gate) = self.engines.gates.get(&replica) {
+            gate.set_guests(in_flight);
+        }
+        self.offer(replica, model);
+        let (stop, stopped) = oneshot::channel();
+        self.engines.stops.insert(replica, stop);
+        let inbox = self.inbox.clone();
+        let report = move |report| {
+            let _ = inbox.send(Message::Report { replica, report });
+        };
+        let now = self.clock.now();
+        let reported = seats.iter().find(|it| it.replica == replica);
+        let last_end = reported
+            .and_then(|it| it.last_end)
+            .map(|at: Time| at.min(now));
+        tracing::info!(
+            "adopted {} ({replica}), an application of Ray Serve, which went on without us (D2)",
+            adopted.model
+        );
+        self.tasks.spawn(engine::run_application(
+            adopted, watch, log, stopped, report,
+        ));
+        Some(Event::ReplicaAdopted {
+            replica,
+            model,
+            placement,
+            // Ray does not say since when it has run.
+            ready_for: Span::ZERO,
+            in_flight,
+            last_end,
+        })
+    }
+}

@@ -1,0 +1,314 @@
+//! The life of a replica that is an application of Ray Serve: it is deployed, becomes ready when Serve says that it runs and
+//! it answers through Serve's proxy, is watched, and is removed. A dashboard that does not answer leaves it as it was: only
+//! a list that Serve gives without the application says that it is gone.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ray_api::{ApplicationState, RayError, state_of};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::explain::explain;
+use super::health::{self, is_success};
+use super::log::{LogStream, ReplicaLog};
+use super::ray_serve_adoption::AdoptedApplication;
+use super::ray_serve_application as application;
+use super::ray_serve_end::{End, finish, until_ended};
+use super::ray_serve_program::ServeProgram;
+use super::remote_run::{QUESTION_MAX, Trouble, read_key};
+use super::{Endpoint, Failure, Kept, Launch, Report, Watch};
+
+/// While it starts; an answer of Serve takes some milliseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Probes without a connection, of an application that runs: Serve's proxies start after it.
+const ATTEMPTS_MAX: u32 = 60;
+
+/// The last report of the replica.
+#[derive(Default)]
+struct Progress {
+    last: String,
+    percent: Option<u8>,
+    was_ready: bool,
+}
+
+impl Progress {
+    fn tell(
+        &mut self,
+        stage: String,
+        percent: Option<u8>,
+        log: &ReplicaLog,
+        report: &impl Fn(Report),
+    ) {
+        let stage = log.masked(&stage);
+        if self.last == stage && self.percent == percent {
+            return;
+        }
+        log.push(LogStream::Stdout, &stage);
+        report(Report::Progress {
+            stage: health::brief(&stage),
+            percent,
+        });
+        (self.last, self.percent) = (stage, percent);
+    }
+
+    /// How it ended: by its own trouble, or by an order with this grace period.
+    fn at_end(self, ended: Result<Trouble, Duration>) -> End {
+        let failure = match (self.was_ready, self.last.is_empty()) {
+            (true, _) => Failure::Crashed,
+            (false, true) => Failure::TimedOut,
+            (false, false) => Failure::NeverReady,
+        };
+        let requested = ended.is_err();
+        let (trouble, grace) = match ended {
+            Ok(trouble) => (trouble, Duration::ZERO),
+            Err(grace) => {
+                let message = self.last;
+                (Trouble { failure, message }, grace)
+            }
+        };
+        End {
+            requested,
+            was_ready: self.was_ready,
+            trouble,
+            grace,
+        }
+    }
+}
+
+/// Runs the replica until its application is gone, and returns after the last report.
+pub(super) async fn run(
+    launch: Launch,
+    program: &ServeProgram,
+    kept: &Kept,
+    log: Arc<ReplicaLog>,
+    mut stop: oneshot::Receiver<Duration>,
+    report: impl Fn(Report),
+) {
+    let name = application::name(&program.recipe.place, launch.replica);
+    let mut progress = Progress::default();
+    let ended = {
+        let load = Load {
+            launch: &launch,
+            program,
+            name: &name,
+            arguments: &kept.arguments,
+            log: &log,
+        };
+        let mut life = pin!(load.live(&mut progress, &report));
+        tokio::select! {
+            biased;
+            grace = &mut stop => Err(grace.unwrap_or_default()),
+            trouble = &mut life => Ok(trouble),
+        }
+    };
+    let ended = progress.at_end(ended);
+    finish(program, &name, &log, ended, &report).await;
+}
+
+/// The same for an application of an earlier controller, which is already ready.
+pub async fn run_application(
+    adopted: AdoptedApplication,
+    watch: Watch,
+    log: Arc<ReplicaLog>,
+    mut stop: oneshot::Receiver<Duration>,
+    report: impl Fn(Report) + Send + Sync + 'static,
+) {
+    let AdoptedApplication {
+        program,
+        name,
+        endpoint,
+        ..
+    } = adopted;
+    let progress = Progress {
+        was_ready: true,
+        ..Progress::default()
+    };
+    let ended = {
+        let mut life = pin!(until_ended(&program, &name, &endpoint, &watch));
+        tokio::select! {
+            biased;
+            grace = &mut stop => Err(grace.unwrap_or_default()),
+            trouble = &mut life => Ok(trouble),
+        }
+    };
+    let ended = progress.at_end(ended);
+    finish(&program, &name, &log, ended, &report).await;
+}
+
+/// One load.
+struct Load<'a> {
+    launch: &'a Launch,
+    program: &'a ServeProgram,
+    name: &'a str,
+    arguments: &'a str,
+    log: &'a ReplicaLog,
+}
+
+impl Load<'_> {
+    /// From the deployment to the end of a ready application. Returns why it cannot be used.
+    async fn live(&self, progress: &mut Progress, report: &impl Fn(Report)) -> Trouble {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the start of this application's own load"
+        )]
+        let started = Instant::now();
+        let endpoint = match self.load(progress, report).await {
+            Ok(endpoint) => endpoint,
+            Err(trouble) => return trouble,
+        };
+        self.log
+            .push(LogStream::Stdout, &format!("{endpoint} answers"));
+        progress.was_ready = true;
+        progress.last.clear();
+        report(Report::Ready {
+            took: started.elapsed(),
+        });
+        until_ended(self.program, self.name, &endpoint, &self.launch.watch).await
+    }
+
+    async fn load(
+        &self,
+        progress: &mut Progress,
+        report: &impl Fn(Report),
+    ) -> Result<Endpoint, Trouble> {
+        let recipe = &self.program.recipe;
+        let key = read_key(recipe.key.as_ref())
+            .await
+            .map_err(|message| Trouble {
+                failure: Failure::KeyRefused,
+                message,
+            })?;
+        self.deploy(progress, report).await?;
+        let mut reached: Option<Endpoint> = None;
+        let mut attempts = 0;
+        loop {
+            let (stage, percent) = match self.program.writer.look().await {
+                Err(error) => (unknown(&error), None),
+                Ok(listing) => match state_of(&listing, self.name) {
+                    ApplicationState::Running => {
+                        let endpoint = reached.get_or_insert_with(|| {
+                            let port = listing.proxy_port();
+                            let endpoint =
+                                application::endpoint(recipe, self.name, port, key.clone());
+                            report(Report::Reached {
+                                endpoint: endpoint.clone(),
+                            });
+                            endpoint
+                        });
+                        match self.probe(endpoint, &mut attempts).await? {
+                            None => return Ok(endpoint.clone()),
+                            Some(message) => (format!("starting: {message}"), Some(99)),
+                        }
+                    }
+                    ApplicationState::Starting { stage, percent } => (stage, percent),
+                    ApplicationState::Failed { message } => {
+                        return Err(Trouble {
+                            failure: kind_of(&message),
+                            message: self.log.masked(&message),
+                        });
+                    }
+                    ApplicationState::Unhealthy { message } => (message, None),
+                    // Another program has written a list without it.
+                    ApplicationState::Absent | ApplicationState::Leaving => {
+                        self.deploy(progress, report).await?;
+                        continue;
+                    }
+                },
+            };
+            progress.tell(stage, percent, self.log, report);
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Puts the application into Serve's list, for as long as the load may take.
+    async fn deploy(
+        &self,
+        progress: &mut Progress,
+        report: &impl Fn(Report),
+    ) -> Result<(), Trouble> {
+        let model = &self.launch.model_name;
+        let config = application::config(&self.program.recipe, self.name, model, self.arguments);
+        let config = config.map_err(|error| Trouble {
+            failure: Failure::WrongArguments,
+            message: error.to_string(),
+        })?;
+        loop {
+            let message = match self.program.writer.add(self.name, config.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.is_unknown() => unknown(&error),
+                Err(error) => {
+                    let failure = match error {
+                        RayError::Denied { .. } => Failure::KeyRefused,
+                        _ => Failure::WrongArguments,
+                    };
+                    return Err(Trouble {
+                        failure,
+                        message: self.log.masked(&error.to_string()),
+                    });
+                }
+            };
+            progress.tell(message, None, self.log, report);
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Asks the health route through Serve's proxy: `None` if it answers 2xx, or what may pass.
+    async fn probe(
+        &self,
+        endpoint: &Endpoint,
+        attempts: &mut u32,
+    ) -> Result<Option<String>, Trouble> {
+        let path = &self.program.recipe.health_path;
+        let message = match timeout(QUESTION_MAX, health::get(endpoint, path)).await {
+            Ok(Ok(answer)) if is_success(answer.status) => return Ok(None),
+            Ok(Ok(answer)) if [401, 403].contains(&answer.status) => {
+                return Err(Trouble {
+                    failure: Failure::KeyRefused,
+                    message: format!(
+                        "{endpoint}{path} answers {}; correct the key that engine_config.api_key_file, api_key_env or headers name, then load the model again",
+                        answer.status
+                    ),
+                });
+            }
+            // The proxy learns of the route a moment after the application runs.
+            Ok(Ok(answer)) => {
+                *attempts = 0;
+                return Ok(Some(format!(
+                    "{endpoint}{path} answers {}; engine_config.health_path has to be a route of the application",
+                    answer.status
+                )));
+            }
+            Ok(Err(error)) => format!("{endpoint}: {}", explain(&*error)),
+            Err(_) => format!("{endpoint} has not answered for {QUESTION_MAX:?}"),
+        };
+        *attempts += 1;
+        match *attempts >= ATTEMPTS_MAX {
+            false => Ok(Some(message)),
+            true => Err(Trouble {
+                failure: Failure::Unreachable,
+                message: format!(
+                    "{message}; the application runs, and Serve's HTTP proxy cannot be reached: name it in engine_config.proxy, or start Serve so that it listens for this machine (http_options.host)"
+                ),
+            }),
+        }
+    }
+}
+
+fn unknown(error: &RayError) -> String {
+    format!("starting: {error}; it is unknown how far it is")
+}
+
+/// The kind of failure that Serve's message shows.
+fn kind_of(message: &str) -> Failure {
+    let message_lower = message.to_lowercase();
+    let has = |part: &str| message_lower.contains(part);
+    if has("out of memory") {
+        Failure::OutOfMemory
+    } else if has("no module named") {
+        Failure::MissingLibrary
+    } else {
+        super::failure::classify(message)
+    }
+}

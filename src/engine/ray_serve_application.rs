@@ -1,0 +1,122 @@
+//! The application of Ray Serve that is one replica: its name, its configuration, and where its requests go.
+
+use std::sync::Arc;
+
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+
+use super::Endpoint;
+use super::remote::Remote;
+use catalog::{RayPlace, RayServeRecipe, RemoteRecipe, RemoteUrl, ServeApplication};
+use pool::ReplicaId;
+
+/// In the environment of the application, where a later controller finds them again.
+pub(super) const MODEL: &str = "MODEL_POOL_MODEL";
+pub(super) const ARGUMENTS: &str = "MODEL_POOL_ARGUMENTS";
+const LLM: &str = "ray.serve.llm:build_openai_app";
+/// Where nearly all applications have their OpenAI routes.
+const OPENAI: &str = "/v1";
+
+pub(super) fn name(place: &RayPlace, replica: ReplicaId) -> String {
+    format!("{}{}", place.prefix(), replica.0)
+}
+
+/// The replica that has an application of this name, if the name is of the pool's own.
+pub(super) fn replica_of(place: &RayPlace, name: &str) -> Option<ReplicaId> {
+    let number = name.strip_prefix(&place.prefix())?;
+    number.parse().ok().map(ReplicaId)
+}
+
+/// What Serve deploys.
+///
+/// # Errors
+/// None in practice: all parts are JSON.
+pub(super) fn config(
+    recipe: &RayServeRecipe,
+    name: &str,
+    model: &str,
+    arguments: &str,
+) -> Result<Box<RawValue>, serde_json::Error> {
+    let env = recipe.env.iter();
+    let env = env.map(|(name, value)| (name.clone(), Value::from(value.0.as_str())));
+    let own = [(MODEL, model), (ARGUMENTS, arguments)];
+    let own = own.map(|(name, value)| (name.to_owned(), Value::from(value)));
+    let env: Map<String, Value> = env.chain(own).collect();
+    let mut runtime_env = recipe.runtime_env.clone();
+    runtime_env.insert("env_vars".to_owned(), Value::Object(env));
+    let mut config = json!({
+        "name": name,
+        "route_prefix": route(name),
+        "runtime_env": runtime_env,
+    });
+    match &recipe.application {
+        ServeApplication::Llm {
+            source,
+            engine_kwargs,
+            accelerator_type,
+            seats,
+        } => {
+            let served = recipe.served_model_name.as_deref().unwrap_or(model);
+            let mut llm = json!({
+                "model_loading_config": {"model_id": served, "model_source": source},
+                "engine_kwargs": engine_kwargs,
+                // The pool scales by applications.
+                "deployment_config": {"num_replicas": 1, "max_ongoing_requests": seats},
+            });
+            if let Some(kind) = accelerator_type {
+                llm["accelerator_type"] = json!(kind);
+            }
+            config["import_path"] = json!(LLM);
+            config["args"] = json!({"llm_configs": [llm]});
+        }
+        ServeApplication::Own {
+            import_path,
+            args,
+            deployments,
+        } => {
+            config["import_path"] = json!(import_path);
+            config["args"] = json!(args);
+            if !deployments.is_empty() {
+                config["deployments"] = json!(deployments);
+            }
+        }
+    }
+    to_raw_value(&config)
+}
+
+/// Each application has a route of its own, so that a request reaches one replica.
+fn route(name: &str) -> String {
+    format!("/{name}")
+}
+
+/// Where the requests of the application go; `port`: that of Serve's proxies, unless the model file names one.
+pub(super) fn endpoint(
+    recipe: &RayServeRecipe,
+    name: &str,
+    port: u16,
+    key: Option<String>,
+) -> Endpoint {
+    let proxy = recipe.proxy.clone().unwrap_or_else(|| RemoteUrl {
+        https: false,
+        host: recipe.head.host.clone(),
+        port,
+        prefix: String::new(),
+    });
+    let url = RemoteUrl {
+        prefix: format!("{}{}{OPENAI}", proxy.prefix, route(name)),
+        ..proxy
+    };
+    let there = RemoteRecipe {
+        url,
+        served_model_name: recipe.served_model_name.clone(),
+        key: recipe.key.clone(),
+        health_path: recipe.health_path.clone(),
+        headers: recipe.headers.clone(),
+        context: recipe.context,
+        only_loopback: false,
+    };
+    Endpoint::Remote(Arc::new(Remote::of(&there, key)))
+}
+
+#[cfg(test)]
+mod tests;

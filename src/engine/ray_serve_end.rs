@@ -1,0 +1,154 @@
+//! How an application of Ray Serve ends: found dead or gone, or removed by the pool, which waits until Serve no longer lists it.
+
+use std::time::Duration;
+
+use ray_api::{ApplicationState, state_of};
+use tokio::time::{sleep, timeout};
+
+use super::liveness::until_dead;
+use super::log::{LogStream, ReplicaLog};
+use super::ray_serve_program::ServeProgram;
+use super::remote_run::Trouble;
+use super::{Endpoint, ExitReport, Failure, Report, Watch};
+
+/// While it leaves.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// While it is ready; whether it answers is found by its health route.
+const WATCH_EVERY: Duration = Duration::from_secs(5);
+/// Looks in a row without the application: Serve's controller may be starting anew.
+const ABSENT_MAX: u32 = 2;
+/// Looks in a row that show it unhealthy: Serve starts it again by itself, and has a minute for it.
+const UNHEALTHY_MAX: u32 = 12;
+/// How long a removal may take beyond the grace period: Serve waits 20 s for requests unless its options say otherwise.
+const GONE_MAX: Duration = Duration::from_secs(60);
+const STATUS: &str = "ray serve";
+
+/// How a replica ended.
+pub(super) struct End {
+    /// By an order.
+    pub requested: bool,
+    pub was_ready: bool,
+    /// Its trouble, or its last report before the order.
+    pub trouble: Trouble,
+    pub grace: Duration,
+}
+
+/// Returns once the ready application no longer answers, or Serve says that it is gone.
+pub(super) async fn until_ended(
+    program: &ServeProgram,
+    name: &str,
+    endpoint: &Endpoint,
+    watch: &Watch,
+) -> Trouble {
+    tokio::select! {
+        message = until_dead(endpoint, &program.recipe.health_path, watch) => Trouble {
+            failure: Failure::Unresponsive,
+            message: format!("{endpoint}: {message}"),
+        },
+        trouble = until_taken_down(program, name) => trouble,
+    }
+}
+
+async fn until_taken_down(program: &ServeProgram, name: &str) -> Trouble {
+    let (mut absent, mut unhealthy) = (0, 0);
+    loop {
+        sleep(WATCH_EVERY).await;
+        let Ok(listing) = program.writer.look().await else {
+            // Unknown is not gone.
+            continue;
+        };
+        match state_of(&listing, name) {
+            ApplicationState::Absent | ApplicationState::Leaving => absent += 1,
+            ApplicationState::Unhealthy { message } => {
+                (absent, unhealthy) = (0, unhealthy + 1);
+                if unhealthy >= UNHEALTHY_MAX {
+                    return Trouble {
+                        failure: Failure::Unresponsive,
+                        message: format!("Ray Serve calls it unhealthy: {message}"),
+                    };
+                }
+            }
+            ApplicationState::Failed { message } => {
+                return Trouble {
+                    failure: Failure::Crashed,
+                    message,
+                };
+            }
+            // Any write to Serve's list shows its applications as deploying for a moment.
+            ApplicationState::Running | ApplicationState::Starting { .. } => {
+                (absent, unhealthy) = (0, 0);
+            }
+        }
+        if absent >= ABSENT_MAX {
+            return Trouble {
+                failure: Failure::Crashed,
+                message: format!(
+                    "another program has removed the application {name} from Ray Serve"
+                ),
+            };
+        }
+    }
+}
+
+/// Has the application removed, waits until it is gone, and reports the exit.
+pub(super) async fn finish(
+    program: &ServeProgram,
+    name: &str,
+    log: &ReplicaLog,
+    ended: End,
+    report: &impl Fn(Report),
+) {
+    let End {
+        requested,
+        was_ready,
+        trouble,
+        grace,
+    } = ended;
+    let message = log.masked(&trouble.message);
+    if !requested {
+        log.push(LogStream::Stderr, &message);
+        if was_ready {
+            // No request should be sent to it while it is being removed.
+            let message = trouble.failure.tell(&message, STATUS);
+            report(Report::Ended { message });
+        }
+    }
+    take_down(program, name, grace.saturating_add(GONE_MAX)).await;
+    report(Report::Exited(ExitReport {
+        requested,
+        status: STATUS.to_owned(),
+        last_output: message,
+        oom: None,
+        failure: trouble.failure,
+    }));
+}
+
+/// Returns when Serve no longer lists the application, or when that is still unknown after so long. It is left over then,
+/// and the next write removes it.
+async fn take_down(program: &ServeProgram, name: &str, within: Duration) {
+    let mut last = String::new();
+    let gone = async {
+        let mut is_removed = false;
+        loop {
+            if !is_removed {
+                match program.writer.remove(name).await {
+                    Ok(()) => is_removed = true,
+                    Err(error) => last = error.to_string(),
+                }
+            }
+            if is_removed {
+                match program.writer.is_gone(name).await {
+                    Ok(true) => return,
+                    Ok(false) => last = "it is being removed".to_owned(),
+                    Err(error) => last = error.to_string(),
+                }
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    if timeout(within, gone).await.is_err() {
+        tracing::error!(
+            "it is unknown whether the application {name} is gone from Ray Serve, where it may hold GPUs: {last}; the pool removes it with its next change there"
+        );
+    }
+}

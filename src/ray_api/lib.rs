@@ -1,0 +1,17 @@
+//! Ray's dashboard over HTTP: calls with its token, and the applications of Ray Serve as the pool reads and writes them.
+//! What to run there, and when, is decided by the callers.
+
+mod applications;
+mod client;
+mod error;
+mod merge;
+mod state;
+mod text;
+mod writer;
+
+pub use applications::{Application, Deployment, Listing, Replica};
+pub use client::{RayAccess, RayClient};
+pub use error::RayError;
+pub use state::{ApplicationState, state_of};
+pub use text::{last_line, plain};
+pub use writer::ServeWriter;

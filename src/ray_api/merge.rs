@@ -1,0 +1,108 @@
+//! The list of applications that is written to Ray Serve. A write replaces everything, so that what others have deployed
+//! is written back, byte for byte as Ray showed it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::applications::{Application, Listing};
+
+/// The pool's own applications, by their names.
+pub(super) type Wanted = BTreeMap<String, Box<RawValue>>;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy_location: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_options: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grpc_options: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_capacity: Option<&'a RawValue>,
+    applications: Vec<&'a RawValue>,
+}
+
+/// Whether the name is one of the pool's own: the prefix, and the number of a replica.
+pub(super) fn is_own(name: &str, prefix: &str) -> bool {
+    let number = name.strip_prefix(prefix).filter(|it| !it.is_empty());
+    number.is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The body of the write: Serve's own options and the applications of others as they are, and those that are wanted. What
+/// else has a name of the pool's is left over from an earlier run, and is not in it.
+///
+/// # Errors
+/// None in practice: all parts are JSON.
+pub(super) fn body(
+    listing: &Listing,
+    prefix: &str,
+    wanted: &Wanted,
+) -> Result<String, serde_json::Error> {
+    let others = others(listing, prefix).map(|(_, config)| config);
+    let own = wanted.values().map(|config| &**config);
+    serde_json::to_string(&Body {
+        proxy_location: listing.proxy_location.as_deref(),
+        http_options: listing.http_options.as_deref(),
+        grpc_options: listing.grpc_options.as_deref(),
+        target_capacity: listing.target_capacity.as_deref(),
+        applications: others.chain(own).collect(),
+    })
+}
+
+/// What others have deployed over the REST API and have not taken away.
+pub(super) fn others<'a>(
+    listing: &'a Listing,
+    prefix: &'a str,
+) -> impl Iterator<Item = (&'a String, &'a RawValue)> {
+    let foreign = listing
+        .applications
+        .iter()
+        .filter(move |(name, it)| !is_own(name, prefix) && !it.is_leaving());
+    foreign.filter_map(|(name, it)| Some((name, it.deployed_app_config.as_deref()?)))
+}
+
+/// Whether two looks show the same: the options of Serve, and who has deployed what. Statuses may differ.
+pub(super) fn is_same(one: &Listing, other: &Listing) -> bool {
+    let text = |it: &Option<Box<RawValue>>| it.as_ref().map(|it| it.get().to_owned());
+    let options = |it: &Listing| {
+        [
+            text(&it.proxy_location),
+            text(&it.http_options),
+            text(&it.target_capacity),
+        ]
+    };
+    let config = |(name, it): (&String, &Application)| {
+        let config = text(&it.deployed_app_config);
+        (name.clone(), config, it.is_leaving())
+    };
+    let all = |it: &Listing| it.applications.iter().map(config).collect::<Vec<_>>();
+    options(one) == options(other) && all(one) == all(other)
+}
+
+/// Whether the pool's applications are there as they are wanted, and no others of its name.
+pub(super) fn is_carried_out(listing: &Listing, prefix: &str, wanted: &Wanted) -> bool {
+    let mut own = listing
+        .applications
+        .iter()
+        .filter(|(name, _)| is_own(name, prefix));
+    let is_there = |(name, config): (&String, &Box<RawValue>)| {
+        let found = listing.applications.get(name);
+        let found = found.filter(|it| !it.is_leaving());
+        let found = found.and_then(|it| it.deployed_app_config.as_ref());
+        found.is_some_and(|it| variables(it) == variables(config))
+    };
+    wanted.iter().all(is_there)
+        && own.all(|(name, it)| wanted.contains_key(name) || it.is_leaving())
+}
+
+/// What the pool knows its applications by. The rest of a configuration Ray shows with numbers of another form.
+fn variables(config: &RawValue) -> Option<Value> {
+    let config: Value = serde_json::from_str(config.get()).ok()?;
+    Some(config["runtime_env"]["env_vars"].clone())
+}
+
+#[cfg(test)]
+mod tests;

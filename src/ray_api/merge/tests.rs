@@ -1,0 +1,93 @@
+//! The body of a write.
+
+use super::*;
+
+const PREFIX: &str = "model-pool.lab.r";
+/// Spaces and numbers as no writer of JSON would make them anew.
+const THEIRS: &str = r#"{"name": "theirs",  "import_path":"a:b", "args": {"x": 1.50, "y": 1e2}}"#;
+
+fn raw(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).expect("JSON")
+}
+
+fn list(applications: &str) -> Listing {
+    let text = format!(
+        r#"{{"proxy_location": "HeadOnly", "http_options": {{"host":"127.0.0.1", "port":  8001}}, "applications": {{{applications}}}, "target_capacity": 50.0}}"#
+    );
+    Listing::parse(&text).expect("a list")
+}
+
+fn theirs(status: &str) -> String {
+    format!(
+        r#""theirs": {{"status": "{status}", "message": "", "deployed_app_config": {THEIRS}, "deployments": {{}}}}"#
+    )
+}
+
+#[test]
+fn others_and_the_options_of_serve_stay_byte_for_byte() {
+    let own = r#"{"name":"model-pool.lab.r1","import_path":"c:d"}"#;
+    let wanted = Wanted::from([("model-pool.lab.r1".to_owned(), raw(own))]);
+    let body = body(&list(&theirs("RUNNING")), PREFIX, &wanted).expect("JSON");
+    assert_eq!(
+        body,
+        format!(
+            r#"{{"proxy_location":"HeadOnly","http_options":{{"host":"127.0.0.1", "port":  8001}},"target_capacity":50.0,"applications":[{THEIRS},{own}]}}"#
+        )
+    );
+}
+
+#[test]
+fn what_is_being_removed_or_was_deployed_by_a_program_is_not_written() {
+    let leaving = list(&theirs("DELETING"));
+    let code = list(r#""code": {"status": "RUNNING", "deployed_app_config": null}"#);
+    for listing in [leaving, code] {
+        let body = body(&listing, PREFIX, &Wanted::new()).expect("JSON");
+        assert!(body.ends_with(r#""applications":[]}"#), "{body}");
+    }
+}
+
+#[test]
+fn only_the_prefix_with_a_number_is_the_pools_own() {
+    for (name, own) in [
+        ("model-pool.lab.r12", true),
+        ("model-pool.lab.r", false),
+        ("model-pool.lab.rx1", false),
+        ("model-pool.lab2.r1", false),
+        ("model-pool", false),
+    ] {
+        assert_eq!(is_own(name, PREFIX), own, "{name}");
+    }
+}
+
+#[test]
+fn a_change_of_what_is_deployed_is_a_change_and_one_of_a_status_is_none() {
+    let before = list(&theirs("RUNNING"));
+    assert!(is_same(&before, &list(&theirs("DEPLOYING"))));
+    assert!(!is_same(&before, &list(&theirs("DELETING"))));
+    assert!(!is_same(
+        &before,
+        &list(&theirs("RUNNING").replace("1.50", "1.51"))
+    ));
+    assert!(!is_same(&before, &list("")));
+}
+
+#[test]
+fn an_application_with_the_name_and_another_model_is_not_the_wanted_one() {
+    let config = |model: &str| {
+        format!(
+            r#"{{"name":"model-pool.lab.r1","runtime_env":{{"env_vars":{{"MODEL_POOL_MODEL":"{model}"}}}}}}"#
+        )
+    };
+    let deployed = list(&format!(
+        r#""model-pool.lab.r1": {{"status": "DEPLOYING", "deployed_app_config": {}}}"#,
+        config("a")
+    ));
+    let wanted =
+        |model: &str| Wanted::from([("model-pool.lab.r1".to_owned(), raw(&config(model)))]);
+    assert!(is_carried_out(&deployed, PREFIX, &wanted("a")));
+    assert!(!is_carried_out(&deployed, PREFIX, &wanted("b")));
+    assert!(
+        !is_carried_out(&deployed, PREFIX, &Wanted::new()),
+        "left over"
+    );
+}

@@ -1,0 +1,160 @@
+//! Models in Ray Serve: the real binary, and a double of Ray's dashboard and of Serve's proxy that answers as a real one did.
+
+use serde_json::{Value, json};
+
+use crate::remote::{admin, chat, message, until_state, view};
+use support::ray_serve::RayServe;
+use support::whole::{Pool, wait_for};
+
+const CONFIG: &str = "cluster: {name: lab}\n";
+const FIRST: &str = "model-pool.lab.r1";
+/// What another program has in the same Serve.
+const THEIRS: &str = r#"{"name": "theirs",  "import_path":"a:b", "args": {"x": 1.50}}"#;
+
+/// The file of a model called `far`, with further keys of `engine_config` and whole sections.
+fn model(ray: &RayServe, engine: &str, sections: &str) -> (String, String) {
+    let text = format!(
+        "engine_config:\n  model_id: far\n  type: RayServeEngine\n  address: {}\n  import_path: lab.app:build\n{engine}{sections}",
+        ray.address()
+    );
+    ("far.yaml".to_owned(), text)
+}
+
+fn answer(pool: &Pool) -> String {
+    let (status, body) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 200, "{body}");
+    body
+}
+
+#[test]
+fn a_model_is_deployed_beside_others_answers_and_is_removed() {
+    let ray = RayServe::start();
+    ray.deploy("theirs", THEIRS);
+    let pool = Pool::with_models(&[model(&ray, "", "")], CONFIG);
+    assert!(answer(&pool).contains(&format!("Hello from {FIRST}")));
+    let stream = pool.stream("/v1/chat/completions", &chat(true)).whole();
+    assert!(stream.contains("[DONE]"), "{stream}");
+    assert_eq!(ray.names(), [FIRST, "theirs"]);
+    assert!(ray.writes()[0].contains(THEIRS), "{:?}", ray.writes());
+    let variables = &ray.config(FIRST)["runtime_env"]["env_vars"];
+    assert_eq!(variables["MODEL_POOL_MODEL"], "far");
+
+    until_state(&pool, "ready");
+    let shown = view(&pool);
+    assert_eq!(shown["engine"], "ray_serve", "{shown}");
+    assert_eq!(shown["memory_truth"], false, "{shown}");
+    assert_eq!(shown["needs"]["source"], "unseen", "{shown}");
+    let elsewhere = json!([{"device": "elsewhere", "bytes": 0}]);
+    assert_eq!(shown["replicas"][0]["devices"], elsewhere, "{shown}");
+    assert!(pool.engine_pids().is_empty(), "nothing was started here");
+
+    // The pool does not see the memory of a second one.
+    let two = json!({"model": "far", "replicas": 2});
+    let (status, refused) = admin(&pool, "POST", "/llm/admin/load", &two);
+    assert_eq!(status, 400, "{refused}");
+    let text = refused["error"]["message"].as_str().unwrap_or_default();
+    assert!(text.contains("pool_config.max_replicas"), "{refused}");
+
+    let far = json!({"model": "far"});
+    let (status, unloaded) = admin(&pool, "POST", "/llm/admin/unload", &far);
+    assert_eq!(status, 200, "{unloaded}");
+    assert_eq!(ray.names(), ["theirs"]);
+    let (_, plan) = admin(&pool, "POST", "/llm/admin/plan", &far);
+    let reason = plan["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("no memory truth"), "{plan}");
+}
+
+#[test]
+fn a_failed_deployment_gives_its_own_reason_and_is_removed() {
+    let ray = RayServe::start();
+    let fails = "  args: {fail: \"RuntimeError: the weights are not there\"}\n";
+    let pool = Pool::with_models(&[model(&ray, fails, "")], CONFIG);
+    let (status, body) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{body}");
+    let text = message(&body);
+    assert!(
+        text.contains("engine: RuntimeError: the weights are not there"),
+        "{text}"
+    );
+    wait_for("the application to be gone", || ray.names().is_empty());
+}
+
+#[test]
+fn a_wrong_list_is_the_reason_of_the_failure() {
+    let ray = RayServe::start();
+    ray.require("the-token");
+    let pool = Pool::with_models(&[model(&ray, "", "")], CONFIG);
+    let (status, body) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{body}");
+    let text = message(&body);
+    assert!(text.contains("it wants a token (401)"), "{text}");
+    assert!(text.contains("engine_config.token_file"), "{text}");
+}
+
+#[test]
+fn after_kill_9_the_application_is_found_again_and_left_over_ones_go() {
+    let ray = RayServe::start();
+    let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    answer(&pool);
+    let writes = ray.writes().len();
+    pool.kill();
+    assert_eq!(ray.names(), [FIRST]);
+    pool.restart();
+    assert!(answer(&pool).contains(FIRST));
+    assert_eq!(ray.writes().len(), writes, "nothing was deployed anew");
+    assert_eq!(view(&pool)["replicas"][0]["replica"], "r1");
+
+    pool.kill();
+    ray.deploy(
+        "model-pool.lab.r99",
+        &THEIRS.replace("theirs", "model-pool.lab.r99"),
+    );
+    ray.deploy("theirs", THEIRS);
+    pool.restart();
+    assert_eq!(ray.names(), [FIRST, "theirs"]);
+    assert!(answer(&pool).contains(FIRST));
+    // A shutdown leaves nothing.
+    pool.terminate();
+    assert!(pool.wait(std::time::Duration::from_secs(30)));
+    assert_eq!(ray.names(), ["theirs"]);
+}
+
+#[test]
+fn a_dashboard_that_is_down_is_unknown_and_an_application_that_is_gone_is_gone() {
+    let ray = RayServe::start();
+    let pool = Pool::with_models(&[model(&ray, "", "")], CONFIG);
+    answer(&pool);
+    ray.set_down(true);
+    assert!(answer(&pool).contains(FIRST), "Serve itself runs on");
+    until_state(&pool, "ready");
+    ray.set_down(false);
+    ray.remove(FIRST);
+    wait_for("the replica to be gone", || {
+        view(&pool)["replicas"] == Value::Array(Vec::new())
+    });
+    // After its end the model cools down for a moment.
+    wait_for("an answer of another application", || {
+        let (status, body) = pool.post("/v1/chat/completions", &chat(false));
+        status == 200 && body.contains("model-pool.lab.r2")
+    });
+    assert_eq!(ray.names(), ["model-pool.lab.r2"]);
+}
+
+#[test]
+fn two_replicas_of_one_model_are_two_applications() {
+    let ray = RayServe::start();
+    let sections = "pool_config: {max_replicas: 2}\n";
+    let pool = Pool::with_models(&[model(&ray, "", sections)], CONFIG);
+    let two = json!({"model": "far", "replicas": 2});
+    let (status, loaded) = admin(&pool, "POST", "/llm/admin/load", &two);
+    assert_eq!(status, 200, "{loaded}");
+    assert_eq!(ray.names(), [FIRST, "model-pool.lab.r2"]);
+    answer(&pool);
+    let requests = ray.requests();
+    assert!(
+        requests
+            .iter()
+            .any(|it| it.starts_with(&format!("GET /{FIRST}/v1/models "))),
+        "{requests:?}"
+    );
+}

@@ -1,0 +1,354 @@
+//! A double of Ray Serve, which answers as a real one did (tests/fixtures/ray/serve-*.json): the applications API of Ray's
+//! dashboard, and Serve's HTTP proxy. An application takes some looks to start and to leave.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::servers::{Written, http};
+
+const APPLICATIONS: &str = "/api/serve/applications/";
+/// Looks from the deployment to the first one that shows it running.
+const STARTS_IN: u32 = 3;
+/// Looks that show a removed one still.
+const LEAVES_IN: u32 = 2;
+/// What Ray answered to a list whose application has no import path.
+const INVALID: &str = "1 validation error for ServeDeploySchema\napplications.0.import_path\n  Field required [type=missing, input_value={'name': 'q'}, input_type=dict]\n    For further information visit https://errors.pydantic.dev/2.14/v/missing";
+
+pub struct RayServe {
+    dashboard: Written,
+    proxy: Written,
+    state: Arc<Mutex<State>>,
+}
+
+/// The applications, as another program may change them: names, and configurations as text.
+pub type Applications = BTreeMap<String, String>;
+type Change = Box<dyn FnOnce(&mut Applications) + Send>;
+
+#[derive(Default)]
+struct State {
+    applications: BTreeMap<String, Deployed>,
+    writes: Vec<String>,
+    after_looks: Option<(u32, Change)>,
+    after_write: Option<Change>,
+    token: Option<String>,
+    port: u16,
+    is_down: bool,
+    is_started: bool,
+}
+
+struct Deployed {
+    /// As it was written.
+    config: String,
+    looks: u32,
+    is_leaving: bool,
+}
+
+impl RayServe {
+    pub fn start() -> RayServe {
+        let state: Arc<Mutex<State>> = Arc::default();
+        let own = Arc::clone(&state);
+        let proxy = Written::server(move |request| own.lock().unwrap().through_proxy(request));
+        let port = proxy.address.rsplit(':').next().unwrap().parse().unwrap();
+        state.lock().unwrap().port = port;
+        let own = Arc::clone(&state);
+        let dashboard = Written::server(move |request| own.lock().unwrap().answer(request));
+        RayServe {
+            dashboard,
+            proxy,
+            state,
+        }
+    }
+
+    /// Of the dashboard.
+    pub fn address(&self) -> String {
+        self.dashboard.url("")
+    }
+
+    /// From now on each call needs the token.
+    pub fn require(&self, token: &str) {
+        self.state.lock().unwrap().token = Some(token.to_owned());
+    }
+
+    /// While it is down, connections are closed without an answer. Serve itself runs on.
+    pub fn set_down(&self, is_down: bool) {
+        self.state.lock().unwrap().is_down = is_down;
+    }
+
+    /// Another program deploys an application, which runs at once.
+    pub fn deploy(&self, name: &str, config: &str) {
+        self.state
+            .lock()
+            .unwrap()
+            .change(|it| drop(it.insert(name.to_owned(), config.to_owned())));
+    }
+
+    /// Another program removes an application.
+    pub fn remove(&self, name: &str) {
+        self.state
+            .lock()
+            .unwrap()
+            .change(|it| drop(it.remove(name)));
+    }
+
+    /// Another program writes once so many more looks have been answered.
+    pub fn after_looks(&self, looks: u32, change: impl FnOnce(&mut Applications) + Send + 'static) {
+        self.state.lock().unwrap().after_looks = Some((looks, Box::new(change)));
+    }
+
+    /// Another program writes right after the next write.
+    pub fn after_write(&self, change: impl FnOnce(&mut Applications) + Send + 'static) {
+        self.state.lock().unwrap().after_write = Some(Box::new(change));
+    }
+
+    /// The bodies of all writes.
+    pub fn writes(&self) -> Vec<String> {
+        self.state.lock().unwrap().writes.clone()
+    }
+
+    /// Applications that are deployed and not being removed.
+    pub fn names(&self) -> Vec<String> {
+        let state = self.state.lock().unwrap();
+        let there = state.applications.iter().filter(|(_, it)| !it.is_leaving);
+        there.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The configuration of one of them.
+    pub fn config(&self, name: &str) -> Value {
+        let state = self.state.lock().unwrap();
+        let found = state.applications.get(name);
+        found.map_or(Value::Null, |it| serde_json::from_str(&it.config).unwrap())
+    }
+
+    /// What came through the proxy.
+    pub fn requests(&self) -> Vec<String> {
+        self.proxy.asked()
+    }
+}
+
+impl State {
+    fn answer(&mut self, request: &str) -> String {
+        if self.is_down {
+            return String::new();
+        }
+        let (head, body) = request.split_once("\r\n\r\n").unwrap_or((request, ""));
+        let lower = head.to_lowercase();
+        if let Some(token) = &self.token {
+            let is_known =
+                lower.contains(&format!("authorization: bearer {}", token.to_lowercase()));
+            if !lower.contains("authorization:") {
+                return http(
+                    "401 Unauthorized",
+                    "",
+                    "Unauthorized: Missing authentication token",
+                );
+            }
+            if !is_known {
+                return http(
+                    "403 Forbidden",
+                    "",
+                    "Forbidden: Invalid authentication token",
+                );
+            }
+        }
+        let mut words = head.split(' ');
+        match (words.next(), words.next()) {
+            (Some("GET"), Some(APPLICATIONS)) => {
+                let list = self.list().to_string();
+                let list = self.with_texts(&list);
+                self.age();
+                http("200 OK", "content-type: application/json\r\n", &list)
+            }
+            (Some("PUT"), Some(APPLICATIONS)) => self.write(body),
+            _ => http("404 Not Found", "", "404: Not Found"),
+        }
+    }
+
+    /// The list with a mark in the place of each configuration, which goes out as it was written.
+    fn list(&self) -> Value {
+        if !self.is_started {
+            return json!({"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": null});
+        }
+        let applications = self.applications.iter();
+        let applications = applications.map(|(name, it)| (name.clone(), it.shown(name)));
+        json!({
+            "proxy_location": "EveryNode",
+            "http_options": {"host": "127.0.0.1", "port": self.port, "root_path": ""},
+            "applications": applications.collect::<serde_json::Map<_, _>>(),
+            "target_capacity": null,
+        })
+    }
+
+    fn with_texts(&self, list: &str) -> String {
+        let applications = self.applications.iter();
+        applications.fold(list.to_owned(), |list, (name, it)| {
+            list.replace(&format!("\"<{name}>\""), &it.config)
+        })
+    }
+
+    fn age(&mut self) {
+        for it in self.applications.values_mut() {
+            it.looks += 1;
+        }
+        self.applications
+            .retain(|_, it| !it.is_leaving || it.looks < LEAVES_IN);
+        if let Some((looks, change)) = self.after_looks.take() {
+            match looks {
+                1 => self.change(change),
+                _ => self.after_looks = Some((looks - 1, change)),
+            }
+        }
+    }
+
+    fn write(&mut self, body: &str) -> String {
+        self.writes.push(body.to_owned());
+        let Ok(list) = serde_json::from_str::<Value>(body) else {
+            return http("500 Internal Server Error", "", "JSONDecodeError: no JSON");
+        };
+        let none = Vec::new();
+        let written = list["applications"].as_array().unwrap_or(&none);
+        if written
+            .iter()
+            .any(|it| it["import_path"].as_str().is_none())
+        {
+            return http("400 Bad Request", "", INVALID);
+        }
+        let name = |it: &Value| it["name"].as_str().unwrap_or_default().to_owned();
+        let written: BTreeMap<String, &Value> = written.iter().map(|it| (name(it), it)).collect();
+        self.is_started = true;
+        for (name, config) in &written {
+            let before = self.applications.get(name).filter(|it| !it.is_leaving);
+            let is_same = before.is_some_and(|it| {
+                serde_json::from_str::<Value>(&it.config).is_ok_and(|it| it == **config)
+            });
+            if !is_same {
+                let deployed = Deployed {
+                    config: config.to_string(),
+                    looks: 0,
+                    is_leaving: false,
+                };
+                self.applications.insert(name.clone(), deployed);
+            }
+        }
+        for (name, it) in &mut self.applications {
+            if !written.contains_key(name) && !it.is_leaving {
+                (it.is_leaving, it.looks) = (true, 0);
+            }
+        }
+        if let Some(change) = self.after_write.take() {
+            self.change(change);
+        }
+        http("200 OK", "", "")
+    }
+
+    /// What another program does.
+    fn change(&mut self, change: impl FnOnce(&mut Applications)) {
+        self.is_started = true;
+        let there = self.applications.iter().filter(|(_, it)| !it.is_leaving);
+        let mut all: Applications = there
+            .map(|(name, it)| (name.clone(), it.config.clone()))
+            .collect();
+        change(&mut all);
+        for (name, it) in &mut self.applications {
+            if !all.contains_key(name) && !it.is_leaving {
+                (it.is_leaving, it.looks) = (true, 0);
+            }
+        }
+        for (name, config) in all {
+            let known = self.applications.get(&name);
+            if known.is_none_or(|it| it.is_leaving || it.config != config) {
+                let deployed = Deployed {
+                    config,
+                    looks: STARTS_IN,
+                    is_leaving: false,
+                };
+                self.applications.insert(name, deployed);
+            }
+        }
+    }
+
+    fn through_proxy(&self, request: &str) -> String {
+        let mut words = request.split(' ');
+        let (method, path) = (words.next().unwrap_or_default(), words.next());
+        let path = path.unwrap_or_default();
+        let found = self.applications.iter().find(|(name, it)| {
+            it.runs()
+                && path
+                    .strip_prefix('/')
+                    .is_some_and(|path| path.starts_with(&format!("{name}/")))
+        });
+        let Some((name, _)) = found else {
+            return http("404 Not Found", "", &format!("Path '{path}' not found."));
+        };
+        match (
+            method,
+            path.ends_with("/v1/models"),
+            path.ends_with("/v1/chat/completions"),
+        ) {
+            ("GET", true, _) => http("200 OK", "", "{\"object\":\"list\",\"data\":[]}"),
+            ("POST", _, true) => {
+                let chunk = |delta: Value, end: Value| {
+                    let choice = json!({"index": 0, "delta": delta, "finish_reason": end});
+                    let chunk = json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]});
+                    format!("data: {chunk}\n\n")
+                };
+                let text = format!("Hello from {name}");
+                let events = [
+                    chunk(json!({"role": "assistant", "content": text}), Value::Null),
+                    chunk(json!({}), json!("stop")),
+                    "data: [DONE]\n\n".to_owned(),
+                ];
+                http(
+                    "200 OK",
+                    "content-type: text/event-stream\r\n",
+                    &events.concat(),
+                )
+            }
+            _ => http("404 Not Found", "", "{\"detail\":\"Not Found\"}"),
+        }
+    }
+}
+
+impl Deployed {
+    fn failure(&self) -> Option<String> {
+        let config: Value = serde_json::from_str(&self.config).unwrap_or_default();
+        config["args"]["fail"].as_str().map(str::to_owned)
+    }
+
+    fn runs(&self) -> bool {
+        !self.is_leaving && self.looks >= STARTS_IN && self.failure().is_none()
+    }
+
+    /// As Serve lists it; the configuration is a mark.
+    fn shown(&self, name: &str) -> Value {
+        let failure = self.failure().filter(|_| self.looks + 1 >= STARTS_IN);
+        let (status, of_deployment) = match (&failure, self.looks) {
+            _ if self.is_leaving => ("DELETING", "UPDATING"),
+            (Some(_), _) => ("DEPLOY_FAILED", "DEPLOY_FAILED"),
+            (None, looks) if looks >= STARTS_IN => ("RUNNING", "HEALTHY"),
+            (None, _) => ("DEPLOYING", "UPDATING"),
+        };
+        let replica = match (&failure, self.looks) {
+            (Some(_), _) => json!([]),
+            (None, 1) => json!([{"replica_id": "a", "state": "STARTING"}]),
+            (None, 2) => json!([{"replica_id": "a", "state": "STARTING", "node_id": "n"}]),
+            (None, _) => json!([{"replica_id": "a", "state": "RUNNING", "node_id": "n"}]),
+        };
+        let deployments = match self.looks {
+            0 => json!({}),
+            _ => json!({"engine": {
+                "name": "engine", "status": of_deployment, "message": failure.unwrap_or_default(),
+                "target_num_replicas": 1, "replicas": replica,
+            }}),
+        };
+        let config = match self.is_leaving {
+            true => Value::Null,
+            false => json!(format!("<{name}>")),
+        };
+        json!({
+            "name": name, "route_prefix": format!("/{name}"), "status": status, "message": "",
+            "deployed_app_config": config, "source": "declarative", "deployments": deployments,
+        })
+    }
+}
