@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use nix::fcntl::Flock;
@@ -63,6 +64,15 @@ impl Store {
         };
         if let Some(Lock::Session(session)) = lock {
             session.release().await;
+        }
+    }
+
+    /// Whether the session that keeps another model-pool away is lost at the moment: PostgreSQL may be away.
+    pub fn has_lost_its_lock(&self) -> bool {
+        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*lock {
+            Some(Lock::Session(session)) => session.is_lost.load(Ordering::Relaxed),
+            _ => false,
         }
     }
 

@@ -7,6 +7,8 @@
 //!                                  lock or generation is another's ──▶ gone for good
 //! ```
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::Utc;
@@ -33,6 +35,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The lock and its generation; the lock is released when this is dropped.
 pub(crate) struct Leadership {
     pub generation: i64,
+    /// Whether the session that has the lock is lost at the moment.
+    pub is_lost: Arc<AtomicBool>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
@@ -81,9 +85,17 @@ impl Leadership {
         })?;
         let generation: i64 = raised.get(0);
         let (stop, stopped) = oneshot::channel();
-        let task = hold(database.clone(), connection, generation, stopped);
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let task = hold(
+            database.clone(),
+            connection,
+            generation,
+            Arc::clone(&is_lost),
+            stopped,
+        );
         Ok(Leadership {
             generation,
+            is_lost,
             stop: Some(stop),
             task: spawn(task),
         })
@@ -145,6 +157,7 @@ async fn hold(
     database: Database,
     connection: PgConnection,
     generation: i64,
+    is_lost: Arc<AtomicBool>,
     mut stopped: oneshot::Receiver<()>,
 ) {
     let mut session = Some(connection);
@@ -161,6 +174,7 @@ async fn hold(
                         "the lock of the database {} is held again",
                         database.place()
                     );
+                    is_lost.store(false, Ordering::Relaxed);
                     session = Some(*connection);
                     Ok(())
                 }
@@ -181,6 +195,7 @@ async fn hold(
                 "the session that holds the lock of the database {} is lost: {error}",
                 database.place()
             );
+            is_lost.store(true, Ordering::Relaxed);
             session = None;
         }
     }
