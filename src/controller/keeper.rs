@@ -186,6 +186,9 @@ struct Keeper {
     events: broadcast::Sender<Arc<StoredRecord>>,
     device_names: BTreeMap<DeviceId, String>,
     waiting: Waiting,
+    /// Why the last try failed, until the next probe. On PostgreSQL a try may take seconds: orders are not tried one after
+    /// the other meanwhile.
+    failed: Option<String>,
 }
 
 /// Ends when every sender of jobs is gone and all jobs are done.
@@ -203,6 +206,7 @@ pub(super) async fn run(
         events,
         device_names,
         waiting: Waiting::default(),
+        failed: None,
     };
     let mut next = Vec::new();
     let mut probe = tokio::time::interval(PROBE_EVERY);
@@ -212,7 +216,11 @@ pub(super) async fn run(
             biased;
             // First: jobs may come so fast that nothing else would have its turn. Another task may have found that
             // nothing can be written, such as a change of the keys.
-            _ = probe.tick() => keeper.looks_again().await,
+            _ = probe.tick() => {
+                keeper.looks_again().await;
+                // The pause begins here: a probe that takes longer than the pause would always be due again.
+                probe.reset();
+            }
             count = jobs.recv_many(&mut next, BATCH_MAX) => {
                 if count == 0 {
                     break;
@@ -276,7 +284,7 @@ impl Keeper {
                     }
                 }
                 // Logged by the store, and tried again.
-                Err(fault) if fault.is_logged_by_the_store() => return,
+                Err(fault) if fault.is_logged_by_the_store() => return self.remembers(&fault),
                 Err(fault) => {
                     tracing::error!(%fault, lost = count, "the history could not be written");
                     self.waiting.records.drain(..count);
@@ -286,12 +294,15 @@ impl Keeper {
         }
     }
 
-    /// Every order is tried, since its sender waits for the answer.
+    /// An order is tried, since its sender waits for the answer; on PostgreSQL at most one between two probes.
     async fn keeps(&mut self, job: Job) {
         let order = match &job {
             Job::Wish { order, .. } => *order,
             _ => None,
         };
+        if let (Some(order), Some(why)) = (order, &self.failed) {
+            return self.answers(order, Some(why.clone()));
+        }
         if order.is_none() && self.store.trouble().is_some() {
             return self.waiting.takes(job);
         }
@@ -300,11 +311,12 @@ impl Keeper {
             Ok(()) => write(&self.store, &job).await,
             Err(fault) => Err(fault),
         };
-        if let Some(order) = order
-            && let Some(inbox) = self.inbox.upgrade()
-        {
+        if let Err(fault) = &result {
+            self.remembers(fault);
+        }
+        if let Some(order) = order {
             let failure = result.as_ref().err().map(ToString::to_string);
-            let _ = inbox.send(Message::Saved { order, failure });
+            self.answers(order, failure);
         }
         match result {
             Err(fault) if !fault.is_logged_by_the_store() => {
@@ -312,6 +324,19 @@ impl Keeper {
             }
             Err(_) if order.is_none() => self.waiting.takes(job),
             _ => {}
+        }
+    }
+
+    fn remembers(&mut self, fault: &StoreFault) {
+        let is_slow = self.store.path().is_none();
+        if is_slow && fault.is_logged_by_the_store() {
+            self.failed = Some(fault.to_string());
+        }
+    }
+
+    fn answers(&self, order: OrderId, failure: Option<String>) {
+        if let Some(inbox) = self.inbox.upgrade() {
+            let _ = inbox.send(Message::Saved { order, failure });
         }
     }
 
@@ -330,10 +355,13 @@ impl Keeper {
         Ok(())
     }
 
-    /// Goes on as soon as the disk takes something again.
+    /// Goes on as soon as the disk takes something again. A lost lock is the first sign that PostgreSQL is away, where
+    /// nothing else is written at the time.
     async fn looks_again(&mut self) {
-        if self.store.trouble().is_some() && self.store.probe().await.is_err() {
-            return;
+        self.failed = None;
+        let is_doubtful = self.store.trouble().is_some() || self.store.has_lost_its_lock();
+        if is_doubtful && let Err(fault) = self.store.probe().await {
+            return self.remembers(&fault);
         }
         if self.catches_up().await.is_err() {
             return;

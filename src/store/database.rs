@@ -98,6 +98,11 @@ impl Store {
         }
     }
 
+    /// Whether the session that keeps another model-pool away is lost at the moment: PostgreSQL may be away.
+    pub fn has_lost_its_lock(&self) -> bool {
+        self.tenure.as_ref().is_some_and(|it| it.has_lost_its_session())
+    }
+
     pub(crate) fn dialect(&self) -> Dialect {
         self.database.dialect()
     }

@@ -230,6 +230,7 @@ async fn hold(
                 "the session that holds the lock of the database {} is lost: {error}",
                 database.place()
             );
+            tenure.lost_its_session();
             session = None;
         }
     };

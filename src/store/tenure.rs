@@ -32,6 +32,8 @@ pub(super) struct Tenure {
 #[derive(Debug)]
 struct Inner {
     confirmed: Instant,
+    /// There is no session that holds the lock at the moment.
+    is_without_session: bool,
     /// Another process has the database, in words.
     taken_over: Option<String>,
 }
@@ -44,6 +46,7 @@ impl Tenure {
             limit,
             inner: Mutex::new(Inner {
                 confirmed,
+                is_without_session: false,
                 taken_over: None,
             }),
             ended: Notify::new(),
@@ -59,7 +62,17 @@ impl Tenure {
         let mut inner = self.lock();
         if self.why_over(&inner).is_none() {
             inner.confirmed = inner.confirmed.max(at);
+            inner.is_without_session = false;
         }
+    }
+
+    /// The session that holds the lock has ended, or does not answer.
+    pub fn lost_its_session(&self) {
+        self.lock().is_without_session = true;
+    }
+
+    pub fn has_lost_its_session(&self) -> bool {
+        self.lock().is_without_session
     }
 
     /// Another process leads.

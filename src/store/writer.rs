@@ -20,6 +20,8 @@ pub(super) struct Writer {
     /// order of ids.
     connection: tokio::sync::Mutex<Held>,
     trouble: Mutex<Option<Arc<WriteTrouble>>>,
+    /// Writes that have failed since the start.
+    failures: AtomicU64,
     /// Records of the history that could not be written and were dropped from memory.
     history_lost: AtomicU64,
 }
@@ -38,6 +40,7 @@ impl Writer {
             tenure,
             connection: tokio::sync::Mutex::new(Held::Open(connection)),
             trouble: Mutex::default(),
+            failures: AtomicU64::new(0),
             history_lost: AtomicU64::new(0),
         }
     }
@@ -47,7 +50,14 @@ impl Writer {
         within: Option<Duration>,
         work: impl AsyncFnOnce(&mut Connection) -> Result<T, sqlx::Error>,
     ) -> Result<T, sqlx::Error> {
+        let failures = self.failures.load(Ordering::Relaxed);
         let mut held = self.connection.lock().await;
+        // Where a try may take seconds, those that waited behind one that failed do not try one after the other.
+        if within.is_some() && failures != self.failures.load(Ordering::Relaxed) {
+            return Err(sqlx::Error::Io(std::io::Error::other(
+                "the write before it has just failed",
+            )));
+        }
         // It is put back only on success, so that a cancelled write leaves no open transaction.
         let former = std::mem::replace(&mut *held, Held::Nothing);
         if matches!(former, Held::Closed) {
@@ -119,6 +129,7 @@ impl Writer {
         if !is_trouble(self.database.dialect(), error) {
             return;
         }
+        self.failures.fetch_add(1, Ordering::Relaxed);
         let reason = format!("{error}; {}", advice(&self.database, error));
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if trouble.is_none() {

@@ -9,6 +9,9 @@ use support::family::{Family, asks, chat, reasons, shown, stub};
 use support::postgres::{PASSWORD, Server};
 use support::whole::{Pool, wait_for};
 
+/// How long one write may take.
+const WRITE_WITHIN: Duration = Duration::from_secs(10);
+
 fn pool_on(url: &str) -> Pool {
     let talk = ["--tokens", "400", "--token-ms", "20"];
     let models = [stub("a", &[]), stub("b", &talk), stub("c", &[])];
@@ -203,11 +206,23 @@ fn a_minute_without_postgresql_costs_no_request() {
         slowest = slowest.max(asked.elapsed().unwrap());
         answered += 1;
     }
-    // Nobody waits for longer than a write may take.
+    // Nobody waits for longer than two writes may take, and those that wait together are refused together.
     let asked = std::time::SystemTime::now();
-    let (status, text) = set_priority(&pool, "a", 2);
+    let refused = std::thread::scope(|scope| {
+        let orders: Vec<_> = (0..5)
+            .map(|_| scope.spawn(|| set_priority(&pool, "a", 2)))
+            .collect();
+        orders
+            .into_iter()
+            .map(|it| it.join().unwrap())
+            .collect::<Vec<_>>()
+    });
     let refused_after = asked.elapsed().unwrap();
-    assert_eq!(status, 503, "{text}");
+    for (status, text) in &refused {
+        assert_eq!(*status, 503, "{text}");
+        assert_eq!(text["error"]["code"], "not_saved", "{text}");
+    }
+    assert!(refused_after < WRITE_WITHIN * 2, "{refused_after:?}");
     server.thaw();
     let thawed = std::time::SystemTime::now();
     wait_for("it to go on by itself", || {
@@ -215,7 +230,7 @@ fn a_minute_without_postgresql_costs_no_request() {
     });
     println!(
         "PostgreSQL stood still for {seconds} s: {answered} requests answered, 0 lost, the slowest {slowest:.1?}; \
-         an order was refused after {refused_after:.1?}; orders were taken again {:.1?} after it went on",
+         five orders were refused after {refused_after:.1?}; orders were taken again {:.1?} after it went on",
         thawed.elapsed().unwrap()
     );
     assert_eq!(shown(&pool, "a")["priority"], 3);
