@@ -81,6 +81,7 @@ mod run;
 mod seats_taken;
 mod snapshot;
 mod trimming;
+mod unwritten;
 mod usage;
 mod vital;
 mod watch;

@@ -1,4 +1,4 @@
-//! The loop that accepts connections, for whoever answers on them.
+//! The loop that accepts connections, and hands each to the service that answers on it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -286,7 +286,7 @@ impl Node {
         let mut contact = now();
         let mut pause = PAUSE_MIN;
         let mut reply: Option<(String, Instant)> = None;
-        // What the controllers of this round have said.
+        // What the controllers of this round have answered.
         let mut troubles: Vec<String> = Vec::new();
         loop {
             let agreement = self.agreement();

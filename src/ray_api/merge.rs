@@ -88,13 +88,13 @@ pub(super) fn is_carried_out(listing: &Listing, prefix: &str, wanted: &Wanted) -
         .applications
         .iter()
         .filter(|(name, _)| is_own(name, prefix));
-    let is_there = |(name, config): (&String, &Box<RawValue>)| {
+    let is_there = |name: &String, config: &RawValue| {
         let found = listing.applications.get(name);
         let found = found.filter(|it| !it.is_leaving());
         let found = found.and_then(|it| it.deployed_app_config.as_ref());
         found.is_some_and(|it| variables(it) == variables(config))
     };
-    wanted.iter().all(is_there)
+    wanted.iter().all(|(name, config)| is_there(name, config))
         && own.all(|(name, it)| wanted.contains_key(name) || it.is_leaving())
 }
 

@@ -79,7 +79,7 @@ pub(super) async fn until_leader(
         clock,
         has_tls: config.server.tls.is_some(),
         answers: None,
-        said: None,
+        logged: None,
     };
     let stopped = CancellationToken::new();
     let stops = stopped.clone();
@@ -95,7 +95,7 @@ pub(super) async fn until_leader(
             match candidate.look().await.map_err(line)? {
                 Standing::Leads(store) => return Ok::<Arc<Store>, String>(Arc::from(store)),
                 Standing::Follows(leader) => wait.follow(&leader),
-                Standing::Nobody(why) => wait.nobody(&why),
+                Standing::Leaderless(why) => wait.leaderless(&why),
             }
             wait.serve(listener)?;
             if let Some(inherited) = inherited.take() {
@@ -144,7 +144,7 @@ struct Wait {
     /// The server, once it is there, and what stops it.
     answers: Option<(AbortOnDropHandle<()>, CancellationToken)>,
     /// What was logged last, and how many looks ago.
-    said: Option<(String, u32)>,
+    logged: Option<(String, u32)>,
 }
 
 impl Wait {
@@ -152,7 +152,7 @@ impl Wait {
         let at = &leader.at;
         match self.front.follow(&at.address, at.fingerprint.as_deref()) {
             Ok(true) => {
-                self.said = None;
+                self.logged = None;
                 tracing::info!(
                     "standing by: {} leads ({}), and requests are passed on to it",
                     at.address,
@@ -164,13 +164,13 @@ impl Wait {
         }
     }
 
-    fn nobody(&mut self, why: &str) {
+    fn leaderless(&mut self, why: &str) {
         self.front.wait(why);
         self.say(why);
     }
 
     fn say(&mut self, why: &str) {
-        let is_news = match &mut self.said {
+        let is_news = match &mut self.logged {
             Some((before, looks)) if before == why => {
                 *looks += 1;
                 *looks >= SAY_AGAIN
@@ -179,7 +179,7 @@ impl Wait {
         };
         if is_news {
             tracing::warn!("standing by: {why}");
-            self.said = Some((why.to_owned(), 0));
+            self.logged = Some((why.to_owned(), 0));
         }
     }
 

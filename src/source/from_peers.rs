@@ -43,7 +43,10 @@ impl Sources {
         progress: &Arc<Progress>,
     ) -> Result<(), SourceFault> {
         let layout = Layout::of(wanted);
-        if let Some(listing) = self.from_peers(&layout, known, peers, progress).await? {
+        if let Some(listing) = self
+            .copied_from_peers(&layout, known, peers, progress)
+            .await?
+        {
             progress.set_stage("publishing the files");
             return layout.publish(wanted, &listing, Vec::new()).await;
         }
@@ -51,7 +54,7 @@ impl Sources {
     }
 
     /// All files of the model, once they are here. `None`: some are missing.
-    async fn from_peers(
+    async fn copied_from_peers(
         &self,
         layout: &Layout,
         known: &WeightsListing,

@@ -1,9 +1,9 @@
 //! One that stands by for a database on PostgreSQL: it tries to get the lock, reads who leads, and leads itself once the lock
 //! is free and the former leader orders nothing any more (`tenure`). Each look is one short exchange with the server, so that
-//! whoever calls decides how often.
+//! the caller decides how often.
 //!
 //! ```text
-//!   Follows ──▶ the lock is free ──▶ Nobody, until the former one has given up ──▶ Leads
+//!   Follows ──▶ the lock is free ──▶ Leaderless, until the former one has given up ──▶ Leads
 //!      ▲                                        │
 //!      └──────── another one was quicker ───────┘
 //! ```
@@ -44,8 +44,8 @@ pub enum Standing {
     /// This process leads from here on.
     Leads(Box<Store>),
     Follows(Leader),
-    /// Nobody, or it is not known who; why, in words.
-    Nobody(String),
+    /// There is no leader, or it is not known which one; why, in words.
+    Leaderless(String),
 }
 
 /// Who leads.
@@ -95,7 +95,7 @@ impl Candidate {
     ///
     /// # Errors
     /// What no further try mends: the database is another version's, or cannot be used. A server that cannot be reached is
-    /// [`Standing::Nobody`].
+    /// [`Standing::Leaderless`].
     pub async fn look(&mut self) -> Result<Standing, StoreFault> {
         // Put back at the end: what is cancelled or fails in the middle costs the session, and with it the lock.
         let (session, locked) = (self.session.take(), self.locked.take());
@@ -103,7 +103,7 @@ impl Candidate {
             Some(session) => session,
             None => match self.connect().await? {
                 Ok(session) => session,
-                Err(why) => return Ok(Standing::Nobody(why)),
+                Err(why) => return Ok(Standing::Leaderless(why)),
             },
         };
         let (since, wait) = match self.look_with(&mut session, locked).await? {
@@ -115,14 +115,14 @@ impl Candidate {
             Err(error) => {
                 let _ = session.close_hard().await;
                 let fault = self.database.refused(error);
-                return Ok(Standing::Nobody(fault.to_string()));
+                return Ok(Standing::Leaderless(fault.to_string()));
             }
         };
         let waited = now().saturating_duration_since(since);
         if waited < wait {
             self.session = Some(session);
             self.locked = Some(since);
-            return Ok(Standing::Nobody(format!(
+            return Ok(Standing::Leaderless(format!(
                 "the one that led is gone, and this one takes over within {} s",
                 wait.as_secs()
             )));
@@ -132,7 +132,7 @@ impl Candidate {
             Ok(store) => Ok(Standing::Leads(Box::new(store))),
             // The server has gone away in the middle: the next look begins anew.
             Err(fault @ (StoreFault::Open { .. } | StoreFault::Unreachable { .. })) => {
-                Ok(Standing::Nobody(fault.to_string()))
+                Ok(Standing::Leaderless(fault.to_string()))
             }
             Err(fault) => Err(fault),
         }
@@ -201,7 +201,7 @@ impl Candidate {
                 now()
             }
         };
-        // One that has said that it ended orders nothing, and a new database has had none.
+        // One that has noted its end orders nothing, and a new database has had none.
         let is_over = match &known {
             Some(known) => known.has_released || known.leader.generation == 0,
             None => schema == 0,
@@ -226,11 +226,11 @@ enum Looked {
 fn standing_behind(known: Option<Known>) -> Standing {
     match known {
         Some(known) if !known.leader.at.address.is_empty() => Standing::Follows(known.leader),
-        Some(known) => Standing::Nobody(format!(
+        Some(known) => Standing::Leaderless(format!(
             "the one that leads ({}) has no address for others; set state.standby.advertise there and restart it",
             known.leader.holder
         )),
-        None => Standing::Nobody(
+        None => Standing::Leaderless(
             "the one that leads is of an older version, which does not say where it is; upgrade it"
                 .to_owned(),
         ),
@@ -298,7 +298,7 @@ mod tests {
             panic!("it has an address");
         };
         assert_eq!(leader.at.address, "https://one:8443");
-        let Standing::Nobody(why) = standing_behind(Some(known(""))) else {
+        let Standing::Leaderless(why) = standing_behind(Some(known(""))) else {
             panic!("it has none");
         };
         assert!(

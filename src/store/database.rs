@@ -61,7 +61,7 @@ impl Store {
         self.release(Release::ToAny).await;
     }
 
-    /// The same where a process that takes over on this machine opens it next: one that stands by elsewhere lets it go
+    /// The same where a process that takes over on this machine opens it next: one that stands by on another machine lets it go
     /// first.
     pub async fn close_for_successor(&self) {
         self.release(Release::ToSuccessor).await;
@@ -100,7 +100,9 @@ impl Store {
 
     /// Whether the session that keeps another model-pool away is lost at the moment: PostgreSQL may be away.
     pub fn has_lost_its_lock(&self) -> bool {
-        self.tenure.as_ref().is_some_and(|it| it.has_lost_its_session())
+        self.tenure
+            .as_ref()
+            .is_some_and(|it| it.has_lost_its_session())
     }
 
     pub(crate) fn dialect(&self) -> Dialect {

@@ -97,7 +97,7 @@ impl Leadership {
         own: Option<&Advertised>,
     ) -> Result<Leadership, StoreFault> {
         // This session has the lock, as the caller has seen; it lives if it carries this out.
-        let asked = now();
+        let question_at = now();
         let (address, fingerprint) = match own {
             None => ("", ""),
             Some(own) => (
@@ -121,7 +121,7 @@ impl Leadership {
             source,
         })?;
         let limit = own.map(|_| UNCONFIRMED_MAX);
-        let tenure = Arc::new(Tenure::new(raised.get(0), limit, asked));
+        let tenure = Arc::new(Tenure::new(raised.get(0), limit, question_at));
         let (stop, stopped) = oneshot::channel();
         let task = hold(database.clone(), connection, Arc::clone(&tenure), stopped);
         Ok(Leadership {
@@ -198,16 +198,18 @@ async fn hold(
             () = tokio::time::sleep(EVERY) => {}
         }
         // An answer says that the lock was held at the earliest when the question was asked.
-        let asked = now();
+        let question_at = now();
         let checked = match session.as_mut() {
-            Some(connection) => answers(connection).await.map(|()| tenure.confirm(asked)),
+            Some(connection) => answers(connection)
+                .await
+                .map(|()| tenure.confirm(question_at)),
             None => match again(&database, tenure.generation).await {
                 Ok(Again::Held(connection)) => {
                     tracing::info!(
                         "the lock of the database {} is held again",
                         database.place()
                     );
-                    tenure.confirm(asked);
+                    tenure.confirm(question_at);
                     session = Some(*connection);
                     Ok(())
                 }
@@ -235,11 +237,11 @@ async fn hold(
         }
     };
     if let Some(mut connection) = session {
-        let said = in_time(
+        let noted = in_time(
             Some(LAST_WORD_WITHIN),
             note_release(&mut connection, tenure.generation, release),
         );
-        if let Err(error) = said.await {
+        if let Err(error) = noted.await {
             tracing::debug!(%error, "the next model-pool waits before it leads");
         }
         let _ = connection.close().await;

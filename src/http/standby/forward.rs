@@ -140,14 +140,14 @@ fn remove_of_connection(headers: &mut HeaderMap) {
 }
 
 /// The leader has this one among its `server.trusted_proxies`, and takes the client's address from here. One that hides behind a
-/// proxy of this machine is nobody's neighbour there either.
+/// proxy of this machine is not a neighbour of the leader either.
 fn name_client(headers: &mut HeaderMap, sender: &Sender) {
-    let said: Vec<HeaderName> = headers
+    let named: Vec<HeaderName> = headers
         .keys()
         .filter(|name| !sender.is_trusted_proxy && name.as_str().starts_with(FORWARDED))
         .cloned()
         .collect();
-    for name in said.iter().chain([&header::FORWARDED, &FORWARDED_FOR]) {
+    for name in named.iter().chain([&header::FORWARDED, &FORWARDED_FOR]) {
         headers.remove(name);
     }
     let client = sender.client;
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn d4_the_client_is_named_as_this_side_knows_it_and_nobody_names_himself() {
-        let said = [
+        let forwarded = [
             ("x-forwarded-for", "127.0.0.1"),
             ("forwarded", "for=127.0.0.1"),
             ("x-forwarded-proto", "gopher"),
@@ -259,11 +259,11 @@ mod tests {
         for (sender, named, proto) in [
             (sender("10.0.0.9", true, false), "10.0.0.9", "https"),
             (sender("192.0.2.1", false, true), "192.0.2.1", "gopher"),
-            // Behind a proxy of this machine that nobody trusts.
+            // Behind a proxy of this machine that is not trusted.
             (sender("127.0.0.1", true, false), "unknown", "https"),
             (sender("127.0.0.1", false, false), "127.0.0.1", "https"),
         ] {
-            let request = sent("/v1/models", &said, &sender);
+            let request = sent("/v1/models", &forwarded, &sender);
             let headers = request.headers();
             assert_eq!(headers["x-forwarded-for"], named);
             assert_eq!(headers["x-forwarded-proto"], proto);

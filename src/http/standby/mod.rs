@@ -58,8 +58,8 @@ struct Own {
 struct Lead {
     /// The last that did. It may still answer what it has begun.
     last: Option<Arc<Leader>>,
-    /// Why nobody leads now.
-    nobody: Option<String>,
+    /// Why there is no leader now.
+    leaderless: Option<String>,
 }
 
 /// What becomes of a request.
@@ -73,7 +73,7 @@ impl Standby {
     pub fn new(edge: Arc<Edge>, clock: Clock, base: &str) -> Standby {
         let unknown = Lead {
             last: None,
-            nobody: Some("it is not known yet who leads".to_owned()),
+            leaderless: Some("it is not known yet who leads".to_owned()),
         };
         Standby(Arc::new(Own {
             edge,
@@ -88,12 +88,12 @@ impl Standby {
     /// Passes requests on to the one at this address from now on. Whether that is news.
     ///
     /// # Errors
-    /// What is wrong with the address; then nobody leads.
+    /// What is wrong with the address; then there is no leader.
     pub fn follow(&self, address: &str, fingerprint: Option<&str>) -> Result<bool, String> {
         let now = self.0.lead.load_full();
         let last = now.last.as_ref();
         let same = last.filter(|it| it.is_at(address, fingerprint));
-        if same.is_some() && now.nobody.is_none() {
+        if same.is_some() && now.leaderless.is_none() {
             return Ok(false);
         }
         let leader = match same {
@@ -111,18 +111,18 @@ impl Standby {
         }
         self.0.lead.store(Arc::new(Lead {
             last: Some(leader),
-            nobody: None,
+            leaderless: None,
         }));
         Ok(true)
     }
 
-    /// Nobody leads. What the former leader still answers goes on: it may be there, and only the database is not.
+    /// There is no leader. What the former leader still answers goes on: it may be there, and only the database is not.
     pub fn wait(&self, why: &str) {
         let now = self.0.lead.load_full();
-        if now.nobody.as_deref() != Some(why) {
+        if now.leaderless.as_deref() != Some(why) {
             self.0.lead.store(Arc::new(Lead {
                 last: now.last.clone(),
-                nobody: Some(why.to_owned()),
+                leaderless: Some(why.to_owned()),
             }));
         }
     }
@@ -131,7 +131,7 @@ impl Standby {
     pub fn leads(&self) {
         let former = self.0.lead.swap(Arc::new(Lead {
             last: None,
-            nobody: Some("this controller begins to lead".to_owned()),
+            leaderless: Some("this controller begins to lead".to_owned()),
         }));
         if let Some(former) = &former.last {
             former.gone.cancel();
@@ -170,7 +170,7 @@ impl Own {
             let message = "the address of the controller that leads leads to one that stands by; correct state.standby.advertise of the one that leads";
             return Course::Here(unavailable("no_leader", message).into_response());
         }
-        let leader = match (&lead.last, &lead.nobody) {
+        let leader = match (&lead.last, &lead.leaderless) {
             (Some(leader), None) => Arc::clone(leader),
             (_, why) => {
                 let why = why.as_deref().unwrap_or_default();
@@ -198,7 +198,7 @@ impl Own {
         }
         let path = parts.uri.path();
         let below = path.strip_prefix(&self.base);
-        let why = lead.nobody.as_deref();
+        let why = lead.leaderless.as_deref();
         let leader = lead.last.as_ref().filter(|_| why.is_none());
         let address = leader.map(|it| it.address.as_str());
         match (path, below) {

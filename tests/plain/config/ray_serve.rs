@@ -97,7 +97,7 @@ fn the_gpus_become_the_degrees_of_parallelism_also_over_machines() {
     let gpus = ("pool_config.gpus_per_replica", json!(16));
     assert_eq!(kwargs_of(&llm(&[])), json!({}));
     assert_eq!(
-        kwargs_of(&llm(&[gpus.clone()])),
+        kwargs_of(&llm(std::slice::from_ref(&gpus))),
         json!({"tensor_parallel_size": 16})
     );
     let pipeline = |degree: u32| {
@@ -130,7 +130,7 @@ fn replicas_are_bounded_by_their_key_or_by_scaling() {
         "deployment_config.autoscaling_config",
         json!({"min_replicas": 1, "max_replicas": 6}),
     );
-    assert_eq!(max(&llm(&[scaling.clone()])), 6);
+    assert_eq!(max(&llm(std::slice::from_ref(&scaling))), 6);
     let most = ("pool_config.max_replicas", json!(2));
     let both = llm(&[scaling, most]);
     assert_eq!(max(&both), 2);

@@ -98,6 +98,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("inventory.provider", "host", ""),
     ("inventory.host_memory", "1GiB", ""),
     ("inventory.headroom", "9%", ""),
+    ("inventory.cuda_program", "/opt/model-pool-cuda", ""),
     (
         "inventory.devices",
         "[{name: gpu0, memory: 8GiB}]",

@@ -146,7 +146,7 @@ async fn the_hub_goes_on_where_a_peer_vanished() {
         ..node.peer.clone()
     };
     node.fetch(&peer).await;
-    let last = node.lab.hub.asked().into_iter();
+    let mut last = node.lab.hub.asked().into_iter();
     let last = last.rfind(|it| it.path == "model.safetensors").unwrap();
     assert_eq!(last.from, half, "it began anew");
     assert!(incomplete(&node.lab).is_empty());
@@ -159,7 +159,7 @@ async fn a_damaged_copy_of_a_peer_is_refused_and_the_file_comes_from_the_hub() {
     let content = peer.files.get_mut(&node.blob()).expect("it has weights");
     content[WEIGHTS / 2] ^= 1;
     node.fetch(&peer).await;
-    let last = node.lab.hub.asked().into_iter();
+    let mut last = node.lab.hub.asked().into_iter();
     let last = last.rfind(|it| it.path == "model.safetensors").unwrap();
     assert_eq!(last.from, 0, "nothing of the damaged copy was kept");
     let opened = peer.opened.load(Ordering::Relaxed);
