@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
-use support::required::skipped;
+use support::required::{is_for_later, skipped};
 use support::whole::{Pool, wait_for};
 
 /// A server that keeps nothing on disk.
@@ -20,7 +20,7 @@ impl Redis {
             .arg("--version")
             .stdout(Stdio::null())
             .status();
-        if known.is_err() {
+        if is_for_later() || known.is_err() {
             skipped(
                 "redis",
                 "there is no redis-server on the PATH; install it and run `cargo test --test outside shared_limits::`",

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::required::skipped;
+use crate::required::{is_for_later, skipped};
 use crate::whole::wait_for;
 
 /// Of the only user, and so in every URL here.
@@ -45,6 +45,9 @@ pub fn shared() -> Option<Arc<Server>> {
 
 /// The folder with `initdb` and `postgres`, of the newest version.
 fn programs() -> Option<PathBuf> {
+    if is_for_later() {
+        return None;
+    }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let versions = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
     let mut found: Vec<PathBuf> = versions.collect();

@@ -4,6 +4,17 @@
 /// Comma-separated names of what must not be missing: `redis,slurm,helm,postgres,clients,dashboard,llama-server,buckets,tmpfs,promtool,cuda`.
 const REQUIRE: &str = "MODEL_POOL_TESTS_REQUIRE";
 
+/// `later`: the tests of `tests/outside` leave installed programs alone, as where there are none. `.ci/run` runs them at its end.
+const OUTSIDE: &str = "MODEL_POOL_TESTS_OUTSIDE";
+
+/// Whether an installed program is left alone. The tests of single crates that can use one do.
+pub fn is_for_later() -> bool {
+    let is_later = std::env::var(OUTSIDE).is_ok_and(|when| when == "later");
+    let of_this = std::env::current_exe().unwrap_or_default();
+    let name = of_this.file_name().unwrap_or_default().to_string_lossy();
+    is_later && name.starts_with("outside-")
+}
+
 /// Reports what is missing and what to do.
 ///
 /// # Panics
@@ -12,5 +23,8 @@ pub fn skipped(program: &str, why: &str) {
     let required = std::env::var(REQUIRE).unwrap_or_default();
     let is_required = required.split(',').any(|name| name.trim() == program);
     assert!(!is_required, "{REQUIRE} names {program}, but {why}");
-    eprintln!("skipped: {why}");
+    match is_for_later() {
+        true => eprintln!("skipped: {OUTSIDE} says that the tests with {program} run later"),
+        false => eprintln!("skipped: {why}"),
+    }
 }

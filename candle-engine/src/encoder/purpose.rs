@@ -14,7 +14,7 @@ use super::pooling::{PoolingPlan, Reduction};
 use crate::error::EngineError;
 use crate::files::{HEAD, ModelFiles, read_json};
 use crate::options::Task;
-use model_files::families::SCORING;
+use model_files::families::{self, SCORING};
 use serde_json::Value;
 
 /// What a decoder is served for.
@@ -136,8 +136,10 @@ impl PurposeFiles<'_> {
 
     /// Whether it was saved with a head for texts.
     fn has_head(&self) -> bool {
-        let is_headless = self.architecture().ends_with("Model") || self.has_score();
-        !is_headless && !self.files.lacks_head()
+        // The name's end alone does not say it: `GPT2LMHeadModel` has a head.
+        let known = families::decoder(self.architecture());
+        let is_headless = known.is_some_and(|(_, has_head)| !has_head);
+        !is_headless && !self.has_score() && !self.files.lacks_head()
     }
 
     /// Whether the embedding is the head.

@@ -86,7 +86,10 @@ fn every_engine_has_an_example_whose_flags_it_knows() {
     }
     let all: BTreeSet<&str> = ENGINES.iter().map(|engine| engine.name()).collect();
     assert_eq!(seen, all);
-    assert_eq!(seen_others, ["candle", "command", "remote"].into());
+    assert_eq!(
+        seen_others,
+        ["candle", "command", "ray_serve", "remote"].into()
+    );
 }
 
 #[test]

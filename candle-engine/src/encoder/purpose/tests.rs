@@ -55,6 +55,26 @@ fn by_words() -> ScoreBy {
 }
 
 #[test]
+fn every_kept_decoder_is_for_texts() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    let mut tried = std::collections::BTreeSet::new();
+    for entry in fs::read_dir(kept).expect("the vectors") {
+        let path = entry.expect("an entry").path();
+        if !path.join("config.json").is_file() || !path.join("model.safetensors").is_file() {
+            continue;
+        }
+        let files = ModelFiles::open(&path).expect("it opens");
+        let found = Purpose::of(&files, None);
+        let is_for_texts = matches!(found, Ok(Purpose::Texts));
+        assert!(is_for_texts, "{}: {found:?}", path.display());
+        tried.insert(files.spec().expect("a decoder").architecture.clone());
+    }
+    for architecture in ["GPT2LMHeadModel", "GPTJForCausalLM", "LlamaForCausalLM"] {
+        assert!(tried.contains(architecture), "{tried:?}");
+    }
+}
+
+#[test]
 fn files_say_what_a_decoder_is_for_and_the_option_where_they_do_not() {
     let plain = folder(DECODER, json!({}), &[]);
     assert_eq!(purpose(&plain, None), Ok(Purpose::Texts));

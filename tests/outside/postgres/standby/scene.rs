@@ -102,6 +102,8 @@ pub fn controller(models: &[(String, String)], url: &str) -> Pool {
         ("MODEL_POOL__SERVER__LISTEN", listen.as_str()),
         ("MODEL_POOL__SERVER__TRUSTED_PROXIES", "[127.0.0.1]"),
         ("MODEL_POOL__STATE__DATABASE_URL", url),
+        // The tests' own setting is to stop engines.
+        ("MODEL_POOL__POOL__ON_RESTART", "adopt"),
         ("MODEL_POOL__STATE__STANDBY", standby.as_str()),
         (
             "MODEL_POOL__INVENTORY__DEVICES",
