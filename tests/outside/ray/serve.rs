@@ -65,7 +65,9 @@ fn names(ray: &RayServer) -> Vec<String> {
     let there = applications
         .iter()
         .filter(|(_, it)| it["status"] != "DELETING");
-    there.map(|(name, _)| name.clone()).collect()
+    let mut names: Vec<String> = there.map(|(name, _)| name.clone()).collect();
+    names.sort();
+    names
 }
 
 #[test]
