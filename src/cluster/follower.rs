@@ -4,6 +4,7 @@
 mod ending;
 mod left_over;
 mod messages;
+mod open;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,8 +15,9 @@ use tokio::time::{Instant, sleep_until};
 use ending::{Ending, Which};
 use left_over::LeftOvers;
 pub use messages::{ClusterNews, ClusterOrder};
+use open::Open;
 
-use super::{Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Release, is_node_of};
+use super::{Cluster, ClusterError, LeaseState, NodeLease, Release};
 
 /// How often the leases are looked at while something is open.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -29,18 +31,6 @@ const HOST_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
 const HOSTS_EXCLUDED_MAX: usize = 3;
 /// Leases that are given back at the same time.
 const ENDING_MAX: usize = 4096;
-
-/// The request that is open.
-struct Open {
-    demand: u64,
-    lease: Option<LeaseId>,
-    node: Option<String>,
-    /// Why it is unknown whether the cluster has taken it.
-    unknown: Option<String>,
-    running_since: Option<Instant>,
-    missing: u32,
-    reported: String,
-}
 
 pub struct Follower<C, N> {
     cluster: C,
@@ -145,15 +135,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         // One may be on its way already.
         self.has_looked = false;
         self.look().await;
-        let mut open = Open {
-            demand,
-            lease: None,
-            node: None,
-            unknown: None,
-            running_since: None,
-            missing: 0,
-            reported: String::new(),
-        };
+        let mut open = Open::new(demand, shape);
         if let Some(lease) = self.left_over.take(shape) {
             tracing::info!(
                 "lease {}, which is there already, serves the request",
@@ -161,37 +143,47 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             );
             open.name_node(lease.node, &self.news);
             open.lease = Some(lease.id);
+            self.open = Some(open);
         } else {
-            let now = now();
-            self.excluded.retain(|(_, until)| *until > now);
-            let hosts: Vec<String> = match self.excluded.len() <= HOSTS_EXCLUDED_MAX {
-                true => self.excluded.iter().map(|(host, _)| host.clone()).collect(),
-                false => Vec::new(),
-            };
-            match self.cluster.request(shape, Some(demand), &hosts).await {
-                Ok(id) => {
-                    tracing::info!("lease {id}: a node of shape {shape} is requested");
-                    // Kubernetes uses ids again: what was to end under this one has ended.
-                    self.ending
-                        .retain(|it| !matches!(&it.which, Which::Lease(old) if *old == id));
-                    if let Some(node) = self.cluster.node_of(&id) {
-                        open.name_node(node, &self.news);
-                    }
-                    open.lease = Some(id);
+            self.open = self.submitted(open).await;
+        }
+        if self.open.is_some() {
+            self.look().await;
+        }
+    }
+
+    /// Sends the request to the cluster. `None`: it has been refused.
+    async fn submitted(&mut self, mut open: Open) -> Option<Open> {
+        let now = now();
+        self.excluded.retain(|(_, until)| *until > now);
+        let hosts: Vec<String> = match self.excluded.len() <= HOSTS_EXCLUDED_MAX {
+            true => self.excluded.iter().map(|(host, _)| host.clone()).collect(),
+            false => Vec::new(),
+        };
+        let (demand, shape) = (open.demand, open.shape.clone());
+        open.begin();
+        match self.cluster.request(&shape, Some(demand), &hosts).await {
+            Ok(id) => {
+                tracing::info!("lease {id}: a node of shape {shape} is requested");
+                // Kubernetes uses ids again: what was to end under this one has ended.
+                self.ending
+                    .retain(|it| !matches!(&it.which, Which::Lease(old) if *old == id));
+                if let Some(node) = self.cluster.node_of(&id) {
+                    open.name_node(node, &self.news);
                 }
-                Err(error) if error.is_unknown() => {
-                    tracing::warn!("a node of shape {shape} is requested: {error}");
-                    open.unknown = Some(error.to_string());
-                }
-                Err(error) => {
-                    let why = error.to_string();
-                    (self.news)(ClusterNews::Refused { demand, why });
-                    return;
-                }
+                open.lease = Some(id);
+            }
+            Err(error) if error.is_unknown() => {
+                tracing::warn!("a node of shape {shape} is requested: {error}");
+                open.unknown = Some(error.to_string());
+            }
+            Err(error) => {
+                let why = error.to_string();
+                (self.news)(ClusterNews::Refused { demand, why });
+                return None;
             }
         }
-        self.open = Some(open);
-        self.look().await;
+        Some(open)
     }
 
     /// Looks at the leases, and at what follows from them.
@@ -267,6 +259,9 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             open.missing += 1;
             if open.missing < MISSING_MAX {
                 self.open = Some(open);
+            } else if open.may_be_sent_again() {
+                // The cluster was away then, and answers now.
+                self.open = self.submitted(open).await;
             } else if let Some(unknown) = open.unknown {
                 refused(unknown);
             } else if let Some(id) = open.lease {
@@ -366,34 +361,6 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
 #[expect(clippy::disallowed_methods, reason = "the one reading of the clock")]
 fn now() -> Instant {
     Instant::now()
-}
-
-impl Open {
-    fn is_of(&self, lease: &NodeLease) -> bool {
-        match &self.lease {
-            Some(id) => lease.id == *id,
-            None => lease.demand == Some(self.demand),
-        }
-    }
-
-    fn is_met_by(&self, node: &str) -> bool {
-        let name = self.node.as_deref();
-        name.is_some_and(|name| is_node_of(name, node))
-    }
-
-    fn name_node(&mut self, node: String, news: &impl Fn(ClusterNews)) {
-        self.node = Some(node.clone());
-        let demand = self.demand;
-        news(ClusterNews::Named { demand, node });
-    }
-
-    fn report(&mut self, reason: String, news: &impl Fn(ClusterNews)) {
-        if self.reported != reason {
-            self.reported.clone_from(&reason);
-            let demand = self.demand;
-            news(ClusterNews::Pending { demand, reason });
-        }
-    }
 }
 
 #[cfg(test)]

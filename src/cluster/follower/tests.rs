@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::LeaseId;
 use tokio::task::JoinSet;
 
 mod replaced;
@@ -236,11 +237,11 @@ async fn a_cluster_that_is_away_is_unknown_and_never_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_answer_was_lost_is_found_by_its_number_or_refused() {
+async fn a_request_whose_answer_was_lost_is_found_by_its_number_or_sent_again() {
     let board = Board::default();
     board.with(|it| {
         it.leases.push(lease("5", Some(7)));
-        it.requests = vec![Err(away()), Err(away())];
+        it.requests = (0..6).map(|_| Err(away())).collect();
     });
     // The first look is over before the request arrives.
     let mut story = Story::begin(board);
@@ -250,13 +251,18 @@ async fn a_request_whose_answer_was_lost_is_found_by_its_number_or_refused() {
     });
     story.request(7);
     assert_eq!(story.next().await, "7 is node-5");
+    // It was away, and answers now: not before the fourth time it counts as a refusal, after which the pool pauses.
+    story.board.calls();
     story.request(8);
+    let refused = story.next().await;
     assert!(
-        story
-            .next()
-            .await
-            .starts_with("8 refused: the cluster cannot")
+        refused.starts_with("8 refused: the cluster cannot"),
+        "{refused}"
     );
+    assert_eq!(story.board.calls(), ["request a1 without []"; 4]);
+    story.request(9);
+    assert_eq!(story.next().await, "9 is node-2");
+    assert_eq!(story.board.calls(), ["request a1 without []"; 2]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use axum::serve::ListenerExt as _;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -127,6 +128,10 @@ async fn live(flags: Arc<Flags>) -> Result<i32, String> {
             .map_err(|error| format!("cannot listen on {address}: {error}"))?;
         let bound = listener.local_addr().map_err(text)?;
         announce(&bound.to_string(), &flags);
+        // As Python's asyncio does for vLLM and its like: a token that is written alone leaves at once.
+        let listener = listener.tap_io(|socket| {
+            let _ = socket.set_nodelay(true);
+        });
         let served = axum::serve(listener, router).into_future();
         until_exit(served, &flags).await
     }

@@ -1,0 +1,75 @@
+//! The request that is open: what is known of its lease.
+
+use tokio::time::Instant;
+
+use super::messages::ClusterNews;
+use crate::{LeaseId, NodeLease, is_node_of};
+
+/// How often a request is sent that the cluster does not know afterwards.
+const SENT_MAX: u32 = 4;
+
+pub(super) struct Open {
+    pub demand: u64,
+    pub shape: String,
+    pub lease: Option<LeaseId>,
+    pub node: Option<String>,
+    /// Why it is unknown whether the cluster has taken it.
+    pub unknown: Option<String>,
+    pub running_since: Option<Instant>,
+    pub missing: u32,
+    sent: u32,
+    reported: String,
+}
+
+impl Open {
+    pub fn new(demand: u64, shape: &str) -> Open {
+        Open {
+            demand,
+            shape: shape.to_owned(),
+            lease: None,
+            node: None,
+            unknown: None,
+            running_since: None,
+            missing: 0,
+            sent: 0,
+            reported: String::new(),
+        }
+    }
+
+    /// It is sent to the cluster.
+    pub fn begin(&mut self) {
+        self.sent += 1;
+        (self.unknown, self.missing) = (None, 0);
+    }
+
+    /// It was unknown whether the cluster had taken it, and it has not.
+    pub fn may_be_sent_again(&self) -> bool {
+        self.unknown.is_some() && self.sent < SENT_MAX
+    }
+
+    pub fn is_of(&self, lease: &NodeLease) -> bool {
+        match &self.lease {
+            Some(id) => lease.id == *id,
+            None => lease.demand == Some(self.demand),
+        }
+    }
+
+    pub fn is_met_by(&self, node: &str) -> bool {
+        let name = self.node.as_deref();
+        name.is_some_and(|name| is_node_of(name, node))
+    }
+
+    pub fn name_node(&mut self, node: String, news: &impl Fn(ClusterNews)) {
+        self.node = Some(node.clone());
+        let demand = self.demand;
+        news(ClusterNews::Named { demand, node });
+    }
+
+    pub fn report(&mut self, reason: String, news: &impl Fn(ClusterNews)) {
+        if self.reported != reason {
+            self.reported.clone_from(&reason);
+            let demand = self.demand;
+            news(ClusterNews::Pending { demand, reason });
+        }
+    }
+}
