@@ -8,6 +8,8 @@
 #   MODEL_POOL_BIN=… ADMIN_CLIENT_BIN=… bash demo/tour.sh           these binaries
 #   OPENAI_SMOKE=1 bash demo/tour.sh    also fetches the openai package, into the temporary folder;
 #                                       without it the package is used if it is installed, 0: not at all
+#   TOUR_VLLM=target/vllm/bin/vllm bash demo/tour.sh
+#                                       tiny-guide runs in this vLLM (`bash .ci/vllm` brings one); takes minutes
 set -euo pipefail
 
 if ((BASH_VERSINFO[0] < 5)) || [[ ! -d /proc/self ]] || ! command -v curl >/dev/null; then
@@ -18,6 +20,7 @@ fi
 model_pool=${MODEL_POOL_BIN:+$(realpath "$MODEL_POOL_BIN")}
 admin_client=${ADMIN_CLIENT_BIN:+$(realpath "$ADMIN_CLIENT_BIN")}
 openai_smoke=${OPENAI_SMOKE:-if-installed}
+vllm=${TOUR_VLLM:+$(realpath -s "$TOUR_VLLM")}
 # Paths of the shipped model files count from the folder that the server is started in.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly repository=$PWD
@@ -28,9 +31,20 @@ done
 export LC_ALL=C NO_COLOR=1
 
 # Seconds that the story may take, without building and without fetching Python packages.
-readonly limit_s=60
+limit_s=60
 # How long the tour waits for something that should happen at once.
-readonly patience_s=10
+patience_s=10
+# How long one request or command may take.
+call_s=20
+# The memory for all three models, of which two fit.
+memory="64MiB"
+headroom="5%"
+too_big_gib=1
+if [[ -n $vllm ]]; then
+    # Each start of vLLM takes half a minute or more, and it reserves 4 GiB.
+    limit_s=1800 patience_s=300 call_s=300 memory="4130MiB" headroom="0%" too_big_gib=8
+fi
+readonly limit_s patience_s call_s
 
 state=$(mktemp -d "${TMPDIR:-/tmp}/model-pool-tour.XXXXXX")
 readonly state
@@ -135,7 +149,7 @@ client() {
     local expected=$1 status=0
     shift
     asked=$*
-    answer=$(timeout --foreground 20 "$admin_client" --json "$@" 2>"$state/client.err" </dev/null) || status=$?
+    answer=$(timeout --foreground "$call_s" "$admin_client" --json "$@" 2>"$state/client.err" </dev/null) || status=$?
     ((status == expected)) ||
         fail "admin-client $asked: exit status $status, expected: $expected" "$(cat "$state/client.err")" "$answer"
 }
@@ -174,7 +188,7 @@ chat_body() {
 # Posts a chat; head, body and status lie in $state/NAME.{head,body,code}.
 post_chat() {
     local name=$1 path=$2 body=$3
-    curl --silent --no-buffer --max-time 20 --header 'Content-Type: application/json' \
+    curl --silent --no-buffer --max-time "$call_s" --header 'Content-Type: application/json' \
         --dump-header "$state/$name.head" --output "$state/$name.body" --write-out '%{http_code}' \
         --data "$body" "$url$path" >"$state/$name.code" || true
 }
@@ -244,17 +258,39 @@ echo "a tour of $("$model_pool" version), with $model_pool"
 
 # The evening is off: at night the always-hot model would not be there. Requests wait shortly, and
 # those who wait hear of it often, so that the tour is quick.
+models=$repository/config/models
+if [[ -n $vllm ]]; then
+    models=$state/models
+    mkdir "$models"
+    for file in "$repository"/config/models/*.yaml; do
+        sed "s,\.\./\.\./demo,$repository/demo," "$file" >"$models/${file##*/}"
+    done
+    # Its processes are known by a path in the state folder.
+    ln -s "$repository/demo/models/tiny-guide" "$state/tiny-guide"
+    cat >"$models/tiny-guide.yaml" <<YAML
+engine_config:
+  model_id: tiny-guide
+  type: VLLMEngine
+  model_path: $state/tiny-guide
+  program: $vllm
+  max_total_tokens: 512
+  engine_kwargs: {dtype: float32, enforce_eager: true}
+  env: {OMP_NUM_THREADS: "1", PYTHONDONTWRITEBYTECODE: ""}
+deployment_config: {max_ongoing_requests: 8}
+pool_config: {priority: 2, memory_gib: 4, load_deadline: 15m, queue_timeout: 10m}
+YAML
+fi
 cat >"$state/model-pool.yaml" <<YAML
 server: {listen: "127.0.0.1:0", keep_alive_comment: 300ms}
 state: {dir: "$state/data"}
-inventory: {provider: host, host_memory: 64MiB}
+inventory: {provider: host, host_memory: $memory, headroom: $headroom}
 pool: {queue_timeout: 3s}
 evening: {cleanup: null, reopen: null}
-catalog: {models_dir: "$repository/config/models", model_reference: "$repository/model_reference.json"}
+catalog: {models_dir: "$models", model_reference: "$repository/model_reference.json"}
 YAML
 cat >"$state/too-big.yaml" <<YAML
 engine_config: {model_id: lab/too-big, type: CandleEngine, model_path: demo/models/tiny-chat}
-pool_config: {memory_gib: 1, priority: 5}
+pool_config: {memory_gib: $too_big_gib, priority: 5}
 YAML
 cat >"$state/broken.yaml" <<'YAML'
 engine_config:
@@ -512,7 +548,7 @@ must_be cold tiny-guide
 refused unload tiny-guide
 ask tiny-guide "Bye"
 kill -TERM "$server"
-ended_within 15 || fail "the server did not end within 15 s of SIGTERM"
+ended_within "$((patience_s + 5))" || fail "the server did not end within $((patience_s + 5)) s of SIGTERM"
 status=0
 { wait "$server"; } 2>/dev/null || status=$?
 server=

@@ -17,6 +17,10 @@ use pool::ReplicaId;
 
 /// A Ray that does not answer must not keep the pool from serving.
 const LOOK_MAX: Duration = Duration::from_secs(10);
+/// Any write to Serve's list, and a restart of Serve's controller, shows all applications as deploying for a moment: how often
+/// it is looked again, with this pause.
+const LOOKS_MAX: u32 = 10;
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 /// A ready application that this controller has taken over.
 #[derive(Debug)]
@@ -41,7 +45,7 @@ pub async fn resolve_applications(
 ) {
     for place in places {
         let writer = writers.of(place);
-        let listing = match timeout(LOOK_MAX, writer.look()).await {
+        let mut listing = match timeout(LOOK_MAX, writer.look()).await {
             Ok(Ok(listing)) => listing,
             // A Ray that brings nodes need not have Serve.
             Ok(Err(RayError::Refused { message, .. })) => {
@@ -57,6 +61,15 @@ pub async fn resolve_applications(
                 continue;
             }
         };
+        for _ in 0..LOOKS_MAX {
+            if !keep || is_settled(place, &listing) {
+                break;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+            if let Ok(Ok(again)) = timeout(LOOK_MAX, writer.look()).await {
+                listing = again;
+            }
+        }
         let mut has_left_over = false;
         for (name, deployed) in &listing.applications {
             let Some(replica) = application::replica_of(place, name) else {
@@ -103,6 +116,21 @@ pub async fn resolve_applications(
             );
         }
     }
+}
+
+/// Whether each application of the pool runs, or has failed.
+fn is_settled(place: &RayPlace, listing: &Listing) -> bool {
+    let mut own = listing
+        .applications
+        .iter()
+        .filter(|(name, it)| application::replica_of(place, name).is_some() && !it.is_leaving());
+    own.all(|(name, _)| {
+        let state = state_of(listing, name);
+        matches!(
+            state,
+            ApplicationState::Running | ApplicationState::Failed { .. }
+        )
+    })
 }
 
 fn tell_of_unknown(place: &RayPlace, why: &str) {

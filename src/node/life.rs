@@ -292,6 +292,13 @@ impl Node {
             let agreement = self.agreement();
             let ends = contact + agreement.orphan_after;
             let has_joined = agreement.controller.is_some();
+            let alone = async {
+                sleep_until(ends).await;
+                // The attempt lasts as long as its connection, whose end begins the time anew.
+                if self.engines.machine.lock().is_connected {
+                    std::future::pending::<()>().await;
+                }
+            };
             let trouble = tokio::select! {
                 ended = self.attempt(&agreement) => match ended {
                     Attempt::Lost(why) => {
@@ -318,7 +325,7 @@ impl Node {
                         return Err(message);
                     }
                 },
-                () = sleep_until(ends), if !self.engines.machine.lock().is_connected => {
+                () = alone => {
                     let why = format!(
                         "there has been no controller for {} s",
                         agreement.orphan_after.as_secs_f64()

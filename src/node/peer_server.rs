@@ -34,6 +34,8 @@ pub(super) const ROUTE: &str = "/weights/";
 /// A connection on which nothing moves for so long is closed, so that its file does not keep a place.
 const STALL_MAX: Duration = Duration::from_secs(60);
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+/// Of a request's head.
+const HEAD_MAX: usize = 16 << 10;
 /// Letters of a model's folder.
 const NAME_MAX: usize = 200;
 
@@ -128,6 +130,9 @@ impl PeerServer {
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(BEGIN_WITHIN)
+            // One file for each connection, so that none is held by requests without a token.
+            .keep_alive(false)
+            .max_buf_size(HEAD_MAX)
             .serve_connection(TokioIo::new(io), service);
         let stalled = async {
             let mut before = 0;

@@ -27,6 +27,12 @@ const LOCK: &str = "hashtextextended('model-pool ' || current_schema(), 0)";
 const EVERY: Duration = Duration::from_secs(1);
 /// How long its answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long the first statement of a leader may take: a write of the former one may have to end before.
+const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+/// Where another one stands by: the server ends the session of a process that stands still, which has given up by then. From
+/// PostgreSQL 14 on; older servers do not have the setting.
+const END_WHEN_IDLE: &str =
+    "SELECT set_config(name, '5s', false) FROM pg_settings WHERE name = 'idle_session_timeout'";
 /// How long the last word to the server may take.
 const LAST_WORD_WITHIN: Duration = Duration::from_secs(2);
 /// For how long the lock is left to the process that takes over on the same machine.
@@ -96,8 +102,6 @@ impl Leadership {
         mut connection: PgConnection,
         own: Option<&Advertised>,
     ) -> Result<Leadership, StoreFault> {
-        // This session has the lock, as the caller has seen; it lives if it carries this out.
-        let question_at = now();
         let (address, fingerprint) = match own {
             None => ("", ""),
             Some(own) => (
@@ -113,13 +117,23 @@ impl Leadership {
         .bind(Utc::now().timestamp_millis())
         .bind(own_name())
         .bind(address.to_owned())
-        .bind(fingerprint.to_owned())
-        .fetch_one(&mut connection)
-        .await;
-        let raised = raised.map_err(|source| StoreFault::Open {
+        .bind(fingerprint.to_owned());
+        let failed = |source| StoreFault::Open {
             place: database.place(),
             source,
-        })?;
+        };
+        let raised = in_time(Some(BEGIN_WITHIN), raised.fetch_one(&mut connection)).await;
+        let raised = raised.map_err(failed)?;
+        if own.is_some() {
+            let ended = in_time(
+                Some(ANSWER_WITHIN),
+                connection.execute(sqlx::query(END_WHEN_IDLE)),
+            );
+            ended.await.map_err(failed)?;
+        }
+        // The statement may have waited for a write of the former leader: this answer is fresh.
+        let question_at = now();
+        answers(&mut connection).await.map_err(failed)?;
         let limit = own.map(|_| UNCONFIRMED_MAX);
         let tenure = Arc::new(Tenure::new(raised.get(0), limit, question_at));
         let (stop, stopped) = oneshot::channel();
@@ -236,6 +250,8 @@ async fn hold(
             session = None;
         }
     };
+    // From here on another one may lead at once.
+    tenure.end("it has given the lead up");
     if let Some(mut connection) = session {
         let noted = in_time(
             Some(LAST_WORD_WITHIN),

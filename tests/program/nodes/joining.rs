@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::json;
-use support::family::stub;
+use support::family::{chat, stub};
 use support::whole::wait_for;
 
 use super::{Node, node, pool_with, token, until};
@@ -150,4 +150,28 @@ fn over_tls_a_node_joins_the_controller_whose_certificate_it_was_given_and_no_ot
     for node in [&without, &other] {
         assert!(!node.log().contains("joined"), "{}", node.log());
     }
+}
+
+#[test]
+fn a_node_that_has_its_controller_again_stays_however_long_that_lasts() {
+    let talk = stub("a", &["--tokens", "300", "--token-ms", "20"]);
+    let mut pool = pool_with(&[talk], "node: {orphan_after: 3s}\n");
+    // Nodes know the controller by its address.
+    let address = pool.address().to_owned();
+    pool.set_env("MODEL_POOL__SERVER__LISTEN", &address);
+    let mut other = Node::start(&pool, "gpu-2");
+    until(&pool, "gpu-2", "joined");
+    pool.kill_and_restart();
+    wait_for("the node to join again", || {
+        other.log().matches("joined http").count() == 2
+    });
+    // Twice as long as it would stay alone.
+    let stream = pool.stream("/v1/chat/completions", &chat("a", true));
+    assert!(stream.whole().contains("[DONE]"), "{}", other.log());
+    assert!(other.child.try_wait().unwrap().is_none(), "{}", other.log());
+    assert!(
+        !other.log().contains("there has been no controller"),
+        "{}",
+        other.log()
+    );
 }
