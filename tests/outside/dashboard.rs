@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -71,10 +72,18 @@ fn drive(pool: &Pool, checks: &[&str]) -> Option<String> {
     drive_with(pool, checks, &[])
 }
 
+/// What is measured in time has the processors for itself.
+static BROWSERS: RwLock<()> = RwLock::new(());
+
 /// The same with these variables.
 fn drive_with(pool: &Pool, checks: &[&str], variables: &[(&str, &str)]) -> Option<String> {
     let python = brought("venv/bin/python")?;
     let axe = brought("node_modules/axe-core/axe.min.js")?;
+    let is_timed = [EVENTS, TABS, MANY].contains(&checks);
+    let alone = || BROWSERS.write().unwrap_or_else(PoisonError::into_inner);
+    let beside = || BROWSERS.read().unwrap_or_else(PoisonError::into_inner);
+    let _alone = is_timed.then(alone);
+    let _beside = (!is_timed).then(beside);
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("output");
     let into = File::create(&output).unwrap();
