@@ -260,7 +260,8 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             if open.missing < MISSING_MAX {
                 self.open = Some(open);
             } else if open.may_be_sent_again() {
-                // The cluster was away then, and answers now.
+                // The cluster was away then, and answers now. If it has taken the first one nevertheless, that is left over.
+                self.has_looked = false;
                 self.open = self.submitted(open).await;
             } else if let Some(unknown) = open.unknown {
                 refused(unknown);

@@ -125,11 +125,7 @@ impl Leadership {
         let raised = in_time(Some(BEGIN_WITHIN), raised.fetch_one(&mut connection)).await;
         let raised = raised.map_err(failed)?;
         if own.is_some() {
-            let ended = in_time(
-                Some(ANSWER_WITHIN),
-                connection.execute(sqlx::query(END_WHEN_IDLE)),
-            );
-            ended.await.map_err(failed)?;
+            end_when_idle(&mut connection).await.map_err(failed)?;
         }
         // The statement may have waited for a write of the former leader: this answer is fresh.
         let question_at = now();
@@ -217,7 +213,7 @@ async fn hold(
             Some(connection) => answers(connection)
                 .await
                 .map(|()| tenure.confirm(question_at)),
-            None => match again(&database, tenure.generation).await {
+            None => match again(&database, &tenure).await {
                 Ok(Again::Held(connection)) => {
                     tracing::info!(
                         "the lock of the database {} is held again",
@@ -292,6 +288,11 @@ async fn answers(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         .unwrap_or_else(|_| Err(super::query::too_slow(ANSWER_WITHIN)))
 }
 
+async fn end_when_idle(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let set = connection.execute(sqlx::query(END_WHEN_IDLE));
+    in_time(Some(ANSWER_WITHIN), set).await.map(|_| ())
+}
+
 enum Again {
     Held(Box<PgConnection>),
     /// The server has not seen yet that the former session is gone.
@@ -300,7 +301,7 @@ enum Again {
 }
 
 /// The lock on a new session. Where another process has raised the generation meanwhile, it is never ours again.
-async fn again(database: &Database, generation: i64) -> Result<Again, sqlx::Error> {
+async fn again(database: &Database, tenure: &Tenure) -> Result<Again, sqlx::Error> {
     let Connection::Postgres(mut connection) = database.connect().await? else {
         return Ok(Again::Never);
     };
@@ -309,8 +310,11 @@ async fn again(database: &Database, generation: i64) -> Result<Again, sqlx::Erro
         let row = connection
             .fetch_one("SELECT generation FROM leadership WHERE id = 1")
             .await?;
-        if row.get::<i64, _>(0) != generation {
+        if row.get::<i64, _>(0) != tenure.generation {
             return Ok(Again::Never);
+        }
+        if locked && tenure.is_watched() {
+            end_when_idle(&mut connection).await?;
         }
         Ok(match locked {
             true => Again::Held(Box::new(connection)),

@@ -34,7 +34,7 @@ struct Inner {
     confirmed: Instant,
     /// There is no session that holds the lock at the moment.
     is_without_session: bool,
-    /// Another process has the database, in words.
+    /// Another process has the database, or this one has given it up, in words.
     taken_over: Option<String>,
 }
 
@@ -75,7 +75,12 @@ impl Tenure {
         self.lock().is_without_session
     }
 
-    /// Another process leads.
+    /// Another process stands by.
+    pub fn is_watched(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    /// It is over: another process leads, or this one has given the lead up.
     pub fn end(&self, why: &str) {
         let mut inner = self.lock();
         inner.taken_over.get_or_insert_with(|| why.to_owned());
