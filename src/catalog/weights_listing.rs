@@ -5,10 +5,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::weights::{Fetch, Manifest, Origin};
+use super::weights::{Fetch, Manifest, Origin, short_digest};
 
 /// A longer list is no model.
 const FILES_MAX: usize = 20_000;
+/// Forms of weights of which a model takes one, or some, of those in a repository.
+const CHOSEN_FORMS: [&str; 6] = [".gguf", ".bin", ".pt", ".pth", ".ckpt", ".pkl"];
 
 /// All files of a model at one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +34,19 @@ pub struct ListedFile {
 }
 
 impl WeightsListing {
-    /// The name of this state of the model, wherever it lies.
+    /// The name of these weights, on every machine. It is the model and its commit; a digest of the contents follows where
+    /// those do not say which files it is, so that a machine with one quantization does not count as one with another.
     pub fn id(&self) -> String {
-        format!("{}@{}", self.name, self.commit)
+        let state = format!("{}@{}", self.name, self.commit);
+        // A bucket that names no commit has zeros at every state.
+        let is_unnamed = self.commit.bytes().all(|byte| byte == b'0');
+        if !is_unnamed && !self.files.iter().any(|file| is_chosen(&file.path)) {
+            return state;
+        }
+        // Not their paths: the same file lies in a folder or at the top, as it was chosen by its name or its quantization.
+        let mut contents: Vec<&str> = self.files.iter().map(|file| file.blob.as_str()).collect();
+        contents.sort_unstable();
+        format!("{state}+{}", short_digest(&contents.join(" ")))
     }
 
     pub fn bytes(&self) -> u64 {
@@ -144,6 +156,12 @@ fn listing(folder: &Path, manifest: &Manifest, is_of_hub: bool) -> Option<Weight
     })
 }
 
+/// Whether a model of the same repository may do without this file.
+fn is_chosen(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default().to_lowercase();
+    name.starts_with("consolidated") || CHOSEN_FORMS.iter().any(|form| name.ends_with(form))
+}
+
 fn is_hex(text: &str, lengths: &[usize]) -> bool {
     lengths.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -214,6 +232,59 @@ mod tests {
         assert_eq!((listing.bytes(), listing.files.len()), (7, 1));
         assert!(listing.is_in(&fetch.folder()));
         assert_eq!(complete_below(&fetch.notes), [listing.id()]);
+    }
+
+    /// Paths, and the names of their contents.
+    fn listing_at(commit: &str, files: &[(&str, &str)]) -> WeightsListing {
+        let files = files.iter().map(|(path, blob)| ListedFile {
+            path: (*path).to_owned(),
+            bytes: 7,
+            blob: (*blob).to_owned(),
+            digest: None,
+        });
+        WeightsListing {
+            name: "models--lab--small".to_owned(),
+            commit: commit.to_owned(),
+            files: files.collect(),
+        }
+    }
+
+    fn id_of(files: &[(&str, &str)]) -> String {
+        listing_at(COMMIT, files).id()
+    }
+
+    #[test]
+    fn quantizations_of_one_repository_have_ids_of_their_own() {
+        let config = ("config.json", "cc");
+        let four = id_of(&[config, ("m-Q4_K_M.gguf", "a4")]);
+        let eight = id_of(&[config, ("m-Q8_0.gguf", "a8")]);
+        assert!(four.starts_with(&format!("models--lab--small@{COMMIT}+")));
+        assert_ne!(four, eight);
+        // In folders of the repository, one name may stand for several.
+        let (half, brain) = (("m.gguf", "f1"), ("m.gguf", "bf"));
+        assert_ne!(id_of(&[config, half]), id_of(&[config, brain]));
+    }
+
+    #[test]
+    fn the_same_contents_have_one_id_whatever_chose_them() {
+        let parts = [("m-1-of-2.gguf", "b1"), ("m-2-of-2.gguf", "b2")];
+        let in_folder = [("Q8_0/m-2-of-2.gguf", "b2"), ("Q8_0/m-1-of-2.gguf", "b1")];
+        assert_eq!(id_of(&parts), id_of(&in_folder));
+        assert_ne!(id_of(&parts), id_of(&parts[..1]));
+    }
+
+    #[test]
+    fn a_commit_that_says_which_files_it_is_needs_no_digest() {
+        let config = ("config.json", "cc");
+        let plain = id_of(&[config, ("model.safetensors", "ab")]);
+        assert_eq!(plain, format!("models--lab--small@{COMMIT}"));
+        for more in ["consolidated.safetensors", "vae/diffusion.bin"] {
+            let other = id_of(&[config, ("model.safetensors", "ab"), (more, "cd")]);
+            assert_ne!(other, plain, "{more}");
+        }
+        let of_bucket = |blob| listing_at(&"0".repeat(40), &[("model.safetensors", blob)]).id();
+        assert_ne!(of_bucket("ab"), of_bucket("cd"));
+        assert_eq!(of_bucket("ab"), of_bucket("ab"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! GGUF files of a hub: which of them is fetched, and the error if the choice is unclear.
 
+use model_pool::catalog::complete_below;
 use serde_json::{Value, json};
+use support::hub::COMMIT;
 
 use super::{Lab, below, weights};
 
@@ -97,4 +99,35 @@ async fn a_quantization_behind_the_name_chooses_the_file_wherever_it_lies() {
         let message = lab.fetch(&wanted(name)).await.expect_err(name).to_string();
         assert!(words.iter().all(|word| message.contains(word)), "{message}");
     }
+}
+
+/// A node that has one of them must not be asked for the other, nor count as one that has it.
+#[tokio::test]
+async fn two_quantizations_of_a_repository_are_listed_as_two_sets_of_weights() {
+    let lab = Lab::new();
+    let files = [
+        ("config.json", b"{}".to_vec()),
+        ("m-Q4_K_M.gguf", weights(1)),
+        ("Q8_0/m.gguf", weights(2)),
+    ];
+    lab.hub.add("lab/many", &files);
+    let four = lab.wanted_with(json!({"hf_model_id": "lab/many:Q4_K_M"}));
+    lab.fetch(&four).await.expect("fetched");
+    let four_id = four.listing().expect("it is here").id();
+    assert_eq!(complete_below(&four.notes), [four_id.as_str()]);
+    let eight = lab.wanted_with(json!({"hf_model_id": "lab/many:Q8_0"}));
+    lab.fetch(&eight).await.expect("fetched");
+    let eight_id = eight.listing().expect("it is here").id();
+    assert_ne!(four_id, eight_id);
+    let state = format!("models--lab--many@{COMMIT}+");
+    assert!(four_id.starts_with(&state) && eight_id.starts_with(&state));
+    let mut both = [four_id, eight_id.clone()];
+    both.sort();
+    assert_eq!(complete_below(&four.notes), both);
+    // Chosen by its name, it is the same file.
+    let named = json!({"hf_model_id": "lab/many", "gguf_file": "Q8_0/m.gguf"});
+    let named = lab.wanted_with(named);
+    lab.fetch(&named).await.expect("fetched");
+    assert_eq!(named.listing().expect("it is here").id(), eight_id);
+    assert_eq!(complete_below(&four.notes), both);
 }

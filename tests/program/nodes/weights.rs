@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use support::hub::Hub;
+use support::tiny_gguf;
 use support::whole::{Pool, wait_for};
 
 use super::{Node, one_device, pool_with, token, until};
@@ -47,16 +48,8 @@ impl Scene {
         }
     }
 
-    /// Takes the first node out of service; what it has in its cache stays.
     fn drain_first(&self) {
-        let body = r#"{"node": "gpu-1", "wait": false}"#;
-        let key = self.pool.admin_key();
-        let path = "/llm/admin/nodes/drain";
-        let drained = self.pool.request("POST", path, body, Some(&key));
-        assert_eq!(drained.0, 202, "{}", drained.1);
-        wait_for("the first node to be empty", || {
-            self.first.engines().is_empty()
-        });
+        drain(&self.pool, &self.first);
     }
 
     /// Requests for files of weights that the hub has had.
@@ -88,12 +81,26 @@ fn start(pool: &Pool, hub: &Hub, name: &'static str) -> Node {
     node
 }
 
+/// Takes a node out of service; what it has in its cache stays.
+fn drain(pool: &Pool, node: &Node) {
+    let body = json!({"node": node.name, "wait": false}).to_string();
+    let key = pool.admin_key();
+    let path = "/llm/admin/nodes/drain";
+    let drained = pool.request("POST", path, &body, Some(&key));
+    assert_eq!(drained.0, 202, "{}", drained.1);
+    wait_for("the node to be empty", || node.engines().is_empty());
+}
+
 fn cache_of(folder: &Path) -> PathBuf {
     folder.join("cache")
 }
 
 fn ask(pool: &Pool) -> u16 {
-    let body = json!({"model": "far", "max_tokens": 4,
+    ask_model(pool, "far")
+}
+
+fn ask_model(pool: &Pool, model: &str) -> u16 {
+    let body = json!({"model": model, "max_tokens": 4,
         "messages": [{"role": "user", "content": "Hello"}]});
     pool.post("/v1/chat/completions", &body.to_string()).0
 }
@@ -124,6 +131,42 @@ fn a_node_gets_weights_from_another_one_and_the_hub_sees_no_request() {
     assert_eq!(scene.hub.listed(), listed, "{log}");
     assert!(are_right(&second));
     assert_eq!(second.engines().len(), 1);
+}
+
+#[test]
+fn a_node_with_one_quantization_is_not_asked_for_another() {
+    let hub = Hub::start();
+    hub.add(
+        "lab/many",
+        &[
+            ("tiny-Q4_K_M.gguf", tiny_gguf::bytes_for_chat(1)),
+            ("tiny-Q8_0.gguf", tiny_gguf::bytes_for_chat(2)),
+        ],
+    );
+    let cache = tempfile::tempdir().unwrap();
+    let files = [("four", "Q4_K_M"), ("eight", "Q8_0")].map(|(model, quantization)| {
+        let text = format!(
+            "engine_config: {{model_id: {model}, type: CandleEngine, hf_model_id: \"lab/many:{quantization}\", max_total_tokens: 64}}\n"
+        );
+        (format!("{model}.yaml"), text)
+    });
+    let pool = pool_with(&files, &sources(cache.path(), &hub));
+    let first = start(&pool, &hub, "gpu-1");
+    assert_eq!(ask_model(&pool, "four"), 200, "{}", first.log());
+    wait_for("the controller to know what the node has", || {
+        pool.log().contains("node gpu-1 has the weights of 1 model")
+    });
+    let second = start(&pool, &hub, "gpu-2");
+    drain(&pool, &first);
+    assert_eq!(ask_model(&pool, "eight"), 200, "{}", second.log());
+    let log = second.log();
+    assert!(
+        log.contains("are fetched from the hub's lab/many") && !log.contains("node gpu-1"),
+        "{log}"
+    );
+    assert_eq!(ask_model(&pool, "four"), 200, "{}", second.log());
+    let log = second.log();
+    assert!(log.contains("are fetched from node gpu-1"), "{log}");
 }
 
 #[test]
