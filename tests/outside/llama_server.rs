@@ -1,6 +1,8 @@
 //! The real llama-server beside the embedded engine in one pool, under one budget, on a tiny random model that the
 //! test writes. `.ci/llama-server` builds the program; without it these tests print that they were skipped.
 
+mod flags;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

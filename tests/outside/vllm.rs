@@ -4,7 +4,7 @@
 
 mod adapters;
 mod faults;
-mod flags;
+pub mod flags;
 mod installs;
 mod pooling;
 mod requests;

@@ -22,7 +22,7 @@ const VLLM_TWO: &str = "tests/outside/vllm/two_models.rs";
 const VLLM_FLAGS: &str = "tests/outside/vllm/flags.rs";
 const LLAMA: &str = "tests/outside/llama_server.rs";
 const PLAIN: &str = "tests/program/plain_requests.rs";
-const FLAGS: &str = "tests/program/engines/flags.rs";
+const LLAMA_FLAGS: &str = "tests/outside/llama_server/flags.rs";
 const SERVES: &str = "it_serves_under_the_pool_as_its_documentation_says";
 const DIES: &str =
     "a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reason";
@@ -31,7 +31,7 @@ const FAILS: &str = "each_kind_of_failed_start_is_known_by_vllms_own_words";
 const PRIORITY: &str =
     "the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its_place";
 const LORA: &str = "adapters_are_served_from_the_start_and_looked_for_by_their_names_while_it_runs";
-const EVERY_FLAG: &str = "every_flag_that_can_be_written_is_one_of_the_engines_own";
+const LLAMA_PARSER: &str = "llama_servers_own_parser_takes_every_flag_of_the_table";
 const PARSER: &str =
     "vllms_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is_chosen";
 const SGLANG_PARSER: &str =
@@ -47,7 +47,7 @@ const ROWS: &[Row] = &[
         "its flags",
         [
             Parsed(VLLM_FLAGS, PARSER),
-            Parsed(FLAGS, EVERY_FLAG),
+            Parsed(LLAMA_FLAGS, LLAMA_PARSER),
             No,
             Parsed(VLLM_FLAGS, SGLANG_PARSER),
         ],

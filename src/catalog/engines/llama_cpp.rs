@@ -276,7 +276,7 @@ const BARRED: &[FlagReason] = &[
         "would show in the list of processes; write it into engine_config.env.HF_TOKEN",
     ),
     reason(
-        "device main_gpu rpc list_devices",
+        "device main_gpu mmproj_device rpc list_devices",
         "is made from the placement; pool_config.devices says which GPUs the model may use",
     ),
     reason(

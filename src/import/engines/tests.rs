@@ -81,3 +81,18 @@ fn a_command_that_is_not_understood_stays_one_with_the_reason() {
     let argv = ["python", "-m", "vllm"].map(str::to_owned);
     assert!(native(&argv).is_none());
 }
+
+/// That list is held against the real program by `tests/outside/llama_server/flags.rs`.
+#[test]
+fn every_option_of_llama_server_that_is_read_is_in_the_list_of_its_own() {
+    let list = include_str!("../../../tests/fixtures/llama_server_flags.txt");
+    let known: Vec<&str> = list.split_whitespace().collect();
+    let own = LLAMA_CPP.values.iter().chain(LLAMA_CPP.switches);
+    let long = own.map(|key| format!("--{}", key.replace('_', "-")));
+    let short = LLAMA_CPP.short.iter().map(|(short, _)| (*short).to_owned());
+    let unknown: Vec<String> = long
+        .chain(short)
+        .filter(|flag| !known.contains(&flag.as_str()))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use model_pool::catalog::{Engine, ThinkForm, ToolForm, find_engine};
+use model_pool::catalog::{Engine, FlagError, ThinkForm, ToolForm, find_engine};
 use serde_json::{Map, Value, json};
 
 use super::rig::environment;
@@ -18,30 +18,34 @@ const NEWER_THAN_VLLM: &[&str] = &[
     "watchdog_config",
 ];
 
-/// A right value of a key as words of a command line; `None` where no sample is right.
-fn sample(engine: &Engine, key: &str) -> Option<Vec<String>> {
-    let samples = [
+/// Values of every kind, to find one that a flag takes.
+fn samples() -> [Value; 6] {
+    [
         json!(true),
         json!(1),
         json!(0.5),
         json!("a"),
         json!({"a": 1}),
         json!(["a"]),
-    ];
-    let words = |value: &Value| {
-        let kwargs: Map<String, Value> = [(key.to_owned(), value.clone())].into_iter().collect();
-        let words = engine.flags.check(&kwargs);
-        words.map(|words| words.all().cloned().collect::<Vec<_>>())
-    };
-    samples
-        .iter()
-        .find_map(|value| words(value).ok())
-        .or_else(|| {
-            let flaw = words(&json!("?")).expect_err("refused");
-            let (_, allowed) = flaw.problem.rsplit_once("allowed: ")?;
-            let mut each = allowed.split(", ");
-            each.find_map(|word| words(&json!(word)).ok())
-        })
+    ]
+}
+
+/// A value of a key as words of a command line.
+pub fn words(engine: &Engine, key: &str, value: &Value) -> Result<Vec<String>, FlagError> {
+    let kwargs: Map<String, Value> = [(key.to_owned(), value.clone())].into_iter().collect();
+    let words = engine.flags.check(&kwargs);
+    words.map(|words| words.all().cloned().collect())
+}
+
+/// The first right one of these values, or else a word that the flag allows; `None` where none is right.
+pub fn sample(engine: &Engine, key: &str, samples: &[Value]) -> Option<Vec<String>> {
+    let mut right = samples.iter().filter_map(|it| words(engine, key, it).ok());
+    right.next().or_else(|| {
+        let flaw = words(engine, key, &json!("?")).expect_err("refused");
+        let (_, allowed) = flaw.problem.rsplit_once("allowed: ")?;
+        let mut each = allowed.split(", ");
+        each.find_map(|word| words(engine, key, &json!(word)).ok())
+    })
 }
 
 /// What the engine's parser makes of each line, and what it knows.
@@ -77,7 +81,7 @@ fn check(environment: &Path, engine: &Engine, script: &str, newer: &[&str], own:
     keys.sort_unstable();
     let mut lines: Vec<Vec<String>> = keys
         .iter()
-        .map(|key| sample(engine, key).unwrap_or_else(|| panic!("no sample of {key}")))
+        .map(|key| sample(engine, key, &samples()).unwrap_or_else(|| panic!("no sample of {key}")))
         .collect();
     lines.push(own.split(' ').map(str::to_owned).collect());
     let answer = parse(environment, script, &lines);

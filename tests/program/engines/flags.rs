@@ -98,7 +98,7 @@ fn every_flag_that_can_be_written_is_one_of_the_engines_own() {
 /// Most of vLLM's and llama.cpp's flags are taken or refused with a reason; none is forgotten.
 #[test]
 fn every_flag_of_an_engine_is_taken_or_refused_with_a_reason() {
-    // Of a command line alone, or of other programs of the same parser.
+    // Of a command line alone.
     let beside = [
         "help",
         "usage",
@@ -106,9 +106,6 @@ fn every_flag_of_an_engine_is_taken_or_refused_with_a_reason() {
         "cache-list",
         "completion-bash",
         "list-devices",
-        "prompt",
-        "file",
-        "binary-file",
         "headless",
         "api-server-count",
         "config",
@@ -150,4 +147,19 @@ fn every_flag_of_an_engine_is_taken_or_refused_with_a_reason() {
         }
     }
     assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+/// The real program is of this version, so that its own list of flags is compared with ours.
+#[test]
+fn the_list_of_llama_servers_flags_is_of_the_version_that_is_built() {
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".ci/llama-server");
+    let script = std::fs::read_to_string(script).expect("the script");
+    let mut lines = script.lines();
+    let version = lines.find_map(|line| line.strip_prefix("version=\"")?.strip_suffix('"'));
+    let built = format!("llama-cpp-python {} ", version.expect("its version"));
+    let list = include_str!("../../fixtures/llama_server_flags.txt");
+    assert!(
+        list.contains(&built),
+        "tests/fixtures/llama_server_flags.txt is not of {built}: `.ci/llama-server`, then `cargo test --test outside llama_server::flags` names what is new and what is gone"
+    );
 }
