@@ -1,8 +1,8 @@
-"""What the pool adds to a real vLLM, measured by vLLM's own load generator (`vllm bench serve`), and by guidellm where that is
-installed: the same load goes to the engine itself and through the pool, in turn, within one run. Prints a Markdown table.
+"""What the pool adds to a real vLLM, measured by vLLM's own load generator (`vllm bench serve`), by guidellm, or by both: the
+same load goes to the engine itself and through the pool, in turn, within one run. Prints a Markdown table for each.
 
-    bash .ci/vllm && cargo build --release
-    target/vllm/bin/python benches/vllm/run.py [--program target/release/model-pool] [--rounds 3] [--prompts 200]
+    bash .ci/vllm guidellm && cargo build --release
+    target/vllm/bin/python benches/vllm/run.py [--generator vllm guidellm] [--rounds 3] [--prompts 200]
 
 Everything stays on the loopback address and ends with the script. The model is the demo's, so that the engine takes little
 time and what is added shows."""
@@ -22,8 +22,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / "target/vllm"
+GUIDELLM = ROOT / "target/guidellm/bin/guidellm"
 MODEL = ROOT / "demo/models/tiny-guide"
 LOAD_SECONDS = 900
+# Tokens of each prompt, and of each answer.
+TOKENS = 64
 
 
 def free_port():
@@ -98,7 +101,7 @@ def vllm_bench(url, concurrency, prompts, folder):
     words = [
         VENV / "bin/vllm", "bench", "serve", "--backend", "openai-chat", "--endpoint", "/v1/chat/completions",
         "--base-url", url, "--model", "real", "--tokenizer", MODEL, "--dataset-name", "random",
-        "--random-input-len", "64", "--random-output-len", "64", "--ignore-eos", "--num-prompts", str(prompts),
+        "--random-input-len", str(TOKENS), "--random-output-len", str(TOKENS), "--ignore-eos", "--num-prompts", str(prompts),
         "--max-concurrency", str(concurrency), "--seed", "7", "--disable-tqdm", "--save-result",
         "--result-dir", folder, "--result-filename", name, "--percentile-metrics", "ttft,tpot,itl,e2el",
     ]  # fmt: skip
@@ -114,18 +117,29 @@ def vllm_bench(url, concurrency, prompts, folder):
 
 
 def guidellm(url, concurrency, prompts, folder):
-    """The same with guidellm: `target/vllm/bin/python -m pip install guidellm` brings it."""
-    name = folder / f"{time.monotonic_ns()}.json"
+    """The same load by guidellm 0.8, which sends `ignore_eos` where the length of answers is given."""
+    path = folder / f"{time.monotonic_ns()}.json"
     words = [
-        VENV / "bin/guidellm", "benchmark", "--target", url, "--model", "real", "--processor", MODEL,
-        "--data", "prompt_tokens=64,output_tokens=64", "--profile", "concurrent", "--rate", str(concurrency),
-        "--max-requests", str(prompts), "--output-path", name,
+        GUIDELLM, "run", "--profile", f"kind=concurrent,streams={concurrency}",
+        # It would look for /health, which the pool has at another path.
+        "--backend", f"kind=openai_http,target={url},model=real,validate_backend=false",
+        "--constraint", f"kind=max_requests,count={prompts}", "--tokenizer", f"kind=hf_auto,model={MODEL}",
+        "--data", f"kind=synthetic_text,prompt_tokens={TOKENS},output_tokens={TOKENS}", "--seed", "kind=static,value=7",
+        "--metrics", "kind=generative,sample_size=0", "--output", f"kind=json,path={path}", "--disable-console",
     ]  # fmt: skip
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
-    if done.returncode or not name.exists():
-        return None
-    metrics = json.loads(name.read_text())["benchmarks"][0]["metrics"]
+    # One process sends, as in vLLM's generator: more would take the engine's processors.
+    env = {**os.environ, "GUIDELLM__MAX_WORKER_PROCESSES": "1"}
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd=folder, env=env)
+    if done.returncode or not path.exists():
+        sys.exit(f"guidellm ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    metrics = json.loads(path.read_text())["benchmarks"][0]["metrics"]
+    totals = metrics["request_totals"]
+    if totals["successful"] != prompts:
+        sys.exit(f"{prompts - totals['successful']} of {prompts} requests failed through {url}: {totals}")
+    if metrics["output_token_count"]["successful"]["mean"] != TOKENS:
+        sys.exit(f"answers through {url} do not have {TOKENS} tokens: {metrics['output_token_count']['successful']}")
     ttft = metrics["time_to_first_token_ms"]["successful"]
+    # Without the first token, as vLLM counts it.
     tpot = metrics["inter_token_latency_ms"]["successful"]
     return {
         "mean_ttft_ms": ttft["mean"],
@@ -137,45 +151,57 @@ def guidellm(url, concurrency, prompts, folder):
     }
 
 
-def table(title, generator, rounds, prompts, engine, pool, folder):
+GENERATORS = {"vllm": ("vllm bench serve", vllm_bench), "guidellm": ("guidellm", guidellm)}
+
+
+def table(name, chosen, engine, pool, folder):
+    title, generator = GENERATORS[name]
+    # Unmeasured: what comes first pays for what is made on first use.
+    most = max(chosen.concurrency)
+    for url in (engine, pool):
+        generator(url, most, most, folder)
     rows = []
-    for concurrency in (1, 4, 16):
+    for concurrency in chosen.concurrency:
         alone, through = [], []
-        for round_ in range(rounds):
+        for round_ in range(chosen.rounds):
             # In turn, and every second time the other way round.
             order = [(engine, alone), (pool, through)]
             for url, into in order if round_ % 2 == 0 else reversed(order):
-                result = generator(url, concurrency, prompts, folder)
-                if result is None:
-                    return
-                into.append(result)
+                into.append(generator(url, concurrency, chosen.prompts, folder))
         rows.append((concurrency, alone, through))
-    print(f"\n{title}, {prompts} requests of 64 and 64 tokens a run, medians of {rounds} runs, ms, engine alone : through the pool\n")
+    print(
+        f"\n{title}, {chosen.prompts} requests of {TOKENS} and {TOKENS} tokens a run, medians of {chosen.rounds} runs, ms, engine alone : "
+        "through the pool (added: the median of the differences between two runs that follow each other)\n"
+    )
     print("| at once | first token, median | first token, p99 | a token, median | requests a second |")
     print("|---|---|---|---|---|")
     for concurrency, alone, through in rows:
         cells = []
         for key in ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "request_throughput"):
             pair = [statistics.median(one[key] for one in results) for results in (alone, through)]
-            cells.append(f"{pair[0]:.2f} : {pair[1]:.2f}")
+            added = statistics.median(after[key] - before[key] for before, after in zip(alone, through))
+            cells.append(f"{pair[0]:.2f} : {pair[1]:.2f} ({added:+.2f})")
         print(f"| {concurrency} | {' | '.join(cells)} |", flush=True)
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--program", default=ROOT / "target/release/model-pool")
+    options.add_argument("--generator", nargs="+", choices=GENERATORS, default=["vllm"])
+    options.add_argument("--concurrency", nargs="+", type=int, default=[1, 4, 16])
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--prompts", type=int, default=200)
     chosen = options.parse_args()
+    if "guidellm" in chosen.generator and not GUIDELLM.exists():
+        sys.exit(f"there is no {GUIDELLM}: run bash .ci/vllm guidellm")
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pool = Pool(chosen.program, folder)
         try:
             engine = pool.load()
-            table("vllm bench serve", vllm_bench, chosen.rounds, chosen.prompts, engine, pool.url, folder)
-            if (VENV / "bin/guidellm").exists():
-                table("guidellm", guidellm, chosen.rounds, chosen.prompts, engine, pool.url, folder)
+            for generator in chosen.generator:
+                table(generator, chosen, engine, pool.url, folder)
         finally:
             pool.end()
 
