@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::endpoint::Stream;
 use super::pinned::{self, Fingerprint};
+use super::stream::Stream;
 use pool::ReplicaId;
 
 /// The first word of a connection to a node's listener, with the version of what follows.
@@ -90,10 +90,10 @@ impl NodePlace {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let mut stream = match fingerprint {
-            None => Stream::Tcp(stream),
+            None => Stream::tcp(stream),
             Some(fingerprint) => {
                 let stream = pinned::connect(stream, *fingerprint, address.ip()).await?;
-                Stream::Tls(Box::new(stream))
+                Stream::tls(stream)
             }
         };
         let line = format!("{RELAY_MARK} {} {}\n", secret.0, self.replica.0);

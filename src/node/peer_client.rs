@@ -56,11 +56,11 @@ impl PeerNode {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         Ok(match self.fingerprint {
-            None => Stream::Tcp(stream),
+            None => Stream::tcp(stream),
             Some(fingerprint) => {
                 let ip = self.address.ip();
                 let stream = engine::connect_pinned(stream, fingerprint, ip).await?;
-                Stream::Tls(Box::new(stream))
+                Stream::tls(stream)
             }
         })
     }

@@ -151,7 +151,7 @@ impl Target {
             (Err(error), _) | (_, Err(error)) => return Err(unreachable(error)),
         };
         let stream = match (self.https, self.fingerprint) {
-            (false, _) => Stream::Tcp(stream),
+            (false, _) => Stream::tcp(stream),
             (true, Some(fingerprint)) => {
                 let shaken = engine::connect_pinned(stream, fingerprint, peer).await;
                 let shaken = shaken.map_err(|error| match wrong_certificate(&error) {
@@ -160,7 +160,7 @@ impl Target {
                     )),
                     None => unreachable(error),
                 });
-                Stream::Tls(Box::new(shaken?))
+                Stream::tls(shaken?)
             }
             (true, None) => {
                 let shaken = engine::connect_trusted(stream, host.clone()).await;
@@ -169,7 +169,7 @@ impl Target {
                         "{self}: {error}; a certificate of one's own is accepted with --fingerprint sha256:…, which the controller's log shows"
                     ))
                 });
-                Stream::Tls(Box::new(shaken?))
+                Stream::tls(shaken?)
             }
         };
         self.upgrade(stream, local, token).await

@@ -13,6 +13,7 @@ pub mod issuer;
 pub mod kubernetes;
 pub mod machine;
 pub mod net;
+pub mod network;
 pub mod postgres;
 pub mod provider;
 pub mod ray_serve;

@@ -157,6 +157,11 @@ impl Edge {
         };
         // Small frames of a stream must not wait for the client's acknowledgements.
         let _ = socket.set_nodelay(true);
+        // A proxy, or a controller that stands by: it shares our network, and its connections carry the requests of many. Other
+        // clients may be on networks that are away for a while.
+        if self.trusts(peer.ip()) {
+            engine::keep_alive(&socket);
+        }
         Some((socket, permit))
     }
 

@@ -101,14 +101,14 @@ impl Place {
             stream.set_nodelay(true)?;
             let peer = stream.peer_addr()?.ip();
             let stream = match (self.is_https, self.fingerprint) {
-                (false, _) => Stream::Tcp(stream),
+                (false, _) => Stream::tcp(stream),
                 (true, Some(fingerprint)) => {
                     let shaken = engine::connect_pinned(stream, fingerprint, peer).await?;
-                    Stream::Tls(Box::new(shaken))
+                    Stream::tls(shaken)
                 }
                 (true, None) => {
                     let shaken = engine::connect_trusted(stream, self.host.clone()).await?;
-                    Stream::Tls(Box::new(shaken))
+                    Stream::tls(shaken)
                 }
             };
             Ok::<Wire, io::Error>(Wire(TokioIo::new(stream)))

@@ -1,6 +1,7 @@
 //! Two controllers on one real PostgreSQL (D4): the second stands by and passes requests on, takes over when the first is
 //! killed or loses its database, and the first orders nothing once the second leads.
 
+mod dead_path;
 mod scene;
 
 use std::io::Write;

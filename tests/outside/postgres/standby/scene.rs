@@ -88,6 +88,9 @@ fn copy(from: &mut impl Read, to: &mut impl Write) {
     }
 }
 
+/// Where a controller listens unless a test says otherwise.
+pub const HERE: &str = "127.0.0.1";
+
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
@@ -95,10 +98,19 @@ fn free_port() -> u16 {
 
 /// One controller of two. Models have room on nodes alone.
 pub fn controller(models: &[(String, String)], url: &str) -> Pool {
-    let port = free_port();
-    let listen = format!("127.0.0.1:{port}");
+    controller_with(models, url, HERE, &[])
+}
+
+/// The same at this address, with further variables.
+pub fn controller_with(
+    models: &[(String, String)],
+    url: &str,
+    address: &str,
+    more: &[(&str, &str)],
+) -> Pool {
+    let listen = format!("{address}:{}", free_port());
     let standby = format!("{{advertise: \"http://{listen}\"}}");
-    let env = [
+    let mut env = vec![
         ("MODEL_POOL__SERVER__LISTEN", listen.as_str()),
         ("MODEL_POOL__SERVER__TRUSTED_PROXIES", "[127.0.0.1]"),
         ("MODEL_POOL__STATE__DATABASE_URL", url),
@@ -110,6 +122,7 @@ pub fn controller(models: &[(String, String)], url: &str) -> Pool {
             "[{name: small, memory: 1MiB}]",
         ),
     ];
+    env.extend_from_slice(more);
     Pool::with_env(models, "pool: {keep_hot: 5m}\n", &env)
 }
 

@@ -1,0 +1,151 @@
+//! Notices that the path to another machine is dead. Where packets vanish silently (a cable is pulled, a firewall forgets the
+//! connection, a machine loses its power), a connection that waits for an answer would wait for ever. The kernel probes a
+//! connection on which nothing moves (keepalive), and gives up one whose packets are not acknowledged (`TCP_USER_TIMEOUT`,
+//! Linux alone). The other machine's kernel answers probes by itself: a stream that is merely quiet, or whose process stands
+//! still, is not cut.
+//!
+//! ```text
+//!  last sign of the other side ── 5 s ── probe ── 3 s ── probe ── 3 s ── probe ── 3 s ──▶ the connection fails
+//!  sent, and not acknowledged ───────────────────────── 14 s ───────────────────────────▶ the connection fails
+//! ```
+//!
+//! Linux also gives up a connection whose other side lives and has no room for more. So the time is longer while more was
+//! sent than a kernel takes for a program that does not read; and the side that accepts a connection, whose answers wait for
+//! slow clients, has keepalive alone.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tokio::net::TcpStream;
+
+/// Without a packet for so long, the first probe is sent.
+const IDLE: Duration = Duration::from_secs(5);
+const PROBE_EVERY: Duration = Duration::from_secs(3);
+/// Probes in a row without an answer after which the path is dead.
+const PROBES: u32 = 3;
+/// The idle time and that of all probes. With `TCP_USER_TIMEOUT` Linux goes by this time, and not by the number of probes.
+const DEAD_AFTER: Duration = Duration::from_secs(14);
+/// The same while much was sent: a body may wait for memory there, as long as `server.body_timeout` allows (30 s).
+const DEAD_AFTER_SENDING: Duration = Duration::from_secs(60);
+/// Any kernel takes as much for a program that does not read; the usual receive buffer has twice the size.
+const TAKEN_UNREAD: usize = 32 << 10;
+
+/// Has the kernel probe a connection that this side has accepted.
+pub fn keep_alive(socket: &TcpStream) {
+    if let Err(error) = try_keep_alive(socket) {
+        tracing::debug!(%error, "a dead path of this connection will not be noticed");
+    }
+}
+
+fn try_keep_alive(socket: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(socket, IDLE)?;
+    sockopt::set_tcp_keepintvl(socket, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(socket, PROBES)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    Ok(())
+}
+
+fn give_up_after(socket: &TcpStream, time: Duration) {
+    if let Err(error) = try_give_up_after(socket, time) {
+        tracing::debug!(%error, "a dead path of this connection will be noticed late");
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn try_give_up_after(socket: &TcpStream, time: Duration) -> io::Result<()> {
+    let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(socket, milliseconds)?;
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn try_give_up_after(_: &TcpStream, _: Duration) -> io::Result<()> {
+    Ok(())
+}
+
+/// The watch over one connection by which this side sends requests.
+#[derive(Debug)]
+pub(super) struct PathWatch {
+    /// Bytes that were sent since something was received.
+    unanswered: usize,
+    is_sending_much: bool,
+}
+
+impl PathWatch {
+    pub fn begin(socket: &TcpStream) -> PathWatch {
+        keep_alive(socket);
+        give_up_after(socket, DEAD_AFTER);
+        PathWatch {
+            unanswered: 0,
+            is_sending_much: false,
+        }
+    }
+
+    pub fn sent(&mut self, socket: &TcpStream, bytes: usize) {
+        self.unanswered = self.unanswered.saturating_add(bytes);
+        if self.unanswered > TAKEN_UNREAD && !self.is_sending_much {
+            self.is_sending_much = true;
+            give_up_after(socket, DEAD_AFTER_SENDING);
+        }
+    }
+
+    pub fn received(&mut self, socket: &TcpStream) {
+        self.unanswered = 0;
+        if std::mem::take(&mut self.is_sending_much) {
+            give_up_after(socket, DEAD_AFTER);
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (connected, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (connected.expect("connected"), accepted.expect("accepted").0)
+    }
+
+    fn gives_up_after(socket: &TcpStream) -> Duration {
+        let milliseconds = sockopt::tcp_user_timeout(socket).expect("an option");
+        Duration::from_millis(milliseconds.into())
+    }
+
+    #[test]
+    fn d4_a_dead_path_is_noticed_within_fifteen_seconds_by_probes_and_by_packets_alike() {
+        assert_eq!(DEAD_AFTER, IDLE + PROBE_EVERY * PROBES);
+        assert!(DEAD_AFTER < Duration::from_secs(15));
+    }
+
+    #[tokio::test]
+    async fn d4_the_kernel_probes_what_was_accepted_and_lets_a_slow_client_be() {
+        let (_connected, accepted) = pair().await;
+        assert_eq!(sockopt::socket_keepalive(&accepted), Ok(false));
+        keep_alive(&accepted);
+        assert_eq!(sockopt::socket_keepalive(&accepted), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&accepted), Ok(IDLE));
+        assert_eq!(sockopt::tcp_keepintvl(&accepted), Ok(PROBE_EVERY));
+        assert_eq!(sockopt::tcp_keepcnt(&accepted), Ok(PROBES));
+        assert_eq!(gives_up_after(&accepted), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn d4_a_large_body_has_more_time_until_something_comes_back() {
+        let (connected, _accepted) = pair().await;
+        let mut watch = PathWatch::begin(&connected);
+        assert_eq!(sockopt::socket_keepalive(&connected), Ok(true));
+        assert_eq!(gives_up_after(&connected), DEAD_AFTER);
+        watch.sent(&connected, TAKEN_UNREAD);
+        assert_eq!(gives_up_after(&connected), DEAD_AFTER);
+        watch.sent(&connected, 1);
+        assert_eq!(gives_up_after(&connected), DEAD_AFTER_SENDING);
+        watch.received(&connected);
+        assert_eq!(gives_up_after(&connected), DEAD_AFTER);
+        watch.sent(&connected, TAKEN_UNREAD);
+        assert_eq!(gives_up_after(&connected), DEAD_AFTER);
+    }
+}
