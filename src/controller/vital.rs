@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::Guardians;
 use pool::{Span, Time};
 
-/// The loop itself beats it, so that a loop that hangs is silent.
+/// The loop itself beats it, so that a loop that hangs is silent; before there is a loop, what starts it does.
 pub struct Heartbeat {
     every: Span,
     last: Time,
@@ -23,7 +23,8 @@ impl Heartbeat {
         }
     }
 
-    pub(super) fn next(&self) -> Time {
+    /// When the next beat is due.
+    pub fn next(&self) -> Time {
         self.last + self.every
     }
 

@@ -12,6 +12,7 @@ mod notify;
 mod reload;
 mod seats;
 mod standby;
+mod starting;
 mod takeover;
 mod telemetry;
 
@@ -35,7 +36,7 @@ use controller::{Clock, Handle, Parts};
 use engine::{GuardianSettings, Guardians, ServeWriters};
 use http::{App, Edge, Keys, LastLines, Metrics, Reload, Seal, Server};
 use inventory::Inventory;
-use pool::{Command, Time};
+use pool::{Command, Span, Time};
 use source::{Settings, Sources};
 use store::Store;
 
@@ -44,6 +45,7 @@ use log::LevelSwitch;
 use reload::Reloader;
 use seats::OtherProcesses;
 use standby::{Ended, Led};
+use starting::{LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, deposed};
 use takeover::{Inherited, TakeoverSocket};
 
 /// How long connections may take to finish after the pool has drained.
@@ -81,7 +83,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let config = live.get();
     let clock = Clock::start();
     // The same path after a restart, because guardians are found there.
-    let runtime_dir = absolute(&config.state.dir)?.join("run");
+    let state_dir = absolute(&config.state.dir)?;
+    let runtime_dir = state_dir.join("run");
     // What can fail comes first, while an old process still serves.
     let inventory = open_inventory(&config).await?;
     let cuda_program = cuda::find(&config).await?;
@@ -93,6 +96,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         true => take_over(&config, &runtime_dir, args.strict).await?,
         false => None,
     };
+    // The manager may be that of the process that this one replaces.
+    let progress = Progress::begin(clock, notify::heartbeat());
     let lock = StateLock::take(&config.state.dir, takeover).await?;
     let old = inherited.as_ref();
     let listener = match old.and_then(|it| it.listener(config.server.listen.0)) {
@@ -101,12 +106,20 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     };
     let led = match &config.state.standby {
         None => {
+            progress.step("opening the database", OPEN_WITHIN);
             let url = config.database_url().reveal();
             Led::alone(Store::open(&url).await.map_err(line)?)
         }
         Some(section) => {
-            let waiting =
-                standby::until_leader(&config, section, &listener, &edge, clock, &mut inherited);
+            let waiting = standby::until_leader(
+                &config,
+                section,
+                &listener,
+                &edge,
+                clock,
+                &progress,
+                &mut inherited,
+            );
             match waiting.await? {
                 Ended::Leads(led) => led,
                 Ended::Stopped => return Ok(()),
@@ -118,67 +131,91 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         stopped,
         left: _left,
     } = led;
-    let first = config.auth.first_admin_key_file.as_deref();
-    let keys = Keys::open(Arc::clone(&store), clock, &config.admin_key_file(), first)
-        .await
-        .map_err(line)?;
-    let keys = Arc::new(keys);
-    let seal = Seal::open(&config.state.dir.join("reasoning.key")).map_err(line)?;
-    let oidc = open_sign_on(&config).await?;
-    let catalog = open_catalog(&config, &store, args.strict).await?;
-    describe(&catalog, &inventory);
-    cuda::log(&cuda_program, &catalog);
-
-    let mut due = evening::due(evening, &store).await?;
-    let closed_since = due.begin(Utc::now());
-    let mut wishes = store.wishes().await.map_err(line)?;
-    if let Some(cleanup) = closed_since {
-        evening::forget_loads_before(cleanup, &mut wishes);
-    }
-    tracing::info!("{}", evening::outlook(&config));
-    let (last_replica, last_order) = store.last_numbers().await.map_err(line)?;
     let executable = std::env::current_exe()
         .map_err(|error| format!("cannot find the program's own binary: {error}"))?;
     let guardians = Arc::new(Guardians::new(GuardianSettings {
         executable: executable.clone(),
         runtime_dir: runtime_dir.clone(),
-        journal_dir: absolute(&config.state.dir)?.join("engines"),
+        journal_dir: state_dir.join("engines"),
         keep: config.pool.on_restart == OnRestart::Adopt,
         adopt_within: Duration::from_millis(config.pool.adopt_within.0.0),
     }));
+    let leader = LeaderStart {
+        progress: &progress,
+        store: &store,
+        guardians: &guardians,
+    };
+    let first = config.auth.first_admin_key_file.as_deref();
+    let key_file = config.admin_key_file();
+    let keys = Keys::open(Arc::clone(&store), clock, &key_file, first);
+    let keys = leader.step("reading the keys", keys).await?;
+    let keys = Arc::new(keys.map_err(line)?);
+    let seal = Seal::open(&config.state.dir.join("reasoning.key")).map_err(line)?;
+    let oidc = open_sign_on(&config);
+    let oidc = leader.step("preparing the single sign-on", oidc).await??;
+    let catalog = open_catalog(&config, &store, args.strict);
+    let catalog = leader.step("reading the catalogue", catalog).await??;
+    describe(&catalog, &inventory);
+    cuda::log(&cuda_program, &catalog);
+
+    let due = evening::due(evening, &store);
+    let mut due = leader.step("reading the schedule", due).await??;
+    let closed_since = due.begin(Utc::now());
+    let wishes = leader.step("reading the wishes", store.wishes()).await?;
+    let mut wishes = wishes.map_err(line)?;
+    if let Some(cleanup) = closed_since {
+        evening::forget_loads_before(cleanup, &mut wishes);
+    }
+    tracing::info!("{}", evening::outlook(&config));
+    let numbers = leader.step("reading the last numbers", store.last_numbers());
+    let (last_replica, last_order) = numbers.await?.map_err(line)?;
     // We hold the lock, so no other controller owns the engines of an earlier one. Nothing is loaded
     // before it is decided which of them to adopt.
     let refuse = |record: &engine::Record| controller::refusal(record, &catalog, &inventory);
-    let mut found = engine::resolve(&guardians, refuse).await;
+    let found = engine::resolve(&guardians, refuse);
+    let mut found = leader.step("finding engines", found).await?;
+    // Declared behind the engines, so that it is dropped before them.
+    let failing = LeaveOnFailure::new(&guardians);
     let serve_writers = Arc::new(ServeWriters::default());
     let recipe_of = |model: &str, arguments: &str| {
         controller::recipe_of_application(model, arguments, &catalog)
     };
-    engine::resolve_applications(
+    let places = controller::ray_places(&catalog, &config);
+    let within = Span(RAY_WITHIN.0 * places.len().max(1) as u64);
+    let applications = engine::resolve_applications(
         &serve_writers,
-        &controller::ray_places(&catalog, &config),
+        &places,
         config.pool.on_restart == OnRestart::Adopt,
         recipe_of,
         &mut found,
-    )
-    .await;
-    guardians.prepare().await;
-    let other_processes = OtherProcesses::find(&runtime_dir).await;
+    );
+    let name = "finding applications in Ray";
+    leader.step_within(name, within, applications).await?;
+    let spare = guardians.prepare();
+    leader.step("starting a guardian", spare).await?;
+    let other_processes = OtherProcesses::find(&runtime_dir);
+    let other_processes = leader.step("finding other processes", other_processes);
+    let other_processes = other_processes.await?;
     // With a new data folder, those of an older one may be adopted: their numbers are taken.
     let taken = found.applications.iter().map(|it| it.replica.0);
     let last_replica = taken.fold(last_replica, u64::max);
+    let measurements = leader.step("reading measurements", store.measurements());
+    let measurements = measurements.await?.map_err(line)?;
+    let remembered = leader.step("reading what models need", store.remembered());
+    let remembered = remembered.await?.map_err(line)?;
+    let cordons = leader.step("reading cordons", store.cordons()).await?;
+    let cordons = cordons.map_err(line)?;
+    let nodes = store.nodes_with_credentials(controller::NODES_MAX);
+    let nodes = leader.step("reading nodes", nodes).await?.map_err(line)?;
     let parts = Parts {
         last_replica,
         last_order,
-        measurements: store.measurements().await.map_err(line)?,
-        remembered: store.remembered().await.map_err(line)?,
+        measurements,
+        remembered,
         catalog,
         wishes,
-        cordons: store.cordons().await.map_err(line)?,
-        nodes: store
-            .nodes_with_credentials(controller::NODES_MAX)
-            .await
-            .map_err(line)?,
+        cordons,
+        nodes,
         inventory,
         night: closed_since.is_some(),
         executable,
@@ -190,18 +227,22 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         found,
         seats: other_processes.taken(),
         heartbeat: notify::heartbeat(),
-        log_dir: absolute(&config.state.dir)?.join("logs"),
+        log_dir: state_dir.join("logs"),
         clock,
         config: live.clone(),
         store: Arc::clone(&store),
     };
     let (handle, mut controller) = controller::spawn(parts);
+    progress.loop_turns();
     other_processes.follow(&handle);
     let metrics = Metrics::new(&handle);
     let base = config.server.base_path.as_str();
     let traces = telemetry.as_ref().map(|it| it.traces(&handle, base));
-    let limits = limits::open(&config, &store, clock).await?;
-    let schedule = Arc::new(evening::start(due, &handle, &live, &store).await?);
+    let limits = limits::open(&config, &store, clock);
+    let limits = leader.step("reading the limits", limits).await??;
+    let schedule = evening::start(due, &handle, &live, &store);
+    let schedule = leader.step("starting the schedule", schedule).await??;
+    let schedule = Arc::new(schedule);
     let reloader = Arc::new(Reloader {
         file: args.config.config.clone(),
         config: live.clone(),
@@ -248,6 +289,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     tracing::info!(
         "serving {scheme}://{address}/v1, Swagger UI at {scheme}://{address}{base}/docs"
     );
+    failing.started();
+    drop(progress);
     notify::ready();
     if let Some(inherited) = inherited {
         inherited.serving();
@@ -355,17 +398,6 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     telemetry::finish(telemetry).await;
     drop((takeover_socket, lock));
     Ok(())
-}
-
-/// Another controller leads, or may. Nothing is ordered any more, not even the end of an engine (D4): those on this machine
-/// stay with their guardians, as after a crash, and nodes look for the other controller.
-fn deposed(guardians: &Guardians, why: &str) -> String {
-    guardians.crashed();
-    let message = format!(
-        "this controller does not lead any more: {why}. It ends without another order; started again, it stands by"
-    );
-    tracing::error!("{message}");
-    message
 }
 
 /// Checks that this process could serve, then takes over from the one that does.

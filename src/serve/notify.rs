@@ -51,7 +51,7 @@ pub(super) fn stopping() {
 }
 
 /// For `WatchdogSec=`, three times per interval. The loop itself sends it, so that the manager restarts a
-/// service whose loop hangs.
+/// service whose loop hangs. While this process stands by or starts, `starting` does.
 pub(super) fn heartbeat() -> Option<Heartbeat> {
     let every = Span((manager()?.watchdog_us? / 3_000).max(1));
     Some(Heartbeat::new(every, || notify("WATCHDOG=1\n")))

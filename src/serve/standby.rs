@@ -17,10 +17,11 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::starting::{LOOK_WITHIN, OPEN_WITHIN, Progress};
 use super::takeover::Inherited;
 use super::{CONNECTIONS_WITHIN, adopt_listener, line, notify, start, stop_signal};
 use config::{Config, StandbySection};
-use controller::{Clock, Heartbeat};
+use controller::Clock;
 use http::{Edge, Standby};
 use store::{Advertised, Candidate, Leader, Standing, Store};
 
@@ -63,6 +64,7 @@ pub(super) async fn until_leader(
     listener: &TcpListener,
     edge: &Arc<Edge>,
     clock: Clock,
+    progress: &Progress,
     inherited: &mut Option<Inherited>,
 ) -> Result<Ended, String> {
     let own = Advertised {
@@ -75,8 +77,6 @@ pub(super) async fn until_leader(
     }
     let mut wait = Wait {
         front: Standby::new(Arc::clone(edge), clock, config.server.base_path.as_str()),
-        heart: notify::heartbeat(),
-        clock,
         has_tls: config.server.tls.is_some(),
         answers: None,
         logged: None,
@@ -92,8 +92,16 @@ pub(super) async fn until_leader(
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
+            // A look that hangs ends the signs of life, and so would a stop of this loop.
+            progress.step("looking who leads", LOOK_WITHIN);
             match candidate.look().await.map_err(line)? {
-                Standing::Leads(store) => return Ok::<Arc<Store>, String>(Arc::from(store)),
+                Standing::MayLead => {
+                    progress.step("opening the database", OPEN_WITHIN);
+                    match candidate.lead().await.map_err(line)? {
+                        Ok(store) => return Ok::<Arc<Store>, String>(Arc::new(store)),
+                        Err(why) => wait.leaderless(&why),
+                    }
+                }
                 Standing::Follows(leader) => wait.follow(&leader),
                 Standing::Leaderless(why) => wait.leaderless(&why),
             }
@@ -138,8 +146,6 @@ pub(super) async fn until_leader(
 /// What stands by.
 struct Wait {
     front: Standby,
-    heart: Option<Heartbeat>,
-    clock: Clock,
     has_tls: bool,
     /// The server, once it is there, and what stops it.
     answers: Option<(AbortOnDropHandle<()>, CancellationToken)>,
@@ -183,11 +189,8 @@ impl Wait {
         }
     }
 
-    /// Listens, if it does not yet, and shows that it lives. Before the first look it is not known whether it stands by at all.
+    /// Listens, if it does not yet. Before the first look it is not known whether it stands by at all.
     fn serve(&mut self, listener: &TcpListener) -> Result<(), String> {
-        if let Some(heart) = &mut self.heart {
-            heart.beat(self.clock.now());
-        }
         if self.answers.is_some() {
             return Ok(());
         }

@@ -1,9 +1,9 @@
 //! One that stands by for a database on PostgreSQL: it tries to get the lock, reads who leads, and leads itself once the lock
 //! is free and the former leader orders nothing any more (`tenure`). Each look is one short exchange with the server, so that
-//! the caller decides how often.
+//! the caller decides how often. To lead may take longer: the schema is brought to this version.
 //!
 //! ```text
-//!   Follows ──▶ the lock is free ──▶ Leaderless, until the former one has given up ──▶ Leads
+//!   Follows ──▶ the lock is free ──▶ Leaderless, until the former one has given up ──▶ MayLead ──▶ lead
 //!      ▲                                        │
 //!      └──────── another one was quicker ───────┘
 //! ```
@@ -41,8 +41,8 @@ pub struct Candidate {
 /// What a look has shown.
 #[derive(Debug)]
 pub enum Standing {
-    /// This process leads from here on.
-    Leads(Box<Store>),
+    /// This process has the lock, and the former leader orders nothing any more: [`Candidate::lead`] comes next.
+    MayLead,
     Follows(Leader),
     /// There is no leader, or it is not known which one; why, in words.
     Leaderless(String),
@@ -91,7 +91,7 @@ impl Candidate {
         self.is_successor = true;
     }
 
-    /// Tries once to lead. Cancelled, it gives the lock back.
+    /// Tries once to get the lock, and reads who leads. Cancelled, it gives the lock back.
     ///
     /// # Errors
     /// What no further try mends: the database is another version's, or cannot be used. A server that cannot be reached is
@@ -127,12 +127,26 @@ impl Candidate {
                 wait.as_secs()
             )));
         }
+        self.session = Some(session);
+        self.locked = Some(since);
+        Ok(Standing::MayLead)
+    }
+
+    /// Leads from here on, after a look that has found [`Standing::MayLead`]. The inner error says why it does not lead: the
+    /// server has gone away meanwhile, and the next look begins anew. Cancelled, it gives the lock back.
+    ///
+    /// # Errors
+    /// As those of [`Candidate::look`].
+    pub async fn lead(&mut self) -> Result<Result<Store, String>, StoreFault> {
+        self.locked = None;
+        let Some(session) = self.session.take() else {
+            return Ok(Err("there is no session with the database".to_owned()));
+        };
         let database = self.database.clone();
         match lead(database, session, Some(&self.own)).await {
-            Ok(store) => Ok(Standing::Leads(Box::new(store))),
-            // The server has gone away in the middle: the next look begins anew.
+            Ok(store) => Ok(Ok(store)),
             Err(fault @ (StoreFault::Open { .. } | StoreFault::Unreachable { .. })) => {
-                Ok(Standing::Leaderless(fault.to_string()))
+                Ok(Err(fault.to_string()))
             }
             Err(fault) => Err(fault),
         }

@@ -3,13 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixDatagram;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use support::family::{Family, asks, chat, shown, stub, told};
+use support::manager::Manager;
 use support::whole::{Pool, wait_for};
 
 /// One request on a connection of its own; what went wrong, if anything did.
@@ -182,49 +182,13 @@ fn engines_go_over_although_they_would_end_with_a_crash() {
     assert_eq!(pool.engine_pids(), engines);
 }
 
-/// A service manager that writes down what it is told.
-struct Manager {
-    socket: UnixDatagram,
-    path: std::path::PathBuf,
-    told: String,
-    _home: tempfile::TempDir,
-}
-
-impl Manager {
-    fn start() -> Manager {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("notify");
-        let socket = UnixDatagram::bind(&path).unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_millis(10)))
-            .unwrap();
-        Manager {
-            socket,
-            path,
-            told: String::new(),
-            _home: home,
-        }
-    }
-
-    fn hears(&mut self, words: &str) {
-        let from = self.told.len();
-        wait_for(words, || {
-            let mut bytes = [0; 256];
-            if let Ok(count) = self.socket.recv(&mut bytes) {
-                self.told += &String::from_utf8_lossy(&bytes[..count]);
-            }
-            self.told[from..].contains(words)
-        });
-    }
-}
-
 #[test]
 fn the_service_manager_hears_who_serves_and_that_the_loop_turns() {
     let mut manager = Manager::start();
     let mut pool = Pool::that_adopts(&[stub("a", &[])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
     pool.kill();
-    pool.set_env("NOTIFY_SOCKET", &manager.path.display().to_string());
+    pool.set_env("NOTIFY_SOCKET", manager.path());
     pool.set_env("WATCHDOG_USEC", "300000");
     pool.restart();
     manager.hears(&format!("READY=1\nMAINPID={}\n", pool.pid()));
@@ -235,7 +199,8 @@ fn the_service_manager_hears_who_serves_and_that_the_loop_turns() {
     ends(pool.take_over());
     manager.hears(&format!("READY=1\nMAINPID={}\n", pool.pid()));
     manager.hears("WATCHDOG=1");
-    assert!(!manager.told.contains("STOPPING"), "{}", manager.told);
+    let text = manager.text();
+    assert!(!text.contains("STOPPING"), "{text}");
     pool.terminate();
     manager.hears("STOPPING=1");
     assert!(pool.wait(Duration::from_secs(20)));

@@ -12,6 +12,7 @@ pub mod hub;
 pub mod issuer;
 pub mod kubernetes;
 pub mod machine;
+pub mod manager;
 pub mod net;
 pub mod network;
 pub mod postgres;

@@ -3,6 +3,7 @@
 
 mod dead_path;
 mod scene;
+mod starting;
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,0 +1,309 @@
+//! The start of one that leads: which step is under way, and what ends it early. The service manager gets its signs of life
+//! (`notify::heartbeat`) from the controller's loop, which begins at the end of the start. One that has stood by was ready
+//! long before, so that its manager is watching: until the loop turns the signs come from here, for as long as no step takes
+//! longer than it may.
+//!
+//! ```text
+//!  looks who leads ─▶ opens the database ─▶ keys ─▶ catalogue ─▶ engines ─▶ Ray ─▶ the loop turns ─▶ serves
+//!  └─ signs of life from here, each step within its time ────────────────────────┘└─ from the loop
+//!                     └─ deposed: ends at once, and its engines stay with their guardians ───────┘
+//! ```
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::task::AbortOnDropHandle;
+
+use controller::{Clock, Heartbeat};
+use engine::Guardians;
+use pool::{Span, Time};
+use store::Store;
+
+/// One look at the lock has limits of its own, which are shorter together.
+pub(super) const LOOK_WITHIN: Span = Span::from_secs(60);
+/// The schema of a large database may have to be brought to this version.
+pub(super) const OPEN_WITHIN: Span = Span::from_secs(600);
+/// For each Ray: ten looks at applications that are being deployed, and the removal of those that are left over.
+pub(super) const RAY_WITHIN: Span = Span::from_secs(180);
+/// Any other step; what it waits for has shorter limits.
+const STEP_WITHIN: Span = Span::from_secs(120);
+/// A step that takes so long is named in the log, and again each time after as long.
+const LOG_EVERY: Span = Span::from_secs(10);
+const LOOK_EVERY: Span = Span::from_secs(1);
+
+/// What the start does at the moment.
+pub(super) struct Progress {
+    shared: Arc<Shared>,
+    _watch: AbortOnDropHandle<()>,
+}
+
+struct Shared {
+    clock: Clock,
+    step: Mutex<Step>,
+    /// The controller's loop gives no signs of life yet.
+    is_before_loop: AtomicBool,
+}
+
+impl Shared {
+    fn step(&self) -> MutexGuard<'_, Step> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    name: &'static str,
+    since: Time,
+    within: Span,
+}
+
+impl Step {
+    fn is_in_time(&self, now: Time) -> bool {
+        now.since(self.since) < self.within
+    }
+}
+
+impl Progress {
+    pub fn begin(clock: Clock, heart: Option<Heartbeat>) -> Progress {
+        let first = Step {
+            name: "taking the data folder",
+            since: clock.now(),
+            within: STEP_WITHIN,
+        };
+        let shared = Arc::new(Shared {
+            clock,
+            step: Mutex::new(first),
+            is_before_loop: AtomicBool::new(true),
+        });
+        #[expect(clippy::disallowed_methods, reason = "ends with the progress")]
+        let watch = tokio::spawn(watch(Arc::clone(&shared), heart));
+        Progress {
+            shared,
+            _watch: AbortOnDropHandle::new(watch),
+        }
+    }
+
+    /// The next step begins.
+    pub fn step(&self, name: &'static str, within: Span) {
+        let since = self.shared.clock.now();
+        *self.shared.step() = Step {
+            name,
+            since,
+            within,
+        };
+    }
+
+    /// From now on the controller's loop gives the signs of life: two sources would hide that one of them is silent.
+    pub fn loop_turns(&self) {
+        self.shared.is_before_loop.store(false, Ordering::Relaxed);
+    }
+}
+
+async fn watch(shared: Arc<Shared>, mut heart: Option<Heartbeat>) {
+    let mut log = SlowSteps::default();
+    loop {
+        let now = shared.clock.now();
+        let step = *shared.step();
+        if let Some(line) = log.line(&step, now) {
+            tracing::warn!("{line}");
+        }
+        let mut next = now + LOOK_EVERY;
+        let beats = step.is_in_time(now) && shared.is_before_loop.load(Ordering::Relaxed);
+        if let Some(heart) = heart.as_mut().filter(|_| beats) {
+            heart.beat(now);
+            next = next.min(heart.next());
+        }
+        tokio::time::sleep_until(shared.clock.instant(next)).await;
+    }
+}
+
+/// What the log says of a step that takes long.
+#[derive(Default)]
+struct SlowSteps {
+    since: Time,
+    logged: u64,
+}
+
+impl SlowSteps {
+    /// The line that is due.
+    fn line(&mut self, step: &Step, now: Time) -> Option<String> {
+        if self.since != step.since {
+            *self = SlowSteps {
+                since: step.since,
+                logged: 0,
+            };
+        }
+        let Step { name, within, .. } = step;
+        let passed = now.since(step.since);
+        let due = passed.0 / LOG_EVERY.0;
+        if due <= self.logged {
+            return None;
+        }
+        self.logged = due;
+        Some(match step.is_in_time(now) {
+            true => format!("{name} takes long: {passed} so far"),
+            false => format!(
+                "{name} hangs: it has taken {passed}, and may take {within}; the service manager gets no sign of life any more, and starts this service again if it has a watchdog"
+            ),
+        })
+    }
+}
+
+/// The start of one that leads.
+pub(super) struct LeaderStart<'a> {
+    pub progress: &'a Progress,
+    pub store: &'a Store,
+    pub guardians: &'a Guardians,
+}
+
+impl LeaderStart<'_> {
+    /// Does one step.
+    ///
+    /// # Errors
+    /// Another controller leads, or may: the step is given up, and so is the start.
+    pub async fn step<T>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = T>,
+    ) -> Result<T, String> {
+        self.step_within(name, STEP_WITHIN, work).await
+    }
+
+    /// The same for a step that may take another time.
+    pub async fn step_within<T>(
+        &self,
+        name: &'static str,
+        within: Span,
+        work: impl Future<Output = T>,
+    ) -> Result<T, String> {
+        self.progress.step(name, within);
+        let leave = |why: String| deposed(self.guardians, &why);
+        unless(self.store.deposed(), leave, work).await
+    }
+}
+
+/// The outcome of the work, unless `over` comes first. Then `leave` runs before the work is dropped: engines that it has
+/// found end with their handles, unless they are left to their guardians by then.
+async fn unless<T>(
+    over: impl Future<Output = String>,
+    leave: impl FnOnce(String) -> String,
+    work: impl Future<Output = T>,
+) -> Result<T, String> {
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        why = over => Err(leave(why)),
+        done = work.as_mut() => Ok(done),
+    }
+}
+
+/// Another controller leads, or may. Nothing is ordered any more, not even the end of an engine (D4): those on this machine
+/// stay with their guardians, as after a crash, and nodes look for the other controller.
+pub(super) fn deposed(guardians: &Guardians, why: &str) -> String {
+    guardians.crashed();
+    let message = format!(
+        "this controller does not lead any more: {why}. It ends without another order; started again, it stands by"
+    );
+    tracing::error!("{message}");
+    message
+}
+
+/// A start that fails leaves the engines that it has found to their guardians, as a crash does: the next start adopts them
+/// (D2).
+pub(super) struct LeaveOnFailure<'a>(Option<&'a Guardians>);
+
+impl<'a> LeaveOnFailure<'a> {
+    pub fn new(guardians: &'a Guardians) -> LeaveOnFailure<'a> {
+        LeaveOnFailure(Some(guardians))
+    }
+
+    /// The start is done.
+    pub fn started(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for LeaveOnFailure<'_> {
+    fn drop(&mut self) {
+        if let Some(guardians) = self.0 {
+            guardians.crashed();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    const STEP: Step = Step {
+        name: "reading the keys",
+        since: Time(1_000),
+        within: Span(25_000),
+    };
+
+    #[test]
+    fn d4_a_slow_step_is_named_and_one_that_hangs_gives_no_sign_of_life_any_more() {
+        let mut log = SlowSteps::default();
+        let mut line = |step: &Step, at: u64| log.line(step, Time(at));
+        assert_eq!(line(&STEP, 10_999), None);
+        let slow = line(&STEP, 11_000).expect("it is slow");
+        assert!(
+            slow.contains("reading the keys takes long: 10.0 s"),
+            "{slow}"
+        );
+        assert_eq!(line(&STEP, 20_999), None);
+        assert!(line(&STEP, 21_000).is_some());
+        assert!(STEP.is_in_time(Time(25_999)) && !STEP.is_in_time(Time(26_000)));
+        let hangs = line(&STEP, 31_000).expect("it hangs");
+        assert!(hangs.contains("reading the keys hangs"), "{hangs}");
+        assert!(hangs.contains("may take 25.0 s"), "{hangs}");
+        // The next one has its own time.
+        let next = Step {
+            since: Time(31_500),
+            ..STEP
+        };
+        assert_eq!(line(&next, 41_000), None);
+        assert!(next.is_in_time(Time(41_000)));
+        assert!(line(&next, 41_500).is_some());
+    }
+
+    /// Notes that it is dropped.
+    struct Noted<'a>(&'a RefCell<Vec<&'static str>>);
+
+    impl Drop for Noted<'_> {
+        fn drop(&mut self) {
+            self.0.borrow_mut().push("dropped");
+        }
+    }
+
+    #[tokio::test]
+    async fn d4_a_deposed_leader_leaves_its_engines_before_it_drops_them() {
+        let order = RefCell::new(Vec::new());
+        let engine = Noted(&order);
+        let work = async {
+            let _engine = engine;
+            pending::<()>().await;
+        };
+        let leave = |why: String| {
+            order.borrow_mut().push("left");
+            format!("deposed: {why}")
+        };
+        let ended = unless(ready("another one leads".to_owned()), leave, work).await;
+        assert_eq!(ended, Err("deposed: another one leads".to_owned()));
+        assert_eq!(*order.borrow(), ["left", "dropped"]);
+    }
+
+    #[tokio::test]
+    async fn d4_a_step_of_one_that_leads_has_its_outcome_and_of_one_that_does_not_has_none() {
+        let leave = |why: String| why;
+        let done = unless(pending::<String>(), leave, ready(7)).await;
+        assert_eq!(done, Ok(7));
+        let over = ready("another one leads".to_owned());
+        let none = unless(over, leave, ready(7)).await;
+        assert!(none.is_err(), "even if both come at once");
+    }
+}

@@ -1,0 +1,67 @@
+//! One that takes over and starts slowly (D4): its service manager gets signs of life all the while, and it ends at once when
+//! it is deposed before it serves.
+
+use std::net::TcpListener;
+
+use support::family::stub;
+use support::manager::Manager;
+use support::postgres::{Server, name_of};
+use support::whole::wait_for;
+
+use super::TAKEOVER_MAX;
+use super::scene::{HERE, Way, controller, controller_with, health, leads};
+
+/// The start waits for each until it gives it up, which takes seconds.
+const RAYS: usize = 6;
+
+/// A model in a Ray that takes the call and never answers.
+fn in_ray(nth: usize, ray: &TcpListener) -> (String, String) {
+    let address = ray.local_addr().unwrap();
+    let text = format!(
+        "engine_config:\n  model_id: r{nth}\n  type: RayServeEngine\n  address: http://{address}\n  import_path: lab.app:build\n"
+    );
+    (format!("r{nth}.yaml"), text)
+}
+
+#[test]
+fn d4_one_that_takes_over_shows_that_it_lives_and_ends_at_once_when_it_is_deposed() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let url = server.database();
+    let way = Way::to(&server);
+    let listen = |_| TcpListener::bind("127.0.0.1:0").unwrap();
+    let rays: Vec<TcpListener> = (0..RAYS).map(listen).collect();
+    let rays = rays.iter().enumerate();
+    let models: Vec<_> = rays.map(|(nth, ray)| in_ray(nth, ray)).collect();
+    let mut manager = Manager::start();
+    let env = [
+        ("NOTIFY_SOCKET", manager.path()),
+        ("WATCHDOG_USEC", "300000"),
+        ("MODEL_POOL__CLUSTER__NAME", "lab"),
+    ];
+    let mut first = controller(&[stub("a", &[])], &url);
+    let mut second = controller_with(&models, &way.url(name_of(&url)), HERE, &env);
+    assert_eq!(health(&second)["role"], "standby");
+    manager.hears("WATCHDOG=1");
+
+    first.kill();
+    wait_for("the second one to lead", || leads(&second));
+    let slow = "finding applications in Ray takes long";
+    wait_for("its slow step", || second.log().contains(slow));
+    manager.catch_up();
+    for _ in 0..5 {
+        manager.hears("WATCHDOG=1");
+    }
+    let serves = "Swagger UI at";
+    assert!(!second.log().contains(serves), "{}", second.log());
+
+    way.cut();
+    assert!(second.wait(TAKEOVER_MAX), "it ends by itself");
+    let log = second.log();
+    assert!(
+        log.contains("this controller does not lead any more"),
+        "{log}"
+    );
+    assert!(!log.contains(serves), "{log}");
+}
