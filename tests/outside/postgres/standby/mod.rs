@@ -1,12 +1,11 @@
 //! Two controllers on one real PostgreSQL (D4): the second stands by and passes requests on, takes over when the first is
-//! killed or loses its database, and the first orders nothing once the second leads.
+//! killed, frozen or loses its database, and the first orders nothing once the second leads.
 
 mod dead_path;
+mod frozen;
 mod scene;
 mod starting;
 
-use std::io::Write;
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -16,7 +15,7 @@ use support::family::{asks, chat, kill, stub};
 use support::postgres::{Server, name_of};
 use support::whole::wait_for;
 
-use scene::{Node, Way, generation, health, leads, two};
+use scene::{Node, Way, generation, health, leads, post_unread, two};
 
 const CLIENTS: usize = 8;
 const TAKEOVER_MAX: Duration = Duration::from_secs(10);
@@ -212,15 +211,7 @@ fn d4_a_leader_that_stood_still_while_the_other_one_took_over_orders_no_node_any
     kill(first.pid(), Signal::SIGSTOP);
     way.cut();
     // What it will read first when it goes on would load a model on the node.
-    let mut waiting = TcpStream::connect(first.address()).unwrap();
-    let body = chat("late", false);
-    write!(
-        waiting,
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        first.address(),
-        body.len()
-    )
-    .unwrap();
+    let _unread = post_unread(&first, &chat("late", false));
     wait_for("the second one to lead", || leads(&second));
     wait_for("the node to join it", || node.joined(&second) == 1);
     kill(first.pid(), Signal::SIGCONT);

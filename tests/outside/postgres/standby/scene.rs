@@ -143,6 +143,19 @@ pub fn health(pool: &Pool) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
+/// A chat request whose answer is not read yet.
+pub fn post_unread(pool: &Pool, body: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(pool.address()).unwrap();
+    write!(
+        socket,
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        pool.address(),
+        body.len()
+    )
+    .unwrap();
+    socket
+}
+
 /// Whether it has begun to lead, by its log.
 pub fn leads(pool: &Pool) -> bool {
     pool.log().contains("this controller leads")
