@@ -57,7 +57,7 @@ pub struct RayServeRecipe {
 /// Which Ray, and the pool's name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RayPlace {
-    /// Of the dashboard.
+    /// Of the dashboard, as `config::ray_address` spells it.
     pub address: String,
     pub token_file: Option<PathBuf>,
     pub timeout: Duration,
@@ -92,7 +92,8 @@ impl RayPlace {
         let ray = &config.cluster.ray;
         let address = ray.address.as_deref()?;
         Some(RayPlace {
-            address: address.trim_end_matches('/').to_owned(),
+            // A configuration with a wrong address is refused before.
+            address: config::ray_address(address).unwrap_or_else(|_| address.to_owned()),
             token_file: ray.token_file.clone(),
             timeout: ray.timeout.duration(),
             is_of_model: false,
@@ -173,13 +174,14 @@ fn place(
             )
         });
     };
-    config::ray_address(address).map_err(|why| notes.refuse("engine_config.address", why))?;
+    let address =
+        config::ray_address(address).map_err(|why| notes.refuse("engine_config.address", why))?;
     let token_file = match engine.token_file.as_deref() {
         None => None,
         Some(path) => Some(notes.path("engine_config.token_file", path)?),
     };
     Ok(RayPlace {
-        address: address.trim_end_matches('/').to_owned(),
+        address,
         token_file,
         timeout: config.cluster.ray.timeout.duration(),
         is_of_model: true,

@@ -8,9 +8,9 @@ use config::{ClusterKind, Config, ray_address};
 pub(super) fn run(config: &Config, address: &str) -> Result<(), String> {
     let mut section = config.cluster.clone();
     if !address.is_empty() {
-        ray_address(address).map_err(|why| format!("--ray {address} {why}"))?;
+        let address = ray_address(address).map_err(|why| format!("--ray {address} {why}"))?;
         section.kind = ClusterKind::Ray;
-        section.ray.address = Some(address.to_owned());
+        section.ray.address = Some(address);
     }
     if section.kind != ClusterKind::Ray {
         return Err(

@@ -60,11 +60,12 @@ impl Default for RaySection {
     }
 }
 
-/// Why the text cannot be the address of Ray's dashboard.
+/// The address of Ray's dashboard in its one spelling: the scheme and the host in lower case, without the scheme's own port and
+/// without a slash at the end. All writes to one Ray go through the writer of this text.
 ///
 /// # Errors
-/// One line, which continues the name of the key.
-pub fn ray_address(text: &str) -> Result<(), String> {
+/// Why it is none, in one line, which continues the name of the key.
+pub fn ray_address(text: &str) -> Result<String, String> {
     let example = "write the address of Ray's dashboard, such as http://ray-head:8265";
     let address = Url::parse(text).map_err(|error| format!("is not a URL ({error}); {example}"))?;
     if !matches!(address.scheme(), "https" | "http") || address.host_str().is_none() {
@@ -79,7 +80,7 @@ pub fn ray_address(text: &str) -> Result<(), String> {
     if address.query().is_some() || address.fragment().is_some() {
         return Err(format!("contains `?` or `#`; {example}"));
     }
-    Ok(())
+    Ok(address.as_str().trim_end_matches('/').to_owned())
 }
 
 /// What is wrong with an amount of a custom resource.

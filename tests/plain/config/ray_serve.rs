@@ -78,6 +78,27 @@ fn an_address_is_enough_and_the_model_takes_nothing_here() {
 }
 
 #[test]
+fn an_address_has_one_spelling_so_that_one_ray_has_one_writer() {
+    for (written, address) in [
+        ("http://ray-head:8265", "http://ray-head:8265"),
+        ("HTTP://Ray-Head:8265//", "http://ray-head:8265"),
+        ("http://RAY-HEAD:80/", "http://ray-head"),
+        ("https://ray-head:443/ray/", "https://ray-head/ray"),
+        ("http://127.1:8265", "http://127.0.0.1:8265"),
+        ("http://[::0001]:8265/", "http://[::1]:8265"),
+    ] {
+        let recipe = recipe_of(&llm(&[("engine_config.address", json!(written))]));
+        assert_eq!(recipe.place.address, address, "{written}");
+        let mut config = Config::default();
+        config.cluster.ray.address = Some(written.to_owned());
+        let without = json!({"engine_config": {"model_id": "a", "type": "RayServeEngine"}});
+        let entry = from(&without, Source::File("ray.yaml".into()), &config).unwrap();
+        let place = &entry.recipe.ray_serve().unwrap().place;
+        assert_eq!(place.address, address, "{written}");
+    }
+}
+
+#[test]
 fn the_cluster_of_the_configuration_stands_in_for_the_address() {
     let mut config = Config::default();
     config.cluster.name = "lab".to_owned();
