@@ -79,6 +79,10 @@ impl From<RayError> for ClusterError {
                 ClusterError::Unreachable { program, message }
             }
             RayError::Output { program, message } => ClusterError::Output { program, message },
+            // Of Ray Serve alone, which brings no nodes.
+            RayError::Record { .. } => ClusterError::Setup {
+                message: error.to_string(),
+            },
         }
     }
 }

@@ -15,13 +15,15 @@ use config::Config;
 use engine::{AdoptedApplication, ReplicaLog};
 use pool::{Bytes, Event, Share, Span, Time};
 
-/// Every Ray in which there may be applications of this pool.
-pub fn ray_places(catalog: &Catalog, config: &Config) -> Vec<RayPlace> {
+/// Every Ray in which there may be applications of this pool; `remembered`: those that earlier runs have used.
+pub fn ray_places(catalog: &Catalog, config: &Config, remembered: Vec<RayPlace>) -> Vec<RayPlace> {
     let entries = catalog.entries().values();
     let of_models = entries.filter_map(|entry| Some(entry.recipe.ray_serve()?.place.clone()));
     let mut places: Vec<RayPlace> = Vec::new();
-    // A place that only the configuration names may have those of a model whose file is gone.
-    for place in of_models.chain(RayPlace::of_config(config)) {
+    // A place that only the configuration or an earlier run names may have those of a model whose file is gone. What is
+    // written now comes first, with its token.
+    let others = RayPlace::of_config(config).into_iter().chain(remembered);
+    for place in of_models.chain(others) {
         if !places.iter().any(|it| it.address == place.address) {
             places.push(place);
         }

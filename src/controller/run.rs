@@ -107,6 +107,7 @@ impl Control {
             answered: Arc::clone(&self.publishing.answered),
             clock: self.clock,
             load_path: Arc::clone(&self.publishing.load_path),
+            serve_writers: Arc::clone(&self.engines.serve_writers),
         }));
         let mut remembered_at = self.clock.now();
         while !self.finished {

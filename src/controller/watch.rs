@@ -27,6 +27,8 @@ pub(super) struct Picture {
     pub replicas: Vec<ReplicaSample>,
     /// Models with waiting requests, each with a ready replica that has a seat to give.
     pub servable: Vec<Servable>,
+    /// Applications of Ray Serve that may hold GPUs though their replicas have ended.
+    pub left_over: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -79,6 +81,8 @@ pub struct Finding {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadPath {
     pub findings: Vec<Finding>,
+    /// Applications of Ray Serve that may hold GPUs though their replicas have ended.
+    pub left_over: usize,
 }
 
 impl LoadPath {
@@ -157,7 +161,10 @@ impl Watchdog {
             });
         }
         findings.extend(picture.replicas.iter().filter_map(slow));
-        LoadPath { findings }
+        LoadPath {
+            findings,
+            left_over: picture.left_over,
+        }
     }
 }
 

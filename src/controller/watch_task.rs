@@ -12,9 +12,11 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::clock::Clock;
 use super::message::Message;
+use super::remote_device::REMOTE_DEVICE;
 use super::routing::Routes;
 use super::snapshot::Snapshot;
 use super::watch::{LoadPath, Picture, ReplicaSample, Servable, State, Watchdog};
+use engine::ServeWriters;
 use pool::{ModelView, ReplicaState, ReplicaView, Span, Time};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -28,6 +30,7 @@ pub(super) struct Sights {
     pub answered: Arc<AtomicU64>,
     pub clock: Clock,
     pub load_path: Arc<ArcSwap<LoadPath>>,
+    pub serve_writers: Arc<ServeWriters>,
 }
 
 /// Lives as long as the loop.
@@ -96,7 +99,12 @@ fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
                 })
             })
             .collect(),
+        left_over: sights.serve_writers.left_over(),
     }
+}
+
+fn is_remote(it: &ReplicaView) -> bool {
+    it.shares.iter().any(|share| share.device == REMOTE_DEVICE)
 }
 
 fn sample(
@@ -109,6 +117,8 @@ fn sample(
     let process = snapshot.processes.get(&it.replica);
     let dead = process.and_then(|process| process.dead);
     let (state, age) = match (it.state, dead) {
+        // Ray takes its applications down in its own time; those that it does not are counted as left over.
+        (ReplicaState::Stopping, _) if is_remote(it) => return None,
         (ReplicaState::Stopping, _) => {
             let grace = model.stop_grace;
             (State::Stopping { grace }, it.for_ + since)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ray_api::{ApplicationState, state_of};
+use ray_api::{ApplicationState, Removal, state_of};
 use tokio::time::{sleep, timeout};
 
 use super::liveness::until_dead;
@@ -19,8 +19,11 @@ const WATCH_EVERY: Duration = Duration::from_secs(5);
 const ABSENT_MAX: u32 = 2;
 /// Looks in a row that show it unhealthy: Serve starts it again by itself, and has a minute for it.
 const UNHEALTHY_MAX: u32 = 12;
-/// How long a removal may take beyond the grace period: Serve waits 20 s for requests unless its options say otherwise.
-const GONE_MAX: Duration = Duration::from_secs(60);
+/// The most between two attempts of a removal that fails.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How long a removal may take beyond the grace period: a write that was cut off may bring the application for 75 s, and Serve
+/// waits 20 s for requests unless its options say otherwise.
+const GONE_MAX: Duration = Duration::from_secs(120);
 const STATUS: &str = "ray serve";
 
 /// How a replica ended.
@@ -123,32 +126,36 @@ pub(super) async fn finish(
     }));
 }
 
-/// Returns when Serve no longer lists the application, or when that is still unknown after so long. It is left over then,
-/// and the next write removes it.
+/// Returns when Serve no longer lists the application and no write can bring it back, or when that is still unknown after so
+/// long. The writer goes on with the removal then.
 async fn take_down(program: &ServeProgram, name: &str, within: Duration) {
     let mut last = String::new();
     let gone = async {
-        let mut is_removed = false;
+        let mut pause = LOOK_EVERY;
         loop {
-            if !is_removed {
-                match program.writer.remove(name).await {
-                    Ok(()) => is_removed = true,
-                    Err(error) => last = error.to_string(),
+            let removed = program.writer.remove(name).await;
+            pause = match removed {
+                Ok(_) => LOOK_EVERY,
+                Err(_) => (pause * 2).min(PAUSE_MAX),
+            };
+            last = match removed {
+                Ok(Removal::Gone) => return,
+                Ok(Removal::Leaving) => "it is being removed".to_owned(),
+                Ok(Removal::InDoubt) => {
+                    "Ray may still carry out a write that was cut off, and start it".to_owned()
                 }
-            }
-            if is_removed {
-                match program.writer.is_gone(name).await {
-                    Ok(true) => return,
-                    Ok(false) => last = "it is being removed".to_owned(),
-                    Err(error) => last = error.to_string(),
-                }
-            }
-            sleep(LOOK_EVERY).await;
+                Err(error) => error.to_string(),
+            };
+            sleep(pause).await;
         }
     };
     if timeout(within, gone).await.is_err() {
+        program.writer.leave(name);
         tracing::error!(
-            "it is unknown whether the application {name} is gone from Ray Serve, where it may hold GPUs: {last}; the pool removes it with its next change there"
+            "it is unknown whether the application {name} is gone from Ray Serve, where it may hold GPUs: {last}; the pool tries to remove it until it is gone"
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

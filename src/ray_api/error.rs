@@ -21,6 +21,11 @@ pub enum RayError {
     Unreachable { program: String, message: String },
     #[error("the answer of {program} cannot be used: {message}")]
     Output { program: String, message: String },
+    /// The pool cannot remember that it uses this Ray. Nothing was sent.
+    #[error(
+        "cannot write {path}: {message}; make state.dir writable, so that a restart finds what is in Ray"
+    )]
+    Record { path: String, message: String },
 }
 
 impl RayError {
@@ -28,7 +33,7 @@ impl RayError {
     pub fn is_unknown(&self) -> bool {
         match self {
             RayError::Unreachable { .. } | RayError::Output { .. } => true,
-            RayError::Refused { .. } | RayError::Denied { .. } => false,
+            RayError::Refused { .. } | RayError::Denied { .. } | RayError::Record { .. } => false,
         }
     }
 }

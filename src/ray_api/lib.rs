@@ -2,16 +2,23 @@
 //! What to run there, and when, is decided by the callers.
 
 mod applications;
+mod cleaning;
 mod client;
+mod doubt;
 mod error;
+mod ledger;
 mod merge;
+mod shared;
 mod state;
+mod sweep;
 mod text;
 mod writer;
 
 pub use applications::{Application, Deployment, Listing, Replica};
 pub use client::{RayAccess, RayClient};
 pub use error::RayError;
+pub use ledger::{Ledger, UsedRay};
+pub use shared::ServeShared;
 pub use state::{ApplicationState, state_of};
 pub use text::{last_line, plain};
-pub use writer::ServeWriter;
+pub use writer::{Removal, ServeWriter};

@@ -1,7 +1,7 @@
 //! The list of applications that is written to Ray Serve. A write replaces everything, so that what others have deployed
 //! is written back, byte for byte as Ray showed it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -25,6 +25,23 @@ struct Body<'a> {
     applications: Vec<&'a RawValue>,
 }
 
+/// What tells whose an application is.
+pub(super) struct Own<'a> {
+    pub prefix: &'a str,
+    /// Those of this writer.
+    pub wanted: &'a Wanted,
+    /// Those of all writers of this process: what another one wants is not left over here.
+    pub alive: BTreeSet<String>,
+}
+
+impl Own<'_> {
+    /// It has a name of the pool's, and no replica of this process is it.
+    pub fn is_left_over(&self, name: &str) -> bool {
+        let is_kept = self.wanted.contains_key(name) || self.alive.contains(name);
+        is_own(name, self.prefix) && !is_kept
+    }
+}
+
 /// Whether the name is one of the pool's own: the prefix, and the number of a replica.
 pub(super) fn is_own(name: &str, prefix: &str) -> bool {
     let number = name.strip_prefix(prefix).filter(|it| !it.is_empty());
@@ -36,32 +53,41 @@ pub(super) fn is_own(name: &str, prefix: &str) -> bool {
 ///
 /// # Errors
 /// None in practice: all parts are JSON.
-pub(super) fn body(
-    listing: &Listing,
-    prefix: &str,
-    wanted: &Wanted,
-) -> Result<String, serde_json::Error> {
-    let others = others(listing, prefix).map(|(_, config)| config);
-    let own = wanted.values().map(|config| &**config);
+pub(super) fn body(listing: &Listing, own: &Own<'_>) -> Result<String, serde_json::Error> {
+    let others = others(listing, own).map(|(_, config)| config);
+    let wanted = own.wanted.values().map(|config| &**config);
     serde_json::to_string(&Body {
         proxy_location: listing.proxy_location.as_deref(),
         http_options: listing.http_options.as_deref(),
         grpc_options: listing.grpc_options.as_deref(),
         target_capacity: listing.target_capacity.as_deref(),
-        applications: others.chain(own).collect(),
+        applications: others.chain(wanted).collect(),
     })
 }
 
-/// What others have deployed over the REST API and have not taken away.
-pub(super) fn others<'a>(
+/// The pool's own applications in that body.
+pub(super) fn written(listing: &Listing, own: &Own<'_>) -> BTreeSet<String> {
+    let others = others(listing, own).map(|(name, _)| name);
+    let of_pool = others.filter(|name| is_own(name, own.prefix));
+    own.wanted.keys().chain(of_pool).cloned().collect()
+}
+
+/// What others have deployed over the REST API and have not taken away. Another writer of this process is one of them.
+fn others<'a>(
     listing: &'a Listing,
-    prefix: &'a str,
+    own: &'a Own<'_>,
 ) -> impl Iterator<Item = (&'a String, &'a RawValue)> {
-    let foreign = listing
+    let is_others = move |name: &str| !own.wanted.contains_key(name) && !own.is_left_over(name);
+    let others = listing
         .applications
         .iter()
-        .filter(move |(name, it)| !is_own(name, prefix) && !it.is_leaving());
-    foreign.filter_map(|(name, it)| Some((name, it.deployed_app_config.as_deref()?)))
+        .filter(move |(name, it)| is_others(name) && !it.is_leaving());
+    others.filter_map(|(name, it)| Some((name, it.deployed_app_config.as_deref()?)))
+}
+
+/// Whether applications of the pool are there that no replica owns, also such as are being removed.
+pub(super) fn has_left_over(listing: &Listing, own: &Own<'_>) -> bool {
+    listing.applications.keys().any(|it| own.is_left_over(it))
 }
 
 /// Whether two looks show the same: the options of Serve, and who has deployed what. Statuses may differ.
@@ -82,20 +108,18 @@ pub(super) fn is_same(one: &Listing, other: &Listing) -> bool {
     options(one) == options(other) && all(one) == all(other)
 }
 
-/// Whether the pool's applications are there as they are wanted, and no others of its name.
-pub(super) fn is_carried_out(listing: &Listing, prefix: &str, wanted: &Wanted) -> bool {
-    let mut own = listing
-        .applications
-        .iter()
-        .filter(|(name, _)| is_own(name, prefix));
+/// Whether the pool's applications are there as they are wanted, and none is left over.
+pub(super) fn is_carried_out(listing: &Listing, own: &Own<'_>) -> bool {
     let is_there = |name: &String, config: &RawValue| {
         let found = listing.applications.get(name);
         let found = found.filter(|it| !it.is_leaving());
         let found = found.and_then(|it| it.deployed_app_config.as_ref());
         found.is_some_and(|it| variables(it) == variables(config))
     };
-    wanted.iter().all(|(name, config)| is_there(name, config))
-        && own.all(|(name, it)| wanted.contains_key(name) || it.is_leaving())
+    let mut wanted = own.wanted.iter();
+    let mut all = listing.applications.iter();
+    wanted.all(|(name, config)| is_there(name, config))
+        && all.all(|(name, it)| !own.is_left_over(name) || it.is_leaving())
 }
 
 /// What the pool knows its applications by. The rest of a configuration Ray shows with numbers of another form.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -11,8 +12,11 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use super::applications::{APPLICATIONS, Listing};
+use super::cleaning::Cleaning;
 use super::client::{RayAccess, RayClient};
-use super::merge::{self, Wanted};
+use super::ledger::UsedRay;
+use super::merge::{self, Own, Wanted};
+use super::shared::ServeShared;
 use super::{ApplicationState, RayError, state_of};
 
 /// Looks and writes of one change, before other programs count as in the way.
@@ -23,8 +27,31 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct ServeWriter {
     client: RayClient,
     /// What the names of the pool's applications begin with.
-    prefix: String,
-    wanted: Mutex<Wanted>,
+    pub(super) prefix: String,
+    /// The pool is called otherwise now: its applications of this name are shown, and none is removed.
+    pub(super) is_former: bool,
+    pub(super) used: UsedRay,
+    pub(super) shared: Arc<ServeShared>,
+    pub(super) state: Mutex<State>,
+    cleaning: StdMutex<Cleaning>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub wanted: Wanted,
+    /// Applications that are in Ray, or were in a write that may have been carried out.
+    pub written: BTreeSet<String>,
+}
+
+/// How far the removal of an application is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// Serve does not list it, and no write can bring it back.
+    Gone,
+    /// Serve is taking it down.
+    Leaving,
+    /// Serve does not list it, and a write that was cut off may still bring it.
+    InDoubt,
 }
 
 impl fmt::Debug for ServeWriter {
@@ -37,11 +64,24 @@ impl fmt::Debug for ServeWriter {
 }
 
 impl ServeWriter {
-    pub fn new(access: &RayAccess, prefix: &str) -> ServeWriter {
+    pub fn new(access: &RayAccess, prefix: &str, shared: Arc<ServeShared>) -> ServeWriter {
+        let client = RayClient::new(access);
         ServeWriter {
-            client: RayClient::new(access),
+            used: UsedRay::of(access, client.address(), prefix),
+            client,
             prefix: prefix.to_owned(),
-            wanted: Mutex::default(),
+            is_former: false,
+            shared,
+            state: Mutex::default(),
+            cleaning: StdMutex::default(),
+        }
+    }
+
+    /// The same for a name that the pool had before. Another pool may have it now.
+    pub fn of_former_name(self) -> ServeWriter {
+        ServeWriter {
+            is_former: true,
+            ..self
         }
     }
 
@@ -71,33 +111,60 @@ impl ServeWriter {
 
     /// The application is the pool's own; it is deployed already.
     pub async fn own(&self, name: &str, config: Box<RawValue>) {
-        self.wanted.lock().await.insert(name.to_owned(), config);
+        let mut state = self.state.lock().await;
+        state.wanted.insert(name.to_owned(), config);
+        state.written.insert(name.to_owned());
+        self.shared.keep(name);
+        if let Err(error) = self.remember().await {
+            tracing::error!("{error}");
+        }
     }
 
     /// Deploys the application beside all others. Serve starts it in its own time.
     ///
     /// # Errors
-    /// If Ray does not answer, or refuses, or others write without a pause. The application may be there nevertheless
-    /// until it is removed.
+    /// If Ray does not answer, or refuses, or others write without a pause, or the pool cannot remember that it uses this
+    /// Ray. The application may be there nevertheless until it is removed.
     pub async fn add(&self, name: &str, config: Box<RawValue>) -> Result<(), RayError> {
-        let mut wanted = self.wanted.lock().await;
-        wanted.insert(name.to_owned(), config);
-        let written = self.write(&wanted).await;
+        let mut state = self.state.lock().await;
+        // Before the first write: a process that is killed right after it must be able to find the application.
+        self.remember().await?;
+        state.wanted.insert(name.to_owned(), config);
+        self.shared.keep(name);
+        let written = self.write(&mut state).await;
         if matches!(written, Err(RayError::Refused { .. })) {
             // Else it would make the writes of all other replicas fail, too.
-            wanted.remove(name);
+            state.wanted.remove(name);
+            self.shared.let_go(name);
         }
-        written
+        written.map(drop)
     }
 
-    /// Has the application removed, and all left-over ones of the pool. Serve takes it down in its own time.
+    /// Has the application removed, and all left-over ones of the pool; again each time it is there. Serve takes it down in
+    /// its own time. It is gone only once that has been the answer.
     ///
     /// # Errors
     /// If Ray does not answer, or refuses, or others write without a pause.
-    pub async fn remove(&self, name: &str) -> Result<(), RayError> {
-        let mut wanted = self.wanted.lock().await;
-        wanted.remove(name);
-        self.write(&wanted).await
+    pub async fn remove(&self, name: &str) -> Result<Removal, RayError> {
+        let mut state = self.state.lock().await;
+        state.wanted.remove(name);
+        self.shared.let_go(name);
+        if !state.written.contains(name) {
+            return Ok(Removal::Gone);
+        }
+        // A look that begins in doubt does not say that it is gone.
+        let is_in_doubt = self.shared.doubts.has(name);
+        let seen = self.write(&mut state).await?;
+        let removal = match state_of(&seen, name) {
+            ApplicationState::Absent if is_in_doubt => Removal::InDoubt,
+            ApplicationState::Absent => Removal::Gone,
+            _ => Removal::Leaving,
+        };
+        if removal == Removal::Gone {
+            state.written.remove(name);
+            self.forget_if_empty(&state, &seen).await;
+        }
+        Ok(removal)
     }
 
     /// Removes applications of the pool's name that no replica owns.
@@ -105,49 +172,102 @@ impl ServeWriter {
     /// # Errors
     /// As above.
     pub async fn remove_left_over(&self) -> Result<(), RayError> {
-        let wanted = self.wanted.lock().await;
-        self.write(&wanted).await
+        let mut state = self.state.lock().await;
+        self.write(&mut state).await.map(drop)
     }
 
-    /// Whether Serve no longer lists the application.
-    ///
-    /// # Errors
-    /// If that is unknown.
-    pub async fn is_gone(&self, name: &str) -> Result<bool, RayError> {
-        let listing = self.look().await?;
-        Ok(state_of(&listing, name) == ApplicationState::Absent)
-    }
-
-    /// The lock on what is wanted is held meanwhile: one write at a time.
-    async fn write(&self, wanted: &Wanted) -> Result<(), RayError> {
+    /// Returns the list once everything is carried out. The lock on what is wanted is held meanwhile: one write at a time.
+    pub(super) async fn write(&self, state: &mut State) -> Result<Listing, RayError> {
+        let State { wanted, written } = state;
         let mut seen = self.look().await?;
         for _ in 0..ATTEMPTS_MAX {
-            if merge::is_carried_out(&seen, &self.prefix, wanted) {
-                return Ok(());
+            // After the look: what another writer of this process deploys is alive before it is in the list.
+            let own = self.own_of(wanted);
+            if merge::is_carried_out(&seen, &own) {
+                return Ok(seen);
             }
-            let body = merge::body(&seen, &self.prefix, wanted)
+            let body = merge::body(&seen, &own)
                 .map_err(|error| self.client.unusable(error.to_string()))?;
+            let turn = self.shared.turn().await;
             let again = self.look().await?;
             if !merge::is_same(&seen, &again) {
                 tracing::debug!("the applications of Ray Serve have changed; merged anew");
                 seen = again;
                 continue;
             }
-            self.client.put(APPLICATIONS, body).await?;
+            written.extend(wanted.keys().cloned());
+            self.put(body, merge::written(&seen, &own)).await?;
             let before = seen;
             seen = self.look().await?;
+            drop(turn);
             self.tell_of_lost(&before, &seen);
-            if !merge::is_carried_out(&seen, &self.prefix, wanted) {
+            if !merge::is_carried_out(&seen, &own) {
                 sleep(PAUSE).await;
                 seen = self.look().await?;
             }
         }
-        match merge::is_carried_out(&seen, &self.prefix, wanted) {
-            true => Ok(()),
+        match merge::is_carried_out(&seen, &self.own_of(wanted)) {
+            true => Ok(seen),
             false => Err(self.client.unusable(format!(
                 "other programs have changed the applications of Ray Serve {ATTEMPTS_MAX} times in a row, and what the pool wrote is not there; let one of them pause"
             ))),
         }
+    }
+
+    /// `names`: the pool's applications in the body. Without an answer they may come up later.
+    async fn put(&self, body: String, names: BTreeSet<String>) -> Result<(), RayError> {
+        let writing = self.shared.doubts.begin(names);
+        let put = self.client.put(APPLICATIONS, body).await;
+        match &put {
+            Err(error) if error.is_unknown() => drop(writing),
+            Ok(()) | Err(_) => writing.settle(),
+        }
+        put
+    }
+
+    pub(super) fn own_of<'a>(&'a self, wanted: &'a Wanted) -> Own<'a> {
+        Own {
+            prefix: &self.prefix,
+            wanted,
+            alive: self.shared.alive(),
+        }
+    }
+
+    /// That there may be applications of this pool is on the disk when this returns.
+    async fn remember(&self) -> Result<(), RayError> {
+        let (shared, used) = (Arc::clone(&self.shared), self.used.clone());
+        let remembered = tokio::task::spawn_blocking(move || shared.ledger.remember(&used)).await;
+        remembered
+            .map_err(std::io::Error::from)
+            .flatten()
+            .map_err(|error| RayError::Record {
+                path: self.shared.ledger.shown_path(),
+                message: error.to_string(),
+            })
+    }
+
+    /// The Ray is forgotten once nothing of this pool is there, and no write can bring any more. The caller holds the lock on
+    /// what is wanted, so that no application is added meanwhile.
+    pub(super) async fn forget_if_empty(&self, state: &State, seen: &Listing) {
+        let own = self.own_of(&state.wanted);
+        let may_come = self.shared.doubts.names();
+        let is_empty = state.wanted.is_empty()
+            && self.cleaning().is_clean()
+            && !merge::has_left_over(seen, &own)
+            && !may_come.iter().any(|name| own.is_left_over(name));
+        if !is_empty {
+            return;
+        }
+        let (shared, used) = (Arc::clone(&self.shared), self.used.clone());
+        let forgotten = tokio::task::spawn_blocking(move || shared.ledger.forget(&used)).await;
+        if let Err(error) = forgotten.map_err(std::io::Error::from).flatten() {
+            let path = self.shared.ledger.shown_path();
+            tracing::debug!("cannot write {path}: {error}; the next start looks at this Ray");
+        }
+    }
+
+    pub(super) fn cleaning(&self) -> MutexGuard<'_, Cleaning> {
+        self.cleaning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What another program deployed between the last look and the write is taken away by the write. Its configuration is

@@ -176,11 +176,12 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let mut found = leader.step("finding engines", found).await?;
     // Declared behind the engines, so that it is dropped before them.
     let failing = LeaveOnFailure::new(&guardians);
-    let serve_writers = Arc::new(ServeWriters::default());
+    let serve_writers = Arc::new(ServeWriters::open(state_dir.join("ray-serve.json")));
     let recipe_of = |model: &str, arguments: &str| {
         controller::recipe_of_application(model, arguments, &catalog)
     };
-    let places = controller::ray_places(&catalog, &config);
+    let remembered_places = serve_writers.remembered(&config.cluster.name);
+    let places = controller::ray_places(&catalog, &config, remembered_places);
     let within = Span(RAY_WITHIN.0 * places.len().max(1) as u64);
     let applications = engine::resolve_applications(
         &serve_writers,
@@ -223,7 +224,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         runtime_dir: runtime_dir.clone(),
         sources: Arc::new(Sources::new(source_settings(&config))),
         guardians: Arc::clone(&guardians),
-        serve_writers,
+        serve_writers: Arc::clone(&serve_writers),
         found,
         seats: other_processes.taken(),
         heartbeat: notify::heartbeat(),
@@ -270,6 +271,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let noted =
         AbortOnDropHandle::new(start(evening::stay_noted(live.clone(), Arc::clone(&store))));
     let follow = AbortOnDropHandle::new(start(keys.follow_commands()));
+    let cleaning = async move { serve_writers.keep_clean().await };
+    let cleaning = AbortOnDropHandle::new(start(cleaning));
     let stop = CancellationToken::new();
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let takeover_socket = TakeoverSocket::open(&runtime_dir).map_err(|error| {
@@ -327,7 +330,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
                     .to_owned(),
             );
         }
-        drop((upkeep, noted, follow));
+        // What the new process deploys is none of this one's, which would remove it.
+        drop((upkeep, noted, follow, cleaning));
         limits::save(&limits, &store).await;
         evening::note_up(&live, &store).await;
         responses.write_all().await;

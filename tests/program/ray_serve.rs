@@ -13,11 +13,15 @@ const THEIRS: &str = r#"{"name": "theirs",  "import_path":"a:b", "args": {"x": 1
 
 /// The file of a model called `far`, with further keys of `engine_config` and whole sections.
 fn model(ray: &RayServe, engine: &str, sections: &str) -> (String, String) {
+    let (name, text) = model_at("far", &ray.address());
+    (name, format!("{text}{engine}{sections}"))
+}
+
+fn model_at(name: &str, address: &str) -> (String, String) {
     let text = format!(
-        "engine_config:\n  model_id: far\n  type: RayServeEngine\n  address: {}\n  import_path: lab.app:build\n{engine}{sections}",
-        ray.address()
+        "engine_config:\n  model_id: {name}\n  type: RayServeEngine\n  address: {address}\n  import_path: lab.app:build\n"
     );
-    ("far.yaml".to_owned(), text)
+    (format!("{name}.yaml"), text)
 }
 
 fn answer(pool: &Pool) -> String {
@@ -157,4 +161,53 @@ fn two_replicas_of_one_model_are_two_applications() {
             .any(|it| it.starts_with(&format!("GET /{FIRST}/v1/models "))),
         "{requests:?}"
     );
+}
+
+#[test]
+fn two_names_of_one_ray_do_not_remove_each_others_applications() {
+    let ray = RayServe::start();
+    let address = ray.address();
+    let port = address.rsplit(':').next().unwrap();
+    let files = [
+        model_at("far", &address.replace("http", "HTTP")),
+        model_at("near", &format!("http://LocalHost:{port}/")),
+    ];
+    let mut pool = Pool::that_adopts(&files, CONFIG, "1m");
+    answer(&pool);
+    let near = json!({"model": "near"});
+    let (status, loaded) = admin(&pool, "POST", "/llm/admin/load", &near);
+    assert_eq!(status, 200, "{loaded}");
+    let both = [FIRST, "model-pool.lab.r2"];
+    assert_eq!(ray.names(), both);
+    let writes = ray.writes().len();
+
+    // Each address lists both; neither is left over at the other.
+    pool.kill();
+    pool.restart();
+    assert_eq!(ray.names(), both);
+    assert!(answer(&pool).contains(FIRST));
+    assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
+    let (status, unloaded) = admin(&pool, "POST", "/llm/admin/unload", &near);
+    assert_eq!(status, 200, "{unloaded}");
+    assert_eq!(ray.names(), [FIRST]);
+    assert!(answer(&pool).contains(FIRST));
+}
+
+#[test]
+fn an_application_goes_though_its_model_file_was_deleted_and_ray_was_away_at_the_start() {
+    let ray = RayServe::start();
+    ray.deploy("theirs", THEIRS);
+    let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    answer(&pool);
+    pool.kill();
+    // Only the state folder knows the address now.
+    std::fs::remove_file(pool.models().join("far.yaml")).unwrap();
+    let remembered = pool.data().join("ray-serve.json");
+    let text = std::fs::read_to_string(remembered).unwrap();
+    assert!(text.contains(&ray.address()), "{text}");
+    ray.set_down(true);
+    pool.restart();
+    assert_eq!(ray.names(), [FIRST, "theirs"]);
+    ray.set_down(false);
+    wait_for("the application to be gone", || ray.names() == ["theirs"]);
 }

@@ -32,6 +32,8 @@ struct State {
     writes: Vec<String>,
     after_looks: Option<(u32, Change)>,
     after_write: Option<Change>,
+    holds_next: bool,
+    held: Option<String>,
     token: Option<String>,
     port: u16,
     is_down: bool,
@@ -102,6 +104,18 @@ impl RayServe {
         self.state.lock().unwrap().after_write = Some(Box::new(change));
     }
 
+    /// The next write is cut off: its connection ends without an answer, and Ray carries it out later.
+    pub fn cut_off_next_write(&self) {
+        self.state.lock().unwrap().holds_next = true;
+    }
+
+    /// Ray carries out the write that was cut off, whatever was written meanwhile.
+    pub fn carry_out_late(&self) {
+        let mut state = self.state.lock().unwrap();
+        let body = state.held.take().expect("a write that was cut off");
+        state.write(&body);
+    }
+
     /// The bodies of all writes.
     pub fn writes(&self) -> Vec<String> {
         self.state.lock().unwrap().writes.clone()
@@ -159,6 +173,11 @@ impl State {
                 let list = self.with_texts(&list);
                 self.age();
                 http("200 OK", "content-type: application/json\r\n", &list)
+            }
+            (Some("PUT"), Some(APPLICATIONS)) if self.holds_next => {
+                self.holds_next = false;
+                self.held = Some(body.to_owned());
+                String::new()
             }
             (Some("PUT"), Some(APPLICATIONS)) => self.write(body),
             _ => http("404 Not Found", "", "404: Not Found"),

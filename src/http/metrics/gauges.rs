@@ -34,6 +34,9 @@ pub fn write_load_path(path: &LoadPath, text: &mut Text) {
     text.family("loads_without_progress", Kind::Gauge, help);
     let slow = path.findings.iter().filter(|it| !it.stuck).count();
     text.sample(&[], slow as f64);
+    let help = "Applications of Ray Serve that may hold GPUs though their replicas have ended, because Ray does not answer or does not remove them.";
+    text.family("ray_serve_left_over", Kind::Gauge, help);
+    text.sample(&[], path.left_over as f64);
 }
 
 /// Those who work on requests before an engine has them.

@@ -23,15 +23,23 @@ fn theirs(status: &str) -> String {
     )
 }
 
+fn own(wanted: &Wanted) -> Own<'_> {
+    Own {
+        prefix: PREFIX,
+        wanted,
+        alive: BTreeSet::new(),
+    }
+}
+
 #[test]
 fn others_and_the_options_of_serve_stay_byte_for_byte() {
-    let own = r#"{"name":"model-pool.lab.r1","import_path":"c:d"}"#;
-    let wanted = Wanted::from([("model-pool.lab.r1".to_owned(), raw(own))]);
-    let body = body(&list(&theirs("RUNNING")), PREFIX, &wanted).expect("JSON");
+    let config = r#"{"name":"model-pool.lab.r1","import_path":"c:d"}"#;
+    let wanted = Wanted::from([("model-pool.lab.r1".to_owned(), raw(config))]);
+    let body = body(&list(&theirs("RUNNING")), &own(&wanted)).expect("JSON");
     assert_eq!(
         body,
         format!(
-            r#"{{"proxy_location":"HeadOnly","http_options":{{"host":"127.0.0.1", "port":  8001}},"target_capacity":50.0,"applications":[{THEIRS},{own}]}}"#
+            r#"{{"proxy_location":"HeadOnly","http_options":{{"host":"127.0.0.1", "port":  8001}},"target_capacity":50.0,"applications":[{THEIRS},{config}]}}"#
         )
     );
 }
@@ -41,7 +49,7 @@ fn what_is_being_removed_or_was_deployed_by_a_program_is_not_written() {
     let leaving = list(&theirs("DELETING"));
     let code = list(r#""code": {"status": "RUNNING", "deployed_app_config": null}"#);
     for listing in [leaving, code] {
-        let body = body(&listing, PREFIX, &Wanted::new()).expect("JSON");
+        let body = body(&listing, &own(&Wanted::new())).expect("JSON");
         assert!(body.ends_with(r#""applications":[]}"#), "{body}");
     }
 }
@@ -84,10 +92,28 @@ fn an_application_with_the_name_and_another_model_is_not_the_wanted_one() {
     ));
     let wanted =
         |model: &str| Wanted::from([("model-pool.lab.r1".to_owned(), raw(&config(model)))]);
-    assert!(is_carried_out(&deployed, PREFIX, &wanted("a")));
-    assert!(!is_carried_out(&deployed, PREFIX, &wanted("b")));
-    assert!(
-        !is_carried_out(&deployed, PREFIX, &Wanted::new()),
-        "left over"
-    );
+    assert!(is_carried_out(&deployed, &own(&wanted("a"))));
+    assert!(!is_carried_out(&deployed, &own(&wanted("b"))));
+    let none = Wanted::new();
+    assert!(!is_carried_out(&deployed, &own(&none)), "left over");
+}
+
+#[test]
+fn what_another_writer_of_the_process_wants_is_written_back_and_is_not_left_over() {
+    let config = r#"{"name":"model-pool.lab.r1",  "import_path":"c:d"}"#;
+    let there = list(&format!(
+        r#""model-pool.lab.r1": {{"status": "RUNNING", "deployed_app_config": {config}}}"#
+    ));
+    let none = Wanted::new();
+    let mut own = own(&none);
+    assert!(own.is_left_over("model-pool.lab.r1"));
+    assert_eq!(written(&there, &own), BTreeSet::new());
+    own.alive.insert("model-pool.lab.r1".to_owned());
+    assert!(is_carried_out(&there, &own));
+    assert!(!has_left_over(&there, &own));
+    let body = body(&there, &own).expect("JSON");
+    assert!(body.contains(config), "{body}");
+    // Such a write may bring it back, if it is cut off.
+    let expected = BTreeSet::from(["model-pool.lab.r1".to_owned()]);
+    assert_eq!(written(&there, &own), expected);
 }

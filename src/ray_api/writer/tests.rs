@@ -10,13 +10,18 @@ const SECOND: &str = "model-pool.lab.r2";
 const THEIRS: &str = r#"{"name": "theirs",  "import_path":"a:b", "args": {"x": 1.50}}"#;
 
 fn writer(ray: &RayServe) -> ServeWriter {
+    writer_of(ray, Arc::default())
+}
+
+/// One of several of a process, such as for another address of the same Ray.
+fn writer_of(ray: &RayServe, shared: Arc<ServeShared>) -> ServeWriter {
     let access = RayAccess {
         address: ray.address(),
         token_file: None,
         timeout: Duration::from_secs(5),
         section: "engine_config",
     };
-    ServeWriter::new(&access, "model-pool.lab.r")
+    ServeWriter::new(&access, "model-pool.lab.r", shared)
 }
 
 fn config(name: &str) -> Box<RawValue> {
@@ -24,6 +29,10 @@ fn config(name: &str) -> Box<RawValue> {
         r#"{{"name":"{name}","import_path":"c:d","runtime_env":{{"env_vars":{{"MODEL_POOL_MODEL":"{name}"}}}}}}"#
     );
     RawValue::from_string(text).expect("JSON")
+}
+
+async fn until_gone(writer: &ServeWriter, name: &str) {
+    while writer.remove(name).await != Ok(Removal::Gone) {}
 }
 
 #[tokio::test]
@@ -38,7 +47,7 @@ async fn two_replicas_that_start_at_once_are_both_there_and_leave_one_by_one() {
     assert_eq!(ray.names(), [FIRST, SECOND]);
     writer.remove(FIRST).await.expect("removed");
     assert_eq!(ray.names(), [SECOND]);
-    while !writer.is_gone(FIRST).await.expect("known") {}
+    until_gone(&writer, FIRST).await;
 }
 
 #[tokio::test]
@@ -118,7 +127,7 @@ async fn a_dashboard_that_does_not_answer_leaves_everything_unknown() {
     let writer = writer(&ray);
     writer.add(FIRST, config(FIRST)).await.expect("added");
     ray.set_down(true);
-    let error = writer.is_gone(FIRST).await.expect_err("unknown");
+    let error = writer.look().await.expect_err("unknown");
     assert!(error.is_unknown(), "{error}");
     assert!(
         writer
@@ -145,11 +154,102 @@ async fn a_token_that_is_missing_or_wrong_is_said() {
         timeout: Duration::from_secs(5),
         section: "engine_config",
     };
-    let writer = ServeWriter::new(&access, "model-pool.lab.r");
+    let writer = ServeWriter::new(&access, "model-pool.lab.r", Arc::default());
     let error = writer.look().await.expect_err("refused");
     assert!(matches!(error, RayError::Denied { .. }), "{error}");
     assert!(!error.to_string().contains("another"), "{error}");
     std::fs::write(&folder, "the-token\n").expect("written");
     assert!(writer.look().await.is_ok());
     let _ = std::fs::remove_file(folder);
+}
+
+#[tokio::test]
+async fn an_application_whose_write_was_cut_off_is_removed_again_when_it_comes_up_late() {
+    let ray = RayServe::start();
+    let writer = writer(&ray);
+    ray.cut_off_next_write();
+    let error = writer.add(FIRST, config(FIRST)).await.expect_err("cut off");
+    assert!(error.is_unknown(), "{error}");
+    assert!(ray.names().is_empty());
+    let removed = writer.remove(FIRST).await;
+    assert_eq!(removed, Ok(Removal::InDoubt), "it may still come up");
+    ray.carry_out_late();
+    assert_eq!(ray.names(), [FIRST]);
+    let mut removed = writer.remove(FIRST).await;
+    assert!(ray.names().is_empty(), "removed again");
+    while removed == Ok(Removal::Leaving) {
+        removed = writer.remove(FIRST).await;
+    }
+    assert_eq!(removed, Ok(Removal::InDoubt));
+}
+
+#[tokio::test]
+async fn a_cut_off_removal_of_one_may_bring_back_another() {
+    let ray = RayServe::start();
+    let writer = writer(&ray);
+    for name in [FIRST, SECOND] {
+        writer.add(name, config(name)).await.expect("added");
+    }
+    ray.cut_off_next_write();
+    assert!(writer.remove(SECOND).await.is_err());
+    let mut removed = writer.remove(FIRST).await;
+    assert!(ray.names().is_empty());
+    while removed == Ok(Removal::Leaving) {
+        removed = writer.remove(FIRST).await;
+    }
+    assert_eq!(removed, Ok(Removal::InDoubt), "the list had it");
+    until_gone(&writer, SECOND).await;
+    ray.carry_out_late();
+    assert_eq!(ray.names(), [FIRST]);
+    writer.remove(FIRST).await.expect("removed again");
+    assert!(ray.names().is_empty());
+}
+
+#[tokio::test]
+async fn doubt_ends_and_an_application_that_was_never_written_is_gone_at_once() {
+    let ray = RayServe::start();
+    let shared = ServeShared::with_doubt(Duration::from_millis(200));
+    let writer = writer_of(&ray, Arc::new(shared));
+    ray.cut_off_next_write();
+    assert!(writer.add(FIRST, config(FIRST)).await.is_err());
+    until_gone(&writer, FIRST).await;
+    assert!(ray.names().is_empty());
+    ray.set_down(true);
+    assert!(writer.add(SECOND, config(SECOND)).await.is_err());
+    assert_eq!(writer.remove(SECOND).await, Ok(Removal::Gone));
+}
+
+#[tokio::test]
+async fn two_addresses_of_one_ray_do_not_remove_each_others_applications() {
+    let ray = RayServe::start();
+    let shared: Arc<ServeShared> = Arc::default();
+    let (one, other) = (
+        writer_of(&ray, Arc::clone(&shared)),
+        writer_of(&ray, shared),
+    );
+    one.add(FIRST, config(FIRST)).await.expect("added");
+    other.add(SECOND, config(SECOND)).await.expect("added");
+    assert_eq!(ray.names(), [FIRST, SECOND]);
+    one.remove_left_over().await.expect("nothing is left over");
+    assert_eq!(ray.names(), [FIRST, SECOND]);
+    until_gone(&other, SECOND).await;
+    assert_eq!(ray.names(), [FIRST]);
+    until_gone(&one, FIRST).await;
+    assert!(ray.names().is_empty());
+}
+
+#[tokio::test]
+async fn two_writers_of_one_ray_that_write_at_once_keep_both_changes() {
+    let ray = RayServe::start();
+    let shared: Arc<ServeShared> = Arc::default();
+    let (one, other) = (
+        writer_of(&ray, Arc::clone(&shared)),
+        writer_of(&ray, shared),
+    );
+    let added = tokio::join!(
+        one.add(FIRST, config(FIRST)),
+        other.add(SECOND, config(SECOND))
+    );
+    assert_eq!(added, (Ok(()), Ok(())));
+    assert_eq!(ray.names(), [FIRST, SECOND]);
 }

@@ -1,0 +1,150 @@
+//! When a Ray is looked at again for what is left over there, and what is known of it: the pauses between attempts grow, and
+//! end only when nothing is left. Pure: the time is an argument.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+const PAUSE: Duration = Duration::from_secs(2);
+/// An application that is left over holds GPUs, and a look costs Ray some milliseconds.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+pub(super) struct Cleaning {
+    /// `None`: nothing is left, or was when it was last looked at.
+    due: Option<Instant>,
+    pause: Duration,
+    /// Until then an application may still come up, by a write of before.
+    not_before: Option<Instant>,
+    /// Applications that may hold GPUs without a replica.
+    left: BTreeSet<String>,
+    /// Why they are still there.
+    why: String,
+}
+
+impl Cleaning {
+    /// An attempt at this moment, or earlier if one is due before.
+    pub fn schedule(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+        self.pause = PAUSE;
+    }
+
+    /// Only a look after this moment can say that nothing is left.
+    pub fn expect_until(&mut self, end: Instant) {
+        self.not_before = self.not_before.max(Some(end));
+        self.schedule(end);
+    }
+
+    /// No replica waits for this application any more, and it may be there.
+    pub fn leave(&mut self, name: &str, now: Instant) {
+        self.left.insert(name.to_owned());
+        self.schedule(now);
+    }
+
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.due.is_none()
+    }
+
+    pub fn left(&self) -> &BTreeSet<String> {
+        &self.left
+    }
+
+    /// What an attempt that began at `began` has found. Returns those that are gone since the last one.
+    pub fn found(&mut self, left: BTreeSet<String>, began: Instant) -> BTreeSet<String> {
+        let gone = self.left.difference(&left).cloned().collect();
+        if !self.why.is_empty() {
+            // Ray answers again.
+            self.why.clear();
+            self.pause = PAUSE;
+        }
+        self.not_before = self.not_before.filter(|end| *end > began);
+        match left.is_empty() {
+            true => self.due = self.not_before,
+            false => self.again(began),
+        }
+        self.left = left;
+        gone
+    }
+
+    /// An attempt has failed: nothing is known. Returns whether the reason is another than before.
+    pub fn failed(&mut self, why: &str, now: Instant) -> bool {
+        self.again(now);
+        let is_new = self.why != why;
+        why.clone_into(&mut self.why);
+        is_new
+    }
+
+    /// There is nothing that could be left.
+    pub fn turn_off(&mut self) {
+        *self = Cleaning::default();
+    }
+
+    fn again(&mut self, now: Instant) {
+        self.pause = self.pause.max(PAUSE);
+        self.due = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::doubt::now;
+    use super::*;
+
+    fn names(all: &[&str]) -> BTreeSet<String> {
+        all.iter().map(|it| (*it).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_removal_that_fails_is_tried_again_without_an_end_and_ever_more_rarely() {
+        let mut at = now();
+        let mut cleaning = Cleaning::default();
+        assert!(cleaning.is_clean());
+        cleaning.leave("r1", at);
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            assert!(cleaning.is_due(at));
+            cleaning.failed("no answer", at);
+            let mut pause = 0;
+            while !cleaning.is_due(at) {
+                at += Duration::from_secs(1);
+                pause += 1;
+            }
+            pauses.push(pause);
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(*cleaning.left(), names(&["r1"]), "it may hold GPUs");
+        assert_eq!(cleaning.found(names(&[]), at), names(&["r1"]));
+        assert!(cleaning.is_clean());
+    }
+
+    #[test]
+    fn a_reason_is_new_once() {
+        let mut cleaning = Cleaning::default();
+        assert!(cleaning.failed("no answer", now()));
+        assert!(!cleaning.failed("no answer", now()));
+        assert!(cleaning.failed("refused", now()));
+    }
+
+    #[test]
+    fn a_look_before_the_end_of_doubt_does_not_say_that_nothing_is_left() {
+        let start = now();
+        let end = start + Duration::from_secs(75);
+        let mut cleaning = Cleaning::default();
+        cleaning.expect_until(end);
+        cleaning.leave("r1", start);
+        assert!(cleaning.is_due(start));
+        cleaning.found(names(&["r1"]), start);
+        cleaning.found(names(&[]), start + Duration::from_secs(4));
+        assert!(!cleaning.is_clean());
+        assert!(!cleaning.is_due(start + Duration::from_secs(74)));
+        assert!(cleaning.is_due(end));
+        cleaning.found(names(&[]), end);
+        assert!(cleaning.is_clean());
+    }
+}

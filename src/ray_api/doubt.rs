@@ -1,0 +1,121 @@
+//! Writes whose end is unknown. Ray carries out a write also after its connection is gone, up to a minute later, so that an
+//! application of it may come up when the list has been without it for long.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Ray's dashboard and its agent give a write up within a minute; the rest is for the way to them.
+pub(super) const DOUBT: Duration = Duration::from_secs(75);
+
+/// Until when each application may come up by a write that was cut off.
+#[derive(Debug)]
+pub(super) struct Doubts {
+    lasts: Duration,
+    until: Mutex<BTreeMap<String, Instant>>,
+}
+
+/// A write that has begun. Dropped without its end being known, it leaves its applications in doubt: also if the caller no
+/// longer waits for it.
+#[must_use = "a write that is dropped counts as cut off"]
+pub(super) struct Writing<'a> {
+    doubts: &'a Doubts,
+    names: BTreeSet<String>,
+}
+
+impl Doubts {
+    pub fn new(lasts: Duration) -> Doubts {
+        Doubts {
+            lasts,
+            until: Mutex::default(),
+        }
+    }
+
+    /// `names`: the pool's applications in the list that is about to be written.
+    pub fn begin(&self, names: BTreeSet<String>) -> Writing<'_> {
+        Writing {
+            doubts: self,
+            names,
+        }
+    }
+
+    /// Applications that may still come up.
+    pub fn names(&self) -> BTreeSet<String> {
+        let now = now();
+        let mut until = self.lock();
+        until.retain(|_, until| *until > now);
+        until.keys().cloned().collect()
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        let now = now();
+        self.lock().get(name).is_some_and(|until| *until > now)
+    }
+
+    /// When every write of before this moment has been carried out, or never will be.
+    pub fn end_of_all(&self) -> Instant {
+        now() + self.lasts
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Writing<'_> {
+    /// Ray has answered: it has carried the write out, or never will.
+    pub fn settle(mut self) {
+        self.names.clear();
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let until = self.doubts.end_of_all();
+        let names = std::mem::take(&mut self.names);
+        let mut all = self.doubts.lock();
+        all.extend(names.into_iter().map(|name| (name, until)));
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "doubt lasts from the moment at which a connection was lost"
+)]
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(all: &[&str]) -> BTreeSet<String> {
+        all.iter().map(|it| (*it).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_write_that_is_dropped_leaves_its_applications_in_doubt_and_a_settled_one_none() {
+        let doubts = Doubts::new(DOUBT);
+        doubts.begin(names(&["a", "b"])).settle();
+        assert_eq!(doubts.names(), names(&[]));
+        drop(doubts.begin(names(&["a", "b"])));
+        assert_eq!(doubts.names(), names(&["a", "b"]));
+        doubts.begin(names(&["a"])).settle();
+        assert!(
+            doubts.has("a"),
+            "a later write does not say what becomes of an earlier one"
+        );
+        assert!(!doubts.has("c"));
+    }
+
+    #[test]
+    fn doubt_ends_by_itself() {
+        let doubts = Doubts::new(Duration::ZERO);
+        drop(doubts.begin(names(&["a"])));
+        assert!(!doubts.has("a"));
+        assert_eq!(doubts.names(), names(&[]));
+    }
+}

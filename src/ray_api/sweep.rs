@@ -1,0 +1,110 @@
+//! Removes what is left over in a Ray: applications that no replica waits for any more, because a removal has failed, the
+//! process before this one was killed, or a write was cut off. It tries again until nothing is left.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::RayError;
+use super::doubt::now;
+use super::writer::{ServeWriter, State};
+
+/// To the first attempt at a Ray that did not answer at the start.
+const SOON: Duration = Duration::from_secs(2);
+
+impl ServeWriter {
+    /// An earlier process may have died in the middle of a write: what comes up by it is removed. `is_known`: the Ray has
+    /// answered, and nothing else is left there.
+    pub fn expect_late_writes(&self, is_known: bool) {
+        let mut cleaning = self.cleaning();
+        cleaning.expect_until(self.shared.doubts.end_of_all());
+        if !is_known {
+            cleaning.schedule(now() + SOON);
+        }
+    }
+
+    /// Its replica has waited in vain for the end of this application. It is removed as soon as that is possible.
+    pub fn leave(&self, name: &str) {
+        self.cleaning().leave(name, now());
+    }
+
+    /// Applications that may hold GPUs though their replicas have ended.
+    pub fn left_over(&self) -> BTreeSet<String> {
+        self.cleaning().left().clone()
+    }
+
+    /// Looks and removes, if it is time to.
+    pub async fn sweep_if_due(&self) {
+        if !self.cleaning().is_due(now()) {
+            return;
+        }
+        let Err(error) = self.sweep().await else {
+            return;
+        };
+        let mut cleaning = self.cleaning();
+        // A Ray that only brings nodes need not have Serve.
+        if matches!(error, RayError::Refused { .. }) && !self.shared.ledger.has(&self.used) {
+            return cleaning.turn_off();
+        }
+        let is_new = cleaning.failed(&error.to_string(), now());
+        match cleaning.left() {
+            _ if !is_new => {}
+            left if left.is_empty() => tracing::warn!(
+                "it is unknown whether applications of this pool are left over in Ray Serve: {error}; the pool looks until it is known"
+            ),
+            left => tracing::error!(
+                "applications of Ray Serve may hold GPUs without a replica: {}: {error}; the pool tries to remove them until they are gone",
+                shown(left)
+            ),
+        }
+    }
+
+    /// Removes what is left over. Returns what still is, or may come up.
+    ///
+    /// # Errors
+    /// If Ray does not answer, or refuses, or others write without a pause.
+    pub async fn sweep(&self) -> Result<BTreeSet<String>, RayError> {
+        let mut state = self.state.lock().await;
+        let began = now();
+        // Before the look, which does not show what comes up after it.
+        let may_come = self.shared.doubts.names();
+        let seen = match self.is_former {
+            true => self.look().await?,
+            false => self.write(&mut state).await?,
+        };
+        let left: BTreeSet<String> = {
+            let own = self.own_of(&state.wanted);
+            let all = seen.applications.keys().chain(&may_come);
+            all.filter(|it| own.is_left_over(it)).cloned().collect()
+        };
+        let State { wanted, written } = &mut *state;
+        written.retain(|name| wanted.contains_key(name) || left.contains(name));
+        self.tell_of_former(&left);
+        let gone = self.cleaning().found(left.clone(), began);
+        if !gone.is_empty() {
+            let (address, gone) = (self.address(), shown(&gone));
+            tracing::info!("at last gone from Ray Serve at {address}: {gone}");
+        }
+        self.forget_if_empty(&state, &seen).await;
+        Ok(left)
+    }
+
+    /// Once for the same applications.
+    fn tell_of_former(&self, left: &BTreeSet<String>) {
+        if !self.is_former || left.is_empty() || self.cleaning().left() == left {
+            return;
+        }
+        tracing::error!(
+            "applications in Ray Serve at {} have a name that this pool had before, and may hold GPUs: {}; remove them there, or give the pool its former cluster.name for one start. They stay, because another pool may have that name now",
+            self.address(),
+            shown(left)
+        );
+    }
+}
+
+fn shown(names: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests;
