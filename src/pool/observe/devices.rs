@@ -37,11 +37,20 @@ impl Pool {
         self.devices[&id].soon(self.returning(id))
     }
 
+    /// Both at once, for plans, which look at every device: what a plan may count on, and what is lacking.
+    pub(crate) fn free_and_overrun(&self, device: &Device) -> (Bytes, Bytes) {
+        device.later(self.returning_on(device))
+    }
+
     /// What leaving replicas hold beyond their shares.
     fn returning(&self, id: DeviceId) -> Bytes {
+        self.returning_on(&self.devices[&id])
+    }
+
+    fn returning_on(&self, device: &Device) -> Bytes {
         let leaves =
             |replica: &ReplicaId| self.replicas.get(replica).is_some_and(|it| it.is_leaving());
-        let more = self.devices[&id].excess_of.iter();
+        let more = device.excess_of.iter();
         more.filter(|(replica, _)| leaves(replica))
             .map(|(_, more)| *more)
             .sum()

@@ -5,12 +5,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::facts::closings::Closing;
-use crate::facts::state::Pool;
+use crate::facts::state::{Model, Pool};
 use crate::plan::victims::REQUESTS_PER_TURN;
 use crate::types::ids::{Priority, ReplicaId, Span};
 use crate::types::policy::Part;
 use crate::types::pressure::{Busy, Pressure, serving};
 use crate::types::rank::Class;
+use crate::types::replica::Replica;
 
 /// So many models that wait are counted, in the order of their demands; with more, gates close for these alone.
 const DEMANDS_MAX: usize = 16;
@@ -56,28 +57,31 @@ impl Pool {
             return BTreeSet::new();
         }
         let devices = self.devices.len() as u64;
-        let closes = |id: &ReplicaId| {
-            let replica = &self.replicas[id];
-            let pressure = pressures.get(&self.models[&replica.model].priority());
-            let busy = pressure.and_then(|_| self.busy(*id));
+        let closes = |replica: &Replica| {
+            // Every replica is looked at while anything waits: the cheapest condition comes first.
+            if replica.in_flight == 0 {
+                return false;
+            }
+            let model = &self.models[&replica.model];
+            let pressure = pressures.get(&model.priority());
+            let busy = pressure.and_then(|_| self.busy(replica, model));
             pressure
                 .zip(busy)
                 .is_some_and(|(it, busy)| it.closes(busy, devices))
         };
-        self.replicas.keys().copied().filter(closes).collect()
+        let closing = self.replicas.iter().filter(|(_, it)| closes(it));
+        closing.map(|(&id, _)| id).collect()
     }
 
     /// `None` if it is not in use, its turn has a configured length, or nothing is known of its requests.
-    fn busy(&self, id: ReplicaId) -> Option<Busy> {
-        let replica = self.replicas.get(&id)?;
-        let model = &self.models[&replica.model];
+    fn busy(&self, replica: &Replica, model: &Model) -> Option<Busy> {
         let in_use = replica.in_flight > 0 && replica.ready_since().is_some();
         let may_end = in_use && model.spec.max_turn.is_none();
         let request = model.request_times.mean().filter(|_| may_end)?;
         Some(Busy {
             in_flight: u64::from(replica.in_flight),
             request,
-            swap: self.comes_back_in(replica.model) + model.stop_takes,
+            swap: self.return_time(model) + model.stop_takes,
         })
     }
 
@@ -99,9 +103,9 @@ impl Pool {
     }
 
     fn closing(&self, id: ReplicaId, pressures: &BTreeMap<Priority, Pressure>) -> Option<Closing> {
-        let busy = self.busy(id)?;
-        let replica = &self.replicas[&id];
+        let replica = self.replicas.get(&id)?;
         let model = &self.models[&replica.model];
+        let busy = self.busy(replica, model)?;
         let pressure = pressures.get(&model.priority())?;
         let devices = self.devices.len() as u64;
         Some(Closing {

@@ -78,9 +78,9 @@ fn members<'a>(
     node: &'a BTreeSet<DeviceId>,
 ) -> impl Iterator<Item = Member> + 'a {
     node.iter().filter_map(|&device| {
-        let needs = requirements.needs_on(pool, device).ok()? + pool.overrun(device);
         let ledger = &pool.devices[&device];
-        let free = pool.free_later(device);
+        let (free, overrun) = pool.free_and_overrun(ledger);
+        let needs = requirements.needs_on(pool, device).ok()? + overrun;
         Some(Member {
             device,
             needs,
@@ -125,22 +125,32 @@ fn with_eviction(
     any_will_do: bool,
     best: Option<Cost>,
 ) -> Vec<Choice> {
-    let mut members: Vec<Member> = members(pool, requirements, node).collect();
+    // On a full pool hardly any node has enough that may leave: only there it is computed what each would cost.
+    let possible = members(pool, requirements, node).filter_map(|member| {
+        let holders = pool.devices[&member.device].holders.iter().copied();
+        let leaves = |holder: &ReplicaId| victims::may_leave(pool, requirements, *holder).is_ok();
+        let leaving: Vec<ReplicaId> = holders.filter(leaves).collect();
+        let (device, free, needs) = (member.device, member.free, member.needs);
+        victims::frees_enough(pool, device, free, needs, &leaving).then_some((member, leaving))
+    });
+    let (mut members, leaving): (Vec<Member>, Vec<Vec<ReplicaId>>) = possible.unzip();
+    if members.len() < requirements.devices as usize {
+        return Vec::new();
+    }
     // With one possible group there is nothing to compare: what each device costs alone is not needed.
     let is_only_group = members.len() == requirements.devices as usize;
     let mut all: BTreeMap<ReplicaId, Evictable> = BTreeMap::new();
-    for member in &mut members {
+    for (member, leaving) in members.iter_mut().zip(leaving) {
         let mut here = Vec::new();
-        for &holder in &pool.devices[&member.device].holders {
-            if let Ok(victim) = victims::evictable(pool, requirements, holder) {
-                if !is_only_group {
-                    member
-                        .holders
-                        .push((holder, pool.held(holder, member.device)));
-                    here.push(victim.clone());
-                }
-                all.insert(holder, victim);
+        for holder in leaving {
+            let victim = victims::leaving(pool, holder);
+            if !is_only_group {
+                member
+                    .holders
+                    .push((holder, pool.held(holder, member.device)));
+                here.push(victim.clone());
             }
+            all.insert(holder, victim);
         }
         if is_only_group {
             member.cost = Some(Cost::default());

@@ -110,7 +110,7 @@ fn on_device(
         push(ledger.settling, Blocker::Settling);
     }
     for &holder in ledger.holders.iter().take(most) {
-        if let Err(why) = victims::evictable(pool, requirements, holder)
+        if let Err(why) = victims::may_leave(pool, requirements, holder)
             && let Some(what) = blocker(pool, holder, why)
         {
             push(pool.held(holder, device), what);
@@ -226,7 +226,7 @@ fn reach(
                         Protection::Turn { left }
                         | Protection::Young { left }
                         | Protection::Yields { left },
-                    ) = victims::evictable(pool, requirements, holder)
+                    ) = victims::may_leave(pool, requirements, holder)
                     {
                         look_at(pool.now + left);
                     }
@@ -235,12 +235,12 @@ fn reach(
             return Reach::default();
         }
     };
-    let needs = needs + pool.overrun(device);
-    let mut soon = pool.free_later(device);
-    let mut later = soon;
+    let (free, overrun) = pool.free_and_overrun(ledger);
+    let needs = needs + overrun;
+    let (mut soon, mut later) = (free, free);
     for &holder in &ledger.holders {
         let held = pool.held(holder, device);
-        let Err(why) = victims::evictable(pool, requirements, holder) else {
+        let Err(why) = victims::may_leave(pool, requirements, holder) else {
             (soon, later) = (soon + held, later + held);
             continue;
         };

@@ -267,7 +267,7 @@ impl Pool {
         self.return_time(&self.models[&id])
     }
 
-    fn return_time(&self, model: &Model) -> Span {
+    pub(crate) fn return_time(&self, model: &Model) -> Span {
         if self.asleep.is_empty() {
             return model.reload();
         }

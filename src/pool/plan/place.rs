@@ -201,17 +201,22 @@ fn evict(
     needs: Bytes,
 ) -> Option<Choice> {
     let ledger = &pool.devices[&device];
-    let needs = needs + pool.overrun(device);
-    let evictable: Vec<Evictable> = ledger
-        .holders
-        .iter()
-        .filter_map(|&holder| victims::evictable(pool, requirements, holder).ok())
+    let (free, overrun) = pool.free_and_overrun(ledger);
+    let needs = needs + overrun;
+    let leaves = |holder: &ReplicaId| victims::may_leave(pool, requirements, *holder).is_ok();
+    let leaving: Vec<ReplicaId> = ledger.holders.iter().copied().filter(leaves).collect();
+    // On a full pool hardly any device has enough that may leave: only there it is computed what each would cost.
+    if !victims::frees_enough(pool, device, free, needs, &leaving) {
+        return None;
+    }
+    let evictable: Vec<Evictable> = leaving
+        .into_iter()
+        .map(|holder| victims::leaving(pool, holder))
         .collect();
     let domain = Domain {
         devices: vec![device],
         needs: vec![needs],
     };
-    let free = pool.free_later(device);
     let (cost, victims) = cheapest(&domain, &[free], evictable)?;
     let freed = with_freed(&domain, &[free], &victims)[0];
     Some(Choice {

@@ -6,7 +6,7 @@ use crate::facts::state::{Model, Pool};
 use crate::plan::parking;
 use crate::types::choice::Evictable;
 use crate::types::demand;
-use crate::types::ids::{ReplicaId, Span};
+use crate::types::ids::{Bytes, DeviceId, ReplicaId, Span};
 use crate::types::model::IdleYields;
 use crate::types::obstacle::Protection;
 use crate::types::policy::Part;
@@ -30,20 +30,45 @@ const REQUESTS_MAX: Span = Span(60_000);
 const RELOADS_UNTIL_YIELD: u64 = 3;
 const YIELD_LEAST: Span = Span::from_secs(30);
 
-/// Whether this holder of memory may leave for `requirements`.
+/// Whether this holder of memory may leave for `requirements`: what `evictable` says, without what that would cost.
+pub(crate) fn may_leave(
+    pool: &Pool,
+    requirements: &Requirements,
+    id: ReplicaId,
+) -> Result<(), Protection> {
+    if let Some(planned) = pool.planned.get(&id) {
+        let displaced = planned.model != requirements.model
+            && planned.order.is_none()
+            && pool.priority(planned.model) < requirements.priority;
+        return match displaced {
+            true => Ok(()),
+            false => Err(Protection::Loading),
+        };
+    }
+    if pool.asleep.contains(&id) {
+        return Ok(());
+    }
+    let replica = &pool.replicas[&id];
+    let model = &pool.models[&replica.model];
+    match protection(pool, requirements, id, replica, model) {
+        Some(protection) => Err(protection),
+        None => Ok(()),
+    }
+}
+
+/// Whether this holder of memory may leave for `requirements`, and what that would cost.
 pub(crate) fn evictable(
     pool: &Pool,
     requirements: &Requirements,
     id: ReplicaId,
 ) -> Result<Evictable, Protection> {
+    may_leave(pool, requirements, id)?;
+    Ok(leaving(pool, id))
+}
+
+/// What it would cost if this holder of memory, which may leave, left.
+pub(crate) fn leaving(pool: &Pool, id: ReplicaId) -> Evictable {
     if let Some(planned) = pool.planned.get(&id) {
-        let priority = pool.priority(planned.model);
-        let displaced = planned.model != requirements.model
-            && planned.order.is_none()
-            && priority < requirements.priority;
-        if !displaced {
-            return Err(Protection::Loading);
-        }
         let bytes = planned.shares.iter().map(|share| share.bytes).sum();
         let rank = VictimRank {
             busy: false,
@@ -51,25 +76,21 @@ pub(crate) fn evictable(
             bytes: Reverse(bytes),
             replica: id,
         };
-        let shares = planned.shares.clone();
-        return Ok(Evictable {
+        return Evictable {
             replica: id,
             model: planned.model,
-            priority,
+            priority: pool.priority(planned.model),
             rank,
             loss: 0,
-            shares,
+            shares: planned.shares.clone(),
             planned: true,
-        });
+        };
     }
     if pool.asleep.contains(&id) {
-        return Ok(parking::droppable(pool, id));
+        return parking::droppable(pool, id);
     }
     let replica = &pool.replicas[&id];
     let model = &pool.models[&replica.model];
-    if let Some(protection) = protection(pool, requirements, id, replica, model) {
-        return Err(protection);
-    }
     let loss = expected_loss(pool, replica, model);
     let bytes = replica.bytes();
     let rank = VictimRank {
@@ -81,7 +102,7 @@ pub(crate) fn evictable(
         bytes: Reverse(bytes),
         replica: id,
     };
-    Ok(Evictable {
+    Evictable {
         replica: id,
         model: replica.model,
         priority: model.priority(),
@@ -97,7 +118,19 @@ pub(crate) fn evictable(
             })
             .collect(),
         planned: false,
-    })
+    }
+}
+
+/// Whether the device would have enough free memory if all of these left it; a bound, which is never too low.
+pub(crate) fn frees_enough(
+    pool: &Pool,
+    device: DeviceId,
+    free: Bytes,
+    needs: Bytes,
+    leaving: &[ReplicaId],
+) -> bool {
+    let held = leaving.iter().map(|it| pool.held(*it, device));
+    free + held.sum::<Bytes>() >= needs
 }
 
 /// The expected loss per second if it is gone: its reload time, weighted by how likely it is needed again (P5).
