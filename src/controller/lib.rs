@@ -36,6 +36,7 @@ mod adopting;
 mod adopting_applications;
 mod allowed_devices;
 mod catalog_change;
+mod changed_gates;
 mod clock;
 mod cluster_nodes;
 mod cluster_task;

@@ -115,7 +115,7 @@ impl Control {
                 std::future::pending::<()>().await;
             }
             let publish = self.publishing.due();
-            let busy = !self.engines.busy().is_empty();
+            let busy = self.engines.is_busy();
             let read = busy.then(|| self.turned + READ_GATES_EVERY);
             let remember = Some(remembered_at + REMEMBER_EVERY);
             let next = self
