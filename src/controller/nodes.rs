@@ -258,7 +258,7 @@ impl Control {
                 });
             }
         }
-        events.push(self.links());
+        events.push(self.links(Some(node)));
         events.extend(self.cordons_of_node(node));
         for it in running {
             let replica = ReplicaId(it.replica);

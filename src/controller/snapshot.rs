@@ -133,7 +133,8 @@ impl fmt::Display for LoadStage {
 
 #[derive(Clone, Debug)]
 pub struct DeviceSnapshot {
-    pub info: DeviceInfo,
+    /// Shared: a snapshot is cloned for each picture that readers get, and there may be thousands of devices.
+    pub info: Arc<DeviceInfo>,
     pub used: Option<DeviceUse>,
     /// When the last figures were taken.
     pub read_at: Option<Time>,
@@ -146,7 +147,7 @@ pub struct DeviceSnapshot {
 impl DeviceSnapshot {
     pub(super) fn unread(info: DeviceInfo) -> DeviceSnapshot {
         DeviceSnapshot {
-            info,
+            info: Arc::new(info),
             used: None,
             read_at: None,
             stale: None,
