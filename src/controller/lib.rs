@@ -62,6 +62,7 @@ mod message;
 mod models;
 mod node_admission;
 mod node_engines;
+mod node_greeting;
 mod node_link;
 mod node_messages;
 mod node_presence;
@@ -108,7 +109,7 @@ pub use routing::Route;
 pub use run::spawn;
 pub use seats_taken::SeatsTaken;
 pub use snapshot::{
-    DeviceSnapshot, LoadStage, ModelFacts, NodeFacts, ProcessFacts, Snapshot, Stale,
+    DeviceSnapshot, LoadStage, ModelFacts, NodeFacts, OnNode, ProcessFacts, Snapshot, Stale,
 };
 pub use vital::Heartbeat;
 pub use watch::{Finding, LoadPath};
