@@ -249,6 +249,7 @@ impl Control {
             change @ (Message::Register { .. }
             | Message::Remove { .. }
             | Message::Figure { .. }
+            | Message::FigureForDevices { .. }
             | Message::Reload { .. }) => {
                 self.models.changes.push_back(change);
                 self.next_change();
