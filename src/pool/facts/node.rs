@@ -58,8 +58,10 @@ impl Pool {
     /// The same of a device, in words.
     pub(crate) fn node_away(&self, device: DeviceId) -> Option<NodeAway> {
         let ledger = &self.devices[&device];
+        // Asked of every device for each plan, and mostly none: the name is made only where it is needed.
+        let away = ledger.away?;
         let node = self.node_name(ledger.node);
-        Some(match ledger.away? {
+        Some(match away {
             Away::Silent => NodeAway::Silent {
                 node,
                 for_: self.silent_for(ledger.node),
