@@ -75,6 +75,8 @@ pub(super) struct Gate {
     last_end_without: AtomicU64,
     /// It is in the list of those that the loop is to read, or is being put there.
     has_changed: AtomicBool,
+    /// Nothing is heard of its node.
+    is_away: AtomicBool,
     /// Why streams inside are cut; set before `cut` fires.
     why: OnceLock<Cut>,
     cut: CancellationToken,
@@ -117,6 +119,7 @@ impl Gate {
             idle_before: AtomicU64::new(0),
             last_end_without: AtomicU64::new(0),
             has_changed: AtomicBool::new(true),
+            is_away: AtomicBool::new(false),
             why: OnceLock::new(),
             cut: CancellationToken::new(),
             clock,
@@ -256,6 +259,11 @@ impl Gate {
         mode(word) != CLOSED && in_flight(word) < self.seats
     }
 
+    /// Whether nothing is heard of its node: a request whose connection ends then has probably lost its engine.
+    pub fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::Release);
+    }
+
     /// Ends every request inside, with this reason. The first reason stays.
     pub fn cut(&self, why: Cut) {
         let _ = self.why.set(why);
@@ -391,6 +399,11 @@ impl Lease {
                 self.gate.activity.failed();
             }
         }
+    }
+
+    /// Whether nothing is heard of the engine's node.
+    pub fn is_away(&self) -> bool {
+        self.gate.is_away.load(Ordering::Acquire)
     }
 
     /// Why, once [`Lease::cut`] has fired.
