@@ -133,6 +133,8 @@ fn load(program: &Program, fleet: &Fleet, models: &[Wanted]) {
         ordered += model.replicas;
     }
     until(fleet, "the replicas", || fleet.ready(), ordered);
+    let is_done = || u32::from(program.is_done());
+    until(fleet, "the orders to end", is_done, 1);
 }
 
 fn hold(program: &Program, fleet: &Fleet, seconds: u64) -> Held {

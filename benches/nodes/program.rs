@@ -86,6 +86,12 @@ impl Program {
         self.call("POST", "/llm/admin/load", &body.to_string());
     }
 
+    /// Whether all that was ordered is done.
+    pub fn is_done(&self) -> bool {
+        let answer = self.call("GET", "/llm/admin/queue", "");
+        answer["orders"].as_array().is_some_and(Vec::is_empty)
+    }
+
     /// The nodes that have joined, and the replicas on all nodes, as an administrator sees them.
     pub fn shown(&self) -> (usize, usize) {
         let answer = self.call("GET", "/llm/admin/nodes", "");
