@@ -16,13 +16,14 @@ impl ChangedGates {
         changed.push(replica);
     }
 
-    /// Empties the list. Each once, in their order: a turn is the same whichever gate was faster.
-    pub fn take(&self) -> Vec<ReplicaId> {
+    /// Empties the list into `taken`, whose memory it goes on with: a request allocates nothing for it. Each once, in their
+    /// order: a turn is the same whichever gate was faster.
+    pub fn take(&self, taken: &mut Vec<ReplicaId>) {
+        taken.clear();
         let mut changed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = std::mem::take(&mut *changed);
+        std::mem::swap(&mut *changed, taken);
         drop(changed);
         taken.sort_unstable();
         taken.dedup();
-        taken
     }
 }

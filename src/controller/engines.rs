@@ -23,6 +23,8 @@ pub(super) struct Engines {
     pub idle_matters: Arc<AtomicBool>,
     /// Shared with the gates.
     pub changed_gates: ChangedGates,
+    /// Memory for those that are read, kept from one turn to the next.
+    to_read: Vec<ReplicaId>,
     /// The gates as they were last read.
     readings: BTreeMap<ReplicaId, GateReading>,
     /// Those of them with requests inside.
@@ -41,6 +43,7 @@ impl Engines {
             gates: BTreeMap::new(),
             idle_matters: Arc::default(),
             changed_gates: ChangedGates::default(),
+            to_read: Vec::new(),
             readings: BTreeMap::new(),
             busy: BTreeSet::new(),
             processes: BTreeMap::new(),
@@ -63,7 +66,9 @@ impl Engines {
     /// Readings that changed since the last time. The guardians hear of them too.
     pub fn read_gates(&mut self) -> Vec<GateReading> {
         let mut news = Vec::new();
-        for replica in self.changed_gates.take() {
+        let mut changed = std::mem::take(&mut self.to_read);
+        self.changed_gates.take(&mut changed);
+        for &replica in &changed {
             let Some(gate) = self.gates.get(&replica) else {
                 continue;
             };
@@ -79,6 +84,7 @@ impl Engines {
             self.guardians.used(replica, use_of(&reading));
             news.push(reading);
         }
+        self.to_read = changed;
         news
     }
 

@@ -72,7 +72,11 @@ fn the_last_one_out_of_a_closed_gate_says_so_once() {
 #[test]
 fn the_loop_reads_a_gate_when_it_is_new_and_whenever_it_has_changed() {
     let (gate, _messages) = gate(4);
-    let listed = || gate.to_loop.changed.take();
+    let listed = || {
+        let mut listed = Vec::new();
+        gate.to_loop.changed.take(&mut listed);
+        listed
+    };
     assert_eq!(listed(), [ReplicaId(1)], "it is new");
     assert_eq!(gate.read().in_flight, 0);
     gate.set(GateMode::Open);
