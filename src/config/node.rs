@@ -39,7 +39,8 @@ impl Default for NodeSection {
     fn default() -> NodeSection {
         NodeSection {
             orphan_after: Length::from_secs(600),
-            silent_after: Length::from_secs(5),
+            // It is decided within 5 s that a node is lost: a beat comes every second, and it is looked every quarter of one.
+            silent_after: Length::from_secs(4),
             join_token_file: None,
             listen: None,
             plain: false,

@@ -17,7 +17,7 @@ impl Control {
         if constraint.is_empty() {
             return None;
         }
-        let infos = || self.devices.known.values().map(|device| &device.info);
+        let infos = || self.devices.known.values().map(|it| it.info.as_ref());
         let allowed: BTreeSet<DeviceId> = infos()
             .filter(|info| constraint.allows(facts_of(info)))
             .map(|info| info.id)

@@ -24,7 +24,7 @@ use super::parts::{Parts, Start};
 use super::publishing::Publishing;
 use super::reader::Reader;
 use super::remote_device;
-use super::snapshot::Snapshot;
+use super::snapshot::{OnNode, Snapshot};
 use super::usage::Usage;
 use super::vital::{Heartbeat, OnPanic};
 use config::{Config, LiveConfig};
@@ -184,8 +184,10 @@ impl Control {
     pub(super) fn publish(&mut self) {
         let now = self.clock.now();
         let logs = self.engines.logs.iter();
+        let pool = remote_device::without_place(self.pool.view(now));
         let snapshot = Snapshot {
-            pool: remote_device::without_place(self.pool.view(now)),
+            on_nodes: OnNode::all(&pool, &self.engines.processes),
+            pool,
             models: Arc::clone(&self.models.facts),
             processes: self.engines.processes.clone(),
             fetches: self.fetches.facts(),
@@ -198,6 +200,7 @@ impl Control {
             kinds: self.devices.kinds.clone(),
         };
         self.publishing.publish(now, snapshot);
+        self.publishing.took(self.clock.now().since(now));
     }
 }
 

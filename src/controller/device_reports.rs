@@ -1,14 +1,12 @@
 //! Turns readings of the devices into events for the pool, and into what readers see of a device that cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::control::Control;
 use super::message::Readings;
-use super::snapshot::Stale;
 use config::Provider;
 use inventory::{DeviceEvent, DeviceKind, DeviceTrouble, Link, MachineMemory, Reach};
-use pool::{Bytes, DeviceReading, Event, HostReading, NodeId, ReplicaId};
+use pool::{Bytes, DeviceId, Event, HostReading, NodeId, ReplicaId};
 
 impl Control {
     pub(super) fn readings(&mut self, readings: Readings) {
@@ -28,91 +26,62 @@ impl Control {
             self.nodes.provider(node)
         });
         let is_measured = provider == Some(Provider::Nvml);
-        let mut devices = self.devices.known.as_ref().clone();
+        let there = self.devices_on(node);
         let mut events = Vec::new();
         let mut read_before = BTreeSet::new();
         for used in read {
-            let Some(device) = devices.get_mut(&used.id) else {
-                continue;
-            };
-            read_before.insert(used.id);
+            let device = used.id;
             let mut own: BTreeMap<ReplicaId, Bytes> =
-                by_node.get(&used.id).cloned().unwrap_or_default();
+                by_node.get(&device).cloned().unwrap_or_default();
             for (pid, bytes) in &used.processes {
                 if let Some(&replica) = owners.get(pid) {
                     let held = own.entry(replica).or_default();
                     *held = *held + *bytes;
                 }
             }
-            let reading = DeviceReading {
-                taken: is_measured.then_some(began),
-                total: used.total,
-                foreign: used.foreign,
-                own: own
-                    .iter()
-                    .map(|(&replica, &bytes)| (replica, bytes))
-                    .collect(),
-                ..self.devices.reading_of(&device.info)
-            };
-            events.push(Event::DeviceRead {
-                device: used.id,
-                reading,
-            });
-            if device.stale.take().is_some() {
-                tracing::info!(device = device.info.name, "the device can be read again");
+            if let Some(reading) = self.devices.read(used, own, (began, is_measured)) {
+                read_before.insert(device);
+                events.push(Event::DeviceRead { device, reading });
             }
-            device.own = own;
-            device.used = Some(used);
-            device.read_at = Some(began);
         }
-        for (_, device) in devices
-            .iter_mut()
-            .filter(|(id, _)| !read_before.contains(id))
-            .filter(|(_, it)| match node {
-                Some(node) => it.info.node == node,
-                None => !self.nodes.is_remote(it.info.node),
-            })
-        {
-            let why = faults
-                .get(&device.info.id)
-                .or(fault.as_ref())
-                .cloned()
-                .unwrap_or_else(|| "the driver leaves it out".to_owned());
-            match &mut device.stale {
-                Some(stale) => stale.why = why,
-                None => {
-                    tracing::warn!(
-                        device = device.info.name,
-                        why,
-                        "the device cannot be read; its last known figures stand"
-                    );
-                    let since = device.read_at.unwrap_or(began);
-                    device.stale = Some(Stale { since, why });
-                }
-            }
+        for &device in there.difference(&read_before) {
+            let why = faults.get(&device).or(fault.as_ref()).cloned();
+            let why = why.unwrap_or_else(|| "the driver leaves it out".to_owned());
+            self.devices.not_read(device, why, began);
         }
         events.extend(
             machine
                 .into_iter()
-                .flat_map(|machine| self.hosts(machine, node)),
+                .flat_map(|machine| self.hosts(machine, node, &there)),
         );
-        self.devices.known = Arc::new(devices);
         self.turn_all(events);
-        self.take_peaks();
+        self.take_peaks(&read_before);
         for event in lost {
             self.device_trouble(event);
         }
     }
 
-    /// What may sleep on each node. A device that is the machine's memory itself has nowhere else to
-    /// put its models: only engines that need no memory outside of their device sleep there.
-    fn hosts(&self, machine: MachineMemory, node: Option<NodeId>) -> Vec<Event> {
+    /// The devices of a node; `None`: of this machine.
+    fn devices_on(&self, node: Option<NodeId>) -> BTreeSet<DeviceId> {
+        let Some(node) = node else {
+            let known = self.devices.known.iter();
+            let here = known.filter(|(_, it)| !self.nodes.is_remote(it.info.node));
+            return here.map(|(&id, _)| id).collect();
+        };
+        self.nodes.devices(node)
+    }
+
+    /// What may sleep on each node, of which these are the devices. A device that is the machine's memory itself has nowhere
+    /// else to put its models: only engines that need no memory outside of their device sleep there.
+    fn hosts(
+        &self,
+        machine: MachineMemory,
+        node: Option<NodeId>,
+        devices: &BTreeSet<DeviceId>,
+    ) -> Vec<Event> {
         let all = || {
-            let all = self.devices.known.values();
-            all.filter(move |it| match node {
-                Some(node) => it.info.node == node,
-                None => !self.nodes.is_remote(it.info.node),
-            })
+            let known = devices.iter();
+            known.filter_map(move |id| self.devices.known.get(id))
         };
         let mut kinds = all().map(|device| device.info.kind);
         let provider = node.map_or(Some(self.devices.provider), |node| {
@@ -169,10 +138,11 @@ impl Control {
         }
     }
 
-    /// How devices reach each other (M5).
-    pub(super) fn links(&self) -> Event {
+    /// How the devices of a node, or of this machine, reach each other (M5).
+    pub(super) fn links(&self, node: Option<NodeId>) -> Event {
         let mut links = Vec::new();
-        for device in self.devices.known.values() {
+        let on = self.devices_on(node);
+        for device in on.iter().filter_map(|id| self.devices.known.get(id)) {
             for &(other, link) in &device.info.links {
                 let link = match link {
                     Link::NvLink => pool::Link::NvLink,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::snapshot::DeviceSnapshot;
+use super::snapshot::{DeviceSnapshot, Stale};
 use config::Provider;
-use inventory::{DeviceInfo, Inventory};
-use pool::{DeviceId, DeviceReading, KindId};
+use inventory::{DeviceInfo, DeviceUse, Inventory};
+use pool::{Bytes, DeviceId, DeviceReading, KindId, ReplicaId, Time};
 
 #[derive(Debug)]
 pub(super) struct Devices {
@@ -36,43 +36,84 @@ impl Devices {
 
     /// Of a device that has not been read yet.
     pub fn reading_of(&self, info: &DeviceInfo) -> DeviceReading {
-        DeviceReading {
-            name: info.name.clone(),
-            node: info.node,
-            kind: self.kinds[&kind_name(info)],
-            total: info.total,
-            headroom: info.headroom,
-            ..DeviceReading::default()
-        }
+        unread(info, &self.kinds)
     }
 
     /// Devices of a node that joins. Gives those that are new, or not as they were.
     pub fn add(&mut self, infos: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
-        let mut known = self.known.as_ref().clone();
+        let known = Arc::make_mut(&mut self.known);
         let mut new = Vec::new();
         for info in infos {
             let next = KindId(u32::try_from(self.kinds.len()).unwrap_or(u32::MAX));
             self.kinds.entry(kind_name(&info)).or_insert(next);
-            let same = known.get(&info.id).is_some_and(|it| it.info == info);
+            let same = known.get(&info.id).is_some_and(|it| *it.info == info);
             if !same {
                 known.insert(info.id, DeviceSnapshot::unread(info.clone()));
                 new.push(info);
             }
         }
-        self.known = Arc::new(known);
         new
     }
 
     /// Devices of a node that is gone.
     pub fn remove(&mut self, ids: &BTreeSet<DeviceId>) {
-        let mut known = self.known.as_ref().clone();
+        let known = Arc::make_mut(&mut self.known);
         known.retain(|id, _| !ids.contains(id));
-        self.known = Arc::new(known);
+    }
+
+    /// Takes a reading, for readers and for the pool. `own`: what replicas hold. `None`: the device is not there.
+    ///
+    /// The devices are copied here once after each snapshot that readers got, and not for each reading: a thousand nodes send
+    /// a thousand readings a second.
+    pub fn read(
+        &mut self,
+        used: DeviceUse,
+        own: BTreeMap<ReplicaId, Bytes>,
+        (began, is_measured): (Time, bool),
+    ) -> Option<DeviceReading> {
+        let device = Arc::make_mut(&mut self.known).get_mut(&used.id)?;
+        let reading = DeviceReading {
+            taken: is_measured.then_some(began),
+            total: used.total,
+            foreign: used.foreign,
+            own: own
+                .iter()
+                .map(|(&replica, &bytes)| (replica, bytes))
+                .collect(),
+            ..unread(&device.info, &self.kinds)
+        };
+        if device.stale.take().is_some() {
+            tracing::info!(device = device.info.name, "the device can be read again");
+        }
+        device.own = own;
+        device.used = Some(used);
+        device.read_at = Some(began);
+        Some(reading)
+    }
+
+    /// It could not be read when that began: its last figures stand.
+    pub fn not_read(&mut self, id: DeviceId, why: String, began: Time) {
+        let Some(device) = Arc::make_mut(&mut self.known).get_mut(&id) else {
+            return;
+        };
+        match &mut device.stale {
+            Some(stale) => stale.why = why,
+            None => {
+                tracing::warn!(
+                    device = device.info.name,
+                    why,
+                    "the device cannot be read; its last known figures stand"
+                );
+                let since = device.read_at.unwrap_or(began);
+                device.stale = Some(Stale { since, why });
+            }
+        }
     }
 
     /// Those that are there.
     pub fn infos(&self) -> Vec<DeviceInfo> {
-        self.known.values().map(|it| it.info.clone()).collect()
+        let infos = self.known.values().map(|it| it.info.as_ref());
+        infos.cloned().collect()
     }
 
     /// What the store knows a device by: its UUID, which stays when indices change, or its name.
@@ -81,6 +122,17 @@ impl Devices {
             || device.to_string(),
             |it| it.info.uuid.clone().unwrap_or_else(|| it.info.name.clone()),
         )
+    }
+}
+
+fn unread(info: &DeviceInfo, kinds: &BTreeMap<String, KindId>) -> DeviceReading {
+    DeviceReading {
+        name: info.name.clone(),
+        node: info.node,
+        kind: kinds[&kind_name(info)],
+        total: info.total,
+        headroom: info.headroom,
+        ..DeviceReading::default()
     }
 }
 

@@ -1,12 +1,13 @@
 //! The engines of replicas: their processes, gates and logs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::changed_gates::ChangedGates;
 use super::gate::Gate;
 use super::seats_taken::use_of;
 use super::snapshot::ProcessFacts;
@@ -20,8 +21,14 @@ pub(super) struct Engines {
     pub gates: BTreeMap<ReplicaId, Arc<Gate>>,
     /// A model waits for room; shared with the gates.
     pub idle_matters: Arc<AtomicBool>,
+    /// Shared with the gates.
+    pub changed_gates: ChangedGates,
+    /// Memory for those that are read, kept from one turn to the next.
+    to_read: Vec<ReplicaId>,
     /// The gates as they were last read.
     readings: BTreeMap<ReplicaId, GateReading>,
+    /// Those of them with requests inside.
+    busy: BTreeSet<ReplicaId>,
     pub processes: BTreeMap<ReplicaId, ProcessFacts>,
     /// The last logs of each model, kept after their engines are gone.
     pub logs: BTreeMap<ModelId, VecDeque<(ReplicaId, Arc<ReplicaLog>)>>,
@@ -35,7 +42,10 @@ impl Engines {
             serve_writers,
             gates: BTreeMap::new(),
             idle_matters: Arc::default(),
+            changed_gates: ChangedGates::default(),
+            to_read: Vec::new(),
             readings: BTreeMap::new(),
+            busy: BTreeSet::new(),
             processes: BTreeMap::new(),
             logs: BTreeMap::new(),
             stops: BTreeMap::new(),
@@ -44,29 +54,44 @@ impl Engines {
 
     /// Replicas with requests inside, as the gates were when they were last read.
     pub fn busy(&self) -> Vec<(ReplicaId, u32)> {
-        let busy = self.readings.values().filter(|it| it.in_flight > 0);
-        busy.map(|it| (it.replica, it.in_flight)).collect()
+        let in_flight = |id: &ReplicaId| Some((*id, self.readings.get(id)?.in_flight));
+        self.busy.iter().filter_map(in_flight).collect()
+    }
+
+    /// Whether there are any.
+    pub fn is_busy(&self) -> bool {
+        !self.busy.is_empty()
     }
 
     /// Readings that changed since the last time. The guardians hear of them too.
     pub fn read_gates(&mut self) -> Vec<GateReading> {
-        let (readings, guardians) = (&mut self.readings, &self.guardians);
-        self.gates
-            .iter()
-            .filter_map(|(&replica, gate)| {
-                let reading = gate.reading();
-                if readings.insert(replica, reading) == Some(reading) {
-                    return None;
-                }
-                guardians.used(replica, use_of(&reading));
-                Some(reading)
-            })
-            .collect()
+        let mut news = Vec::new();
+        let mut changed = std::mem::take(&mut self.to_read);
+        self.changed_gates.take(&mut changed);
+        for &replica in &changed {
+            let Some(gate) = self.gates.get(&replica) else {
+                continue;
+            };
+            let reading = gate.read();
+            if self.readings.insert(replica, reading) == Some(reading) {
+                continue;
+            }
+            if reading.in_flight > 0 {
+                self.busy.insert(replica);
+            } else {
+                self.busy.remove(&replica);
+            }
+            self.guardians.used(replica, use_of(&reading));
+            news.push(reading);
+        }
+        self.to_read = changed;
+        news
     }
 
     /// Forgets the gate of a replica that is gone.
     pub fn drop_gate(&mut self, replica: ReplicaId) -> Option<Arc<Gate>> {
         self.readings.remove(&replica);
+        self.busy.remove(&replica);
         self.gates.remove(&replica)
     }
 }

@@ -6,6 +6,7 @@
 //!  63  62 │ 61        40 │ 39                    0
 //!   mode  │  in flight   │  entered
 //! ```
+//! One file because the word, and what a seat does to it from its first moment to its last, are one protocol.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::changed_gates::ChangedGates;
 use super::clock::Clock;
 use super::message::Message;
 use super::replica_adapters::{AdapterSeat, AdapterTurn, ReplicaAdapters};
@@ -53,6 +55,7 @@ pub(super) struct ToLoop {
     pub inbox: mpsc::UnboundedSender<Message>,
     /// Set while a model waits for room: then the last request that leaves wakes the loop.
     pub idle_matters: Arc<AtomicBool>,
+    pub changed: ChangedGates,
 }
 
 #[derive(Debug)]
@@ -70,6 +73,10 @@ pub(super) struct Gate {
     idle_before: AtomicU64,
     /// When the last request ended that did not set how long it keeps the replica.
     last_end_without: AtomicU64,
+    /// It is in the list of those that the loop is to read, or is being put there.
+    has_changed: AtomicBool,
+    /// Nothing is heard of its node.
+    is_away: AtomicBool,
     /// Why streams inside are cut; set before `cut` fires.
     why: OnceLock<Cut>,
     cut: CancellationToken,
@@ -99,6 +106,8 @@ impl Gate {
         to_loop: ToLoop,
         activity: Arc<ActivityMeter>,
     ) -> Gate {
+        // The loop reads it once, used or not.
+        to_loop.changed.add(replica);
         Gate {
             replica,
             endpoint,
@@ -109,6 +118,8 @@ impl Gate {
             last_end: AtomicU64::new(0),
             idle_before: AtomicU64::new(0),
             last_end_without: AtomicU64::new(0),
+            has_changed: AtomicBool::new(true),
+            is_away: AtomicBool::new(false),
             why: OnceLock::new(),
             cut: CancellationToken::new(),
             clock,
@@ -132,6 +143,7 @@ impl Gate {
             let idle = self.clock.now().since(Time(ended));
             self.idle_before.store(idle.0 + 1, Ordering::Release);
         }
+        self.changed();
         Some(self.lease())
     }
 
@@ -143,6 +155,7 @@ impl Gate {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
         // It waited for its seat, which the pool has counted.
         self.idle_before.store(0, Ordering::Release);
+        self.changed();
         self.lease()
     }
 
@@ -163,6 +176,7 @@ impl Gate {
         for _ in before..count {
             self.word.fetch_add(ONE_INSIDE, Ordering::AcqRel);
         }
+        self.changed();
         for _ in count..before {
             self.leave(None);
         }
@@ -204,6 +218,20 @@ impl Gate {
         }
     }
 
+    /// Called after each change of what a reading shows. The exchange sees the loop's own, so that either the loop's
+    /// reading shows the change, or the gate is put in the list again.
+    fn changed(&self) {
+        if !self.has_changed.swap(true, Ordering::AcqRel) {
+            self.to_loop.changed.add(self.replica);
+        }
+    }
+
+    /// For the loop, which has taken it from the list.
+    pub fn read(&self) -> GateReading {
+        self.has_changed.swap(false, Ordering::AcqRel);
+        self.reading()
+    }
+
     pub fn reading(&self) -> GateReading {
         let word = self.word.load(Ordering::Acquire);
         let end = self.last_end.load(Ordering::Acquire);
@@ -231,6 +259,11 @@ impl Gate {
         mode(word) != CLOSED && in_flight(word) < self.seats
     }
 
+    /// Whether nothing is heard of its node: a request whose connection ends then has probably lost its engine.
+    pub fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::Release);
+    }
+
     /// Ends every request inside, with this reason. The first reason stays.
     pub fn cut(&self, why: Cut) {
         let _ = self.why.set(why);
@@ -244,6 +277,7 @@ impl Gate {
         }
         self.last_end.store(now.0, Ordering::Release);
         let before = self.word.fetch_sub(ONE_INSIDE, Ordering::AcqRel);
+        self.changed();
         let emptied = match mode(before) {
             CLOSED if in_flight(before) == 1 => Some(Message::Drained {
                 replica: self.replica,
@@ -365,6 +399,11 @@ impl Lease {
                 self.gate.activity.failed();
             }
         }
+    }
+
+    /// Whether nothing is heard of the engine's node.
+    pub fn is_away(&self) -> bool {
+        self.gate.is_away.load(Ordering::Acquire)
     }
 
     /// Why, once [`Lease::cut`] has fired.

@@ -10,10 +10,11 @@ use tokio::sync::{Notify, mpsc};
 
 use super::clock::Clock;
 use super::message::{Message, Readings};
+use super::nodes::FIRST_NUMBER;
 use super::snapshot::Snapshot;
 use config::Provider;
 use inventory::{self, DeviceEvent, DeviceFault, DeviceTrouble, Inventory};
-use pool::{ReplicaId, Time};
+use pool::{NodeId, ReplicaId, Time, reading_interval};
 
 /// A reading that takes longer is reported as failed; its figures count when they come.
 const READ_MAX: Duration = Duration::from_secs(5);
@@ -32,10 +33,12 @@ pub(super) async fn run(
     });
     let shared = inventory.provider() == Provider::Nvml;
     loop {
+        // Those of nodes are processes of other machines, whose numbers mean others here.
         let leaders: BTreeMap<u32, ReplicaId> = snapshot
             .load()
             .processes
             .iter()
+            .filter(|(_, it)| is_here(it.node))
             .flat_map(|(&replica, it)| {
                 let leaders = [it.pid, it.contained].into_iter().flatten();
                 leaders.map(move |pid| (pid, replica))
@@ -88,13 +91,23 @@ pub(super) async fn run(
             }
             Err(error) => tracing::error!(%error, "reading the devices panicked"),
         }
-        let pause = snapshot.load().pool.next_reading_in(shared);
+        let settles = snapshot
+            .load()
+            .on_nodes
+            .iter()
+            .any(|(&node, it)| it.settles && is_here(node));
+        let pause = reading_interval(settles, shared);
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(pause.0)) => {}
             // A process has ended: what it held is looked for at once.
             () = look.notified() => {}
         }
     }
+}
+
+/// Fixed devices of this machine may be on several nodes.
+fn is_here(node: NodeId) -> bool {
+    node < NodeId(FIRST_NUMBER)
 }
 
 /// The report of a reading that does not come in time.

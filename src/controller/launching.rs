@@ -406,6 +406,7 @@ impl Control {
         let to_loop = ToLoop {
             inbox: self.inbox.clone(),
             idle_matters: Arc::clone(&self.engines.idle_matters),
+            changed: self.engines.changed_gates.clone(),
         };
         let gate = Gate::new(
             replica,

@@ -36,6 +36,7 @@ mod adopting;
 mod adopting_applications;
 mod allowed_devices;
 mod catalog_change;
+mod changed_gates;
 mod clock;
 mod cluster_nodes;
 mod cluster_task;
@@ -61,6 +62,7 @@ mod message;
 mod models;
 mod node_admission;
 mod node_engines;
+mod node_greeting;
 mod node_link;
 mod node_messages;
 mod node_presence;
@@ -107,7 +109,7 @@ pub use routing::Route;
 pub use run::spawn;
 pub use seats_taken::SeatsTaken;
 pub use snapshot::{
-    DeviceSnapshot, LoadStage, ModelFacts, NodeFacts, ProcessFacts, Snapshot, Stale,
+    DeviceSnapshot, LoadStage, ModelFacts, NodeFacts, OnNode, ProcessFacts, Snapshot, Stale,
 };
 pub use vital::Heartbeat;
 pub use watch::{Finding, LoadPath};

@@ -2,6 +2,7 @@
 //! gives the pool the figures for the models and devices that are there. Which figure counts, and how it fades, is
 //! `src/pool/plan/measurement.rs`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::catalog_change::{Change, Known};
@@ -12,8 +13,8 @@ use super::message::Message;
 use catalog::Recipe;
 use config::Provider;
 use pool::{
-    Bytes, Event, MeasuredPeak, ModelId, Record, RecordKind, ReplicaId, Span, peak_after_exit,
-    peak_after_reading,
+    Bytes, DeviceId, Event, MeasuredPeak, ModelId, Record, RecordKind, ReplicaId, Span,
+    peak_after_exit, peak_after_reading,
 };
 use store::{Circumstances, Measurement};
 
@@ -86,10 +87,10 @@ impl Control {
         Some((peak, kind.clone(), devices))
     }
 
-    /// Takes what readings say of replicas' memory on devices.
-    pub(super) fn take_peaks(&mut self) {
+    /// Takes what readings say of replicas' memory on these devices.
+    pub(super) fn take_peaks(&mut self, read: &BTreeSet<DeviceId>) {
         let mut grown = Vec::new();
-        for device in self.devices.known.values() {
+        for device in read.iter().filter_map(|id| self.devices.known.get(id)) {
             for (&replica, &bytes) in &device.own {
                 if let Some(process) = self.engines.processes.get_mut(&replica)
                     && process.device_peak < Some(bytes)
@@ -161,13 +162,8 @@ impl Control {
 
     /// The life of the replica is over: a kept peak that it did not come near fades.
     pub(super) fn measured_to_the_end(&mut self, replica: ReplicaId, model: ModelId) {
-        let now = self.clock.now();
-        let models = self.pool.view(now).models;
-        let mut replicas = models.iter().flat_map(|it| &it.replicas);
-        let ready_at = replicas
-            .find(|it| it.replica == replica)
-            .and_then(|it| it.ready_at);
-        let ready_for = ready_at.map(|at| now.since(at));
+        let ready_at = self.pool.ready_since(replica);
+        let ready_for = ready_at.map(|at| self.clock.now().since(at));
         let Some((peak, of)) = self.circumstances(replica, model) else {
             return;
         };

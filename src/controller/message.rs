@@ -91,6 +91,10 @@ pub(super) enum Message {
         name: String,
         then: Change,
     },
+    /// The same of all these models, for devices that have come.
+    FigureForDevices {
+        names: Vec<String>,
+    },
     /// It is time to tell how long a fetch still takes.
     FetchProgressed {
         model: ModelId,

@@ -200,20 +200,16 @@ impl Control {
         );
     }
 
-    /// Work out anew what models need, for devices that have come: which they may use, and which kinds there are.
+    /// Work out anew what models need, for devices that have come: which they may use, and which kinds there are. All at
+    /// once, and once for all the nodes that join until it begins: after a start of the controller a thousand may do so.
     pub(super) fn figure_for_devices(&mut self) {
-        let names: Vec<String> = self
-            .models
-            .facts
-            .values()
-            .filter(|facts| !facts.entry.recipe.is_remote())
-            .map(|facts| facts.entry.name.clone())
-            .collect();
-        for name in names {
-            self.models.changes.push_back(Message::Figure {
-                name,
-                then: super::catalog_change::Change::Figure,
-            });
+        let is_it = |it: &Message| matches!(it, Message::FigureForDevices { .. });
+        if !self.models.changes.iter().any(is_it) {
+            let local = self.models.facts.values();
+            let local = local.filter(|facts| !facts.entry.recipe.is_remote());
+            let names = local.map(|facts| facts.entry.name.clone()).collect();
+            let message = Message::FigureForDevices { names };
+            self.models.changes.push_back(message);
         }
         self.next_change();
     }

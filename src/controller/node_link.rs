@@ -7,21 +7,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
 use super::message::Message;
-use super::node_messages::{Joining, NodeLink, NodeMessage, never, not_now};
+use super::node_greeting::check;
+use super::node_messages::{Joining, NodeLink, NodeMessage, not_now};
 use super::snapshot::Snapshot;
 use engine::{ActivityReport, LogLine, LogStream};
 use node_link::{
-    Accepted, FrameError, FromController, FromNode, Hello, LogLineForm, Order, PROTOCOL, Refused,
-    check_node_name, read_frame, write_frame,
+    Accepted, FrameError, FromController, FromNode, Hello, LogLineForm, Order, Refused, read_frame,
+    write_frame,
 };
-use pool::{NodeId, ReplicaId, Time};
+use pool::{NodeId, ReplicaId, Time, reading_interval};
 use store::{NodePass, Store, StoreFault, generate_key};
 
 const GREETING_WITHIN: Duration = Duration::from_secs(10);
@@ -30,8 +31,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// Reports that the loop may lag behind; then the connection is not read further.
 const BEHIND_MAX: u64 = 4096;
-const DEVICES_MAX: usize = 256;
-const NAME_BYTES_MAX: usize = 200;
 
 /// Serves connections of nodes.
 #[derive(Clone)]
@@ -95,7 +94,9 @@ impl NodeConnections {
         let received = accepted.received;
         let pumped = async {
             write_frame(&mut stream, &FromController::Accepted(Box::new(accepted))).await?;
-            let (mut from, mut to) = tokio::io::split(stream);
+            let (from, mut to) = tokio::io::split(stream);
+            // A frame is read in two steps, and mostly arrives in one.
+            let mut from = BufReader::new(from);
             tokio::select! {
                 ended = self.read(&mut from, &link, (node, generation), received) => ended,
                 ended = self.write(&mut to, &link, node, orders) => ended,
@@ -288,9 +289,15 @@ impl NodeConnections {
     /// What requests show of the node's engines, and how soon its devices should be read.
     fn activity(&self, node: NodeId) -> (Vec<(u64, ActivityReport)>, u64) {
         let snapshot = self.snapshot.load();
-        let own = snapshot.processes.iter().filter(|(_, it)| it.node == node);
-        let activity = own.map(|(replica, it)| (replica.0, it.activity.report()));
-        (activity.collect(), snapshot.pool.next_reading_in(true).0)
+        let activity = |replica: &ReplicaId| {
+            let process = snapshot.processes.get(replica)?;
+            Some((replica.0, process.activity.report()))
+        };
+        let own = snapshot.replicas_on(node).iter();
+        let activity = own.filter_map(activity).collect();
+        // What another node waits for is no reason to read this one's.
+        let settles = snapshot.on_nodes.get(&node).is_some_and(|it| it.settles);
+        (activity, reading_interval(settles, true).0)
     }
 }
 
@@ -300,101 +307,4 @@ struct Joined {
     link: Arc<NodeLink>,
     orders: mpsc::UnboundedReceiver<Order>,
     accepted: Accepted,
-}
-
-/// What can be answered without the loop. `own`: the generation of this controller.
-fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<(), Refused> {
-    if hello.protocol != PROTOCOL {
-        let own = env!("CARGO_PKG_VERSION");
-        let (newer, older) = match hello.protocol > PROTOCOL {
-            true => ("controller", "node"),
-            false => ("node", "controller"),
-        };
-        return Err(never(format!(
-            "this controller (version {own}) speaks protocol {PROTOCOL} with nodes, and the node (version {}) speaks {}: upgrade the {newer} to the version of the {older}",
-            printable(&hello.version),
-            hello.protocol
-        )));
-    }
-    if let (Some(own), Some(obeyed)) = (own, hello.generation)
-        && own < obeyed
-    {
-        return Err(not_now(format!(
-            "this controller does not lead any more: the node has obeyed one of generation {obeyed}, and this one has {own} (D4)"
-        )));
-    }
-    check_node_name(&hello.name).map_err(never)?;
-    if let NodePass::Credential { node } = pass
-        && *node != hello.name
-    {
-        return Err(never(format!(
-            "it comes with what node {node} came back with; start it with a token of its own"
-        )));
-    }
-    let names = || hello.devices.iter().map(|it| &it.name);
-    let is_bad = |name: &String| {
-        name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control)
-    };
-    if hello.devices.len() > DEVICES_MAX || names().any(is_bad) {
-        return Err(never(format!(
-            "it has {} devices; allowed are {DEVICES_MAX}, each with a name of at most {NAME_BYTES_MAX} bytes",
-            hello.devices.len()
-        )));
-    }
-    Ok(())
-}
-
-fn printable(text: &str) -> String {
-    let plain = text.chars().filter(|it| it.is_ascii_graphic());
-    plain.take(40).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use config::Provider;
-    use node_link::RelayForm;
-
-    fn hello(generation: Option<u64>) -> Hello {
-        Hello {
-            protocol: PROTOCOL,
-            version: "9.9.9".to_owned(),
-            name: "gpu-2".to_owned(),
-            epoch: 1,
-            place: "here".to_owned(),
-            controller: None,
-            relay: RelayForm {
-                address: SocketAddr::from(([127, 0, 0, 1], 7)),
-                secret: String::new(),
-                fingerprint: None,
-            },
-            provider: Provider::Fixed,
-            devices: Vec::new(),
-            demand: None,
-            generation,
-        }
-    }
-
-    #[test]
-    fn d4_a_node_that_has_obeyed_a_later_controller_is_refused_by_an_earlier_one() {
-        for (own, obeyed, is_accepted) in [
-            (Some(6), Some(7), false),
-            (Some(7), Some(7), true),
-            (Some(8), Some(7), true),
-            // An earlier version of either side, or a state that one process has alone.
-            (Some(6), None, true),
-            (None, Some(7), true),
-        ] {
-            let checked = check(&hello(obeyed), &NodePass::Token, own);
-            assert_eq!(checked.is_ok(), is_accepted, "{own:?} {obeyed:?}");
-        }
-    }
-
-    #[test]
-    fn d4_a_node_of_an_earlier_version_has_no_generation_and_is_understood() {
-        let mut sent = serde_json::to_value(hello(Some(7))).expect("a greeting");
-        let _ = sent.as_object_mut().map(|it| it.remove("generation"));
-        let read: Hello = serde_json::from_value(sent).expect("understood");
-        assert_eq!(read.generation, None);
-    }
 }

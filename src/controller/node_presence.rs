@@ -102,8 +102,18 @@ impl Control {
         }
         if had_joined {
             tracing::warn!("node {} is silent: {why}", known.name);
+            self.mark_away(node, true);
             self.turn(Event::NodeSilent { node });
             self.publish();
+        }
+    }
+
+    /// For the requests inside the engines of a node: what becomes of them if their connections end.
+    pub(super) fn mark_away(&self, node: NodeId, is_away: bool) {
+        for replica in self.replicas_on(node) {
+            if let Some(gate) = self.engines.gates.get(&replica) {
+                gate.set_away(is_away);
+            }
         }
     }
 

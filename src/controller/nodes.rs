@@ -249,6 +249,7 @@ impl Control {
         for replica in lost {
             self.forget_replica(replica, &format!("node {name} came back without it"));
         }
+        self.mark_away(node, false);
         let mut events = Vec::new();
         for id in self.nodes.devices(node) {
             if let Some(device) = self.devices.known.get(&id) {
@@ -258,7 +259,7 @@ impl Control {
                 });
             }
         }
-        events.push(self.links());
+        events.push(self.links(Some(node)));
         events.extend(self.cordons_of_node(node));
         for it in running {
             let replica = ReplicaId(it.replica);

@@ -111,8 +111,12 @@ impl Control {
             report
         });
         let before = std::mem::replace(&mut known.weights, report);
-        let lists = |it: &WeightsReport| (it.complete.clone(), it.readable.clone());
-        let is_same = before.as_ref().map(lists) == known.weights.as_ref().map(lists);
+        let is_same = match (&before, &known.weights) {
+            (Some(one), Some(other)) => {
+                one.complete == other.complete && one.readable == other.readable
+            }
+            (one, other) => one.is_none() && other.is_none(),
+        };
         if is_same {
             return None;
         }

@@ -13,6 +13,10 @@ use pool::{ModelId, Span, Time};
 
 /// How long readers may see an older picture while much happens.
 const PUBLISH_EVERY: Span = Span(20);
+/// A snapshot of ten thousand replicas takes milliseconds: no more than this part of the loop's time goes into them, but they
+/// never come later than after `PUBLISH_AT_LEAST`.
+const PUBLISH_PART: u64 = 10;
+const PUBLISH_AT_LEAST: Span = Span(500);
 
 pub(super) struct Publishing {
     pub routes: Arc<ArcSwap<Routes>>,
@@ -23,6 +27,8 @@ pub(super) struct Publishing {
     /// The last sign that was given, by when it was asked for.
     pub answered: Arc<AtomicU64>,
     at: Time,
+    /// From `at` to the next one at the earliest.
+    pause: Span,
     dirty: bool,
 }
 
@@ -35,6 +41,7 @@ impl Publishing {
             published: watch::Sender::default(),
             answered: Arc::default(),
             at: Time(0),
+            pause: PUBLISH_EVERY,
             dirty: true,
         }
     }
@@ -46,7 +53,7 @@ impl Publishing {
 
     /// When the next snapshot is due, if one is.
     pub fn due(&self) -> Option<Time> {
-        self.dirty.then(|| self.at + PUBLISH_EVERY)
+        self.dirty.then(|| self.at + self.pause)
     }
 
     pub fn publish(&mut self, now: Time, snapshot: Snapshot) {
@@ -56,7 +63,34 @@ impl Publishing {
         self.dirty = false;
     }
 
+    /// How long the last snapshot has taken.
+    pub fn took(&mut self, took: Span) {
+        let part = Span(took.0.saturating_mul(PUBLISH_PART));
+        self.pause = part.clamp(PUBLISH_EVERY, PUBLISH_AT_LEAST);
+    }
+
     pub fn route(&self, model: ModelId) -> Option<Arc<Route>> {
         self.routes.load().of(model).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_that_take_long_come_less_often_and_come() {
+        let mut publishing = Publishing::new();
+        let mut due = |took: u64| {
+            publishing.publish(Time(1_000), Snapshot::default());
+            publishing.took(Span(took));
+            publishing.outdated();
+            publishing.due()
+        };
+        assert_eq!(due(0), Some(Time(1_020)));
+        assert_eq!(due(2), Some(Time(1_020)));
+        assert_eq!(due(9), Some(Time(1_090)));
+        assert_eq!(due(800), Some(Time(1_500)));
+        assert_eq!(due(1), Some(Time(1_020)));
     }
 }

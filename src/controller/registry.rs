@@ -317,23 +317,31 @@ async fn prepare(
             }
         }
         Message::Figure { name, then } => {
-            let of = catalog.clone();
-            let figured = move || figure(&of, &[name], &config, &known);
-            match tokio::task::spawn_blocking(figured).await {
-                Ok(specs) => Figured {
-                    change: then,
-                    catalog,
-                    specs,
-                },
-                // The requests that wait for the fetch learn that its weights are not what they should be.
-                Err(_) => Figured {
-                    change: then,
-                    catalog,
-                    specs: Vec::new(),
-                },
-            }
+            figured_anew(vec![name], then, catalog, config, known).await
+        }
+        Message::FigureForDevices { names } => {
+            figured_anew(names, Change::Figure, catalog, config, known).await
         }
         _ => failed(catalog),
+    }
+}
+
+/// The catalogue stays as it is. Where a file makes the reading fail, there are no figures: requests that wait for a fetch
+/// learn that its weights are not what they should be.
+async fn figured_anew(
+    names: Vec<String>,
+    change: Change,
+    catalog: Catalog,
+    config: Arc<Config>,
+    known: Known,
+) -> Figured {
+    let of = catalog.clone();
+    let figured = move || figure(&of, &names, &config, &known);
+    let specs = tokio::task::spawn_blocking(figured).await;
+    Figured {
+        change,
+        catalog,
+        specs: specs.unwrap_or_default(),
     }
 }
 

@@ -23,7 +23,7 @@ impl Control {
                 reading: self.devices.reading_of(&device.info),
             });
         }
-        events.push(self.links());
+        events.push(self.links(None));
         events.extend(self.cordons_of(start.cordons));
         events.extend(self.nodes_of(start.nodes));
         events.extend(self.cluster_shapes());

@@ -116,7 +116,7 @@ impl Control {
                 std::future::pending::<()>().await;
             }
             let publish = self.publishing.due();
-            let busy = !self.engines.busy().is_empty();
+            let busy = self.engines.is_busy();
             let read = busy.then(|| self.turned + READ_GATES_EVERY);
             let remember = Some(remembered_at + REMEMBER_EVERY);
             let next = self
@@ -250,6 +250,7 @@ impl Control {
             change @ (Message::Register { .. }
             | Message::Remove { .. }
             | Message::Figure { .. }
+            | Message::FigureForDevices { .. }
             | Message::Reload { .. }) => {
                 self.models.changes.push_back(change);
                 self.next_change();

@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub provider: Provider,
     /// Nodes that have joined, and are not gone.
     pub nodes: BTreeMap<NodeId, NodeFacts>,
+    /// What is on each node that has any of it.
+    pub on_nodes: BTreeMap<NodeId, OnNode>,
     /// Devices that measure the same, by what they call themselves.
     pub kinds: BTreeMap<String, KindId>,
 }
@@ -106,6 +108,31 @@ pub struct NodeFacts {
     pub is_leaving: bool,
 }
 
+/// What the connection of a node looks at several times a second: found once for a snapshot, and not by each of a thousand
+/// connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OnNode {
+    pub replicas: Vec<ReplicaId>,
+    /// Memory of ended processes is awaited on one of its devices (M4).
+    pub settles: bool,
+}
+
+impl OnNode {
+    pub(super) fn all(
+        pool: &PoolView,
+        processes: &BTreeMap<ReplicaId, ProcessFacts>,
+    ) -> BTreeMap<NodeId, OnNode> {
+        let mut all: BTreeMap<NodeId, OnNode> = BTreeMap::new();
+        for (&replica, process) in processes {
+            all.entry(process.node).or_default().replicas.push(replica);
+        }
+        for device in pool.devices.iter().filter(|it| it.settling > Bytes::ZERO) {
+            all.entry(device.node).or_default().settles = true;
+        }
+        all
+    }
+}
+
 /// How far a load has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadStage {
@@ -133,7 +160,8 @@ impl fmt::Display for LoadStage {
 
 #[derive(Clone, Debug)]
 pub struct DeviceSnapshot {
-    pub info: DeviceInfo,
+    /// Shared: a snapshot is cloned for each picture that readers get, and there may be thousands of devices.
+    pub info: Arc<DeviceInfo>,
     pub used: Option<DeviceUse>,
     /// When the last figures were taken.
     pub read_at: Option<Time>,
@@ -146,7 +174,7 @@ pub struct DeviceSnapshot {
 impl DeviceSnapshot {
     pub(super) fn unread(info: DeviceInfo) -> DeviceSnapshot {
         DeviceSnapshot {
-            info,
+            info: Arc::new(info),
             used: None,
             read_at: None,
             stale: None,
@@ -165,6 +193,12 @@ pub struct Stale {
 impl Snapshot {
     pub fn model(&self, name: &str) -> Option<&ModelView> {
         self.pool.models.iter().find(|model| model.name == name)
+    }
+
+    /// The replicas that have a process on the node, or will have one.
+    pub fn replicas_on(&self, node: NodeId) -> &[ReplicaId] {
+        let on = self.on_nodes.get(&node);
+        on.map(|it| it.replicas.as_slice()).unwrap_or_default()
     }
 
     pub fn kind_name(&self, kind: KindId) -> String {

@@ -63,13 +63,15 @@ pub struct ReplicaLog {
     masking: Masking,
     inner: Mutex<Inner>,
     file: OnceLock<PathBuf>,
-    followers: broadcast::Sender<LogLine>,
 }
 
 struct Inner {
     next_sequence: u64,
     ring: VecDeque<LogLine>,
     ring_bytes: usize,
+    /// Made for the first follower, and dropped after the last one: it takes the memory of all the lines that a follower may
+    /// lag behind, some 80 KiB, and a pool may have ten thousand replicas.
+    followers: Option<broadcast::Sender<LogLine>>,
 }
 
 impl ReplicaLog {
@@ -126,9 +128,9 @@ impl ReplicaLog {
                 next_sequence: 0,
                 ring: VecDeque::new(),
                 ring_bytes: 0,
+                followers: None,
             }),
             file: file.map(OnceLock::from).unwrap_or_default(),
-            followers: broadcast::Sender::new(FOLLOWER_LINES_MAX),
         }
     }
 
@@ -195,9 +197,12 @@ impl ReplicaLog {
         };
         inner.next_sequence = sequence + 1;
         inner.keep(&line);
-        // Sent under the lock, so that `follow` neither misses nor repeats a line. Having no follower is no
-        // error.
-        let _ = self.followers.send(line);
+        // Sent under the lock, so that `follow` neither misses nor repeats a line.
+        let followers = inner.followers.as_ref();
+        if followers.is_some_and(|it| it.send(line).is_err()) {
+            // The last one has left.
+            inner.followers = None;
+        }
     }
 
     /// Masks the secrets of this log in a text.
@@ -220,8 +225,12 @@ impl ReplicaLog {
     /// The newest lines, and a receiver for all later ones. A receiver that reports `Lagged` has missed lines
     /// and continues with the oldest that it still has.
     pub fn follow(&self, count: usize) -> (Vec<LogLine>, broadcast::Receiver<LogLine>) {
-        let inner = self.lock();
-        (inner.tail(count), self.followers.subscribe())
+        let mut inner = self.lock();
+        let followers = inner
+            .followers
+            .get_or_insert_with(|| broadcast::Sender::new(FOLLOWER_LINES_MAX));
+        let later = followers.subscribe();
+        (inner.tail(count), later)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -36,6 +36,7 @@ mod learned;
 mod live;
 mod machine;
 mod malformed;
+mod many_nodes;
 mod me;
 mod nodes;
 mod oidc;

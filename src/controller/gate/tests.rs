@@ -15,6 +15,7 @@ fn gate(seats: u32) -> (Arc<Gate>, mpsc::UnboundedReceiver<Message>) {
             ToLoop {
                 inbox,
                 idle_matters: Arc::default(),
+                changed: ChangedGates::default(),
             },
             Arc::default(),
         )),
@@ -66,6 +67,32 @@ fn the_last_one_out_of_a_closed_gate_says_so_once() {
         })
     ));
     assert!(messages.try_recv().is_err());
+}
+
+#[test]
+fn the_loop_reads_a_gate_when_it_is_new_and_whenever_it_has_changed() {
+    let (gate, _messages) = gate(4);
+    let listed = || {
+        let mut listed = Vec::new();
+        gate.to_loop.changed.take(&mut listed);
+        listed
+    };
+    assert_eq!(listed(), [ReplicaId(1)], "it is new");
+    assert_eq!(gate.read().in_flight, 0);
+    gate.set(GateMode::Open);
+    assert_eq!(listed(), [], "its counts are the same");
+    let leases: Vec<Lease> = (0..3).filter_map(|_| gate.try_enter()).collect();
+    assert_eq!(listed(), [ReplicaId(1)], "once for all three");
+    assert_eq!(gate.read().in_flight, 3);
+    drop(leases);
+    assert_eq!(listed(), [ReplicaId(1)]);
+    // In the list it stays until it has been read.
+    drop(gate.enter_granted());
+    assert_eq!(listed(), []);
+    assert_eq!((gate.read().in_flight, gate.reading().entered), (0, 4));
+    gate.set_guests(2);
+    assert_eq!(listed(), [ReplicaId(1)]);
+    assert_eq!(gate.read().in_flight, 2);
 }
 
 #[test]

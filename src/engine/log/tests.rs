@@ -30,6 +30,25 @@ fn a_follower_gets_every_line_exactly_once() {
 }
 
 #[test]
+fn a_log_has_room_for_lagging_followers_only_while_there_are_some() {
+    let log = ReplicaLog::in_memory();
+    log.push(LogStream::Stdout, "one");
+    assert!(log.lock().followers.is_none(), "no follower yet");
+    let (_, mut first) = log.follow(0);
+    let (_, second) = log.follow(0);
+    drop(second);
+    log.push(LogStream::Stdout, "two");
+    assert_eq!(&*first.try_recv().unwrap().text, "two");
+    drop(first);
+    log.push(LogStream::Stdout, "three");
+    assert!(log.lock().followers.is_none(), "the last one has left");
+    let (before, mut after) = log.follow(1);
+    log.push(LogStream::Stdout, "four");
+    assert_eq!(&*before[0].text, "three");
+    assert_eq!(&*after.try_recv().unwrap().text, "four");
+}
+
+#[test]
 fn words_about_an_engine_that_was_never_started_are_in_its_file() {
     let home = tempfile::tempdir().unwrap();
     let log = ReplicaLog::open(home.path(), "org/../model", ReplicaId(4)).unwrap();

@@ -1,12 +1,14 @@
 //! Devices with the owners of their memory, and the requests that wait.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::cordons::CordonView;
 use super::values::at;
 use controller::Snapshot;
-use pool::{KeyId, ModelId, ReplicaState};
+use pool::{DeviceId, KeyId, ModelId, ReplicaState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DeviceList {
@@ -136,11 +138,11 @@ impl HostView {
 
 impl DeviceList {
     pub fn of(snapshot: &Snapshot) -> DeviceList {
-        let devices = snapshot
-            .pool
-            .devices
-            .iter()
-            .map(|device| DeviceView::of(device, snapshot));
+        let mut owners = owners(snapshot);
+        let devices = snapshot.pool.devices.iter().map(|device| {
+            let owners = owners.remove(&device.device).unwrap_or_default();
+            DeviceView::of(device, owners, snapshot)
+        });
         DeviceList {
             provider: snapshot.provider.name(),
             devices: devices.collect(),
@@ -149,34 +151,38 @@ impl DeviceList {
     }
 }
 
+/// Who holds memory of each device: found for all of them at once, because there may be thousands of both.
+fn owners(snapshot: &Snapshot) -> BTreeMap<DeviceId, Vec<Owner>> {
+    let mut all: BTreeMap<DeviceId, Vec<Owner>> = BTreeMap::new();
+    for model in &snapshot.pool.models {
+        // A planned load owns nothing yet.
+        let is_there = |it: &&pool::ReplicaView| it.state != ReplicaState::Planned;
+        for replica in model.replicas.iter().filter(is_there) {
+            let mut held: BTreeMap<DeviceId, u64> = BTreeMap::new();
+            for share in &replica.shares {
+                *held.entry(share.device).or_default() += share.bytes.0;
+            }
+            for (device, bytes) in held.into_iter().filter(|(_, bytes)| *bytes > 0) {
+                let known = snapshot.devices.get(&device);
+                let measured = known.and_then(|known| known.own.get(&replica.replica));
+                all.entry(device).or_default().push(Owner {
+                    replica: replica.replica.to_string(),
+                    model: model.name.clone(),
+                    bytes,
+                    measured_bytes: measured.map(|bytes| bytes.0),
+                    state: replica.state.name(),
+                });
+            }
+        }
+    }
+    all
+}
+
 impl DeviceView {
-    fn of(device: &pool::DeviceView, snapshot: &Snapshot) -> DeviceView {
+    fn of(device: &pool::DeviceView, owners: Vec<Owner>, snapshot: &Snapshot) -> DeviceView {
         let known = snapshot.devices.get(&device.device);
         let info = known.map(|known| &known.info);
         let used = known.and_then(|known| known.used.as_ref());
-        let owners = snapshot.pool.models.iter().flat_map(|model| {
-            let held = |replica: &pool::ReplicaView| {
-                let shares = replica
-                    .shares
-                    .iter()
-                    .filter(|share| share.device == device.device);
-                shares.map(|share| share.bytes.0).sum::<u64>()
-            };
-            let owner = move |replica: &pool::ReplicaView| Owner {
-                replica: replica.replica.to_string(),
-                model: model.name.clone(),
-                bytes: held(replica),
-                measured_bytes: known
-                    .and_then(|known| known.own.get(&replica.replica))
-                    .map(|bytes| bytes.0),
-                state: replica.state.name(),
-            };
-            // A planned load owns nothing yet.
-            let owns = move |replica: &&pool::ReplicaView| {
-                replica.state != ReplicaState::Planned && held(replica) > 0
-            };
-            model.replicas.iter().filter(owns).map(owner)
-        });
         DeviceView {
             device: snapshot.device_name(device.device),
             name: info.and_then(|info| info.product_name.clone()),
@@ -192,7 +198,7 @@ impl DeviceView {
             used_bytes: used.map(|used| used.used.0),
             utilisation_percent: used.and_then(|used| used.utilisation_percent),
             temperature_celsius: used.and_then(|used| used.temperature_celsius),
-            owners: owners.collect(),
+            owners,
             cordon: device.cordon.as_ref().map(CordonView::of),
             read_at: known.and_then(|known| known.read_at).map(at),
             stale: known

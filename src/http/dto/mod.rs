@@ -238,7 +238,7 @@ mod snapshots {
             labels: Vec::new(),
         };
         let device = DeviceSnapshot {
-            info,
+            info: Arc::new(info),
             used: None,
             read_at: Some(rig.now),
             stale: None,

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::cordons::{Removed, Until};
 use super::values::at;
 use controller::Snapshot;
-use pool::{NodeId, Span, Time};
+use pool::{NodeId, ReplicaId, Span, Time};
 use store::NodeToken;
 
 /// What `nodes/drain` takes.
@@ -223,11 +223,8 @@ pub fn name_of(node: NodeId, snapshot: &Snapshot) -> String {
 }
 
 fn replicas_on(node: NodeId, snapshot: &Snapshot) -> Vec<String> {
-    let processes = snapshot.processes.iter();
-    processes
-        .filter(|(_, it)| it.node == node)
-        .map(|(replica, _)| replica.to_string())
-        .collect()
+    let replicas = snapshot.replicas_on(node).iter();
+    replicas.map(ReplicaId::to_string).collect()
 }
 
 impl NodeTokenView {

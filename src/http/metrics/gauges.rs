@@ -176,11 +176,8 @@ fn nodes(snapshot: &Snapshot, text: &mut Text) {
     let help = "Replicas on a node.";
     text.family("node_replicas", Kind::Gauge, help);
     for (view, facts) in nodes() {
-        let on = snapshot
-            .processes
-            .values()
-            .filter(|it| it.node == view.node);
-        text.sample(&[("node", &facts.name)], on.count() as f64);
+        let on = snapshot.replicas_on(view.node).len();
+        text.sample(&[("node", &facts.name)], on as f64);
     }
 }
 

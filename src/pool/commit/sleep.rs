@@ -1,6 +1,7 @@
 //! Falling asleep and waking become facts: what a sleeper frees and keeps on its devices, and what it takes of the
 //! host (L1). `parking` decides which replica sleeps and which is woken.
 
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -15,10 +16,14 @@ use crate::types::replica::Phase;
 
 impl Pool {
     pub(crate) fn host_read(&mut self, node: NodeId, reading: &HostReading) {
-        let falling: Bytes = self
-            .replicas
-            .values()
-            .filter(|it| matches!(it.phase, Phase::Parking { .. }) && self.node_of(it) == node)
+        // Those on the node, and not all replicas that there are: each of a thousand nodes reports this every second.
+        let devices = self.nodes.get(&node).into_iter().flatten();
+        let devices = devices.filter_map(|id| self.devices.get(id));
+        let holders: BTreeSet<ReplicaId> = devices.flat_map(|it| &it.holders).copied().collect();
+        let falling: Bytes = holders
+            .iter()
+            .filter_map(|id| self.replicas.get(id))
+            .filter(|it| matches!(it.phase, Phase::Parking { .. }))
             .filter_map(|it| it.parked.as_ref().map(|parked| parked.host))
             .sum();
         self.hosts.entry(node).or_default().read(reading, falling);

@@ -1,7 +1,7 @@
 //! What is reported of devices: readings, connections, failures, and the memory that models were measured to hold
 //! (M1, M2, M4, M7). Facts only.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -150,9 +150,13 @@ impl Pool {
         self.grows_on(id);
     }
 
+    /// Those of the devices that are named, which are of one node; those of other nodes stay.
     pub(crate) fn links_read(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
-        for device in self.devices.values_mut() {
-            device.links.clear();
+        let named = links.iter().flat_map(|(one, other, _)| [*one, *other]);
+        for id in named.collect::<BTreeSet<DeviceId>>() {
+            if let Some(device) = self.devices.get_mut(&id) {
+                device.links.clear();
+            }
         }
         for (one, other, link) in links {
             for (from, to) in [(one, other), (other, one)] {

@@ -75,6 +75,10 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
 
 /// The first sleeper to drop when the host itself lacks memory.
 pub(crate) fn under_pressure(pool: &Pool) -> Option<Decision> {
+    // There may be a thousand hosts, and mostly nothing sleeps.
+    if pool.asleep.is_empty() {
+        return None;
+    }
     pool.hosts.iter().find_map(|(&node, host)| {
         let short = host.shortage();
         if short == Bytes::ZERO || pool.silent.contains_key(&node) {

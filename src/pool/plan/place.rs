@@ -87,11 +87,6 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
     let wake = parking::wake_choice(pool, requirements);
     plan.candidates.extend(wake.iter().map(Choice::candidate));
     let best = parking::better(pool, requirements, best, wake);
-    let seen: BTreeSet<DeviceId> = plan
-        .candidates
-        .iter()
-        .flat_map(|it| it.devices.clone())
-        .collect();
     match best {
         Some(choice) => {
             plan.chosen = plan
@@ -125,6 +120,8 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
         }
     }
     if explain {
+        let seen = plan.candidates.iter().flat_map(|it| it.devices.clone());
+        let seen: BTreeSet<DeviceId> = seen.collect();
         let others = obstacles::verdicts(pool, requirements, &seen);
         plan.candidates.extend(others);
     }

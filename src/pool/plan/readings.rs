@@ -1,7 +1,6 @@
 //! How soon the devices are read again.
 
-use crate::types::ids::{Bytes, Span};
-use crate::view::pool::PoolView;
+use crate::types::ids::Span;
 
 /// GPUs are shared with processes of others, which come and go.
 const SHARED: Span = Span::from_secs(1);
@@ -10,15 +9,8 @@ const OWN: Span = Span::from_secs(5);
 /// While memory of ended processes has not come back: loads may wait for it (M4).
 const SETTLING: Span = Span(100);
 
-impl PoolView {
-    /// The pause until the next reading. `shared`: other processes use the devices, too.
-    pub fn next_reading_in(&self, shared: bool) -> Span {
-        let settles = self.devices.iter().any(|it| it.settling > Bytes::ZERO);
-        reading_interval(settles, shared)
-    }
-}
-
-/// The same of devices of which some memory is expected back, or none.
+/// The pause until the next reading of the devices of one machine. `settles`: memory of ended processes is expected back on
+/// one of them. `shared`: other processes use them, too.
 pub fn reading_interval(settles: bool, shared: bool) -> Span {
     match (settles, shared) {
         (true, _) => SETTLING,

@@ -115,7 +115,7 @@ pub enum Event {
         device: DeviceId,
         reading: DeviceReading,
     },
-    /// How devices are connected; replaces the earlier list.
+    /// How the devices of a node are connected; replaces what was known of those that are named.
     LinksRead {
         links: Vec<(DeviceId, DeviceId, Link)>,
     },

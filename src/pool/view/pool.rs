@@ -199,6 +199,11 @@ impl Pool {
         }
     }
 
+    /// Since when the replica has been ready, if it is.
+    pub fn ready_since(&self, replica: ReplicaId) -> Option<Time> {
+        self.replicas.get(&replica)?.ready_since()
+    }
+
     /// Planned loads that have not started.
     pub fn planned_loads(&self) -> BTreeSet<ReplicaId> {
         self.planned.keys().copied().collect()

@@ -257,6 +257,12 @@ pub(crate) async fn why(served: &InFlightRequest) -> Failure {
     served.give_back();
     match served.lease.why() {
         Some(why) => Failure::cut(&served.model, &served.sight.cut(why.clone())),
+        // What has lost its node and its connection is placed again as if the engine had ended, which it probably has: unless
+        // something of the answer came, nothing is lost by it.
+        None if served.lease.is_away() => {
+            let lost = Cut::Crashed("its node was lost".to_owned());
+            Failure::cut(&served.model, &lost)
+        }
         // It lives; it only does not speak properly.
         None => Failure::engine(&served.model, "it broke the connection off"),
     }

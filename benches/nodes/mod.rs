@@ -1,0 +1,216 @@
+//! A controller with many nodes, measured: the real program, and one process that plays the nodes over the protocol of
+//! `model-pool node`. `benches/nodes.rs` runs it at its full size, and a test in small, so that it cannot rot.
+//!
+//! ```text
+//!  nodes join ─▶ an administrator loads ─▶ nothing more happens ─▶ one node ends ─▶ one stands still
+//!                                          for as long as it is     └── until the history says that
+//!                                          measured                     nothing is heard of it
+//! ```
+//!
+//! A played node sends what a real one sends: a beat and a reading of eight GPUs each second, a report of an engine's memory
+//! each second, and the reports of each load and end with their numbers. It computes nothing, and starts no process.
+
+mod fleet;
+mod machine;
+mod outcome;
+mod played;
+mod program;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use fleet::Fleet;
+use machine::DEVICES;
+use outcome::Outcome;
+use played::Presence;
+use program::{Program, Wanted};
+
+/// How long something may take without any progress.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Replicas that are ordered before those ordered earlier are ready.
+const ORDERED_MAX: u32 = 200;
+/// Between the last load and the first second that is measured.
+const SETTLES_IN: Duration = Duration::from_secs(3);
+/// How long a loss may take to be decided upon.
+const LOSS_PATIENCE: Duration = Duration::from_secs(60);
+/// Open files beside one for each node.
+const FILES_BESIDE: u64 = 200;
+
+pub struct Scale {
+    /// At least two: the bench loses two.
+    pub nodes: u32,
+    pub replicas: u32,
+    /// How long it is measured.
+    pub seconds: u64,
+    /// From the start of an engine until it is ready.
+    pub load: Duration,
+}
+
+impl Default for Scale {
+    fn default() -> Scale {
+        Scale {
+            nodes: 1000,
+            replicas: 10_000,
+            seconds: 60,
+            load: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What the controller takes in the time of the measurement.
+struct Held {
+    cores: f64,
+    cores_most: f64,
+    memory_bytes: u64,
+    frames_a_second: f64,
+}
+
+/// # Panics
+/// If the nodes do not join, or the replicas are not loaded.
+pub fn run(scale: &Scale) -> Outcome {
+    assert!(scale.nodes >= 2 && scale.seconds >= 1, "too small");
+    allow_files(u64::from(scale.nodes) + FILES_BESIDE);
+    let models = program::wanted(scale);
+    let program = Program::start(&models);
+    let began = now();
+    let address = program.pool.address();
+    let fleet = Fleet::start(address, program.token(), scale.nodes, scale.load);
+    until(&fleet, "the nodes to join", || fleet.joined(), scale.nodes);
+    until(
+        &fleet,
+        "the controller to list the nodes",
+        || count(program.shown().0),
+        scale.nodes,
+    );
+    let joined_in = began.elapsed();
+    println!("{} nodes have joined", scale.nodes);
+    let began = now();
+    load(&program, &fleet, &models);
+    let loaded_in = began.elapsed();
+    println!("{} replicas are ready", scale.replicas);
+    thread::sleep(SETTLES_IN);
+    let (joined, replicas) = program.shown();
+    let expected = (scale.nodes, scale.replicas);
+    assert_eq!(
+        (count(joined), count(replicas)),
+        expected,
+        "{:?}",
+        fleet.troubles()
+    );
+    let held = hold(&program, &fleet, scale.seconds);
+    let lost = fleet.lost();
+    let closed = loss(&program, &fleet, 0, Presence::Ended);
+    let silent = loss(&program, &fleet, 1, Presence::Frozen);
+    for trouble in fleet.troubles() {
+        println!("{trouble}");
+    }
+    Outcome {
+        nodes: scale.nodes,
+        replicas: scale.replicas,
+        seconds: scale.seconds,
+        joined_in,
+        loaded_in,
+        cores: held.cores,
+        cores_most: held.cores_most,
+        memory_bytes: held.memory_bytes,
+        memory_bytes_most: program.memory_bytes("VmHWM"),
+        frames_a_second: held.frames_a_second,
+        closed,
+        silent,
+        lost,
+    }
+}
+
+/// One order for each model, as an administrator gives them one after the other.
+fn load(program: &Program, fleet: &Fleet, models: &[Wanted]) {
+    let mut ordered = 0;
+    for model in models {
+        let before = (ordered + model.replicas).saturating_sub(ORDERED_MAX);
+        until(fleet, "the replicas", || fleet.ready(), before);
+        program.load(model);
+        ordered += model.replicas;
+    }
+    until(fleet, "the replicas", || fleet.ready(), ordered);
+    let is_done = || u32::from(program.is_done());
+    until(fleet, "the orders to end", is_done, 1);
+}
+
+fn hold(program: &Program, fleet: &Fleet, seconds: u64) -> Held {
+    let frames = fleet.frames();
+    let (began, spent) = (now(), program.processor());
+    let (mut last, mut last_spent) = (began, spent);
+    let mut held = Held {
+        cores: 0.0,
+        cores_most: 0.0,
+        memory_bytes: 0,
+        frames_a_second: 0.0,
+    };
+    let cores = |spent: Duration, time: Duration| spent.as_secs_f64() / time.as_secs_f64();
+    for _ in 0..seconds {
+        thread::sleep(Duration::from_secs(1));
+        let (at, spent) = (now(), program.processor());
+        let second = cores(spent - last_spent, at - last);
+        held.cores_most = held.cores_most.max(second);
+        held.memory_bytes = held.memory_bytes.max(program.memory_bytes("VmRSS"));
+        (last, last_spent) = (at, spent);
+    }
+    held.cores = cores(last_spent - spent, last - began);
+    held.frames_a_second = (fleet.frames() - frames) as f64 / (last - began).as_secs_f64();
+    held
+}
+
+/// How long it takes until the history says that nothing is heard of the node, and its state says so, too.
+fn loss(program: &Program, fleet: &Fleet, nth: usize, how: Presence) -> Option<Duration> {
+    let events = program.follow("node_silent");
+    let node = fleet.name(nth);
+    let began = now();
+    fleet.set(nth, how);
+    let at = events.wait_for(&format!("node {node};"), LOSS_PATIENCE)?;
+    assert_eq!(program.state(node), "silent", "{node}");
+    Some(at - began)
+}
+
+/// Waits until a figure is as large as that, as long as it changes.
+fn until(fleet: &Fleet, what: &str, figure: impl Fn() -> u32, least: u32) {
+    let (mut last, mut changed) = (figure(), now());
+    while last < least {
+        assert!(
+            changed.elapsed() < PATIENCE,
+            "waited in vain for {what}: {last} of {least}; {:?}",
+            fleet.troubles()
+        );
+        thread::sleep(Duration::from_millis(50));
+        let next = figure();
+        if next != last {
+            (last, changed) = (next, now());
+        }
+    }
+}
+
+/// Each connection is an open file, here and in the controller, which inherits the limit.
+fn allow_files(least: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    assert!(
+        current.is_none_or(|it| it >= least),
+        "{current:?} open files are allowed and {least} are needed: raise the hard limit (ulimit -Hn)"
+    );
+}
+
+fn count(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,191 @@
+//! The controller that is measured: the real program as a process, with models whose engines are on nodes, the calls that an
+//! administrator makes of it, and what the system says of its processor time and memory.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::whole::Pool;
+
+use super::{DEVICES, Scale, now};
+
+/// Replicas of one model. The API takes up to 64.
+const REPLICAS_OF_MODEL: u32 = 50;
+/// Of a device with 76 GiB one holds a large one beside a small one.
+const LARGE_GIB: u32 = 50;
+const SMALL_GIB: u32 = 20;
+
+/// A model, and how many replicas it is to have.
+pub struct Wanted {
+    pub name: String,
+    pub replicas: u32,
+    gib: u32,
+}
+
+/// So many models that each node has something to do, each with at most [`REPLICAS_OF_MODEL`] replicas: one large one for
+/// each device, and small ones beside them.
+pub fn wanted(scale: &Scale) -> Vec<Wanted> {
+    let places = scale.nodes * DEVICES;
+    let large = scale.replicas.min(places);
+    let small = scale.replicas - large;
+    assert!(
+        small <= places,
+        "{} replicas do not fit: {} nodes hold {}",
+        scale.replicas,
+        scale.nodes,
+        2 * places
+    );
+    let models = |kind: &'static str, replicas: u32, gib: u32| {
+        (0..replicas.div_ceil(REPLICAS_OF_MODEL)).map(move |nth| Wanted {
+            name: format!("{kind}-{nth:03}"),
+            replicas: (replicas - nth * REPLICAS_OF_MODEL).min(REPLICAS_OF_MODEL),
+            gib,
+        })
+    };
+    let large = models("large", large, LARGE_GIB);
+    large.chain(models("small", small, SMALL_GIB)).collect()
+}
+
+pub struct Program {
+    pub pool: Pool,
+    key: String,
+}
+
+impl Program {
+    /// With room on nodes alone, and replicas that stay.
+    pub fn start(models: &[Wanted]) -> Program {
+        let files: Vec<(String, String)> = models.iter().map(file).collect();
+        let config = "inventory: {provider: fixed, devices: [{name: small, memory: 1MiB}]}\npool: {keep_hot: 12h}\n";
+        let pool = Pool::with_devices(&files, config);
+        let key = pool.admin_key();
+        Program { pool, key }
+    }
+
+    fn call(&self, method: &str, path: &str, body: &str) -> Value {
+        let (status, text, _) = self.pool.request(method, path, body, Some(&self.key));
+        assert!(
+            status == 200 || status == 202,
+            "{method} {path}: {status} {text}"
+        );
+        serde_json::from_str(&text).expect("it answers JSON")
+    }
+
+    /// With which nodes join.
+    pub fn token(&self) -> String {
+        let answer = self.call("POST", "/llm/admin/nodes/tokens", "{}");
+        answer["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// As an administrator orders it. The load goes on when this returns.
+    pub fn load(&self, model: &Wanted) {
+        let body = json!({"model": model.name, "replicas": model.replicas, "wait": false});
+        self.call("POST", "/llm/admin/load", &body.to_string());
+    }
+
+    /// Whether all that was ordered is done.
+    pub fn is_done(&self) -> bool {
+        let answer = self.call("GET", "/llm/admin/queue", "");
+        answer["orders"].as_array().is_some_and(Vec::is_empty)
+    }
+
+    /// The nodes that have joined, and the replicas on all nodes, as an administrator sees them.
+    pub fn shown(&self) -> (usize, usize) {
+        let answer = self.call("GET", "/llm/admin/nodes", "");
+        let nodes = answer["nodes"].as_array().into_iter().flatten();
+        let nodes: Vec<&Value> = nodes.filter(|it| it["is_controller"] == false).collect();
+        let joined = nodes.iter().filter(|it| it["state"] == "joined").count();
+        let replicas = nodes.iter().filter_map(|it| it["replicas"].as_array());
+        (joined, replicas.map(Vec::len).sum())
+    }
+
+    pub fn state(&self, node: &str) -> String {
+        let answer = self.call("GET", "/llm/admin/nodes", "");
+        let mut nodes = answer["nodes"].as_array().into_iter().flatten();
+        let found = nodes.find(|it| it["node"] == node);
+        let state = found.and_then(|it| it["state"].as_str());
+        state.unwrap_or("gone").to_owned()
+    }
+
+    /// Records of the history of one kind, as they happen from now on.
+    pub fn follow(&self, kind: &str) -> Events {
+        let path = format!("/llm/admin/events?follow=true&kind={kind}");
+        let (address, key) = (self.pool.address(), &self.key);
+        let mut socket = TcpStream::connect(address).expect("the controller listens");
+        write!(
+            socket,
+            "GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\nauthorization: Bearer {key}\r\n\r\n"
+        )
+        .expect("a request");
+        let mut lines = BufReader::new(socket.try_clone().expect("a socket")).lines();
+        let status = lines.next().and_then(Result::ok).unwrap_or_default();
+        assert!(status.contains(" 200 "), "{path}: {status}");
+        let (send, events) = channel();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if line.starts_with("data: ") && send.send((now(), line)).is_err() {
+                    return;
+                }
+            }
+        });
+        Events { events, socket }
+    }
+
+    /// Time on processors so far.
+    pub fn processor(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pool.pid()));
+        let stat = stat.unwrap_or_default();
+        let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let fields = after.split_whitespace().skip(11).take(2);
+        let ticks: u64 = fields.filter_map(|it| it.parse::<u64>().ok()).sum();
+        // A tick is 10 ms on every Linux that one meets.
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// `VmRSS` or `VmHWM`: what it has in memory now, and what it had at most.
+    pub fn memory_bytes(&self, which: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pool.pid()));
+        let status = status.unwrap_or_default();
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix(which)?.strip_prefix(':'));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.unwrap_or(0) * 1024
+    }
+}
+
+fn file(model: &Wanted) -> (String, String) {
+    let Wanted { name, gib, .. } = model;
+    let text = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [played-engine, --port, '{{{{ port }}}}']\npool_config: {{memory_gib: {gib}}}\n"
+    );
+    (format!("{name}.yaml"), text)
+}
+
+/// A stream of events, each with the moment at which it came.
+pub struct Events {
+    events: Receiver<(Instant, String)>,
+    socket: TcpStream,
+}
+
+impl Events {
+    /// When the first event with these words came; `None`: not in time.
+    pub fn wait_for(&self, words: &str, within: Duration) -> Option<Instant> {
+        let until = now() + within;
+        loop {
+            let left = until.saturating_duration_since(now());
+            let (at, event) = self.events.recv_timeout(left).ok()?;
+            if event.contains(words) {
+                return Some(at);
+            }
+        }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
