@@ -162,11 +162,12 @@ mod tests {
     async fn d4_a_connection_over_the_network_is_probed_and_one_within_the_machine_is_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let makers: [(fn(TcpStream) -> Stream, bool); 2] =
-            [(Stream::tcp, true), (Stream::loopback, false)];
-        for (make, is_probed) in makers {
+        for is_probed in [true, false] {
             let socket = TcpStream::connect(address).await.expect("connected");
-            let stream = make(socket);
+            let stream = match is_probed {
+                true => Stream::tcp(socket),
+                false => Stream::loopback(socket),
+            };
             let socket = stream.kind.socket().expect("a socket");
             assert_eq!(socket_keepalive(socket), Ok(is_probed));
         }
