@@ -168,8 +168,14 @@ fn loss(program: &Program, fleet: &Fleet, nth: usize, how: Presence) -> Option<D
     let began = now();
     fleet.set(nth, how);
     let at = events.wait_for(&format!("node {node};"), LOSS_PATIENCE)?;
-    assert_eq!(program.state(node), "silent", "{node}");
-    Some(at - began)
+    // Its state follows with the next snapshot.
+    while program.state(node) != "silent" {
+        if began.elapsed() > LOSS_PATIENCE {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Some(at.max(now()) - began)
 }
 
 /// Waits until a figure is as large as that, as long as it changes.

@@ -181,6 +181,14 @@ impl Control {
         }
     }
 
+    /// At once if that costs little, otherwise when it is due: for what no one waits for.
+    pub(super) fn publish_if_quick(&mut self) {
+        match self.publishing.is_quick() {
+            true => self.publish(),
+            false => self.publishing.outdated(),
+        }
+    }
+
     pub(super) fn publish(&mut self) {
         let now = self.clock.now();
         let logs = self.engines.logs.iter();

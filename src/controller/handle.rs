@@ -234,6 +234,15 @@ impl Handle {
         answer.await.map_err(|_| Busy)
     }
 
+    /// How many requests wait for a seat, after all that came before. An error: the controller is gone.
+    pub async fn waiting(&self) -> Result<usize, Busy> {
+        let (reply, answer) = oneshot::channel();
+        self.inbox
+            .send(Message::Waiting { reply })
+            .map_err(|_| Busy)?;
+        answer.await.map_err(|_| Busy)
+    }
+
     /// Serves the connection of a node, until it ends. Why it did is in the log.
     pub async fn serve_node(
         &self,

@@ -52,6 +52,8 @@ impl Control {
         self.know(replica, model, placement, &log, &launch.watch.activity);
         if let Some(node) = self.remote_node(placement) {
             self.launch_on(node, model, launch, kept);
+            // The connection of the node finds the log of the engine there, whose first lines may come at once.
+            self.publish_if_quick();
             return None;
         }
         let (stop, stopped) = oneshot::channel();

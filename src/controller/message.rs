@@ -53,6 +53,10 @@ pub(super) enum Message {
         load: LoadOrder,
         reply: oneshot::Sender<Option<(Plan, Vec<String>)>>,
     },
+    /// How many requests wait for a seat.
+    Waiting {
+        reply: oneshot::Sender<usize>,
+    },
     /// A copy of the pool, for what would be if.
     Copy {
         reply: oneshot::Sender<Box<Pool>>,
@@ -91,10 +95,8 @@ pub(super) enum Message {
         name: String,
         then: Change,
     },
-    /// The same of all these models, for devices that have come.
-    FigureForDevices {
-        names: Vec<String>,
-    },
+    /// The same of all models that the catalogue has by then, for devices that have come.
+    FigureForDevices,
     /// It is time to tell how long a fetch still takes.
     FetchProgressed {
         model: ModelId,

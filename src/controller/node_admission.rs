@@ -82,6 +82,7 @@ impl Control {
                 generation,
                 link: Some(joining.link),
                 has_joined: false,
+                counts_as_joined: before.as_ref().is_some_and(|it| it.counts_as_joined),
                 joined_at: before.as_ref().map_or(now, |it| it.joined_at),
                 silent_since: before
                     .as_ref()

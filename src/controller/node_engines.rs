@@ -203,15 +203,18 @@ impl Control {
     /// Work out anew what models need, for devices that have come: which they may use, and which kinds there are. All at
     /// once, and once for all the nodes that join until it begins: after a start of the controller a thousand may do so.
     pub(super) fn figure_for_devices(&mut self) {
-        let is_it = |it: &Message| matches!(it, Message::FigureForDevices { .. });
+        let is_it = |it: &Message| matches!(it, Message::FigureForDevices);
         if !self.models.changes.iter().any(is_it) {
-            let local = self.models.facts.values();
-            let local = local.filter(|facts| !facts.entry.recipe.is_remote());
-            let names = local.map(|facts| facts.entry.name.clone()).collect();
-            let message = Message::FigureForDevices { names };
-            self.models.changes.push_back(message);
+            self.models.changes.push_back(Message::FigureForDevices);
         }
         self.next_change();
+    }
+
+    /// The models that run on devices of the pool.
+    pub(super) fn local_models(&self) -> Vec<String> {
+        let local = self.models.facts.values();
+        let local = local.filter(|facts| !facts.entry.recipe.is_remote());
+        local.map(|facts| facts.entry.name.clone()).collect()
     }
 
     /// Cordons that were kept for devices which have come with the node.

@@ -50,10 +50,15 @@ impl Control {
                 .link
                 .as_ref()
                 .map(|it| Time(it.heard.load(Ordering::Relaxed)));
-            match (node.silent_since, heard) {
-                (None, Some(heard)) if now.since(heard) > silent_after => silent.push(id),
-                (Some(since), _) if now.since(since) > gone_after => gone.push(id),
-                _ => {}
+            let is_mute = heard.is_some_and(|heard| now.since(heard) > silent_after);
+            // Also one that is connected again, and has not listed what it has.
+            if is_mute && (node.counts_as_joined || node.silent_since.is_none()) {
+                silent.push(id);
+            } else if node
+                .silent_since
+                .is_some_and(|since| now.since(since) > gone_after)
+            {
+                gone.push(id);
             }
         }
         let waited = |it: &Expected| now.since(it.since) > gone_after;
@@ -70,14 +75,22 @@ impl Control {
                 &format!("did not come back within {gone_after} of the controller's start"),
             );
         }
-        for id in silent {
-            self.node_silent(id, &format!("it has said nothing for {silent_after}"));
+        // A switch that fails takes many nodes with it: what is decided for it is decided once, and read once.
+        let why = format!("it has said nothing for {silent_after}");
+        let silent: Vec<Event> = silent
+            .into_iter()
+            .filter_map(|id| self.falls_silent(id, &why))
+            .collect();
+        let mut has_news = !silent.is_empty();
+        if has_news {
+            self.turn_all(silent);
         }
+        let why = format!("has been silent for {gone_after} and must have ended by itself");
         for id in gone {
-            self.node_gone(
-                id,
-                &format!("has been silent for {gone_after} and must have ended by itself"),
-            );
+            has_news |= self.is_gone_now(id, &why);
+        }
+        if has_news {
+            self.publish();
         }
     }
 
@@ -87,25 +100,32 @@ impl Control {
     }
 
     pub(super) fn node_silent(&mut self, node: NodeId, why: &str) {
+        if let Some(event) = self.falls_silent(node, why) {
+            self.turn(event);
+            self.publish();
+        }
+    }
+
+    /// What the core must hear of it, if it took the node for joined.
+    fn falls_silent(&mut self, node: NodeId, why: &str) -> Option<Event> {
         let now = self.clock.now();
-        let Some(known) = self.nodes.known.get_mut(&node) else {
-            return;
-        };
+        let known = self.nodes.known.get_mut(&node)?;
         // Whatever comes on this connection is late.
         if let Some(link) = known.link.take() {
             link.closed.cancel();
         }
         known.generation = 0;
-        let had_joined = std::mem::replace(&mut known.has_joined, false);
+        known.has_joined = false;
+        let counted = std::mem::replace(&mut known.counts_as_joined, false);
         if known.silent_since.is_none() {
             known.silent_since = Some(now);
         }
-        if had_joined {
-            tracing::warn!("node {} is silent: {why}", known.name);
-            self.mark_away(node, true);
-            self.turn(Event::NodeSilent { node });
-            self.publish();
+        if !counted {
+            return None;
         }
+        tracing::warn!("node {} is silent: {why}", known.name);
+        self.mark_away(node, true);
+        Some(Event::NodeSilent { node })
     }
 
     /// For the requests inside the engines of a node: what becomes of them if their connections end.
@@ -167,8 +187,15 @@ impl Control {
     }
 
     pub(super) fn node_gone(&mut self, node: NodeId, why: &str) {
+        if self.is_gone_now(node, why) {
+            self.publish();
+        }
+    }
+
+    /// The same without telling the readers of it; `false` if it is not known.
+    fn is_gone_now(&mut self, node: NodeId, why: &str) -> bool {
         let Some(known) = self.nodes.known.remove(&node) else {
-            return;
+            return false;
         };
         tracing::info!("node {} {why}", known.name);
         self.cluster.gone(&known.name);
@@ -191,7 +218,7 @@ impl Control {
         }
         self.devices
             .remove(&known.devices.values().copied().collect());
-        self.publish();
         self.void_credential(known.name);
+        true
     }
 }

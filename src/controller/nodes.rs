@@ -67,6 +67,9 @@ pub(super) struct Node {
     pub link: Option<Arc<NodeLink>>,
     /// It has listed its engines on this connection: it takes part.
     pub has_joined: bool,
+    /// The core takes it for joined: it has listed what it has on this connection or an earlier one, and has not been called
+    /// silent since.
+    pub counts_as_joined: bool,
     pub joined_at: Time,
     /// Since when nothing is heard of it.
     pub silent_since: Option<Time>,
@@ -236,6 +239,7 @@ impl Control {
             return;
         };
         known.has_joined = true;
+        known.counts_as_joined = true;
         known.silent_since = None;
         let (name, demand) = (known.name.clone(), known.demand);
         let demand = self.cluster.joined(&name, demand);
@@ -295,7 +299,8 @@ impl Control {
         if std::mem::take(&mut self.nodes.has_new_devices) {
             self.figure_for_devices();
         }
-        self.publish();
+        // A thousand of them join at once after a start of the controller.
+        self.publish_if_quick();
     }
 
     fn node_report(&mut self, node: NodeId, report: NodeReport) {

@@ -29,6 +29,8 @@ pub(super) struct Publishing {
     at: Time,
     /// From `at` to the next one at the earliest.
     pause: Span,
+    /// How long the last snapshot took.
+    took: Span,
     dirty: bool,
 }
 
@@ -42,6 +44,7 @@ impl Publishing {
             answered: Arc::default(),
             at: Time(0),
             pause: PUBLISH_EVERY,
+            took: Span::ZERO,
             dirty: true,
         }
     }
@@ -63,10 +66,17 @@ impl Publishing {
         self.dirty = false;
     }
 
-    /// How long the last snapshot has taken.
+    /// How long the last snapshot has taken. Of the last two the shorter one counts: a loop that had to wait for a processor once
+    /// shows nothing of the pool.
     pub fn took(&mut self, took: Span) {
-        let part = Span(took.0.saturating_mul(PUBLISH_PART));
+        let usual = std::mem::replace(&mut self.took, took).min(took);
+        let part = Span(usual.0.saturating_mul(PUBLISH_PART));
         self.pause = part.clamp(PUBLISH_EVERY, PUBLISH_AT_LEAST);
+    }
+
+    /// Whether a snapshot costs so little that one more does not matter.
+    pub fn is_quick(&self) -> bool {
+        self.pause == PUBLISH_EVERY
     }
 
     pub fn route(&self, model: ModelId) -> Option<Arc<Route>> {
@@ -89,7 +99,9 @@ mod tests {
         };
         assert_eq!(due(0), Some(Time(1_020)));
         assert_eq!(due(2), Some(Time(1_020)));
+        assert_eq!(due(9), Some(Time(1_020)), "once is no measure");
         assert_eq!(due(9), Some(Time(1_090)));
+        assert_eq!(due(800), Some(Time(1_090)));
         assert_eq!(due(800), Some(Time(1_500)));
         assert_eq!(due(1), Some(Time(1_020)));
     }

@@ -172,8 +172,12 @@ impl Control {
         let catalog = self.publishing.routes.load().catalog.clone();
         let (config, store) = (Arc::clone(&self.config), Arc::clone(&self.store));
         let (known, inbox) = (self.known(), self.inbox.clone());
+        let local = match change {
+            Message::FigureForDevices => self.local_models(),
+            _ => Vec::new(),
+        };
         self.tasks.spawn(async move {
-            let figured = prepare(change, catalog, config, &store, known).await;
+            let figured = prepare(change, local, catalog, config, &store, known).await;
             let _ = inbox.send(Message::Figured(Box::new(figured)));
         });
     }
@@ -233,6 +237,7 @@ impl Control {
 /// One change of the catalogue, computed and kept; its caller gets the error.
 async fn prepare(
     message: Message,
+    local: Vec<String>,
     catalog: Catalog,
     config: Arc<Config>,
     store: &Store,
@@ -319,8 +324,8 @@ async fn prepare(
         Message::Figure { name, then } => {
             figured_anew(vec![name], then, catalog, config, known).await
         }
-        Message::FigureForDevices { names } => {
-            figured_anew(names, Change::Figure, catalog, config, known).await
+        Message::FigureForDevices => {
+            figured_anew(local, Change::Figure, catalog, config, known).await
         }
         _ => failed(catalog),
     }

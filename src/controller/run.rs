@@ -209,6 +209,10 @@ impl Control {
                 });
                 let _ = reply.send(answer);
             }
+            Message::Waiting { reply } => {
+                // It may be that the caller has left.
+                let _ = reply.send(self.seats.len());
+            }
             Message::Copy { reply } => {
                 self.turn(Event::TimerFired);
                 // It may be that the caller has left.
@@ -250,7 +254,7 @@ impl Control {
             change @ (Message::Register { .. }
             | Message::Remove { .. }
             | Message::Figure { .. }
-            | Message::FigureForDevices { .. }
+            | Message::FigureForDevices
             | Message::Reload { .. }) => {
                 self.models.changes.push_back(change);
                 self.next_change();

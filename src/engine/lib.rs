@@ -92,7 +92,7 @@ pub use node_place::{
 pub use oom::OutOfMemory;
 pub use owners::with_children;
 pub use parking::{SleepBy, fall_asleep, run as run_command, wake};
-pub use path_watch::keep_alive;
+pub use path_watch::{keep_alive, keep_alive_patiently};
 pub use pinned::{Fingerprint, NoFingerprint, WrongCertificate, connect as connect_pinned};
 pub use ray_serve::run_application;
 pub use ray_serve_adoption::{AdoptedApplication, resolve_applications};

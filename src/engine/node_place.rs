@@ -90,10 +90,10 @@ impl NodePlace {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let mut stream = match fingerprint {
-            None => Stream::tcp(stream),
+            None => Stream::tcp(stream).patient(),
             Some(fingerprint) => {
                 let stream = pinned::connect(stream, *fingerprint, address.ip()).await?;
-                Stream::tls(stream)
+                Stream::tls(stream).patient()
             }
         };
         let line = format!("{RELAY_MARK} {} {}\n", secret.0, self.replica.0);

@@ -26,6 +26,9 @@ const PROBE_EVERY: Duration = Duration::from_secs(3);
 const PROBES: u32 = 3;
 /// The idle time and that of all probes. With `TCP_USER_TIMEOUT` Linux goes by this time, and not by the number of probes.
 const DEAD_AFTER: Duration = Duration::from_secs(14);
+/// For streams of engines on nodes, which wait for a node whose machine stands still or is cut off for half a minute: that a
+/// node is silent is known by its own connection, long before.
+pub(super) const PATIENT: Duration = Duration::from_secs(45);
 /// The same while much was sent: a body may wait for memory there, as long as `server.body_timeout` allows (30 s).
 const DEAD_AFTER_SENDING: Duration = Duration::from_secs(60);
 /// Any kernel takes as much for a program that does not read; the usual receive buffer has twice the size.
@@ -33,15 +36,25 @@ const TAKEN_UNREAD: usize = 32 << 10;
 
 /// Has the kernel probe a connection that this side has accepted.
 pub fn keep_alive(socket: &TcpStream) {
-    if let Err(error) = try_keep_alive(socket) {
+    probe(socket, DEAD_AFTER);
+}
+
+/// The same for a connection that the gateway has opened for the stream of an engine.
+pub fn keep_alive_patiently(socket: &TcpStream) {
+    probe(socket, PATIENT);
+}
+
+fn probe(socket: &TcpStream, dead_after: Duration) {
+    if let Err(error) = try_probe(socket, dead_after) {
         tracing::debug!(%error, "a dead path of this connection will not be noticed");
     }
 }
 
-fn try_keep_alive(socket: &TcpStream) -> io::Result<()> {
+fn try_probe(socket: &TcpStream, dead_after: Duration) -> io::Result<()> {
+    let probes = dead_after.saturating_sub(IDLE).as_secs() / PROBE_EVERY.as_secs();
     sockopt::set_tcp_keepidle(socket, IDLE)?;
     sockopt::set_tcp_keepintvl(socket, PROBE_EVERY)?;
-    sockopt::set_tcp_keepcnt(socket, PROBES)?;
+    sockopt::set_tcp_keepcnt(socket, u32::try_from(probes).unwrap_or(PROBES))?;
     sockopt::set_socket_keepalive(socket, true)?;
     Ok(())
 }
@@ -70,15 +83,21 @@ pub(super) struct PathWatch {
     /// Bytes that were sent since something was received.
     unanswered: usize,
     is_sending_much: bool,
+    dead_after: Duration,
 }
 
 impl PathWatch {
     pub fn begin(socket: &TcpStream) -> PathWatch {
-        keep_alive(socket);
-        give_up_after(socket, DEAD_AFTER);
+        PathWatch::begin_with(socket, DEAD_AFTER)
+    }
+
+    pub fn begin_with(socket: &TcpStream, dead_after: Duration) -> PathWatch {
+        probe(socket, dead_after);
+        give_up_after(socket, dead_after);
         PathWatch {
             unanswered: 0,
             is_sending_much: false,
+            dead_after,
         }
     }
 
@@ -93,7 +112,7 @@ impl PathWatch {
     pub fn received(&mut self, socket: &TcpStream) {
         self.unanswered = 0;
         if std::mem::take(&mut self.is_sending_much) {
-            give_up_after(socket, DEAD_AFTER);
+            give_up_after(socket, self.dead_after);
         }
     }
 }
@@ -119,6 +138,21 @@ mod tests {
     fn d4_a_dead_path_is_noticed_within_fifteen_seconds_by_probes_and_by_packets_alike() {
         assert_eq!(DEAD_AFTER, IDLE + PROBE_EVERY * PROBES);
         assert!(DEAD_AFTER < Duration::from_secs(15));
+    }
+
+    #[tokio::test]
+    async fn the_stream_of_an_engine_on_a_node_outlives_half_a_minute_without_a_packet() {
+        let (connected, accepted) = pair().await;
+        let half_a_minute = Duration::from_secs(30);
+        let mut watch = PathWatch::begin_with(&connected, PATIENT);
+        keep_alive_patiently(&accepted);
+        for socket in [&connected, &accepted] {
+            let probes = sockopt::tcp_keepcnt(socket).expect("an option");
+            assert!(IDLE + PROBE_EVERY * probes > half_a_minute, "{probes}");
+        }
+        watch.sent(&connected, TAKEN_UNREAD + 1);
+        watch.received(&connected);
+        assert_eq!(gives_up_after(&connected), PATIENT);
     }
 
     #[tokio::test]

@@ -97,14 +97,19 @@ pub async fn resolve_applications(
     others.retain(|name, _| !adopted.contains(name));
     for it in &looked {
         let is_left_over = |name: &String| others.contains_key(name);
-        if own(it).any(|(name, ..)| is_left_over(name))
-            && let Err(error) = it.writer.remove_left_over().await
-        {
-            tracing::warn!(
-                "left-over applications are still in Ray Serve: {error}; the pool tries to remove them until they are gone"
-            );
-            it.writer.expect_late_writes(false);
+        if !own(it).any(|(name, ..)| is_left_over(name)) {
+            continue;
         }
+        let removed = timeout(LOOK_MAX, it.writer.remove_left_over()).await;
+        let why = match removed {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {LOOK_MAX:?}"),
+        };
+        tracing::warn!(
+            "left-over applications are still in Ray Serve: {why}; the pool tries to remove them until they are gone"
+        );
+        it.writer.expect_late_writes(false);
     }
     resolved.others.extend(others.into_values());
 }

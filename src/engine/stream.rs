@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::path_watch::PathWatch;
+use super::path_watch::{PATIENT, PathWatch};
 use super::tls::TlsStream;
 
 /// A connection to an engine, or to another process of the pool.
@@ -60,6 +60,15 @@ impl Stream {
         let path = Some(PathWatch::begin(stream.get_ref().0));
         let kind = Kind::Tls(Box::new(stream));
         Stream { kind, path }
+    }
+
+    /// The stream of an engine on a node: it waits longer for a machine that is cut off for a while.
+    pub(super) fn patient(mut self) -> Stream {
+        self.path = self
+            .kind
+            .socket()
+            .map(|socket| PathWatch::begin_with(socket, PATIENT));
+        self
     }
 
     fn sent(&mut self, written: &Poll<io::Result<usize>>) {

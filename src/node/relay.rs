@@ -91,8 +91,9 @@ impl Relay {
                 }
             };
             let _ = socket.set_nodelay(true);
-            // A gateway or a node whose machine is gone would keep its seat, and an engine that answers it busy.
-            engine::keep_alive(&socket);
+            // A gateway or a node whose machine is gone would keep its seat. An engine that sends to it meanwhile is stopped
+            // later, when the kernel has sent in vain for long.
+            engine::keep_alive_patiently(&socket);
             let (tls, secret) = (self.tls.clone(), self.secret.clone());
             let (machine, moved) = (Arc::clone(&machine), Arc::clone(&self.moved));
             let peers = Arc::clone(&peers);

@@ -101,12 +101,14 @@ impl Ledger {
     /// If the file cannot be written; the Ray is looked at once more by a later run then.
     pub(super) fn forget(&self, used: &UsedRay) -> io::Result<()> {
         let mut all = self.lock();
-        let count = all.len();
-        all.retain(|it| !it.is_same_ray(used));
-        match all.len() == count {
-            true => Ok(()),
-            false => self.write(&all),
+        let others = all.iter().filter(|it| !it.is_same_ray(used));
+        let new: Vec<UsedRay> = others.cloned().collect();
+        if new.len() < all.len() {
+            // If that fails the Ray stays remembered, so that nothing has to be written before it is used again.
+            self.write(&new)?;
+            *all = new;
         }
+        Ok(())
     }
 
     pub(super) fn shown_path(&self) -> String {
@@ -178,6 +180,20 @@ mod tests {
         let first = used("http://a:8265", "t");
         assert!(ledger.remember(&first).is_err());
         assert!(!ledger.has(&first), "the next deployment tries again");
+    }
+
+    #[test]
+    fn a_ray_that_cannot_be_forgotten_is_used_again_without_a_write() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = folder.path().join("inner");
+        std::fs::create_dir(&inner).expect("a folder");
+        let ledger = Ledger::open(inner.join("ray-serve.json"));
+        let first = used("http://a:8265", "t");
+        ledger.remember(&first).expect("written");
+        std::fs::remove_dir_all(&inner).expect("removed");
+        assert!(ledger.forget(&first).is_err());
+        assert!(ledger.has(&first));
+        ledger.remember(&first).expect("nothing to write");
     }
 
     #[test]

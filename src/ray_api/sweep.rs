@@ -40,9 +40,11 @@ impl ServeWriter {
         let Err(error) = self.sweep().await else {
             return;
         };
+        let is_used = self.shared.ledger.has(&self.used);
         let mut cleaning = self.cleaning();
         // A Ray that only brings nodes need not have Serve.
-        if matches!(error, RayError::Refused { .. }) && !self.shared.ledger.has(&self.used) {
+        let is_refused = matches!(error, RayError::Refused { .. });
+        if is_refused && !is_used && cleaning.left().is_empty() {
             return cleaning.turn_off();
         }
         let is_new = cleaning.failed(&error.to_string(), now());
@@ -64,6 +66,11 @@ impl ServeWriter {
     /// If Ray does not answer, or refuses, or others write without a pause.
     pub async fn sweep(&self) -> Result<BTreeSet<String>, RayError> {
         let mut state = self.state.lock().await;
+        // A removal that was given up before it had the lock has not said so yet: no write may bring the application back.
+        for name in self.left_over() {
+            state.wanted.remove(&name);
+            self.shared.let_go(&name);
+        }
         let began = now();
         // Before the look, which does not show what comes up after it.
         let may_come = self.shared.doubts.names();

@@ -136,6 +136,9 @@ impl ServeWriter {
             // Else it would make the writes of all other replicas fail, too.
             state.wanted.remove(name);
             self.shared.let_go(name);
+        } else if written.is_ok() {
+            // Also if nothing had to be written, because it was there.
+            state.written.insert(name.to_owned());
         }
         written.map(drop)
     }

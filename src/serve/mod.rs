@@ -331,7 +331,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
             );
         }
         // What the new process deploys is none of this one's, which would remove it.
-        drop((upkeep, noted, follow, cleaning));
+        drop((upkeep, noted, follow));
+        end_task(cleaning).await;
         limits::save(&limits, &store).await;
         evening::note_up(&live, &store).await;
         responses.write_all().await;
@@ -393,6 +394,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     }
     stop.cancel();
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
+    // The next leader may deploy as soon as the store is closed.
+    end_task(cleaning).await;
     limits::save(&limits, &store).await;
     drop((noted, storing, counting));
     responses.write_all().await;
@@ -402,6 +405,12 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     telemetry::finish(telemetry).await;
     drop((takeover_socket, lock));
     Ok(())
+}
+
+/// Ends a task, and returns when it does nothing any more.
+async fn end_task(task: AbortOnDropHandle<()>) {
+    task.abort();
+    let _ = task.await;
 }
 
 /// Checks that this process could serve, then takes over from the one that does.
@@ -456,10 +465,11 @@ async fn queue_is_empty(handle: &Handle) {
     let mut empty = 0;
     while empty < 3 {
         tokio::time::sleep(PAUSE).await;
-        let waits = |model: &pool::ModelView| model.waiting > 0;
-        empty = match handle.snapshot().pool.models.iter().any(waits) {
-            true => 0,
-            false => empty + 1,
+        empty = match handle.waiting().await {
+            Ok(0) => empty + 1,
+            Ok(_) => 0,
+            // Its loop has ended, and with it the queue.
+            Err(_) => return,
         };
     }
 }

@@ -13,6 +13,18 @@ pub(crate) struct Shadows {
     pub own: Shadow,
     pub simple: Shadow,
     pub lead: Lead,
+    /// Of so many models and devices one is played.
+    pub sample: u64,
+}
+
+impl Shadows {
+    /// Plays another part of the models and devices from now on: what the shadows hold is of no use for it.
+    pub fn resample(&mut self, sample: u64) {
+        if self.sample != sample {
+            (self.own, self.simple) = (Shadow::default(), Shadow::default());
+            self.sample = sample;
+        }
+    }
 }
 
 /// What one rule would hold.

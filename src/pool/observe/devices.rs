@@ -150,22 +150,32 @@ impl Pool {
         self.grows_on(id);
     }
 
-    /// Those of the devices that are named, which are of one node; those of other nodes stay.
+    /// Those of the devices that are named, which are of one node; those of other nodes stay. A device whose node counts as
+    /// gone until it has joined gets them when it comes.
     pub(crate) fn links_read(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
         let named = links.iter().flat_map(|(one, other, _)| [*one, *other]);
         for id in named.collect::<BTreeSet<DeviceId>>() {
-            if let Some(device) = self.devices.get_mut(&id) {
-                device.links.clear();
-            }
+            self.links_of(id).clear();
         }
         for (one, other, link) in links {
-            for (from, to) in [(one, other), (other, one)] {
-                if let Some(device) = self.devices.get_mut(&from) {
-                    device.links.insert(to, link);
-                }
-            }
+            self.links_of(one).insert(other, link);
+            self.links_of(other).insert(one, link);
         }
         self.grows_everywhere();
+    }
+
+    fn links_of(&mut self, id: DeviceId) -> &mut BTreeMap<DeviceId, Link> {
+        match self.devices.get_mut(&id) {
+            Some(device) => &mut device.links,
+            None => {
+                let absent = || Departed {
+                    name: id.to_string(),
+                    cordon: None,
+                    links: BTreeMap::new(),
+                };
+                &mut self.departed.entry(id).or_insert_with(absent).links
+            }
+        }
     }
 
     pub(crate) fn device_failed(

@@ -36,7 +36,9 @@ impl Pool {
         if !self.limits.policy.has(Part::Shadows) {
             return;
         }
-        if u64::from(id.0) % self.shadow_sample() != 0 {
+        let sample = self.devices.len().div_ceil(DEVICES_PLAYED).max(1) as u64;
+        self.shadows.resample(sample);
+        if u64::from(id.0) % sample != 0 {
             return;
         }
         let (own, simple) = (&self.shadows.own, &self.shadows.simple);
@@ -72,11 +74,6 @@ impl Pool {
         self.shadows.lead.paid(paid[0], paid[1], swap, now);
     }
 
-    /// Of so many models and devices one is played.
-    fn shadow_sample(&self) -> u64 {
-        self.devices.len().div_ceil(DEVICES_PLAYED).max(1) as u64
-    }
-
     /// Where the shadow would load it: on the devices where that costs least by its rule.
     fn shadow_room(
         &self,
@@ -85,7 +82,7 @@ impl Pool {
         rule: Rule,
     ) -> Option<(Vec<DeviceId>, Vec<ModelId>)> {
         // Whole nodes: a replica over several devices is on one.
-        let sample = self.shadow_sample();
+        let sample = self.shadows.sample;
         let played = self.devices.iter();
         let played = played.filter(|(_, it)| u64::from(it.node.0) % sample == 0);
         let rooms = played.filter_map(|(&device, _)| {
