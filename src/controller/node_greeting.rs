@@ -1,4 +1,4 @@
-//! What can be said of a node's greeting without the loop: its protocol, its generation, its name and those of its devices.
+//! What a greeting of a node is checked for without the loop: its protocol, its generation, its name and those of its devices.
 
 use super::node_messages::{never, not_now};
 use node_link::{Hello, PROTOCOL, Refused, check_node_name};

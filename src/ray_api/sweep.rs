@@ -66,7 +66,7 @@ impl ServeWriter {
     /// If Ray does not answer, or refuses, or others write without a pause.
     pub async fn sweep(&self) -> Result<BTreeSet<String>, RayError> {
         let mut state = self.state.lock().await;
-        // A removal that was given up before it had the lock has not said so yet: no write may bring the application back.
+        // A removal that was given up before it had the lock has changed nothing yet: no write may bring the application back.
         for name in self.left_over() {
             state.wanted.remove(&name);
             self.shared.let_go(&name);

@@ -82,3 +82,57 @@ fn the_crates_of_a_release_name_each_other_by_its_version() {
         .collect();
     assert!(without.is_empty(), "{expected} is missing in {without:#?}");
 }
+
+/// Those that thousands of types go through, that compile in a second, and that are locked and not built.
+const OPTIMISED_OR_SMALL: &[&str] = &[
+    "serde_derive",
+    "dyn-stack-macros",
+    "multiversion_no_op",
+    "rustversion",
+    "asn1-rs-derive",
+    "asn1-rs-impl",
+    "palette_derive",
+    "sqlx-macros",
+    "time-macros",
+];
+
+/// The profile of all dependencies goes before that of macros, so that each macro has to be named.
+#[cfg(target_os = "linux")]
+#[test]
+fn macros_are_not_optimised_in_a_debug_build() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = std::process::Command::new(cargo)
+        .current_dir(root())
+        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .output()
+        .expect("cargo starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let of = |list: &serde_json::Value| list.as_array().expect("a list").clone();
+    let used: Vec<serde_json::Value> = of(&metadata["resolve"]["nodes"])
+        .iter()
+        .map(|node| node["id"].clone())
+        .collect();
+    let is_macro = |package: &serde_json::Value| {
+        let kinds = of(&package["targets"]).into_iter();
+        let mut kinds = kinds.flat_map(|target| of(&target["kind"]));
+        used.contains(&package["id"]) && kinds.any(|kind| kind == "proc-macro")
+    };
+    let packages = of(&metadata["packages"]);
+    let macros = packages.iter().filter(|it| is_macro(it));
+    let names: Vec<&str> = macros.filter_map(|it| it["name"].as_str()).collect();
+    assert!(names.len() > 20, "{names:?}");
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
+    let is_named =
+        |name: &str| manifest.contains(&format!("[profile.dev.package.{name}]\nopt-level = 0"));
+    let without: Vec<&&str> = names
+        .iter()
+        .filter(|name| !OPTIMISED_OR_SMALL.contains(name) && !is_named(name))
+        .collect();
+    assert!(
+        without.is_empty(),
+        "add [profile.dev.package.NAME] with opt-level = 0 to Cargo.toml for {without:?}: optimised, macros took a third of a build from nothing"
+    );
+}
