@@ -11,7 +11,7 @@ use support::whole::wait_for;
 use super::TAKEOVER_MAX;
 use super::scene::{HERE, Way, controller, controller_with, health, leads};
 
-/// The start waits for each until it gives it up, which takes seconds.
+/// The start waits 10 s for their answers before it gives them up.
 const RAYS: usize = 6;
 
 /// A model in a Ray that takes the call and never answers.
@@ -47,8 +47,6 @@ fn d4_one_that_takes_over_shows_that_it_lives_and_ends_at_once_when_it_is_depose
 
     first.kill();
     wait_for("the second one to lead", || leads(&second));
-    let slow = "finding applications in Ray takes long";
-    wait_for("its slow step", || second.log().contains(slow));
     manager.catch_up();
     for _ in 0..5 {
         manager.hears("WATCHDOG=1");
