@@ -167,7 +167,7 @@ fn loss(program: &Program, fleet: &Fleet, nth: usize, how: Presence) -> Option<D
     let node = fleet.name(nth);
     let began = now();
     fleet.set(nth, how);
-    let at = events.wait_for(&format!("node {node};"), LOSS_PATIENCE)?;
+    events.wait_for(&format!("node {node};"), LOSS_PATIENCE)?;
     // Its state follows with the next snapshot.
     while program.state(node) != "silent" {
         if began.elapsed() > LOSS_PATIENCE {
@@ -175,7 +175,7 @@ fn loss(program: &Program, fleet: &Fleet, nth: usize, how: Presence) -> Option<D
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Some(at.max(now()) - began)
+    Some(began.elapsed())
 }
 
 /// Waits until a figure is as large as that, as long as it changes.

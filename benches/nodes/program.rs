@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::whole::Pool;
@@ -26,7 +26,7 @@ pub struct Wanted {
     gib: u32,
 }
 
-/// So many models that each node has something to do, each with at most [`REPLICAS_OF_MODEL`] replicas: one large one for
+/// Enough models that each node has something to do, each with at most [`REPLICAS_OF_MODEL`] replicas: one large one for
 /// each device, and small ones beside them.
 pub fn wanted(scale: &Scale) -> Vec<Wanted> {
     let places = scale.nodes * DEVICES;
@@ -126,7 +126,7 @@ impl Program {
         let (send, events) = channel();
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                if line.starts_with("data: ") && send.send((now(), line)).is_err() {
+                if line.starts_with("data: ") && send.send(line).is_err() {
                     return;
                 }
             }
@@ -164,21 +164,21 @@ fn file(model: &Wanted) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-/// A stream of events, each with the moment at which it came.
+/// A stream of events.
 pub struct Events {
-    events: Receiver<(Instant, String)>,
+    events: Receiver<String>,
     socket: TcpStream,
 }
 
 impl Events {
-    /// When the first event with these words came; `None`: not in time.
-    pub fn wait_for(&self, words: &str, within: Duration) -> Option<Instant> {
+    /// Waits for an event with these words; `None`: it does not come in time.
+    pub fn wait_for(&self, words: &str, within: Duration) -> Option<()> {
         let until = now() + within;
         loop {
             let left = until.saturating_duration_since(now());
-            let (at, event) = self.events.recv_timeout(left).ok()?;
+            let event = self.events.recv_timeout(left).ok()?;
             if event.contains(words) {
-                return Some(at);
+                return Some(());
             }
         }
     }

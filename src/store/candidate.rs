@@ -34,7 +34,7 @@ pub struct Candidate {
     /// It takes over from a process on this machine, which has left the lock to it.
     is_successor: bool,
     session: Option<Connection>,
-    /// Since when this session has the lock.
+    /// Since when this connection has the lock.
     locked: Option<Instant>,
 }
 
@@ -230,7 +230,7 @@ impl Candidate {
 
 enum Looked {
     Taken(Standing),
-    /// By this session, which waits so long from then on.
+    /// By this connection, which waits so long from then on.
     Locked {
         since: Instant,
         wait: Duration,

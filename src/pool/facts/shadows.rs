@@ -13,7 +13,7 @@ pub(crate) struct Shadows {
     pub own: Shadow,
     pub simple: Shadow,
     pub lead: Lead,
-    /// Of so many models and devices one is played.
+    /// One in this many models and devices is played.
     pub sample: u64,
 }
 

@@ -51,13 +51,13 @@ fn a_request_without_a_token_on_a_killed_node_is_placed_again() {
         let body = json!({"model": "a", "messages": messages}).to_string();
         pool.stream("/v1/chat/completions", &body)
     };
-    let asked: Vec<Stream> = (0..16).map(ask).collect();
+    let answers: Vec<Stream> = (0..16).map(ask).collect();
     wait_for("a request that gets no answer", || {
         in_flight(&pool, "gpu-1/gpu0") > 0
     });
     lost.signal("-KILL");
     assert_eq!(lost.ends(), None);
-    for answer in &asked {
+    for answer in &answers {
         let text = answer.whole();
         assert!(text.contains("\"choices\""), "{text}");
     }
