@@ -2,7 +2,6 @@
 //! comes costs nothing then: a token to cancel takes a lock, which all streams share, each time that it is looked at.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -25,13 +24,14 @@ impl Wake for Own {
     }
 }
 
-pub(crate) async fn seldom<F: Future>(future: F) -> F::Output {
+pub(crate) fn seldom<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let own = Arc::new(Own {
         is_woken: AtomicBool::new(true),
         task: AtomicWaker::new(),
     });
-    let mut future = pin!(future);
-    poll_fn(|context| {
+    // Boxed, because this future and each one around it would move it, and keep twice its size.
+    let mut future = Box::pin(future);
+    poll_fn(move |context| {
         // Before the look, so that a wake after it is not lost.
         own.task.register(context.waker());
         if !own.is_woken.swap(false, Ordering::AcqRel) {
@@ -40,13 +40,13 @@ pub(crate) async fn seldom<F: Future>(future: F) -> F::Output {
         let waker = Waker::from(Arc::clone(&own));
         future.as_mut().poll(&mut Context::from_waker(&waker))
     })
-    .await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::Cell;
+    use std::pin::pin;
 
     #[test]
     fn it_is_polled_once_for_each_wake() {

@@ -201,7 +201,12 @@ impl Body for FedBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let is_empty = locked(&self.queue).pieces.is_empty();
+        let is_empty = {
+            let mut queue = locked(&self.queue);
+            // What the work puts in while it is moved on here is taken below: to wake this task for it would poll all of it again.
+            queue.body = None;
+            queue.pieces.is_empty()
+        };
         if is_empty {
             self.worker.was_moved.store(true, Ordering::Relaxed);
             self.worker.move_on(context);

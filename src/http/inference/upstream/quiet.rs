@@ -3,7 +3,6 @@
 //! to take it, which costs more than the piece. It changes when a future is polled, and nothing else.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -39,11 +38,12 @@ impl Wake for Own {
     }
 }
 
-pub(crate) async fn quiet<F: Future>(future: F) -> F::Output {
+pub(crate) fn quiet<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    // Boxed, because this future and each one around it would move it, and keep twice its size.
+    let mut future = Box::pin(future);
     let own = Arc::new(Own::default());
     let waker = Waker::from(Arc::clone(&own));
-    let mut future = pin!(future);
-    poll_fn(|context| {
+    poll_fn(move |context| {
         own.task.register(context.waker());
         for _ in 0..ROUNDS_MAX {
             own.state.swap(POLLING, Ordering::AcqRel);
@@ -66,12 +66,12 @@ pub(crate) async fn quiet<F: Future>(future: F) -> F::Output {
         context.waker().wake_by_ref();
         Poll::Pending
     })
-    .await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
     use std::sync::atomic::AtomicU32;
 
     #[derive(Default)]
