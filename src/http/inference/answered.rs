@@ -87,15 +87,8 @@ impl Call {
                 }
             };
             let (frames, feed) = fed::frames();
-            let show = stream::Show {
-                usage: self.request.scanned.include_usage,
-                pause_every: within,
-                exit_messages: self.request.route.entry.recipe.exit_messages(),
-            };
-            let telling = self.telling();
-            let body = feed.by(work(async move {
-                stream::forward((begun, upstream), served, show, telling, &frames).await;
-            }));
+            let stream = self.forwarding(begun, upstream, served);
+            let body = feed.by(work(async move { stream::forward(stream, &frames).await }));
             let response = event_stream(body, self.request.teller.stream_type());
             return Ok(note(response, &self.request.outgoing.ignored));
         }
@@ -132,6 +125,27 @@ impl Call {
 
     fn as_chat(&self) -> Option<AsChat> {
         self.request.outgoing.answers_chat.then(AsChat::default)
+    }
+
+    /// The engine's answer on its way to the client: what has come of it, and the rest.
+    pub fn forwarding(
+        &self,
+        begun: Bytes,
+        upstream: Incoming,
+        served: InFlightRequest,
+    ) -> Box<stream::Forwarding> {
+        let show = stream::Show {
+            usage: self.request.scanned.include_usage,
+            pause_every: self.app.config().server.keep_alive_comment.duration(),
+            exit_messages: self.request.route.entry.recipe.exit_messages(),
+        };
+        Box::new(stream::Forwarding {
+            begun,
+            upstream,
+            served,
+            show,
+            telling: self.telling(),
+        })
     }
 
     pub fn telling(&self) -> Telling {

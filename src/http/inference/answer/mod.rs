@@ -5,6 +5,7 @@ pub mod as_chat;
 mod deltas;
 pub mod events;
 pub mod first_event;
+mod kept;
 mod repeated;
 pub mod stream;
 pub mod usage_scan;

@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -11,17 +10,15 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
-use memchr::memmem::Finder;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use crate::dialect::Telling;
 use crate::edge::fed::{Fed, Frames, Unsent};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::answer::aggregate::{ANSWER_MAX, Usage, usage_of};
-use crate::inference::answer::events::{Unended, data_of, event_end_from};
+use crate::inference::answer::aggregate::ANSWER_MAX;
+use crate::inference::answer::events::{Unended, event_end_from};
+use crate::inference::answer::kept::{announces_end, keep};
 use crate::inference::upstream::in_flight::{self, InFlightRequest, WHY_WITHIN, why};
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::quiet::quiet;
@@ -40,15 +37,28 @@ pub(crate) struct Show {
     pub exit_messages: &'static [&'static str],
 }
 
-/// Sends the engine's answer on, event by event: what has come of it, and then the rest. Ends when the engine ends, the pool
-/// cuts, or the client goes; the lease goes with `served`.
-pub(crate) async fn forward(
-    (begun, mut upstream): (Bytes, Incoming),
-    served: InFlightRequest,
-    show: Show,
-    mut telling: Telling,
-    frames: &Frames,
-) {
+/// An engine's answer that is being sent on.
+pub(crate) struct Forwarding {
+    /// What has come of it.
+    pub begun: Bytes,
+    /// The rest.
+    pub upstream: Incoming,
+    pub served: InFlightRequest,
+    pub show: Show,
+    pub telling: Telling,
+}
+
+/// Sends the engine's answer on, event by event. Ends when the engine ends, the pool cuts, or the client goes; the lease goes
+/// with it. Boxed, because each future around it would move it, and keep twice its size while the stream lasts.
+pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
+    let Forwarding {
+        begun,
+        upstream,
+        served,
+        show,
+        telling,
+    } = &mut *stream;
+    let served = &*served;
     let (cut, ending) = (served.lease.cut(), served.ending.clone());
     let (clock, deadline) = (served.clock, served.deadline);
     let mut ended = pin!(seldom(async {
@@ -72,7 +82,7 @@ pub(crate) async fn forward(
     let mut unended = Unended::default();
     let mut first = true;
     let mut done = false;
-    let mut begun = Some(begun).filter(|begun| !begun.is_empty());
+    let mut begun = Some(std::mem::take(begun)).filter(|begun| !begun.is_empty());
     let failure = loop {
         let frame = if let Some(begun) = begun.take() {
             Some(Ok(Frame::data(begun)))
@@ -82,7 +92,7 @@ pub(crate) async fn forward(
                 // What is there is passed on first, unless it is known already that it must not be.
                 frame = upstream.frame(), if served.lease.why().is_none() => frame,
                 ended = &mut ended => match ended {
-                    End::Cut => break Some(why(&served).await),
+                    End::Cut => break Some(why(served).await),
                     End::Process => break Some(Failure::ending(&served.model)),
                     End::Late => break Some(Failure::deadline()),
                     End::Left => return,
@@ -90,7 +100,7 @@ pub(crate) async fn forward(
                 () = silence.as_mut(), if announces => {
                     if clock.now() >= heard + pause_every {
                         let pause = telling.pause().unwrap_or_default();
-                        if !pass_on(frames, Bytes::from_static(pause.as_bytes()), &served).await {
+                        if !pass_on(frames, Bytes::from_static(pause.as_bytes()), served).await {
                             return;
                         }
                         heard = clock.now();
@@ -126,7 +136,7 @@ pub(crate) async fn forward(
                     if is_ending {
                         break;
                     }
-                    let kept = keep(event, show.usage, &served, &mut done);
+                    let kept = keep(event, show.usage, served, &mut done);
                     match (&mut written, kept) {
                         (None, true) => {}
                         (None, false) => written = Some(bytes[..used].to_vec()),
@@ -160,27 +170,27 @@ pub(crate) async fn forward(
                     if std::mem::take(&mut first) {
                         served.first_token();
                     }
-                    if !pass_on(frames, ready, &served).await {
+                    if !pass_on(frames, ready, served).await {
                         return;
                     }
                 }
                 if is_ending {
                     served.lease.worked(false);
-                    break Some(in_flight::ended(&served).await);
+                    break Some(in_flight::ended(served).await);
                 }
                 if announces {
                     heard = clock.now();
                 }
                 if telling.is_held() {
                     served.answered(200);
-                    return close((served, upstream), telling, frames).await;
+                    return Box::pin(close(stream, frames)).await;
                 }
             }
             None | Some(Err(_)) if done => break None,
             // An end without `[DONE]` is no end, however politely the connection was closed.
             None | Some(Err(_)) => {
                 served.lease.worked(false);
-                break Some(why(&served).await);
+                break Some(why(served).await);
             }
         }
     };
@@ -195,11 +205,13 @@ pub(crate) async fn forward(
 
 /// Sends the last event once the response is on disk. Meanwhile what is left of the engine's answer is read, so that its
 /// connection serves again, and its seat is given to others.
-async fn close(
-    (served, mut upstream): (InFlightRequest, Incoming),
-    mut telling: Telling,
-    frames: &Frames,
-) {
+async fn close(stream: Box<Forwarding>, frames: &Frames) {
+    let Forwarding {
+        mut upstream,
+        served,
+        mut telling,
+        ..
+    } = *stream;
     let (clock, deadline, ending) = (served.clock, served.deadline, served.ending.clone());
     let rest = async move {
         let read = async { while let Some(Ok(_)) = upstream.frame().await {} };
@@ -246,81 +258,6 @@ async fn pass_on(frames: &Frames, ready: Bytes, served: &InFlightRequest) -> boo
     }
 }
 
-/// Whether the client gets this event. The usage is always asked of the engine, and shown to those
-/// who asked for it.
-fn keep(event: &[u8], shows_usage: bool, served: &InFlightRequest, done: &mut bool) -> bool {
-    let Some(data) = data_of(event) else {
-        return true;
-    };
-    if data == b"[DONE]" {
-        served.lease.token();
-        *done = true;
-        return true;
-    }
-    served.token();
-    // Cheap enough to look for, and rare enough to parse.
-    if !has_usage(data) {
-        return true;
-    }
-    let (usage, only_usage) = match serde_json::from_slice::<Counted>(data) {
-        Ok(chunk) => {
-            let only_usage = chunk.choices.is_some_and(|choices| choices.is_empty());
-            (chunk.usage, only_usage)
-        }
-        // With numbers that are none.
-        Err(_) => match serde_json::from_slice::<serde_json::Value>(data) {
-            Ok(chunk) => {
-                let choices = chunk.get("choices").and_then(|it| it.as_array());
-                (usage_of(&chunk), choices.is_some_and(Vec::is_empty))
-            }
-            Err(_) => return true,
-        },
-    };
-    let Some(usage) = usage else {
-        return true;
-    };
-    served.tokens(usage);
-    shows_usage || !only_usage
-}
-
-/// Whether the engine says by this event that it is about to end.
-fn announces_end(event: &[u8], exit_messages: &[&str]) -> bool {
-    // The same words in an answer's text are no error.
-    const ERRORS: [&[u8]; 3] = [
-        b"{\"error\"",
-        b"{\"object\":\"error\"",
-        b"{\"object\": \"error\"",
-    ];
-    if exit_messages.is_empty() {
-        return false;
-    }
-    let data = data_of(event).unwrap_or_default();
-    ERRORS.iter().any(|it| data.starts_with(it))
-        && exit_messages
-            .iter()
-            .any(|it| memchr::memmem::find(data, it.as_bytes()).is_some())
-}
-
-/// Whether a chunk may say what the request took. Some engines write `"usage":null` into every other one.
-fn has_usage(data: &[u8]) -> bool {
-    const NAME: &[u8] = b"\"usage\"";
-    // Made once: it costs more than to search an event.
-    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NAME));
-    // Within a text its quotes have backslashes before them.
-    FINDER.find_iter(data).any(|at| {
-        let rest = data[at + NAME.len()..].trim_ascii_start();
-        let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
-        value.is_none_or(|value| !value.starts_with(b"null"))
-    })
-}
-
-/// A chunk, as far as it is counted.
-#[derive(Deserialize)]
-struct Counted {
-    usage: Option<Usage>,
-    choices: Option<Vec<IgnoredAny>>,
-}
-
 /// What ends a stream before its engine does.
 enum End {
     Cut,
@@ -358,43 +295,4 @@ pub(crate) fn work(
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     // Boxed first, because each of the futures around it would move it, and keeps twice its size.
     tokio::spawn(quiet(record::carried(Box::pin(task))));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{announces_end, has_usage};
-
-    #[test]
-    fn an_engines_farewell_is_an_error_with_its_words_and_no_text_of_an_answer() {
-        let words = ["EngineCore encountered an issue"];
-        let farewell = b"data: {\"error\": {\"message\": \"EngineCore encountered an issue. See stack trace\", \"code\": 500}}\n\n";
-        assert!(announces_end(farewell, &words));
-        assert!(!announces_end(farewell, &[]));
-        let other = b"data: {\"error\": {\"message\": \"too long\", \"code\": 400}}\n\n";
-        assert!(!announces_end(other, &words));
-        let text = b"data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"content\":\"EngineCore encountered an issue\"}}]}\n\n";
-        assert!(!announces_end(text, &words));
-        assert!(!announces_end(
-            b": EngineCore encountered an issue\n\n",
-            &words
-        ));
-    }
-
-    #[test]
-    fn only_a_usage_that_says_something_is_worth_reading() {
-        for (chunk, so) in [
-            (r#"{"choices":[{"delta":{"content":"x"}}]}"#, false),
-            (r#"{"choices":[],"usage":null}"#, false),
-            (r#"{"choices":[], "usage" : null }"#, false),
-            (
-                r#"{"choices":[{"text":"\"usage\": 1"}],"usage":null}"#,
-                false,
-            ),
-            (r#"{"choices":[],"usage":{"prompt_tokens":1}}"#, true),
-            (r#"{"usage":null,"x":{"usage":{"prompt_tokens":1}}}"#, true),
-            (r#"{"text":"usage","x":1}"#, true),
-        ] {
-            assert_eq!(has_usage(chunk.as_bytes()), so, "{chunk}");
-        }
-    }
 }
