@@ -12,7 +12,12 @@ use crate::inference::upstream::in_flight::InFlightRequest;
 
 /// Whether the client gets this event. The usage is always asked of the engine, and shown to those
 /// who asked for it.
-pub(super) fn keep(event: &[u8], shows_usage: bool, served: &InFlightRequest, done: &mut bool) -> bool {
+pub(super) fn keep(
+    event: &[u8],
+    shows_usage: bool,
+    served: &InFlightRequest,
+    done: &mut bool,
+) -> bool {
     let Some(data) = data_of(event) else {
         return true;
     };
