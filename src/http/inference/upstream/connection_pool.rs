@@ -2,20 +2,21 @@
 //! other task has to be woken for a byte to pass. It knows HTTP/1.1 and nothing of models or of retrying.
 
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
-use http_body_util::Full;
+use bytes::BytesMut;
+use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::client::conn::http1;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 
-use engine::{Endpoint, Stream, connect};
+use crate::inference::upstream::answer_head::AnswerHead;
+use crate::inference::upstream::engine_connection::{EngineConnection, SendError};
+use crate::inference::upstream::framing::Framing;
+use engine::Endpoint;
 use pool::ReplicaId;
 
 /// Idle connections that are kept to one engine.
@@ -24,87 +25,10 @@ const IDLE_PER_ENGINE_MAX: usize = 256;
 const IDLE_FOR: Duration = Duration::from_secs(60);
 /// How often idle connections are checked: engines that are gone have closed theirs.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-type Connection = http1::Connection<TokioIo<Stream>, Full<Bytes>>;
-
-/// One connection; dropped, it is closed, and an engine that still answers on it sees its client leave.
-pub(crate) struct EngineConnection {
-    sender: http1::SendRequest<Full<Bytes>>,
-    /// `None` once it has ended.
-    connection: Option<Box<Connection>>,
-    /// It has carried an answer before.
-    pub answered: bool,
-}
-
-impl EngineConnection {
-    async fn open(endpoint: &Endpoint) -> Result<EngineConnection, SendError> {
-        let stream = connect(endpoint).await.map_err(SendError::Connect)?;
-        let handshake = http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = handshake.map_err(SendError::Http)?;
-        Ok(EngineConnection {
-            sender,
-            connection: Some(Box::new(connection)),
-            answered: false,
-        })
-    }
-
-    /// Moves what there is to move.
-    fn poll_move(&mut self, context: &mut Context<'_>) {
-        if let Some(connection) = &mut self.connection
-            && Pin::new(&mut **connection).poll(context).is_ready()
-        {
-            self.connection = None;
-        }
-    }
-
-    /// Whether it can carry another request, as far as is known here.
-    fn is_open(&mut self) -> bool {
-        self.poll_move(&mut Context::from_waker(Waker::noop()));
-        self.connection.is_some() && !self.sender.is_closed()
-    }
-
-    /// Sends a request whose URI is the path, and which has its `host`.
-    pub async fn send(
-        &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<hyper::body::Incoming>, SendError> {
-        let ready = poll_fn(|context| {
-            self.poll_move(context);
-            self.sender.poll_ready(context)
-        });
-        // Nothing has been sent yet.
-        ready.await.map_err(|_| SendError::Unsent)?;
-        let mut answer = pin!(self.sender.try_send_request(request));
-        let connection = &mut self.connection;
-        let answer = poll_fn(|context| {
-            if let Some(moving) = connection
-                && Pin::new(&mut **moving).poll(context).is_ready()
-            {
-                *connection = None;
-            }
-            answer.as_mut().poll(context)
-        });
-        match answer.await {
-            Ok(answer) => {
-                self.answered = true;
-                Ok(answer)
-            }
-            Err(unsent) if unsent.message().is_some() => Err(SendError::Unsent),
-            Err(error) => Err(SendError::Http(error.into_error())),
-        }
-    }
-}
-
-/// Why there is no head of an answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SendError {
-    #[error("no connection: {0}")]
-    Connect(#[source] std::io::Error),
-    #[error("the connection was closed before the request was sent")]
-    Unsent,
-    #[error("{0}")]
-    Http(#[source] hyper::Error),
-}
+/// Room for pieces of an answer is made in multiples of this, which is enough for most tokens, and kept up to so much while the
+/// engine is silent.
+const ROOM_BYTES: usize = 512;
+const ROOM_KEPT_BYTES: usize = 2 << 10;
 
 /// The idle connections.
 #[derive(Default)]
@@ -172,58 +96,250 @@ impl ConnectionPool {
 }
 
 /// The body of an engine's answer, with the connection that it comes by. Read to its end, it leaves the
-/// connection to the next request; dropped before, it closes it.
+/// connection to the next request; dropped before, it closes it. What comes at once is one piece.
 pub(crate) struct Incoming {
-    body: hyper::body::Incoming,
+    /// `None` at the end.
     wire: Option<EngineConnection>,
+    framing: Framing,
+    /// What the next piece is made in. Once the last one is gone, it takes its place.
+    pieces: BytesMut,
+    /// How much was made room for.
+    room: usize,
     replica: ReplicaId,
     wires: Arc<ConnectionPool>,
 }
 
 impl Incoming {
-    pub fn new(
-        body: hyper::body::Incoming,
+    pub fn of(
+        answer: AnswerHead,
         wire: EngineConnection,
         replica: ReplicaId,
         wires: &Arc<ConnectionPool>,
-    ) -> Incoming {
-        let wires = Arc::clone(wires);
-        Incoming {
-            body,
+    ) -> Response<Incoming> {
+        let mut response = Response::new(Incoming {
             wire: Some(wire),
+            framing: answer.framing,
+            pieces: BytesMut::new(),
+            room: 0,
             replica,
-            wires,
+            wires: Arc::clone(wires),
+        });
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        response
+    }
+
+    /// Reads and decodes once: whether more may come.
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let Incoming {
+            wire,
+            framing,
+            pieces,
+            room,
+            ..
+        } = self;
+        let Some(wire) = wire else {
+            return Poll::Ready(Ok(false));
+        };
+        let mut decode = |bytes: &[u8]| {
+            let needed = bytes.len().next_multiple_of(ROOM_BYTES);
+            *room = needed.max(*room);
+            pieces.reserve(needed);
+            framing
+                .decode(bytes, pieces)
+                .map(|used| (bytes.len(), used))
+        };
+        let decoded = match std::mem::take(&mut wire.early) {
+            early if early.is_empty() => ready!(wire.poll_read(context, decode))?,
+            early => decode(&early),
+        };
+        let (count, used) =
+            decoded.map_err(|bad| io::Error::new(io::ErrorKind::InvalidData, bad))?;
+        if count == 0 {
+            return Poll::Ready(match framing {
+                Framing::UntilClose => Ok(false),
+                Framing::Length(_) | Framing::Chunked(_) => {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                }
+            });
         }
+        // Nothing was requested that the rest could be an answer to.
+        wire.keeps &= used == count;
+        Poll::Ready(Ok(true))
     }
 }
 
 impl Body for Incoming {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let this = &mut *self;
-        if let Some(wire) = &mut this.wire {
-            wire.poll_move(context);
+        loop {
+            if this.framing.is_over() {
+                if let Some(wire) = this.wire.take()
+                    && wire.keeps
+                {
+                    this.wires.put(this.replica, wire);
+                }
+                return Poll::Ready(None);
+            }
+            match this.poll_piece(context) {
+                Poll::Ready(Ok(true)) if this.pieces.is_empty() => {}
+                Poll::Ready(Ok(true)) => {
+                    let piece = this.pieces.split().freeze();
+                    return Poll::Ready(Some(Ok(Frame::data(piece))));
+                }
+                Poll::Ready(Ok(false)) => {
+                    this.wire = None;
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Err(error)) => {
+                    this.wire = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+                Poll::Pending => {
+                    // A stream that is silent for long has no memory for much.
+                    if this.room > ROOM_KEPT_BYTES {
+                        this.pieces = BytesMut::new();
+                        this.room = 0;
+                    }
+                    return Poll::Pending;
+                }
+            }
         }
-        let frame = Pin::new(&mut this.body).poll_frame(context);
-        if let Poll::Ready(None) = &frame
-            && let Some(wire) = this.wire.take()
-            && wire.connection.is_some()
-        {
-            this.wires.put(this.replica, wire);
-        }
-        frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.wire.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match self.framing {
+            Framing::Length(left) => SizeHint::with_exact(left),
+            Framing::Chunked(_) | Framing::UntilClose => SizeHint::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::{Request, StatusCode};
+    use http_body_util::BodyExt;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread::JoinHandle;
+
+    const REPLICA: ReplicaId = ReplicaId(1);
+
+    /// Answers the requests of one connection with these, and closes it.
+    fn engine(answers: &'static [&'static [&'static str]]) -> (Endpoint, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let serving = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("a client");
+            for pieces in answers {
+                let mut received = Vec::new();
+                let mut part = [0; 256];
+                while !received.ends_with(b"\r\n\r\nask") {
+                    let length = socket.read(&mut part).expect("a request");
+                    assert!(length > 0, "the client has left");
+                    received.extend_from_slice(&part[..length]);
+                }
+                for piece in *pieces {
+                    socket.write_all(piece.as_bytes()).expect("sent");
+                }
+            }
+        });
+        (Endpoint::Tcp(address), serving)
+    }
+
+    async fn ask(
+        pool: &Arc<ConnectionPool>,
+        endpoint: &Endpoint,
+    ) -> Result<Response<Incoming>, SendError> {
+        let mut wire = pool.take(REPLICA, endpoint).await?;
+        let request = Request::post("/v1/x").header("host", "localhost");
+        let request = request.body(Bytes::from_static(b"ask")).expect("a request");
+        let answer = wire.send(request).await?;
+        Ok(Incoming::of(answer, wire, REPLICA, pool))
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_answer_was_read_serves_the_next_request() {
+        let (endpoint, serving) = engine(&[
+            &[
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel",
+                "lo\r\n2\r\n, ",
+                "\r\n5\r\nworld\r\n0\r\n\r\n",
+            ],
+            &["HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n", "no"],
+            &["HTTP/1.1 200 OK\r\n\r\n", "until the end"],
+        ]);
+        let pool = Arc::new(ConnectionPool::default());
+        for (status, text) in [
+            (StatusCode::OK, "hello, world"),
+            (StatusCode::NOT_FOUND, "no"),
+            (StatusCode::OK, "until the end"),
+        ] {
+            let answer = ask(&pool, &endpoint).await.expect("an answer");
+            assert_eq!(answer.status(), status);
+            let body = answer.into_body().collect().await.expect("all of it");
+            assert_eq!(body.to_bytes(), text);
+        }
+        let idle = pool.idle.lock().expect("not poisoned");
+        assert!(idle.by_replica.values().all(Vec::is_empty));
+        serving.join().expect("one connection was enough");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_is_an_error_after_what_came() {
+        let (endpoint, _serving) =
+            engine(&[&["HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"]]);
+        let pool = Arc::new(ConnectionPool::default());
+        let answer = ask(&pool, &endpoint).await.expect("an answer");
+        let mut body = answer.into_body();
+        let mut received = Vec::new();
+        let error = loop {
+            match body.frame().await.expect("no end") {
+                Ok(frame) => received.extend_from_slice(frame.data_ref().expect("data")),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(received, b"hello");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_closed_before_the_answer_may_be_tried_again() {
+        let (endpoint, _serving) = engine(&[&[]]);
+        let pool = Arc::new(ConnectionPool::default());
+        let error = ask(&pool, &endpoint).await.err().expect("no answer");
+        assert!(error.is_without_answer(), "{error}");
+    }
+
+    #[tokio::test]
+    async fn one_piece_of_memory_serves_all_pieces_of_a_stream() {
+        let (endpoint, _serving) = engine(&[&[
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+            "1\r\na\r\n",
+            "1\r\nb\r\n",
+            "0\r\n\r\n",
+        ]]);
+        let pool = Arc::new(ConnectionPool::default());
+        let answer = ask(&pool, &endpoint).await.expect("an answer");
+        let mut body = answer.into_body();
+        let mut received = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.expect("a piece");
+            received.extend_from_slice(frame.data_ref().expect("data"));
+            assert_eq!(body.room, ROOM_BYTES);
+        }
+        assert_eq!(received, b"ab");
     }
 }

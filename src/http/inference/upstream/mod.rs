@@ -1,7 +1,10 @@
 //! Engines as the gateway sees them: connections, a request that is under way, and what differs for endpoints that
 //! others run.
 
+mod answer_head;
 pub mod connection_pool;
+mod engine_connection;
+mod framing;
 pub mod in_flight;
 pub mod overflow;
 pub mod proxy;

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use http_body_util::Full;
 use hyper::{Method, Request, Response, Uri, header};
 
 use crate::edge::record;
+use crate::inference::upstream::connection_pool::ConnectionPool;
 pub(crate) use crate::inference::upstream::connection_pool::Incoming;
-use crate::inference::upstream::connection_pool::{ConnectionPool, SendError};
+use crate::inference::upstream::engine_connection::SendError;
 use crate::inference::upstream::remote;
 use controller::Lease;
 
@@ -44,7 +44,7 @@ impl Upstream {
         let context = record::trace(|trace| trace.attempt(path, replica.0));
         let mut tries = 0;
         loop {
-            let mut request = Request::new(Full::new(body.clone()));
+            let mut request = Request::new(body.clone());
             request.uri_mut().clone_from(&uri);
             request.method_mut().clone_from(&method);
             let headers = request.headers_mut();
@@ -63,16 +63,14 @@ impl Upstream {
             let mut wire = self.wires.take(replica, lease.endpoint()).await?;
             let answered_before = wire.answered;
             match wire.send(request).await {
-                Ok(answer) => {
-                    return Ok(answer.map(|body| Incoming::new(body, wire, replica, &self.wires)));
-                }
+                Ok(answer) => return Ok(Incoming::of(answer, wire, replica, &self.wires)),
                 // It has not reached the engine.
                 Err(SendError::Unsent) if tries < TRIES_MAX => {}
                 Err(error)
                     if tries < TRIES_MAX
                         && remote.is_none()
                         && answered_before
-                        && ended_without_a_word(&error) => {}
+                        && error.is_without_answer() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -81,25 +79,3 @@ impl Upstream {
 
 /// Two idle connections may have been closed in the same moment; three in a row are the engine's will.
 const TRIES_MAX: u32 = 3;
-
-fn ended_without_a_word(error: &SendError) -> bool {
-    let SendError::Http(error) = error else {
-        return false;
-    };
-    if error.is_incomplete_message() || error.is_closed() {
-        return true;
-    }
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        let io = cause.downcast_ref::<std::io::Error>();
-        let io = io.map(std::io::Error::kind);
-        if matches!(
-            io,
-            Some(std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
-        ) {
-            return true;
-        }
-        source = cause.source();
-    }
-    false
-}
