@@ -4,15 +4,16 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,9 @@ use super::Edge;
 use super::connection_watch::{ConnectionWatch, Turn, Verdict};
 use super::counted_stream::CountedStream;
 use super::exchange::Sent;
+use super::handover::{self, Handover, Outgoing};
 use super::seats::ConnectionPermit;
+use super::streaming::Streaming;
 use crate::seldom::seldom;
 use controller::Clock;
 
@@ -70,9 +73,8 @@ pub async fn serve(
 ) {
     let edge = Arc::clone(front.edge());
     let watch = Arc::new(ConnectionWatch::new(front.clock(), edge.patience));
-    let builder = builder();
     let Some(tls) = &edge.tls else {
-        return run(builder, socket, peer, front, watch, stop).await;
+        return run(None, socket, peer, front, watch, stop).await;
     };
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(HANDSHAKE_WITHIN, tls.acceptor.accept(socket)) => shaken,
@@ -84,29 +86,38 @@ pub async fn serve(
         Err(_) => return tracing::debug!(%peer, "the TLS handshake took too long"),
     };
     // What was agreed on is spoken; a client that agreed on nothing is looked at.
-    let builder = match stream.get_ref().1.alpn_protocol() {
+    let protocol = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => {
             watch.speaks_h2();
-            builder.http2_only()
+            Some(Protocol::Http2)
         }
-        Some(_) => builder.http1_only(),
-        None => builder,
+        Some(_) => Some(Protocol::Http1),
+        None => None,
     };
-    run(builder, stream, peer, front, watch, stop).await;
+    run(protocol, stream, peer, front, watch, stop).await;
 }
 
-fn builder() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+fn http1_builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
     // How long a head may take is watched from outside, where an idle connection is not taken for one
     // that sends its head.
     builder
-        .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(None)
+        .header_read_timeout(None::<Duration>)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX as usize);
     builder
-        .http2()
+}
+
+fn http2_builder() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_BYTES_MAX)
@@ -119,8 +130,16 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
+/// What a connection is asked.
+enum Step<'a, 'b> {
+    /// To move what there is to move; ready at its end.
+    Move(&'a mut Context<'b>),
+    /// To end once what has begun is answered.
+    End,
+}
+
 async fn run<S, F>(
-    builder: Builder<TokioExecutor>,
+    protocol: Option<Protocol>,
     stream: S,
     peer: SocketAddr,
     front: F,
@@ -131,17 +150,7 @@ async fn run<S, F>(
     F: Answer,
 {
     let begun = CancellationToken::new();
-    let begins = begun.clone();
-    let of_requests = Arc::clone(&watch);
-    let service = tower::service_fn(move |request: Request<Incoming>| {
-        begins.cancel();
-        let turn = Turn::begin(&of_requests, request.version());
-        let answer = front.clone().answer(request, peer, turn);
-        async move { Ok::<_, Infallible>(answer.await) }
-    });
-    let wire = TokioIo::new(CountedStream::new(stream, Arc::clone(&watch)));
-    let serving = builder.serve_connection_with_upgrades(wire, TowerToHyperService::new(service));
-    let mut serving = std::pin::pin!(serving);
+    let carrier = carrier(protocol, stream, peer, front, &watch, &begun);
     // Of a connection that was accepted a moment ago the first request is on its way: hyper would close
     // it unread.
     let stopping = seldom(async {
@@ -151,26 +160,38 @@ async fn run<S, F>(
             () = tokio::time::sleep(FIRST_REQUEST_WITHIN) => {}
         }
     });
+    supervised(carrier, stopping, peer, &watch).await;
+}
+
+/// Moves a connection until it ends, or its time is over.
+async fn supervised(
+    mut carrier: impl FnMut(Step<'_, '_>) -> Poll<()>,
+    stopping: impl Future<Output = ()>,
+    peer: SocketAddr,
+    watch: &ConnectionWatch,
+) {
     let mut stopping = std::pin::pin!(stopping);
     let mut is_ending = false;
     let mut next = Duration::from_millis(1);
     loop {
         tokio::select! {
             biased;
-            _ = serving.as_mut() => return,
-            never = poll_fn(|context| {
+            () = poll_fn(|context| {
+                if carrier(Step::Move(context)).is_ready() {
+                    return Poll::Ready(());
+                }
                 watch.moving.move_on(context);
-                Poll::<Infallible>::Pending
-            }) => match never {},
+                Poll::Pending
+            }) => return,
             () = stopping.as_mut(), if !is_ending => {
-                serving.as_mut().graceful_shutdown();
+                let _ = carrier(Step::End);
                 is_ending = true;
             }
             () = tokio::time::sleep(next) => match watch.verdict() {
                 Verdict::Fine(wait) => next = wait,
                 Verdict::Idle => {
                     if !std::mem::replace(&mut is_ending, true) {
-                        serving.as_mut().graceful_shutdown();
+                        let _ = carrier(Step::End);
                     }
                     next = ENDING_LOOK;
                 }
@@ -179,3 +200,116 @@ async fn run<S, F>(
         }
     }
 }
+
+/// A connection from its first byte on: hyper reads requests and sends answers, and over HTTP/1.1 hands each stream over once
+/// its head is sent, until its end. Boxed are its parts that are large and come and go.
+fn carrier<S, F>(
+    protocol: Option<Protocol>,
+    stream: S,
+    peer: SocketAddr,
+    front: F,
+    watch: &Arc<ConnectionWatch>,
+    begun: &CancellationToken,
+) -> Box<impl FnMut(Step<'_, '_>) -> Poll<()> + use<S, F>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Answer,
+{
+    let handover = Arc::new(Handover::default());
+    let (of_requests, begins, offers) = (Arc::clone(watch), begun.clone(), Arc::clone(&handover));
+    let service = service_fn(move |request: Request<Incoming>| {
+        begins.cancel();
+        let turn = Turn::begin(&of_requests, request.version());
+        let is_simple = handover::is_simple(&request);
+        let offers = Arc::clone(&offers);
+        let answer = front.clone().answer(request, peer, turn);
+        async move {
+            let response = answer.await;
+            Ok::<_, Infallible>(match is_simple {
+                true => offers.offer(response),
+                false => response.map(Outgoing::Sent),
+            })
+        }
+    });
+    let (of_http1, builder) = (service.clone(), http1_builder());
+    let serve = move |wire: CountedStream<S>| {
+        let io = TokioIo::new(wire);
+        let serving = builder.serve_connection(io, of_http1.clone());
+        Box::new(serving.with_upgrades())
+    };
+    let serve_h2 = move |wire: CountedStream<S>| {
+        let io = TokioIo::new(wire);
+        Box::pin(http2_builder().serve_connection(io, service.clone()))
+    };
+    let wire = CountedStream::new(stream, Arc::clone(watch), Arc::clone(&handover));
+    let (mut opening, mut http1, mut http2) = match protocol {
+        None => (Some(Box::new(wire)), None, None),
+        Some(Protocol::Http1) => (None, Some(serve(wire)), None),
+        Some(Protocol::Http2) => (None, None, Some(serve_h2(wire))),
+    };
+    let mut streaming: Option<Box<Streaming<S>>> = None;
+    let mut closing: Option<Box<CountedStream<S>>> = None;
+    let mut is_ending = false;
+    Box::new(move |step: Step<'_, '_>| -> Poll<()> {
+        let context = match step {
+            Step::Move(context) => context,
+            Step::End => {
+                is_ending = true;
+                opening = None;
+                if let Some(serving) = &mut http1 {
+                    Pin::new(&mut **serving).graceful_shutdown();
+                }
+                if let Some(serving) = &mut http2 {
+                    serving.as_mut().graceful_shutdown();
+                }
+                return Poll::Pending;
+            }
+        };
+        loop {
+            if let Some(wire) = &mut opening {
+                let Ok(is_h2) = ready!(wire.poll_is_h2(context)) else {
+                    return Poll::Ready(());
+                };
+                match is_h2 {
+                    true => http2 = opening.take().map(|it| serve_h2(*it)),
+                    false => http1 = opening.take().map(|it| serve(*it)),
+                }
+            }
+            if let Some(serving) = &mut http2 {
+                return serving.as_mut().poll(context).map(drop);
+            }
+            if let Some(wire) = &mut closing {
+                return Pin::new(&mut **wire).poll_shutdown(context).map(drop);
+            }
+            if let Some(stream) = &mut streaming {
+                if ready!(stream.poll(context)).is_err() {
+                    return Poll::Ready(());
+                }
+                let wire = streaming.take().map(|it| it.into_wire());
+                match is_ending {
+                    true => closing = wire.map(Box::new),
+                    false => http1 = wire.map(&serve),
+                }
+                continue;
+            }
+            let Some(serving) = &mut http1 else {
+                return Poll::Ready(());
+            };
+            if Pin::new(&mut **serving).poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            let Some(body) = handover.take() else {
+                return Poll::Pending;
+            };
+            let parts = http1.take().and_then(|it| (*it).into_parts());
+            streaming = parts.map(|parts| {
+                let wire = parts.io.into_inner();
+                Box::new(Streaming::new(wire, &parts.read_buf, body))
+            });
+        }
+    })
+}
+
+#[cfg(test)]
+#[path = "connection/tests.rs"]
+mod tests;

@@ -1,22 +1,71 @@
 //! The bytes of one connection, in clear or inside TLS, with a look at when they move. Nothing is changed.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection_watch::ConnectionWatch;
+use super::handover::Handover;
+
+/// What a client of HTTP/2 begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// So much is read for the first look: most requests are whole then.
+const LOOK_BYTES: usize = 2 << 10;
 
 pub(super) struct CountedStream<S> {
     stream: S,
     watch: Arc<ConnectionWatch>,
+    handover: Arc<Handover>,
+    /// What has been looked at, and is read again before anything else.
+    again: BytesMut,
 }
 
 impl<S> CountedStream<S> {
-    pub fn new(stream: S, watch: Arc<ConnectionWatch>) -> CountedStream<S> {
-        CountedStream { stream, watch }
+    pub fn new(
+        stream: S,
+        watch: Arc<ConnectionWatch>,
+        handover: Arc<Handover>,
+    ) -> CountedStream<S> {
+        CountedStream {
+            stream,
+            watch,
+            handover,
+            again: BytesMut::new(),
+        }
+    }
+
+    /// These bytes are read next.
+    pub fn put_back(&mut self, mut bytes: BytesMut) {
+        bytes.extend_from_slice(&self.again);
+        self.again = bytes;
+    }
+}
+
+impl<S: AsyncRead + Unpin> CountedStream<S> {
+    /// Whether the client speaks HTTP/2, by its first bytes.
+    pub fn poll_is_h2(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        loop {
+            let known = self.again.len().min(PREFACE.len());
+            if self.again[..known] != PREFACE[..known] {
+                return Poll::Ready(Ok(false));
+            }
+            if known == PREFACE.len() {
+                return Poll::Ready(Ok(true));
+            }
+            let mut space = [MaybeUninit::uninit(); LOOK_BYTES];
+            let mut read = ReadBuf::uninit(&mut space);
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.again.extend_from_slice(read.filled());
+            self.watch.read(&self.again);
+        }
     }
 }
 
@@ -26,12 +75,27 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.watch.read(&buffer.filled()[before..]);
+        let again = this.again.len().min(buffer.remaining());
+        if again > 0 {
+            buffer.put_slice(&this.again.split_to(again));
+            if this.again.is_empty() {
+                this.again = BytesMut::new();
+            }
         }
-        read
+        let read = match buffer.remaining() {
+            0 => Poll::Ready(Ok(())),
+            // An error or an end comes again after what was read before.
+            _ => Pin::new(&mut this.stream).poll_read(cx, buffer),
+        };
+        if buffer.filled().len() > before {
+            this.watch.read(&buffer.filled()[before..]);
+        }
+        match again {
+            0 => read,
+            _ => Poll::Ready(Ok(())),
+        }
     }
 }
 
@@ -63,6 +127,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         self.watch.written(flushed.is_pending());
+        if let Poll::Ready(Ok(())) = flushed {
+            self.handover.flushed();
+        }
         flushed
     }
 

@@ -149,6 +149,10 @@ impl Worker {
 #[derive(Clone)]
 struct Unmoved(Weak<Worker>);
 
+/// In the extensions of a response over HTTP/1.1 whose body is made while it is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streamed;
+
 /// An answer's body, and what makes it.
 pub(crate) struct Fed {
     body: AnyBody,
@@ -257,6 +261,7 @@ impl Moving {
         };
         if version < Version::HTTP_2 {
             *locked(&self.0) = worker;
+            extensions.insert(Streamed);
             return;
         }
         if let Some(work) = worker.upgrade().and_then(|it| locked(&it.work).take()) {

@@ -9,7 +9,7 @@
 //! socket ─▶ seats ─▶ tls ─▶ connection ───────────▶ `front`: answer ─▶ the routes
 //!                             │ connection_watch      │ client, hosts, refusing
 //!                             ▼                       ▼ arriving on the way in; dressing, exchange on the way out
-//!                           cut or close            access_log
+//!                           cut or close            access_log; a stream: handover, streaming
 //! ```
 
 mod access_log;
@@ -22,10 +22,12 @@ mod counted_stream;
 mod dressing;
 mod exchange;
 pub(super) mod fed;
+mod handover;
 mod hosts;
 pub(super) mod record;
 mod refusing;
 mod seats;
+mod streaming;
 mod tls;
 
 use std::net::{IpAddr, SocketAddr};

@@ -1,0 +1,158 @@
+//! A stream over HTTP/1.1 on its way to its client, in chunks, after hyper has sent the head. It notices a client that leaves, and
+//! keeps what the client sends ahead for the next request.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use hyper::body::Body;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::counted_stream::CountedStream;
+use super::exchange::Sent;
+
+/// No more is gathered before it is written, and so much memory is kept while nothing comes.
+const FULL_BYTES: usize = 16 << 10;
+const KEPT_BYTES: usize = 2 << 10;
+/// A client that sends more than this ahead is not read any further until its answer is sent.
+const AHEAD_BYTES_MAX: usize = 64 << 10;
+const READ_BYTES: usize = 512;
+
+pub(super) struct Streaming<S> {
+    wire: CountedStream<S>,
+    body: Sent,
+    /// What the client sent after its request.
+    ahead: BytesMut,
+    /// Chunks, of which the first bytes are written.
+    chunks: Vec<u8>,
+    written: usize,
+    is_last: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Streaming<S> {
+    /// `ahead`: what hyper has read and not used.
+    pub fn new(wire: CountedStream<S>, ahead: &[u8], body: Sent) -> Streaming<S> {
+        Streaming {
+            wire,
+            body,
+            ahead: BytesMut::from(ahead),
+            chunks: Vec::new(),
+            written: 0,
+            is_last: false,
+        }
+    }
+
+    /// The connection after the end, for the next request.
+    pub fn into_wire(mut self) -> CountedStream<S> {
+        self.wire.put_back(self.ahead);
+        self.wire
+    }
+
+    /// Ready once all is sent. An error means that the client has left, or must see that the answer is not whole: the connection
+    /// is no more use.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.read_ahead(context)?;
+        loop {
+            let rests = self.chunks.is_empty() && !self.is_last && self.fill(context)?;
+            ready!(self.poll_write(context))?;
+            if self.is_last || rests {
+                ready!(Pin::new(&mut self.wire).poll_flush(context))?;
+            }
+            if self.is_last {
+                return Poll::Ready(Ok(()));
+            }
+            if rests {
+                if self.chunks.capacity() > KEPT_BYTES {
+                    self.chunks = Vec::new();
+                }
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes from the body what it has, up to a bound; whether it has no more for now.
+    fn fill(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
+        while !self.is_last && self.chunks.len() < FULL_BYTES {
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Pending => return Ok(true),
+                Poll::Ready(None) => {
+                    self.chunks.extend_from_slice(b"0\r\n\r\n");
+                    self.is_last = true;
+                }
+                Poll::Ready(Some(Err(error))) => return Err(io::Error::other(error)),
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        put_chunk(&mut self.chunks, &data);
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.chunks.len() {
+            let rest = &self.chunks[self.written..];
+            match ready!(Pin::new(&mut self.wire).poll_write(context, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.written += count,
+            }
+        }
+        self.chunks.clear();
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// An end of what the client sends is taken for its leaving, as hyper does.
+    fn read_ahead(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while self.ahead.len() < AHEAD_BYTES_MAX {
+            let mut space = [MaybeUninit::uninit(); READ_BYTES];
+            let mut read = ReadBuf::uninit(&mut space);
+            match Pin::new(&mut self.wire).poll_read(context, &mut read) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Ready(Ok(())) if read.filled().is_empty() => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                Poll::Ready(Ok(())) => self.ahead.extend_from_slice(read.filled()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An empty chunk would be the last one.
+fn put_chunk(chunks: &mut Vec<u8>, data: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    if data.is_empty() {
+        return;
+    }
+    let digits = data.len().ilog2() / 4 + 1;
+    chunks.reserve(data.len() + 20);
+    for nth in (0..digits).rev() {
+        chunks.push(DIGITS[(data.len() >> (4 * nth)) & 0xf]);
+    }
+    chunks.extend_from_slice(b"\r\n");
+    chunks.extend_from_slice(data);
+    chunks.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_says_its_length_in_hexadecimal_digits() {
+        for length in [1, 9, 10, 15, 16, 255, 256, 4096, 65_535, 65_536] {
+            let mut chunks = Vec::new();
+            put_chunk(&mut chunks, &vec![b'x'; length]);
+            let expected = format!("{length:X}\r\n{}\r\n", "x".repeat(length));
+            assert_eq!(chunks, expected.as_bytes(), "{length}");
+        }
+        let mut none = Vec::new();
+        put_chunk(&mut none, b"");
+        assert!(none.is_empty());
+    }
+}
