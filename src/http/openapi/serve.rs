@@ -228,10 +228,12 @@ fn bodies(content: &mut Value) -> impl Iterator<Item = &mut Value> {
 /// Swagger UI and the document.
 pub(crate) fn documentation(api: OpenApi, app: &App) -> Router<App> {
     let base = app.base().to_owned();
-    // One for each answer to whether strangers may use models: a reload of the configuration can change it.
+    // One for each answer to whether strangers may use models: a reload of the configuration can change it. Until they are written
+    // both share the description, which takes some megabytes.
+    let api = Arc::new(api);
     let documents = [false, true].map(|strangers| {
-        let (api, base) = (api.clone(), base.clone());
-        Document::lazy(move || document(api, &base, strangers))
+        let (api, base) = (Arc::clone(&api), base.clone());
+        Document::lazy(move || document(Arc::unwrap_or_clone(api), &base, strangers))
     });
     let at = format!("{base}/openapi.json");
     let page = Config::new([at.clone()])
