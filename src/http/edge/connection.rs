@@ -226,8 +226,8 @@ where
         async move {
             let response = answer.await;
             Ok::<_, Infallible>(match is_simple {
-                true => offers.offer(response),
-                false => response.map(Outgoing::Sent),
+                true => offers.outgoing(response),
+                false => response.map(Outgoing::of),
             })
         }
     });

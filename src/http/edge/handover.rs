@@ -1,5 +1,5 @@
-//! A stream over HTTP/1.1, taken from hyper once the head of its answer is sent: a connection that only carries a stream then
-//! needs no parser, and none of the buffers of one.
+//! A stream over HTTP/1.1, taken from hyper once its head is sent and it has nothing for the moment: a connection that only carries
+//! a stream needs no parser, and none of the buffers of one.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,11 +13,11 @@ use hyper::body::{Body, Frame, SizeHint};
 use super::exchange::Sent;
 use super::fed::Streamed;
 
-/// No stream is on offer, or its head is not written yet.
+/// No stream is on offer.
 const NONE: u8 = 0;
-/// The head of the answer is in hyper's buffer, and perhaps not sent.
-const HEAD_WRITTEN: u8 = 1;
-const HEAD_SENT: u8 = 2;
+/// What the stream had until it was offered is in hyper's buffer, and perhaps not sent.
+const OFFERED: u8 = 1;
+const SENT: u8 = 2;
 
 /// Between hyper and the connection: all of it happens in the task of the connection.
 #[derive(Default)]
@@ -35,33 +35,35 @@ pub(super) fn is_simple<B>(request: &Request<B>) -> bool {
 }
 
 impl Handover {
-    /// Keeps the body of a stream for [`Handover::take`]; every other answer stays as it is.
-    pub fn offer(self: &Arc<Handover>, mut response: Response<Sent>) -> Response<Outgoing> {
+    /// A stream of which hyper sends the head and what comes with it, and every other answer as it is.
+    pub fn outgoing(self: &Arc<Handover>, mut response: Response<Sent>) -> Response<Outgoing> {
         let is_streamed = response.extensions_mut().remove::<Streamed>().is_some();
         let headers = response.headers();
-        let has_end = [header::CONTENT_LENGTH, header::CONNECTION]
-            .iter()
-            .any(|it| headers.contains_key(it));
-        if !is_streamed || has_end {
-            return response.map(Outgoing::Sent);
-        }
-        response.map(|body| {
-            self.stage.store(NONE, Ordering::Relaxed);
-            *self.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
-            Outgoing::Kept(Arc::clone(self))
+        let has_end = response.body().size_hint().exact().is_some()
+            || headers.contains_key(header::CONTENT_LENGTH)
+            || headers.contains_key(header::CONNECTION);
+        let handover = (is_streamed && !has_end).then(|| Arc::clone(self));
+        response.map(|body| Outgoing {
+            body: Some(body),
+            handover,
         })
+    }
+
+    fn offer(&self, body: Sent) {
+        *self.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        self.stage.store(OFFERED, Ordering::Relaxed);
     }
 
     /// All that hyper has written is sent.
     pub fn flushed(&self) {
-        if self.stage.load(Ordering::Relaxed) == HEAD_WRITTEN {
-            self.stage.store(HEAD_SENT, Ordering::Relaxed);
+        if self.stage.load(Ordering::Relaxed) == OFFERED {
+            self.stage.store(SENT, Ordering::Relaxed);
         }
     }
 
-    /// The body of the stream whose head is sent.
+    /// The rest of a stream whose beginning is sent.
     pub fn take(&self) -> Option<Sent> {
-        if self.stage.load(Ordering::Relaxed) != HEAD_SENT {
+        if self.stage.load(Ordering::Relaxed) != SENT {
             return None;
         }
         self.stage.store(NONE, Ordering::Relaxed);
@@ -71,10 +73,21 @@ impl Handover {
 }
 
 /// The body of an answer as hyper sees it.
-pub(super) enum Outgoing {
-    Sent(Sent),
-    /// Without an end, and with nothing in it: the connection writes it.
-    Kept(Arc<Handover>),
+pub(super) struct Outgoing {
+    /// `None` once it is offered: it has no end for hyper then, and nothing in it.
+    body: Option<Sent>,
+    /// Where it is offered as soon as it has nothing for the moment.
+    handover: Option<Arc<Handover>>,
+}
+
+impl Outgoing {
+    /// For hyper, to the end.
+    pub fn of(body: Sent) -> Outgoing {
+        Outgoing {
+            body: Some(body),
+            handover: None,
+        }
+    }
 }
 
 impl Body for Outgoing {
@@ -85,29 +98,28 @@ impl Body for Outgoing {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        match self.get_mut() {
-            Outgoing::Sent(body) => Pin::new(body).poll_frame(context),
-            Outgoing::Kept(handover) => {
-                // hyper polls a body once its head is written, and flushes when the body has no more.
-                if handover.stage.load(Ordering::Relaxed) == NONE {
-                    handover.stage.store(HEAD_WRITTEN, Ordering::Relaxed);
-                }
-                Poll::Pending
-            }
+        let this = self.get_mut();
+        let Some(body) = &mut this.body else {
+            return Poll::Pending;
+        };
+        let polled = Pin::new(body).poll_frame(context);
+        // hyper has written the head before it asks for the body, and flushes both when there is no more for the moment.
+        if polled.is_pending()
+            && let Some(handover) = &this.handover
+            && let Some(body) = this.body.take()
+        {
+            handover.offer(body);
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Outgoing::Sent(body) => body.is_end_stream(),
-            Outgoing::Kept(_) => false,
-        }
+        self.body.as_ref().is_some_and(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Outgoing::Sent(body) => body.size_hint(),
-            Outgoing::Kept(_) => SizeHint::new(),
-        }
+        self.body
+            .as_ref()
+            .map_or_else(SizeHint::new, Body::size_hint)
     }
 }

@@ -68,6 +68,9 @@ impl Answer for Streams {
                 if !frames.send(Bytes::from_static(piece.as_bytes())).await {
                     return;
                 }
+                // The body is asked twice until it has nothing for the moment.
+                tokio::task::yield_now().await;
+                tokio::task::yield_now().await;
             }
             if is_long {
                 frames.closed().await;
