@@ -22,7 +22,7 @@ use super::Edge;
 use super::connection_watch::{ConnectionWatch, Turn, Verdict};
 use super::counted_stream::CountedStream;
 use super::exchange::Sent;
-use super::handover::{self, Handover, Outgoing};
+use super::handover::{self, Handover, Outgoing, Stage};
 use super::seats::ConnectionPermit;
 use super::streaming::Streaming;
 use crate::seldom::seldom;
@@ -215,7 +215,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     F: Answer,
 {
-    let handover = Arc::new(Handover::default());
+    let stage = Arc::new(Stage::default());
+    let handover = Arc::new(Handover::new(&stage));
     let (of_requests, begins, offers) = (Arc::clone(watch), begun.clone(), Arc::clone(&handover));
     let service = service_fn(move |request: Request<Incoming>| {
         begins.cancel();
@@ -241,13 +242,13 @@ where
         let io = TokioIo::new(wire);
         Box::pin(http2_builder().serve_connection(io, service.clone()))
     };
-    let wire = CountedStream::new(stream, Arc::clone(watch), Arc::clone(&handover));
+    let wire = CountedStream::new(stream, Arc::clone(watch), stage);
     let (mut opening, mut http1, mut http2) = match protocol {
         None => (Some(Box::new(wire)), None, None),
         Some(Protocol::Http1) => (None, Some(serve(wire)), None),
         Some(Protocol::Http2) => (None, None, Some(serve_h2(wire))),
     };
-    let mut streaming: Option<Box<Streaming<S>>> = None;
+    let mut streaming: Option<Box<Streaming<S, Sent>>> = None;
     let mut closing: Option<Box<CountedStream<S>>> = None;
     let mut is_ending = false;
     Box::new(move |step: Step<'_, '_>| -> Poll<()> {

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection_watch::ConnectionWatch;
-use super::handover::Handover;
+use super::handover::Stage;
 
 /// What a client of HTTP/2 begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -20,21 +20,17 @@ const LOOK_BYTES: usize = 2 << 10;
 pub(super) struct CountedStream<S> {
     stream: S,
     watch: Arc<ConnectionWatch>,
-    handover: Arc<Handover>,
+    stage: Arc<Stage>,
     /// What has been looked at, and is read again before anything else.
     again: BytesMut,
 }
 
 impl<S> CountedStream<S> {
-    pub fn new(
-        stream: S,
-        watch: Arc<ConnectionWatch>,
-        handover: Arc<Handover>,
-    ) -> CountedStream<S> {
+    pub fn new(stream: S, watch: Arc<ConnectionWatch>, stage: Arc<Stage>) -> CountedStream<S> {
         CountedStream {
             stream,
             watch,
-            handover,
+            stage,
             again: BytesMut::new(),
         }
     }
@@ -128,7 +124,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         self.watch.written(flushed.is_pending());
         if let Poll::Ready(Ok(())) = flushed {
-            self.handover.flushed();
+            self.stage.flushed();
         }
         flushed
     }

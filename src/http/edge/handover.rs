@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use axum::body::Bytes;
 use axum::http::{Method, Request, Response, Version, header};
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::exchange::Sent;
 use super::fed::Streamed;
 
 /// No stream is on offer.
@@ -19,11 +17,23 @@ const NONE: u8 = 0;
 const OFFERED: u8 = 1;
 const SENT: u8 = 2;
 
-/// Between hyper and the connection: all of it happens in the task of the connection.
-#[derive(Default)]
-pub(super) struct Handover {
-    body: Mutex<Option<Sent>>,
-    stage: AtomicU8,
+/// How far a stream has come. All of it happens in the task of the connection.
+#[derive(Debug, Default)]
+pub(super) struct Stage(AtomicU8);
+
+impl Stage {
+    /// All that hyper has written is sent.
+    pub fn flushed(&self) {
+        if self.0.load(Ordering::Relaxed) == OFFERED {
+            self.0.store(SENT, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Between hyper and the connection.
+pub(super) struct Handover<B> {
+    body: Mutex<Option<B>>,
+    stage: Arc<Stage>,
 }
 
 /// Whether the connection may go on after a streamed answer to this request without hyper.
@@ -34,9 +44,33 @@ pub(super) fn is_simple<B>(request: &Request<B>) -> bool {
         && values.all(|it| it.as_bytes().eq_ignore_ascii_case(b"keep-alive"))
 }
 
-impl Handover {
+impl<B> Handover<B> {
+    pub fn new(stage: &Arc<Stage>) -> Handover<B> {
+        Handover {
+            body: Mutex::new(None),
+            stage: Arc::clone(stage),
+        }
+    }
+
+    fn offer(&self, body: B) {
+        *self.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        self.stage.0.store(OFFERED, Ordering::Relaxed);
+    }
+
+    /// The rest of a stream whose beginning is sent.
+    pub fn take(&self) -> Option<B> {
+        if self.stage.0.load(Ordering::Relaxed) != SENT {
+            return None;
+        }
+        self.stage.0.store(NONE, Ordering::Relaxed);
+        let mut body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
+        body.take()
+    }
+}
+
+impl<B: Body> Handover<B> {
     /// A stream of which hyper sends the head and what comes with it, and every other answer as it is.
-    pub fn outgoing(self: &Arc<Handover>, mut response: Response<Sent>) -> Response<Outgoing> {
+    pub fn outgoing(self: &Arc<Self>, mut response: Response<B>) -> Response<Outgoing<B>> {
         let is_streamed = response.extensions_mut().remove::<Streamed>().is_some();
         let headers = response.headers();
         let has_end = response.body().size_hint().exact().is_some()
@@ -48,41 +82,19 @@ impl Handover {
             handover,
         })
     }
-
-    fn offer(&self, body: Sent) {
-        *self.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
-        self.stage.store(OFFERED, Ordering::Relaxed);
-    }
-
-    /// All that hyper has written is sent.
-    pub fn flushed(&self) {
-        if self.stage.load(Ordering::Relaxed) == OFFERED {
-            self.stage.store(SENT, Ordering::Relaxed);
-        }
-    }
-
-    /// The rest of a stream whose beginning is sent.
-    pub fn take(&self) -> Option<Sent> {
-        if self.stage.load(Ordering::Relaxed) != SENT {
-            return None;
-        }
-        self.stage.store(NONE, Ordering::Relaxed);
-        let mut body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
-        body.take()
-    }
 }
 
 /// The body of an answer as hyper sees it.
-pub(super) struct Outgoing {
+pub(super) struct Outgoing<B> {
     /// `None` once it is offered: it has no end for hyper then, and nothing in it.
-    body: Option<Sent>,
+    body: Option<B>,
     /// Where it is offered as soon as it has nothing for the moment.
-    handover: Option<Arc<Handover>>,
+    handover: Option<Arc<Handover<B>>>,
 }
 
-impl Outgoing {
+impl<B> Outgoing<B> {
     /// For hyper, to the end.
-    pub fn of(body: Sent) -> Outgoing {
+    pub fn of(body: B) -> Outgoing<B> {
         Outgoing {
             body: Some(body),
             handover: None,
@@ -90,14 +102,14 @@ impl Outgoing {
     }
 }
 
-impl Body for Outgoing {
-    type Data = Bytes;
-    type Error = axum::Error;
+impl<B: Body + Unpin> Body for Outgoing<B> {
+    type Data = B::Data;
+    type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.get_mut();
         let Some(body) = &mut this.body else {
             return Poll::Pending;

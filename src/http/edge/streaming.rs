@@ -6,12 +6,13 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use axum::BoxError;
+use axum::body::Bytes;
 use bytes::BytesMut;
 use hyper::body::Body;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::counted_stream::CountedStream;
-use super::exchange::Sent;
 
 /// No more is gathered before it is written, and so much memory is kept while nothing comes.
 const FULL_BYTES: usize = 16 << 10;
@@ -20,9 +21,9 @@ const KEPT_BYTES: usize = 2 << 10;
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 512;
 
-pub(super) struct Streaming<S> {
+pub(super) struct Streaming<S, B> {
     wire: CountedStream<S>,
-    body: Sent,
+    body: B,
     /// What the client sent after its request.
     ahead: BytesMut,
     /// Chunks, of which the first bytes are written.
@@ -31,9 +32,13 @@ pub(super) struct Streaming<S> {
     is_last: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Streaming<S> {
+impl<S, B> Streaming<S, B>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
     /// `ahead`: what hyper has read and not used.
-    pub fn new(wire: CountedStream<S>, ahead: &[u8], body: Sent) -> Streaming<S> {
+    pub fn new(wire: CountedStream<S>, ahead: &[u8], body: B) -> Streaming<S, B> {
         Streaming {
             wire,
             body,
