@@ -127,6 +127,7 @@ impl Control {
             remembered: parts.remembered,
             wishes: parts.wishes,
             catalog: parts.catalog,
+            figures: parts.figures,
             found: parts.found,
             seats: parts.seats,
         };

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::clock::Clock;
+use super::figuring::FirstFigures;
 use super::seats_taken::SeatsTaken;
 use super::vital::Heartbeat;
 use catalog::Catalog;
@@ -19,6 +20,8 @@ use store::{KeptWish, Measurements, Store};
 pub struct Parts {
     pub config: LiveConfig,
     pub catalog: Catalog,
+    /// Of that catalogue.
+    pub figures: FirstFigures,
     pub measurements: Measurements,
     pub store: Arc<Store>,
     pub wishes: Vec<KeptWish>,
@@ -60,6 +63,7 @@ pub(super) struct Start {
     pub remembered: BTreeMap<String, Vec<u64>>,
     pub wishes: Vec<KeptWish>,
     pub catalog: Catalog,
+    pub figures: FirstFigures,
     pub found: Resolved,
     pub seats: Vec<SeatsTaken>,
 }

@@ -45,7 +45,10 @@ use log::LevelSwitch;
 use reload::Reloader;
 use seats::OtherProcesses;
 use standby::{Ended, Led};
-use starting::{LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, deposed};
+use starting::{
+    FIGURES_WITHIN, LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, STEP_WITHIN,
+    deposed,
+};
 use takeover::{Inherited, TakeoverSocket};
 
 /// How long connections may take to finish after the pool has drained.
@@ -208,12 +211,18 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let cordons = cordons.map_err(line)?;
     let nodes = store.nodes_with_credentials(controller::NODES_MAX);
     let nodes = leader.step("reading nodes", nodes).await?.map_err(line)?;
+    // The last step before the loop: what it decides is for one that leads.
+    let within = Span(FIGURES_WITHIN.0 * catalog.entries().len() as u64).max(STEP_WITHIN);
+    let figures = controller::first_figures(&catalog, &config, &measurements, &inventory);
+    let name = "working out what the models need";
+    let figures = leader.step_within(name, within, figures).await??;
     let parts = Parts {
         last_replica,
         last_order,
         measurements,
         remembered,
         catalog,
+        figures,
         wishes,
         cordons,
         nodes,
