@@ -65,6 +65,7 @@ mod node_admission;
 mod node_engines;
 mod node_greeting;
 mod node_link;
+mod node_logs;
 mod node_messages;
 mod node_presence;
 mod nodes;
