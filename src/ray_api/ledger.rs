@@ -1,9 +1,7 @@
 //! The Rays in which there may be applications of this pool, in a file that outlives the process: a model file may be deleted
 //! while the pool is down, and nothing else would name the Ray in which its application holds GPUs.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -118,21 +116,8 @@ impl Ledger {
 
     /// A power failure leaves the old list or the new one.
     fn write(&self, all: &[UsedRay]) -> io::Result<()> {
-        let Some(path) = &self.path else {
-            return Ok(());
-        };
-        let new = path.with_extension("new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)?;
-        file.write_all(&serde_json::to_vec_pretty(all)?)?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        match path.parent() {
-            Some(folder) => File::open(folder)?.sync_all(),
+        match &self.path {
+            Some(path) => private_files::replace(path, &serde_json::to_vec_pretty(all)?),
             None => Ok(()),
         }
     }
