@@ -29,7 +29,7 @@ const READ_GATES_EVERY: Span = Span(250);
 const EVENTS_MAX: usize = 4096;
 
 /// How long the end waits for the cluster.
-const CLUSTER_WITHIN: Duration = Duration::from_secs(20);
+pub const CLUSTER_WITHIN: Duration = Duration::from_secs(20);
 
 /// Starts the loop. The join handle ends when the pool has finished its shutdown and all of it is
 /// written.

@@ -96,6 +96,7 @@ pub use path_watch::{keep_alive, keep_alive_patiently};
 pub use pinned::{Fingerprint, NoFingerprint, WrongCertificate, connect as connect_pinned};
 pub use ray_serve::run_application;
 pub use ray_serve_adoption::{AdoptedApplication, resolve_applications};
+pub use ray_serve_end::GONE_MAX as APPLICATION_GONE_WITHIN;
 pub use ray_serve_program::{ServeProgram, ServeWriters};
 pub use read_ahead::{ReadAhead, ReadEnd};
 pub use remote::Remote;

@@ -23,7 +23,7 @@ const UNHEALTHY_MAX: u32 = 12;
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How long a removal may take beyond the grace period: a write that was cut off may bring the application for 75 s, and Serve
 /// waits 20 s for requests unless its options say otherwise.
-const GONE_MAX: Duration = Duration::from_secs(120);
+pub const GONE_MAX: Duration = Duration::from_secs(120);
 const STATUS: &str = "ray serve";
 
 /// How a replica ended.

@@ -13,6 +13,7 @@ mod reload;
 mod seats;
 mod standby;
 mod starting;
+pub mod stop_time;
 mod takeover;
 mod telemetry;
 

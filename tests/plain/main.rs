@@ -26,6 +26,7 @@ mod store_backup;
 mod store_open;
 mod store_plans;
 mod store_votes;
+mod stop_time;
 mod stories;
 mod storms;
 mod tidy;
