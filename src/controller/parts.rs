@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::clock::Clock;
-use super::seats_taken::SeatsTaken;
+use super::earlier_seats::EarlierSeats;
 use super::vital::Heartbeat;
 use catalog::Catalog;
 use config::LiveConfig;
@@ -47,7 +47,7 @@ pub struct Parts {
     /// What an earlier controller left behind.
     pub found: Resolved,
     /// Who is inside its engines still, where it serves them to their end.
-    pub seats: Vec<SeatsTaken>,
+    pub seats: EarlierSeats,
     pub heartbeat: Option<Heartbeat>,
     pub clock: Clock,
 }
@@ -61,5 +61,4 @@ pub(super) struct Start {
     pub wishes: Vec<KeptWish>,
     pub catalog: Catalog,
     pub found: Resolved,
-    pub seats: Vec<SeatsTaken>,
 }

@@ -44,7 +44,8 @@ impl Control {
             events.push(Event::WishesRestored { model, over, load });
         }
         // After everything that says whether they can stay, and before anything is decided.
-        events.extend(self.take_found(start.found, &start.seats));
+        let seats = self.earlier_seats.reported();
+        events.extend(self.take_found(start.found, &seats));
         self.turn_all(events);
         self.publish();
         start.inventory

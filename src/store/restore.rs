@@ -172,7 +172,7 @@ impl Numbers {
             sqlx::query("INSERT OR IGNORE INTO used_rays (address, prefix, token_file, timeout_ms, section) VALUES (?, ?, ?, ?, ?)")
                 .bind(address)
                 .bind(prefix)
-                .bind(token_file)
+                .bind(token_file.as_deref())
                 .bind(timeout_ms)
                 .bind(section)
                 .execute(&mut copy)
