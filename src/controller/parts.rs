@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::clock::Clock;
+use super::earlier_seats::EarlierSeats;
 use super::figuring::FirstFigures;
-use super::seats_taken::SeatsTaken;
 use super::vital::Heartbeat;
 use catalog::Catalog;
 use config::LiveConfig;
@@ -50,7 +50,7 @@ pub struct Parts {
     /// What an earlier controller left behind.
     pub found: Resolved,
     /// Who is inside its engines still, where it serves them to their end.
-    pub seats: Vec<SeatsTaken>,
+    pub seats: EarlierSeats,
     pub heartbeat: Option<Heartbeat>,
     pub clock: Clock,
 }
@@ -65,5 +65,4 @@ pub(super) struct Start {
     pub catalog: Catalog,
     pub figures: FirstFigures,
     pub found: Resolved,
-    pub seats: Vec<SeatsTaken>,
 }

@@ -40,7 +40,8 @@ impl Control {
             events.push(Event::WishesRestored { model, over, load });
         }
         // After everything that says whether they can stay, and before anything is decided.
-        events.extend(self.take_found(start.found, &start.seats));
+        let seats = self.earlier_seats.reported();
+        events.extend(self.take_found(start.found, &seats));
         // One that was deposed meanwhile decides nothing: its loop stands still, and `serve` ends this process (D4).
         if self.store.leads() {
             self.turn_all(events);
