@@ -68,7 +68,7 @@ pub(super) fn records(text: &str, heading: &str) -> Vec<Record> {
 pub(super) fn span(text: &str) -> Option<std::time::Duration> {
     let mut seconds: u64 = 0;
     for part in text.split(':') {
-        let part: u64 = part.parse().ok().filter(|it| *it < 1_000_000_000)?;
+        let part = part.parse::<u64>().ok().filter(|it| *it < 1_000_000_000)?;
         seconds = seconds.checked_mul(60)?.checked_add(part)?;
     }
     Some(std::time::Duration::from_secs(seconds))
