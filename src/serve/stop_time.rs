@@ -8,7 +8,8 @@ use pool::ModelSpec;
 
 use super::CONNECTIONS_WITHIN;
 
-/// The last writes to the store, and what a second signal would cut.
+/// The last writes to the store, and what a second signal would cut. An allowance: each write has its own limit, their number
+/// has none.
 const LAST_WRITES: Duration = Duration::from_secs(20);
 
 /// With engines of the default grace period; a model file may set a longer one.

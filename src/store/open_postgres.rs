@@ -36,7 +36,12 @@ const SESSION: [(&str, &str); 6] = [
     ("client_min_messages", "warning"),
 ];
 
-const READ_ONLY: [(&str, &str); 1] = [("default_transaction_read_only", "on")];
+/// A session that is given up while it waits for a lock goes on waiting on the server, which does not look at its client
+/// meanwhile: without an end such sessions would add up until the server takes no more. Longer than a read is waited for.
+const READ_ONLY: [(&str, &str); 2] = [
+    ("default_transaction_read_only", "on"),
+    ("lock_timeout", "30s"),
+];
 
 /// # Errors
 /// [`StoreFault::PostgresUrl`], without the password.

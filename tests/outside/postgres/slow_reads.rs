@@ -47,6 +47,11 @@ fn reads_that_are_not_answered_end_in_time_and_others_are_answered_then() {
         wait_for("another table to be read while the lock is held", || {
             read(audit) == 200
         });
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock' \
+                     AND relation = CAST('history' AS regclass)";
+        wait_for("the server to end the sessions that were given up", || {
+            server.ask(database, waits) == Ok("0".to_owned())
+        });
         assert_eq!(server.ask(database, held), Ok("1".to_owned()));
         let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                    WHERE query LIKE 'LOCK TABLE%' AND pid <> pg_backend_pid()";
