@@ -61,17 +61,20 @@ impl Control {
         for other in found.others {
             self.note(other);
         }
-        let seats = self.earlier_seats.reported();
+        let earlier = self.earlier_seats.clone();
         // Before any is taken: a model may have several.
         let served: BTreeSet<ModelId> =
             self.engines.processes.values().map(|it| it.model).collect();
         let mut events = Vec::new();
         for application in found.applications {
             match self.late_refusal(&application, &served) {
-                None => events.extend(self.take_application(application, &seats)),
+                None => {
+                    let take = |seats: &[SeatsTaken]| self.take_application(application, seats);
+                    events.extend(earlier.with_reported(take));
+                }
                 Some(reason) => {
                     let now = self.clock.now();
-                    let is_streaming = self.earlier_seats.may_stream(application.replica, now);
+                    let is_streaming = earlier.may_stream(application.replica, now);
                     let writers = Arc::clone(&self.engines.serve_writers);
                     if let Some(other) = application.give_up(&writers, &reason, is_streaming) {
                         self.note(other);

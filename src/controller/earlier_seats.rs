@@ -35,8 +35,16 @@ impl EarlierSeats {
         self.lock().clone()
     }
 
-    pub(super) fn report(&self, seats: &[SeatsTaken]) {
-        *self.lock() = seats.to_vec();
+    /// No newer report comes before `take` returns: what a gate is given here must not take the place of that one.
+    pub(super) fn with_reported<T>(&self, take: impl FnOnce(&[SeatsTaken]) -> T) -> T {
+        take(&self.lock())
+    }
+
+    /// `count` gives them to the gates that there are.
+    pub(super) fn report(&self, seats: &[SeatsTaken], count: impl FnOnce()) {
+        let mut reported = self.lock();
+        *reported = seats.to_vec();
+        count();
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<SeatsTaken>> {
@@ -65,8 +73,18 @@ mod tests {
         assert!(earlier.may_stream(REPLICA, Time(9_999)));
         assert!(!earlier.may_stream(REPLICA, UNTIL), "it is cut by then");
         assert!(!earlier.may_stream(ReplicaId(8), Time(0)));
-        earlier.clone().report(&seats(0));
+        earlier.clone().report(&seats(0), || {});
         assert!(!earlier.may_stream(REPLICA, Time(0)));
+    }
+
+    #[test]
+    fn no_other_report_comes_before_one_is_at_the_gates() {
+        let earlier = EarlierSeats::new(seats(1), UNTIL, Time(0));
+        let is_held = || earlier.reported.try_lock().is_err();
+        assert!(earlier.with_reported(|reported| is_held() && reported == seats(1)));
+        let mut was_held = false;
+        earlier.report(&seats(0), || was_held = is_held());
+        assert!(was_held && !is_held());
     }
 
     #[test]

@@ -339,11 +339,12 @@ impl Handle {
 
     /// Takes what controllers before this one report of their requests; a request that is not named has ended.
     pub fn seats_of_earlier_controllers(&self, seats: &[SeatsTaken]) {
-        // First: a replica that is adopted meanwhile reads them there.
-        self.earlier_seats.report(seats);
-        for gate in self.routes.load().gates() {
-            gate.set_guests(guests_of(gate.replica, seats));
-        }
+        // A replica that is adopted later reads them there.
+        self.earlier_seats.report(seats, || {
+            for gate in self.routes.load().gates() {
+                gate.set_guests(guests_of(gate.replica, seats));
+            }
+        });
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
