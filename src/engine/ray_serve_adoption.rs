@@ -220,8 +220,8 @@ async fn look<'a>(writers: &ServeWriters, place: &'a RayPlace, keep: bool) -> Lo
     let writer = writers.of(place);
     let mut listing = match timeout(LOOK_MAX, writer.look()).await {
         Ok(Ok(listing)) => listing,
-        // A Ray that brings nodes need not have Serve.
-        Ok(Err(RayError::Refused { message, .. })) => {
+        // A Ray that brings nodes need not have Serve. One that was used had it, and may be starting.
+        Ok(Err(RayError::Refused { message, .. })) if !writer.is_used() => {
             tracing::debug!("Ray at {} has no Serve: {message}", place.address);
             writer.expect_late_writes(true);
             return Look::WithoutServe;

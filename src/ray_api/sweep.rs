@@ -40,7 +40,7 @@ impl ServeWriter {
         let Err(error) = self.sweep().await else {
             return;
         };
-        let is_used = self.shared.ledger.has(&self.used);
+        let is_used = self.is_used();
         let mut cleaning = self.cleaning();
         // A Ray that only brings nodes need not have Serve.
         let is_refused = matches!(error, RayError::Refused { .. });

@@ -93,6 +93,11 @@ impl ServeWriter {
         &self.prefix
     }
 
+    /// Whether there may be applications of this pool.
+    pub fn is_used(&self) -> bool {
+        self.shared.ledger.has(&self.used)
+    }
+
     /// # Errors
     /// If Ray does not answer, or refuses, or its answer has another form.
     pub async fn look(&self) -> Result<Listing, RayError> {

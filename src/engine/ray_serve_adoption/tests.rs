@@ -69,6 +69,22 @@ async fn an_application_in_a_ray_that_did_not_answer_is_adopted_when_it_does() {
 }
 
 #[tokio::test]
+async fn a_ray_that_refuses_is_unknown_if_it_was_used_and_has_no_serve_otherwise() {
+    let ray = RayServe::start();
+    let writers = ServeWriters::default();
+    // 404.
+    let places = [place(&format!("{}/none", ray.address()))];
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&places[0]));
+    start(&writers, &places, recipe_of, false).await;
+    assert!(writers.unanswered().is_empty());
+
+    let config = application::config(&recipe(&places[0]), NAME, "far", "").expect("JSON");
+    writers.of(&places[0]).own(NAME, config).await;
+    start(&writers, &places, recipe_of, false).await;
+    assert_eq!(writers.unanswered(), places);
+}
+
+#[tokio::test]
 async fn an_application_that_no_model_needs_is_removed_when_its_ray_answers() {
     let ray = deployed();
     let writers = ServeWriters::default();
