@@ -118,7 +118,7 @@ impl Exchange {
                 add("key", json!({"id": id.to_string(), "name": name}));
             }
             if let Some(model) = &facts.model {
-                add("model", json!(model));
+                add("model", json!(&**model));
                 add("waited_ms", json!(facts.waited_ms));
                 add("prompt_tokens", json!(facts.prompt_tokens));
                 add("completion_tokens", json!(facts.completion_tokens));
@@ -138,7 +138,7 @@ impl Exchange {
             path: head.path.clone(),
             request_id: self.record.id.clone(),
             key: facts.key.as_ref().map(|(id, _)| id.to_string()),
-            model: facts.model.clone(),
+            model: facts.model.as_deref().map(str::to_owned),
             prompt_tokens: facts.prompt_tokens,
             completion_tokens: facts.completion_tokens,
         })

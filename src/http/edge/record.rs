@@ -23,7 +23,7 @@ tokio::task_local! {
 pub(crate) struct Facts {
     pub key: Option<(KeyId, String)>,
     /// As the catalogue calls it.
-    pub model: Option<String>,
+    pub model: Option<Arc<str>>,
     pub waited_ms: Option<u64>,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Facts {
 impl Facts {
     pub fn is_for(&mut self, model: &str) {
         if self.model.as_deref() != Some(model) {
-            self.model = Some(model.to_owned());
+            self.model = Some(model.into());
         }
     }
 }
@@ -170,17 +170,18 @@ mod tests {
     #[tokio::test]
     async fn notes_go_to_the_request_of_the_task_also_from_one_that_goes_on_with_it() {
         let record = Arc::new(Record::new("a".to_owned(), Time(0), None));
-        note(|facts| facts.model = Some("nobody's".to_owned()));
+        note(|facts| facts.model = Some("nobody's".into()));
         let mut later = None;
         within(Arc::clone(&record), async {
-            note(|facts| facts.model = Some("m".to_owned()));
+            note(|facts| facts.model = Some("m".into()));
             later = Some(carried(async {
                 note(|facts| facts.completion_tokens = 7);
             }));
         })
         .await;
         later.unwrap().await;
-        assert_eq!(record.with(|facts| facts.model.clone()).unwrap(), "m");
+        let model = record.with(|facts| facts.model.clone());
+        assert_eq!(model.as_deref(), Some("m"));
         assert_eq!(record.with(|facts| facts.completion_tokens), 7);
     }
 

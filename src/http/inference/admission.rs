@@ -285,7 +285,7 @@ pub(crate) fn seated(
     record::trace(|trace| trace.seated(lease.replica().0));
     let waited = app.handle.clock().now().since(context.arrived_at);
     app.metrics
-        .waited(&route.entry.name, Duration::from_millis(waited.0));
+        .waited(&route.name, Duration::from_millis(waited.0));
     context.tell(|head| {
         head.insert(REPLICA, text(&lease.replica().to_string()));
         head.insert(WAITED, HeaderValue::from(waited.0));

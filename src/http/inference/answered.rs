@@ -182,7 +182,7 @@ impl Call {
         // Once the engine has it, its memory is free for others.
         let mut body = std::mem::take(&mut self.request.outgoing.body);
         // An engine that was adopted may know it by another one.
-        if name != self.request.served_name {
+        if *name != *self.request.served_name {
             let (name, share) = (name.to_owned(), record::share());
             let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
             body = share.of(self.app.reading.run(self.request.bytes, named).await?);
@@ -277,7 +277,7 @@ impl Call {
             .finish()
             .ok_or_else(|| Failure::engine(&self.request.model, "an empty stream"))?;
         if remote::of(&served.lease).is_some() {
-            answer["model"] = json!(self.request.model);
+            answer["model"] = json!(&*self.request.model);
         }
         let mut answer = self.request.teller.clone().answer(answer)?;
         served.answered(200);

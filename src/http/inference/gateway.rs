@@ -8,6 +8,7 @@
 //! ```
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -49,8 +50,8 @@ pub(crate) async fn answer(
     translated: TranslatedRequest<Teller>,
 ) -> Result<Response, Failed> {
     let request = understand(app, context, path, translated).await?;
-    let model = request.model.clone();
-    let fail = |failure: Failure| (Some(model.clone()), failure);
+    let model = Arc::clone(&request.model);
+    let fail = |failure: Failure| (Some(model.to_string()), failure);
     let admitted = admission::admit(app, context, &model, request.bytes).await;
     match seat(app, context, request, admitted.map_err(fail)?).await? {
         Seated::Now(call, lease) => again::answer(app, context, call, lease).await,

@@ -35,8 +35,8 @@ pub(super) async fn seat(
     admitted: Arc<Admitted>,
 ) -> Result<Seated, Failed> {
     let (deadlines, sight) = (context.patience(), &context.user.sight);
-    let (route, model) = (Arc::clone(&request.route), request.model.clone());
-    let fail = |failure: Failure| (Some(model.clone()), failure);
+    let (route, model) = (Arc::clone(&request.route), Arc::clone(&request.model));
+    let fail = |failure: Failure| (Some(model.to_string()), failure);
     let was_ready = route.is_ready();
     let adapter = request.adapter.as_ref().map(|it| it.name.as_str());
     let seat = match deadlines.seat {

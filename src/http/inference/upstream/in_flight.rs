@@ -38,7 +38,7 @@ const ENDED_WITHIN: Duration = Duration::from_secs(30);
 /// A seat that is being used, and what is counted about it.
 pub(crate) struct InFlightRequest {
     pub lease: Lease,
-    pub model: String,
+    pub model: Arc<str>,
     metrics: Metrics,
     pub clock: Clock,
     arrived_at: Time,
@@ -63,7 +63,7 @@ pub(crate) struct InFlightRequest {
 impl InFlightRequest {
     pub fn new(
         app: &App,
-        model: &str,
+        model: &Arc<str>,
         lease: Lease,
         arrived_at: Time,
         (admitted, sight, key): (Arc<Admitted>, Sight, KeyId),
@@ -71,7 +71,7 @@ impl InFlightRequest {
     ) -> InFlightRequest {
         let counted = app.usages.begin(RunningRequest {
             key,
-            model: model.to_owned(),
+            model: Arc::clone(model),
             arrived_at,
             seated_at: app.handle.clock().now(),
         });
@@ -84,7 +84,7 @@ impl InFlightRequest {
             is_charged: AtomicBool::new(false),
             deadline,
             lease,
-            model: model.to_owned(),
+            model: Arc::clone(model),
             metrics: app.metrics.clone(),
             clock: app.handle.clock(),
             arrived_at,
@@ -178,7 +178,7 @@ pub(crate) async fn reach(
             Err(error) => {
                 served.lease.worked(false);
                 served.give_back();
-                tracing::warn!(model = served.model, %error, "the engine did not answer");
+                tracing::warn!(model = &*served.model, %error, "the engine did not answer");
                 match remote::unreached(&served.lease, &served.model, &error) {
                     Some(failure) => Err(failure),
                     None => Err(why(&served).await),
