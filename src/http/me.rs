@@ -117,7 +117,7 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
         name: me.name,
         role: me.role,
         key: me.key.as_deref().map(KeyView::of),
-        limits: me.user.bucket.limit,
+        limits: me.user.account.limit,
         models,
         waiting: waiting.collect(),
         running: running.collect(),

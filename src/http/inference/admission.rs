@@ -197,8 +197,8 @@ pub(crate) async fn admit(
     model: &str,
     body_bytes: usize,
 ) -> Result<Arc<Admitted>, Failure> {
-    let mut buckets = vec![context.user.bucket.clone()];
-    buckets.extend(app.limits.of_model(model));
+    let buckets = [context.user.account.bucket(), app.limits.of_model(model)];
+    let buckets = buckets.into_iter().flatten().collect();
     let estimate = body_bytes as u64 / BYTES_PER_TOKEN;
     match app.limits.admit(buckets, estimate).await {
         Ok(admitted) => {

@@ -46,6 +46,6 @@ async fn desk(app: &App, context: &RequestContext, body: &Bytes) -> Result<Desk,
         .run(bytes, move || Ok(Wanted::of(&copy)))
         .await?;
     let most = app.config().server.body_limit.0.0;
-    let holder = &context.user.bucket.id;
-    Desk::open(&app.responses, holder, wanted, most, &app.edge).await
+    let holder = context.user.account.id();
+    Desk::open(&app.responses, &holder, wanted, most, &app.edge).await
 }
