@@ -24,7 +24,7 @@ use crate::auth::actor::RequestId;
 use crate::cors;
 use crate::dialect::{anthropic, ollama};
 use crate::edge::record::{self, Record};
-use crate::edge::{self, Answer, Edge, Exchange, Sent, Turn, throw_away};
+use crate::edge::{self, Answer, Edge, Exchange, REQUEST_ID, Sent, Turn, throw_away};
 use crate::error::Failure;
 use crate::state::App;
 use controller::Clock;
@@ -70,20 +70,21 @@ impl Answer for Front {
         let (mut parts, body) = request.into_parts();
         let id = Edge::sent_id(&parts.headers);
         let id = id.unwrap_or_else(|| app.request_ids.next());
-        let text = id.to_str().unwrap_or_default().to_owned();
         let client = edge.client(peer.ip(), &parts.headers);
         let clock = app.handle.clock();
-        let span = tracing::info_span!("request", id = text);
+        let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
         let trace = app.traces.as_ref().and_then(|it| it.begin(&parts));
-        let exchange = Exchange::begin(&edge, turn, clock, (text, trace), &parts, client.address);
-        let (path, version) = (parts.uri.path().to_owned(), parts.version);
+        let ids = (id.clone(), trace);
+        let exchange = Exchange::begin(&edge, turn, clock, ids, &parts, client.address);
+        let (uri, version) = (parts.uri.clone(), parts.version);
+        let path = uri.path();
         let checked = edge.check(&parts);
-        let is_inference = edge.is_inference(&path);
+        let is_inference = edge.is_inference(path);
         let cors = is_inference
             .then(|| cors::layer(&app.config().server))
             .flatten();
-        let is_anthropic = anthropic::is_route(&path)
-            || (anthropic::is_models_route(&path) && anthropic::speaks(&parts.headers));
+        let is_anthropic = anthropic::is_route(path)
+            || (anthropic::is_models_route(path) && anthropic::speaks(&parts.headers));
         let waits = parts.headers.contains_key(header::EXPECT);
         let (mut response, is_over) = match checked {
             Err(failure) => {
@@ -131,11 +132,11 @@ impl Answer for Front {
         if is_anthropic {
             response = anthropic::retold(response, &id).await;
         }
-        if app.config().compat.ollama && ollama::is_route(&path, app.base()) {
+        if app.config().compat.ollama && ollama::is_route(path, app.base()) {
             response = ollama::retold(response).await;
         }
-        response.headers_mut().insert("x-request-id", id);
-        edge.dress(&path, response.headers_mut());
+        response.headers_mut().insert(REQUEST_ID, id);
+        edge.dress(path, response.headers_mut());
         let status = response.status().as_u16();
         connection.moving.take(response.extensions_mut(), version);
         response.map(|body| exchange.answered(status, body))

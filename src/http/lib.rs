@@ -15,6 +15,7 @@ mod error;
 mod front;
 #[doc(hidden)]
 pub mod fuzzing;
+mod header_text;
 mod inference;
 mod key_usage;
 mod landing;

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use axum::body::{Body as AnyBody, Bytes};
-use axum::http::Version;
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, Version};
 use hyper::body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ impl Exchange {
         edge: &Arc<Edge>,
         turn: Turn,
         clock: Clock,
-        (id, trace): (String, Option<Box<RequestTrace>>),
+        (id, trace): (HeaderValue, Option<Box<RequestTrace>>),
         parts: &Parts,
         client: IpAddr,
     ) -> Exchange {
@@ -100,7 +100,7 @@ impl Exchange {
         };
         let mut line = json!({
             "time": dto::at(begun),
-            "id": self.record.id,
+            "id": self.record.id(),
             "client": head.client,
             "protocol": format!("{:?}", head.version),
             "method": head.method,
@@ -136,7 +136,7 @@ impl Exchange {
             result_status: facts.result_status,
             is_complete: self.is_complete,
             path: head.path.clone(),
-            request_id: self.record.id.clone(),
+            request_id: self.record.id().to_owned(),
             key: facts.key.as_ref().map(|(id, _)| id.to_string()),
             model: facts.model.as_deref().map(str::to_owned),
             prompt_tokens: facts.prompt_tokens,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use axum::body::Bytes;
+use axum::http::HeaderValue;
 
 use super::bodies::Held;
 use crate::trace::request::RequestTrace;
@@ -45,7 +46,7 @@ impl Facts {
 /// One request, from its head to the last byte of its answer.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub id: String,
+    id: HeaderValue,
     pub begun: Time,
     /// Of the request's body, as far as it was read.
     pub bytes_in: AtomicU64,
@@ -86,7 +87,7 @@ pub(super) fn hold(held: Arc<Held>) -> Share {
 }
 
 impl Record {
-    pub fn new(id: String, begun: Time, trace: Option<Box<RequestTrace>>) -> Record {
+    pub fn new(id: HeaderValue, begun: Time, trace: Option<Box<RequestTrace>>) -> Record {
         Record {
             id,
             begun,
@@ -95,6 +96,10 @@ impl Record {
             facts: Mutex::default(),
             held: Mutex::default(),
         }
+    }
+
+    pub fn id(&self) -> &str {
+        self.id.to_str().unwrap_or_default()
     }
 
     pub fn with<T>(&self, read: impl FnOnce(&mut Facts) -> T) -> T {
@@ -169,7 +174,7 @@ mod tests {
 
     #[tokio::test]
     async fn notes_go_to_the_request_of_the_task_also_from_one_that_goes_on_with_it() {
-        let record = Arc::new(Record::new("a".to_owned(), Time(0), None));
+        let record = Arc::new(Record::new(HeaderValue::from_static("a"), Time(0), None));
         note(|facts| facts.model = Some("nobody's".into()));
         let mut later = None;
         within(Arc::clone(&record), async {
@@ -187,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_prompt_is_kept_only_by_choice_and_bounded() {
-        let record = Arc::new(Record::new("a".to_owned(), Time(0), None));
+        let record = Arc::new(Record::new(HeaderValue::from_static("a"), Time(0), None));
         record.arrived(b"secret");
         assert_eq!(record.with(|facts| facts.prompt.clone()), None);
         CURRENT.sync_scope(Arc::clone(&record), || note_key(KeyId(1), "k", true));

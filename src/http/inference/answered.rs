@@ -46,6 +46,8 @@ pub(super) struct Call {
     pub key: KeyId,
     /// When the request arrived.
     pub received: Time,
+    /// An empty map for the head of the answer.
+    pub headers: HeaderMap,
     /// The body for the engine, while the request could be placed again.
     pub kept: Option<Bytes>,
     /// The engine was asked for no stream.
@@ -100,7 +102,7 @@ impl Call {
             return Ok(note(response, &self.request.outgoing.ignored));
         }
         let answer = match self.is_plain {
-            true => match whole::pass(served, upstream).await? {
+            true => match whole::pass(served, upstream, std::mem::take(&mut self.headers)).await? {
                 Whole::Held(answer) => answer,
                 Whole::Passing(answer) => {
                     self.kept = None;

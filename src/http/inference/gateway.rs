@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
+use axum::http::request::Parts;
 use axum::response::Response;
 
 use crate::auth::User;
@@ -34,9 +35,11 @@ pub(crate) async fn complete(
     path: &'static str,
     dialect: Dialect,
 ) -> Response {
-    let context = RequestContext::new(&app, user, request.headers());
+    let (Parts { headers, .. }, body) = request.into_parts();
+    let mut context = RequestContext::new(&app, user, &headers);
+    context.reuse(headers);
     let work = pin!(async {
-        let translated = receive(&app, &context, request, dialect).await?;
+        let translated = receive(&app, &context, body, dialect).await?;
         answer(&app, &context, path, translated).await
     });
     context.end(&app, work).await

@@ -2,7 +2,6 @@
 //! OpenAI's form.
 
 use axum::body::{Body, Bytes};
-use axum::http::Request;
 
 use crate::dialect::{Dialect, Teller, TranslatedRequest};
 use crate::edge::record;
@@ -16,10 +15,10 @@ use crate::stored::{Desk, Wanted};
 pub(super) async fn receive(
     app: &App,
     context: &RequestContext,
-    request: Request<Body>,
+    body: Body,
     dialect: Dialect,
 ) -> Result<TranslatedRequest<Teller>, Failed> {
-    let body = read(app, request.into_body()).await?;
+    let body = read(app, body).await?;
     let mut reading = context.reading(app);
     if dialect == Dialect::Responses && app.responses.is_on() {
         reading.desk = Some(desk(app, context, &body).await.map_err(|it| (None, it))?);

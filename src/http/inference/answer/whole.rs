@@ -5,7 +5,7 @@
 use std::pin::pin;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use bytes::BytesMut;
 use http_body_util::BodyExt;
@@ -33,10 +33,11 @@ pub(crate) enum Whole {
     Passing(Response),
 }
 
-/// Reads the answer, or as much of it as is held.
+/// Reads the answer, or as much of it as is held. `headers`: an empty map for its head.
 pub(crate) async fn pass(
     served: InFlightRequest,
     mut upstream: Incoming,
+    headers: HeaderMap,
 ) -> Result<Whole, Failure> {
     let (cut, ending) = (served.lease.cut(), served.ending.clone());
     let mut cut = pin!(cut.cancelled());
@@ -59,7 +60,8 @@ pub(crate) async fn pass(
                 scan.push(&data);
                 held = joined(held, data);
                 if held.len() > HELD_BYTES_MAX {
-                    return Ok(Whole::Passing(passed_on(served, upstream, scan, held)));
+                    let passing = passed_on(served, upstream, scan, held, headers);
+                    return Ok(Whole::Passing(passing));
                 }
             }
             None if scan.is_whole() => break,
@@ -73,7 +75,7 @@ pub(crate) async fn pass(
     end(&served, &scan);
     // Its seat is for others while the answer is written.
     drop(served);
-    Ok(Whole::Held(response(Body::from(held))))
+    Ok(Whole::Held(response(Body::from(held), headers)))
 }
 
 /// Mostly all of it comes at once.
@@ -93,8 +95,9 @@ fn end(served: &InFlightRequest, scan: &UsageScan) {
     served.answered(200);
 }
 
-fn response(body: Body) -> Response {
+fn response(body: Body, headers: HeaderMap) -> Response {
     let mut response = Response::new(body);
+    *response.headers_mut() = headers;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
 }
@@ -136,6 +139,7 @@ fn passed_on(
     mut upstream: Incoming,
     mut scan: UsageScan,
     held: Bytes,
+    headers: HeaderMap,
 ) -> Response {
     // It has been computed: what takes time from now on is the client.
     served.lease.hold();
@@ -182,7 +186,7 @@ fn passed_on(
         }
     });
     let body = Pieces { pieces, length };
-    let mut response = response(Body::new(body));
+    let mut response = response(Body::new(body), headers);
     if let Some(length) = length {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
