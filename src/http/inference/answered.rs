@@ -74,6 +74,7 @@ impl Call {
         }
         let (head, mut upstream) = answer.into_parts();
         self.note_ignored(&head.headers);
+        upstream.reuse(head.headers);
         if self.request.scanned.stream {
             let within = self.app.config().server.keep_alive_comment.duration();
             let begun = first_event::wait(&mut upstream, &served, within).await;

@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::client::conn::http1;
-use hyper::{Request, Response};
+use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
 
 use engine::{Endpoint, Stream, connect};
@@ -34,6 +34,8 @@ pub(crate) struct EngineConnection {
     connection: Option<Box<Connection>>,
     /// It has carried an answer before.
     pub answered: bool,
+    /// The empty map of the last answer's head, which is the next request's.
+    headers: HeaderMap,
 }
 
 impl EngineConnection {
@@ -45,7 +47,13 @@ impl EngineConnection {
             sender,
             connection: Some(Box::new(connection)),
             answered: false,
+            headers: HeaderMap::new(),
         })
+    }
+
+    /// A map for the head of a request.
+    pub fn head_map(&mut self) -> HeaderMap {
+        std::mem::take(&mut self.headers)
     }
 
     /// Moves what there is to move.
@@ -193,6 +201,14 @@ impl Incoming {
             wire: Some(wire),
             replica,
             wires,
+        }
+    }
+
+    /// The head of the answer has been read: its map is kept with the connection.
+    pub fn reuse(&mut self, mut headers: HeaderMap) {
+        headers.clear();
+        if let Some(wire) = &mut self.wire {
+            wire.headers = headers;
         }
     }
 }
