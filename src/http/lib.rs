@@ -9,6 +9,7 @@ mod compat;
 mod cors;
 mod dashboard;
 mod dialect;
+mod direct;
 mod dto;
 mod edge;
 mod error;

@@ -32,7 +32,7 @@ fn text(parts: &Parts, name: HeaderName) -> Option<&str> {
 fn check_name(parts: &Parts, is_certain: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let is_page = [header::ORIGIN, FETCH_SITE].map(|name| parts.headers.contains_key(name));
     let host = authority(parts).unwrap_or_default();
-    if is_page == [false, false] || !from_loopback(parts) || is_certain(host) {
+    if is_page == [false, false] || !from_loopback() || is_certain(host) {
         return Ok(());
     }
     let host: String = host.chars().take(SHOWN_MAX).collect();

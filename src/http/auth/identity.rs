@@ -13,7 +13,7 @@ use crate::auth::rights::Holder;
 use crate::auth::sessions::{Open, Stamp};
 use crate::auth::sight::{Sight, matches_any};
 use crate::auth::sign_on::Person;
-use crate::edge::ClientAddress;
+use crate::edge::record;
 use crate::error::Failure;
 use crate::state::App;
 use config::{GrantRole, InferenceAuth};
@@ -70,11 +70,11 @@ impl User {
     /// A client without a key, unless it is a page of another origin in a browser.
     fn anonymous(parts: &Parts, app: &App) -> Result<User, Failure> {
         cross_site::check(parts, app)?;
-        let client = parts.extensions.get::<ClientAddress>();
+        let address = record::client().map(|it| it.address);
         Ok(User {
             key: KeyId(0),
             account: Account {
-                owner: Owner::Address(client.map(|it| it.address)),
+                owner: Owner::Address(address),
                 limit: app.limits.anonymous_limit(),
             },
             sight: Sight::default(),
@@ -145,7 +145,7 @@ impl User {
     pub fn of(credential: Credential, parts: &Parts, app: &App) -> Result<User, Failure> {
         let anonymous = match app.config().auth.inference {
             InferenceAuth::Open => true,
-            InferenceAuth::Loopback => from_loopback(parts),
+            InferenceAuth::Loopback => from_loopback(),
             InferenceAuth::Key => false,
         };
         // A wrong key is an error even where none is needed: its owner thinks that it counts. OpenAI's

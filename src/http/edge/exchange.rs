@@ -14,6 +14,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
 
 use super::Edge;
+use super::client::ClientAddress;
 use super::connection_watch::Turn;
 use super::record::Record;
 use crate::dto;
@@ -55,10 +56,10 @@ impl Exchange {
         clock: Clock,
         (id, trace): (HeaderValue, Option<Box<RequestTrace>>),
         parts: &Parts,
-        client: IpAddr,
+        client: ClientAddress,
     ) -> Exchange {
         let head = || Head {
-            client,
+            client: client.address,
             method: parts.method.as_str().chars().take(32).collect(),
             path: bounded(parts.uri.path()),
             version: parts.version,
@@ -68,7 +69,7 @@ impl Exchange {
             clock,
             turn,
             head: (edge.access.is_some() || trace.is_some()).then(head),
-            record: Arc::new(Record::new(id, clock.now(), trace)),
+            record: Arc::new(Record::new(id, Some(client), clock.now(), trace)),
             is_h2: parts.version == Version::HTTP_2,
             is_head_only: parts.method == axum::http::Method::HEAD,
             status: None,

@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use axum::body::Bytes;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Incoming;
@@ -40,7 +41,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 
 use self::access_log::{AccessLog, AccessLogError};
-pub(super) use self::arriving::{Arriving, Outcome, throw_away};
+pub(super) use self::arriving::{Arriving, Outcome, PlainBody, throw_away};
 use self::bodies::Bodies;
 pub(super) use self::client::ClientAddress;
 pub(super) use self::connection::{Answer, serve};
@@ -194,6 +195,15 @@ impl Edge {
         record: &Arc<Record>,
     ) -> (Arriving, Arc<Outcome>) {
         Arriving::new(body, &self.bodies, record)
+    }
+
+    /// The same, where the body is read at once.
+    pub(super) async fn read(
+        &self,
+        body: &mut PlainBody,
+        record: &Record,
+    ) -> Result<Bytes, Failure> {
+        body.read(&self.bodies, record).await
     }
 
     pub(super) fn dress(&self, path: &str, headers: &mut HeaderMap) {

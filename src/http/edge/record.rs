@@ -9,6 +9,7 @@ use axum::body::Bytes;
 use axum::http::HeaderValue;
 
 use super::bodies::Held;
+use super::client::ClientAddress;
 use crate::trace::request::RequestTrace;
 use pool::{KeyId, Time};
 
@@ -47,6 +48,8 @@ impl Facts {
 #[derive(Debug)]
 pub(crate) struct Record {
     id: HeaderValue,
+    /// Where the request comes from.
+    client: Option<ClientAddress>,
     pub begun: Time,
     /// Of the request's body, as far as it was read.
     pub bytes_in: AtomicU64,
@@ -87,9 +90,15 @@ pub(super) fn hold(held: Arc<Held>) -> Share {
 }
 
 impl Record {
-    pub fn new(id: HeaderValue, begun: Time, trace: Option<Box<RequestTrace>>) -> Record {
+    pub fn new(
+        id: HeaderValue,
+        client: Option<ClientAddress>,
+        begun: Time,
+        trace: Option<Box<RequestTrace>>,
+    ) -> Record {
         Record {
             id,
+            client,
             begun,
             trace,
             bytes_in: AtomicU64::new(0),
@@ -133,6 +142,12 @@ pub(crate) fn note(what: impl FnOnce(&mut Facts)) {
     let _ = CURRENT.try_with(|record| record.with(what));
 }
 
+/// Where the request comes from that the current task works for.
+pub(crate) fn client() -> Option<ClientAddress> {
+    let client = CURRENT.try_with(|record| record.client);
+    client.ok().flatten()
+}
+
 /// The trace of the request that the current task works for, if it has one.
 pub(crate) fn trace<T>(mark: impl FnOnce(&RequestTrace) -> T) -> Option<T> {
     let marked = CURRENT.try_with(|record| record.trace.as_deref().map(mark));
@@ -174,7 +189,12 @@ mod tests {
 
     #[tokio::test]
     async fn notes_go_to_the_request_of_the_task_also_from_one_that_goes_on_with_it() {
-        let record = Arc::new(Record::new(HeaderValue::from_static("a"), Time(0), None));
+        let record = Arc::new(Record::new(
+            HeaderValue::from_static("a"),
+            None,
+            Time(0),
+            None,
+        ));
         note(|facts| facts.model = Some("nobody's".into()));
         let mut later = None;
         within(Arc::clone(&record), async {
@@ -192,7 +212,12 @@ mod tests {
 
     #[test]
     fn a_prompt_is_kept_only_by_choice_and_bounded() {
-        let record = Arc::new(Record::new(HeaderValue::from_static("a"), Time(0), None));
+        let record = Arc::new(Record::new(
+            HeaderValue::from_static("a"),
+            None,
+            Time(0),
+            None,
+        ));
         record.arrived(b"secret");
         assert_eq!(record.with(|facts| facts.prompt.clone()), None);
         CURRENT.sync_scope(Arc::clone(&record), || note_key(KeyId(1), "k", true));

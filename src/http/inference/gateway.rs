@@ -10,9 +10,9 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::http::Request;
+use axum::body::{Body, Bytes};
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Request};
 use axum::response::Response;
 
 use crate::auth::User;
@@ -23,6 +23,7 @@ use crate::inference::admission::RequestContext;
 use crate::inference::again;
 use crate::inference::received::receive;
 use crate::inference::request::failed::Failed;
+use crate::inference::request::receiving::read;
 use crate::inference::seated::{Seated, seat};
 use crate::inference::understood::understand;
 use crate::state::App;
@@ -36,13 +37,26 @@ pub(crate) async fn complete(
     dialect: Dialect,
 ) -> Response {
     let (Parts { headers, .. }, body) = request.into_parts();
-    let mut context = RequestContext::new(&app, user, &headers);
+    let body = read(&app, body);
+    complete_read(&app, user, headers, body, path, dialect).await
+}
+
+/// The same for a request whose body comes of `body`.
+pub(crate) async fn complete_read(
+    app: &App,
+    user: User,
+    headers: HeaderMap,
+    body: impl Future<Output = Result<Bytes, Failed>>,
+    path: &'static str,
+    dialect: Dialect,
+) -> Response {
+    let mut context = RequestContext::new(app, user, &headers);
     context.reuse(headers);
     let work = pin!(async {
-        let translated = receive(&app, &context, body, dialect).await?;
-        answer(&app, &context, path, translated).await
+        let translated = receive(app, &context, body.await?, dialect).await?;
+        answer(app, &context, path, translated).await
     });
-    context.end(&app, work).await
+    context.end(app, work).await
 }
 
 /// Answers a request that is in OpenAI's form already. Its body has its share of the memory for bodies.

@@ -266,7 +266,7 @@ impl Answer for Standby {
         let id = Edge::sent_id(&parts.headers).unwrap_or_else(|| own.ids.next());
         let client = edge.client(peer.ip(), &parts.headers);
         let ids = (id.clone(), None);
-        let exchange = Exchange::begin(&edge, turn, own.clock, ids, &parts, client.address);
+        let exchange = Exchange::begin(&edge, turn, own.clock, ids, &parts, client);
         let (path, version) = (parts.uri.path().to_owned(), parts.version);
         let waits = parts.headers.contains_key(header::EXPECT);
         let (mut response, is_over) = match own.course(&parts) {
