@@ -18,7 +18,6 @@ use hyper::body::Incoming;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
-use tracing::Instrument;
 
 use crate::auth::actor::RequestId;
 use crate::cors;
@@ -73,7 +72,6 @@ impl Answer for Front {
         let id = id.unwrap_or_else(|| app.request_ids.next());
         let client = edge.client(peer.ip(), &parts.headers);
         let clock = app.handle.clock();
-        let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
         let trace = app.traces.as_ref().and_then(|it| it.begin(&parts));
         let ids = (id.clone(), trace);
         let exchange = Exchange::begin(&edge, turn, clock, ids, &parts, client);
@@ -97,7 +95,7 @@ impl Answer for Front {
                 let (mut body, record) = (PlainBody::new(body), &exchange.record);
                 // Boxed, so that a connection without a request is small.
                 let answered = direct::answer(app.clone(), parts, &mut body, record, route);
-                let response = work(Box::pin(answered), record).instrument(span).await;
+                let response = work(Box::pin(answered), record).await;
                 (response, body.is_over(waits).await)
             }
             (Ok(()), None) => {
@@ -114,12 +112,8 @@ impl Answer for Front {
                 let record = &exchange.record;
                 let response = match cors {
                     // Around the whole table, fallbacks too.
-                    Some(cors) => {
-                        work(routed(cors.layer(router), request), record)
-                            .instrument(span)
-                            .await
-                    }
-                    None => work(routed(router, request), record).instrument(span).await,
+                    Some(cors) => work(routed(cors.layer(router), request), record).await,
+                    None => work(routed(router, request), record).await,
                 };
                 match outcome {
                     None => (response, true),
@@ -167,12 +161,12 @@ async fn work(
     record: &Arc<Record>,
 ) -> Response<Body> {
     let answered = AssertUnwindSafe(answered).catch_unwind();
-    match record::within(Arc::clone(record), answered).await {
-        Ok(response) => response,
-        Err(_) => {
+    let answered = async {
+        answered.await.unwrap_or_else(|_| {
             tracing::error!("a handler panicked");
             let message = "something went wrong inside; the service's log says what";
             Failure::internal(message).into_response()
-        }
-    }
+        })
+    };
+    record::within(Arc::clone(record), answered).await
 }

@@ -39,6 +39,7 @@ mod votes;
 
 pub use auth::keys::{Keys, KeysError};
 pub use dialect::{Seal, SealError};
+pub use edge::record::in_request_span;
 pub use edge::{Edge, EdgeError, LastLines, TlsError, check_tls};
 pub use key_usage::KeyUsages;
 pub use metrics::Metrics;

@@ -154,6 +154,19 @@ pub(crate) fn trace<T>(mark: impl FnOnce(&RequestTrace) -> T) -> Option<T> {
     marked.ok().flatten()
 }
 
+/// Runs this in the span of the request that the current task works for, which names it in the log. The span is made where a
+/// line is written, because most requests write none.
+pub fn in_request_span<T>(work: impl FnOnce() -> T) -> T {
+    let id = CURRENT.try_with(|record| record.id.clone());
+    match id {
+        Ok(id) => {
+            let id = id.to_str().unwrap_or_default();
+            tracing::info_span!("request", id).in_scope(work)
+        }
+        Err(_) => work(),
+    }
+}
+
 /// Whose key the request bears, and whether that key's owner chose that its prompts are written down. To
 /// called before the body is read.
 pub(crate) fn note_key(id: KeyId, name: &str, log_prompts: bool) {
@@ -173,8 +186,6 @@ pub(crate) fn carried(
     work: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
     let current = CURRENT.try_with(Arc::clone).ok();
-    let span = tracing::Span::current();
-    let work = tracing::Instrument::instrument(work, span);
     async move {
         match current {
             Some(record) => CURRENT.scope(record, work).await,
