@@ -203,21 +203,21 @@ fn join(held: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePerm
 
 impl Held {
     /// The same bytes, with this share of the memory until the last copy is dropped.
-    pub fn with(held: &Arc<Held>, bytes: Bytes) -> Bytes {
+    pub fn with(held: &Arc<Held>, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         let _held = Arc::clone(held);
         Bytes::from_owner(HeldBody { bytes, _held })
     }
 }
 
 /// A body with its share of the memory.
-struct HeldBody {
-    bytes: Bytes,
+struct HeldBody<B> {
+    bytes: B,
     _held: Arc<Held>,
 }
 
-impl AsRef<[u8]> for HeldBody {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for HeldBody<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
 }
 

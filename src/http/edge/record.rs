@@ -65,9 +65,12 @@ pub(crate) struct Share(Option<Arc<Held>>);
 
 impl Share {
     /// The same bytes, which keep the share until their last copy is gone.
-    pub fn of(&self, bytes: Bytes) -> Bytes {
+    pub fn of<B>(&self, bytes: B) -> Bytes
+    where
+        B: AsRef<[u8]> + Into<Bytes> + Send + 'static,
+    {
         match &self.0 {
-            None => bytes,
+            None => bytes.into(),
             Some(held) => Held::with(held, bytes),
         }
     }

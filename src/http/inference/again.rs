@@ -35,7 +35,7 @@ pub(super) async fn answer(
     mut call: Call,
     lease: Lease,
 ) -> Result<Response, Failed> {
-    call.kept = kept(&call.request.outgoing.body, &lease);
+    call.kept = kept(&call.request.body, &lease);
     match call.answer(lease).await {
         Ok(response) => Ok(response),
         Err(failure) if failure.body.error.code == Some(ENGINE_CRASHED) => {
@@ -65,7 +65,7 @@ async fn place_again(
         model = &*model,
         "a request whose engine ended before it answered is placed again"
     );
-    call.request.outgoing.body = body;
+    call.request.body = body;
     match seat(app, context, call.request, call.admitted).await {
         Ok(Seated::Now(mut call, lease)) => {
             let answered = call.answer(lease).await;

@@ -183,7 +183,7 @@ impl Call {
             .adapter(&self.request.scanned.model)
             .unwrap_or(own);
         // Once the engine has it, its memory is free for others.
-        let mut body = std::mem::take(&mut self.request.outgoing.body);
+        let mut body = std::mem::take(&mut self.request.body);
         // An engine that was adopted may know it by another one.
         if *name != *self.request.served_name {
             let (name, share) = (name.to_owned(), record::share());

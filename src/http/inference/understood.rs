@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use serde_json::value::RawValue;
 
 use crate::dialect::{ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
@@ -36,6 +37,8 @@ pub(super) struct Understood {
     /// The length of the client's body.
     pub bytes: usize,
     pub outgoing: Outgoing,
+    /// What the engine gets.
+    pub body: Bytes,
     /// By which requests of one conversation find the same replica.
     pub conversation: Option<u64>,
     pub teller: Teller,
@@ -106,7 +109,7 @@ pub(super) async fn understand(
     outgoing.ignored.extend(translated.ignored);
     outgoing.ignored.extend(hints.unknown);
     // It has the memory that the client's body had, which is gone.
-    outgoing.body = share.of(outgoing.body);
+    let body = share.of(std::mem::take(&mut outgoing.body));
     Ok(Understood {
         scanned,
         route,
@@ -115,6 +118,7 @@ pub(super) async fn understand(
         served_name,
         bytes,
         outgoing,
+        body,
         conversation,
         teller: translated.teller,
         keep: translated.keep,
