@@ -16,7 +16,7 @@ use crate::error::Failure;
 use crate::inference::answer_head::{AnswerHead, SeatHead, nothing_left, standing};
 use crate::inference::request::failed::{Failed, into_response};
 use crate::state::App;
-use access::limits::{Admitted, Refused};
+use access::limits::{Admission, Refused};
 use catalog::Entry;
 use config::Length;
 use controller::{Clock, Lease, Route, Seat};
@@ -206,14 +206,14 @@ pub(crate) async fn admit(
     context: &RequestContext,
     model: &str,
     body_bytes: usize,
-) -> Result<Arc<Admitted>, Failure> {
+) -> Result<Admission, Failure> {
     let buckets = [context.user.account.bucket(), app.limits.of_model(model)];
     let buckets = buckets.into_iter().flatten().collect();
     let estimate = body_bytes as u64 / BYTES_PER_TOKEN;
     match app.limits.admit(buckets, estimate).await {
         Ok(admitted) => {
             context.tell(|head| standing(head, &admitted.standing()));
-            Ok(Arc::new(admitted))
+            Ok(admitted.into())
         }
         Err(refused) => {
             context.tell(|head| standing(head, &nothing_left(&refused)));

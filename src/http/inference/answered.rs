@@ -1,8 +1,6 @@
 //! The last stage of a chat or completion: the request goes to the engine of its seat, and the answer to the client, as a
 //! stream or whole.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
@@ -32,7 +30,7 @@ use crate::inference::upstream::in_flight::{
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
 use crate::state::App;
-use access::limits::Admitted;
+use access::limits::Admission;
 use controller::Lease;
 use pool::{KeyId, Time};
 
@@ -40,7 +38,7 @@ use pool::{KeyId, Time};
 pub(super) struct Call {
     pub app: App,
     pub request: Understood,
-    pub admitted: Arc<Admitted>,
+    pub admitted: Admission,
     pub deadlines: Deadlines,
     pub sight: Sight,
     pub key: KeyId,
@@ -198,7 +196,7 @@ impl Call {
         if self.request.outgoing.is_plain && !self.is_plain {
             body = record::share().of(streamed(&body));
         }
-        let admitted = Arc::clone(&self.admitted);
+        let admitted = self.admitted.clone();
         let deadline = self.deadlines.deadline;
         let served = InFlightRequest::new(
             &self.app,

@@ -22,7 +22,7 @@ use crate::inference::upstream::remote;
 use crate::key_usage::{CountedRequest, RunningRequest};
 use crate::metrics::Metrics;
 use crate::state::App;
-use access::limits::Admitted;
+use access::limits::Admission;
 use controller::{Clock, Cut, Lease};
 use pool::{KeyId, Time};
 
@@ -43,7 +43,7 @@ pub(crate) struct InFlightRequest {
     pub clock: Clock,
     arrived_at: Time,
     /// Counted among the requests of its key and its model until it ends.
-    admitted: Arc<Admitted>,
+    admitted: Admission,
     /// Counted for its key's own page.
     counted: CountedRequest,
     /// The token counts that the engine has reported so far.
@@ -66,7 +66,7 @@ impl InFlightRequest {
         model: &Arc<str>,
         lease: Lease,
         arrived_at: Time,
-        (admitted, sight, key): (Arc<Admitted>, Sight, KeyId),
+        (admitted, sight, key): (Admission, Sight, KeyId),
         deadline: Option<Time>,
     ) -> InFlightRequest {
         let counted = app.usages.begin(RunningRequest {
