@@ -97,7 +97,7 @@ pub use catalog_change::{ChangeError, NamedBy};
 pub use clock::Clock;
 pub use device_facts::facts_of;
 pub use fetches::FetchFacts;
-pub use gate::{Cut, Keep, Lease};
+pub use gate::{Cut, CutSignal, Keep, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use hub_lookups::HubRegistrationError;
 pub use load_timeline::{LoadTimeline, LoadTimes};

@@ -10,7 +10,6 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::auth::sight::Sight;
 use crate::dialect::error_in;
@@ -21,7 +20,7 @@ use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
 use crate::key_usage::{CountedRequest, RunningRequest};
 use crate::metrics::Metrics;
-use crate::state::App;
+use crate::state::{App, Ending};
 use access::limits::Admission;
 use controller::{Clock, Cut, Lease};
 use pool::{KeyId, Time};
@@ -57,7 +56,7 @@ pub(crate) struct InFlightRequest {
     /// When the client wants no more of it.
     pub deadline: Option<Time>,
     /// The process ends now.
-    pub ending: CancellationToken,
+    pub ending: Ending,
 }
 
 impl InFlightRequest {
@@ -88,7 +87,7 @@ impl InFlightRequest {
             metrics: app.metrics.clone(),
             clock: app.handle.clock(),
             arrived_at,
-            ending: app.ending(),
+            ending: app.ending_signal(),
         }
     }
 
