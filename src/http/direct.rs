@@ -1,6 +1,8 @@
 //! The way of the two routes to which nearly all requests go: past the routing table, which costs a request more memory than
 //! everything else on its way. What they answer is the same.
 
+use std::pin::pin;
+
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -11,6 +13,7 @@ use crate::auth::User;
 use crate::dialect::Dialect;
 use crate::edge::PlainBody;
 use crate::edge::record::Record;
+use crate::inference::admission::RequestContext;
 use crate::inference::gateway::complete_read;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
@@ -37,11 +40,13 @@ pub(super) async fn answer(
         Ok(user) => {
             let headers = std::mem::take(&mut parts.headers);
             drop(parts);
-            let body = async {
+            let context = RequestContext::taking(&app, user, headers);
+            let work = pin!(async {
                 let read = app.edge.read(body, record).await;
-                read.map_err(|failure| -> Failed { (None, failure) })
-            };
-            complete_read(&app, user, headers, body, route, Dialect::OpenAi).await
+                let body = read.map_err(|failure| -> Failed { (None, failure) })?;
+                complete_read(&app, &context, body, route, Dialect::OpenAi).await
+            });
+            context.end(&app, work).await
         }
     }
 }

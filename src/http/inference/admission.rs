@@ -75,8 +75,6 @@ pub(crate) struct RequestContext {
     pub arrived_at: Time,
     deadlines: Result<Deadlines, Failure>,
     head: Mutex<AnswerHead>,
-    /// An empty map, which has room where the request's head came to this.
-    headers: Mutex<HeaderMap>,
 }
 
 impl RequestContext {
@@ -87,19 +85,24 @@ impl RequestContext {
             arrived_at,
             deadlines: Deadlines::of(headers, arrived_at),
             head: Mutex::default(),
-            headers: Mutex::default(),
         }
     }
 
-    /// The request's head has been read: its map becomes that of the answer, so that no request needs a new one.
-    pub fn reuse(&mut self, mut headers: HeaderMap) {
+    /// The same of a head that nothing else reads: its map becomes that of the answer, so that no request needs a new one.
+    pub fn taking(app: &App, user: User, mut headers: HeaderMap) -> RequestContext {
+        let mut context = RequestContext::new(app, user, &headers);
         headers.clear();
-        self.headers = Mutex::new(headers);
+        let head = AnswerHead {
+            more: headers,
+            ..AnswerHead::default()
+        };
+        context.head = Mutex::new(head);
+        context
     }
 
-    /// A map for the head of the answer.
+    /// The map for the head of the answer, with what was added to it.
     pub fn headers(&self) -> HeaderMap {
-        std::mem::take(&mut *locked(&self.headers))
+        self.tell(std::mem::take)
     }
 
     /// What reads the request in the words of its API.

@@ -36,7 +36,7 @@ pub(super) async fn answer(
     lease: Lease,
 ) -> Result<Response, Failed> {
     call.kept = kept(&call.request.body, &lease);
-    match call.answer(lease).await {
+    match call.answer(context, lease).await {
         Ok(response) => Ok(response),
         Err(failure) if failure.body.error.code == Some(ENGINE_CRASHED) => {
             // Boxed, because it is rare, and large within each request's future.
@@ -68,7 +68,7 @@ async fn place_again(
     call.request.body = body;
     match seat(app, context, call.request, call.admitted).await {
         Ok(Seated::Now(mut call, lease)) => {
-            let answered = call.answer(lease).await;
+            let answered = call.answer(context, lease).await;
             answered.map_err(|again| match again.body.error.code {
                 Some(ENGINE_CRASHED) => fail(again.again_in(RETRY)),
                 _ => fail(again),

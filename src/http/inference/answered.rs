@@ -13,7 +13,7 @@ use crate::dialect::Telling;
 use crate::edge::{fed, record};
 use crate::error::Failure;
 use crate::inference::adapters;
-use crate::inference::admission::Deadlines;
+use crate::inference::admission::{Deadlines, RequestContext};
 use crate::inference::answer::aggregate::{ANSWER_MAX, Aggregate};
 use crate::inference::answer::as_chat::AsChat;
 use crate::inference::answer::first_event::{self, Beginning, Refusal};
@@ -44,8 +44,6 @@ pub(super) struct Call {
     pub key: KeyId,
     /// When the request arrived.
     pub received: Time,
-    /// An empty map for the head of the answer.
-    pub headers: HeaderMap,
     /// The body for the engine, while the request could be placed again.
     pub kept: Option<Bytes>,
     /// The engine was asked for no stream.
@@ -57,7 +55,11 @@ const ENGINE_IGNORED: &str = "x-engine-ignored";
 
 impl Call {
     /// Sends the request to the lease's engine and passes its answer on: as a stream, or whole.
-    pub async fn answer(&mut self, lease: Lease) -> Result<Response, Failure> {
+    pub async fn answer(
+        &mut self,
+        context: &RequestContext,
+        lease: Lease,
+    ) -> Result<Response, Failure> {
         let (served, answer) = self.send(lease).await?;
         if !answer.status().is_success() {
             let (head, body) = answer.into_parts();
@@ -101,13 +103,16 @@ impl Call {
             return Ok(note(response, &self.request.outgoing.ignored));
         }
         let answer = match self.is_plain {
-            true => match whole::pass(served, upstream, std::mem::take(&mut self.headers)).await? {
-                Whole::Held(answer) => answer,
-                Whole::Passing(answer) => {
-                    self.kept = None;
-                    answer
-                }
-            },
+            true => {
+                let answer = match whole::pass(served, upstream).await? {
+                    Whole::Held(answer) => answer,
+                    Whole::Passing(answer) => {
+                        self.kept = None;
+                        answer
+                    }
+                };
+                whole::with_head(answer, context.headers())
+            }
             false => self.aggregate(served, upstream).await?,
         };
         Ok(note(answer, &self.request.outgoing.ignored))

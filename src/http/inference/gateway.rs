@@ -11,8 +11,8 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
+use axum::http::Request;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Request};
 use axum::response::Response;
 
 use crate::auth::User;
@@ -37,26 +37,24 @@ pub(crate) async fn complete(
     dialect: Dialect,
 ) -> Response {
     let (Parts { headers, .. }, body) = request.into_parts();
-    let body = read(&app, body);
-    complete_read(&app, user, headers, body, path, dialect).await
+    let context = RequestContext::taking(&app, user, headers);
+    let work = pin!(async {
+        let body = read(&app, body).await?;
+        complete_read(&app, &context, body, path, dialect).await
+    });
+    context.end(&app, work).await
 }
 
-/// The same for a request whose body comes of `body`.
+/// The same for a request whose body has been read.
 pub(crate) async fn complete_read(
     app: &App,
-    user: User,
-    headers: HeaderMap,
-    body: impl Future<Output = Result<Bytes, Failed>>,
+    context: &RequestContext,
+    body: Bytes,
     path: &'static str,
     dialect: Dialect,
-) -> Response {
-    let mut context = RequestContext::new(app, user, &headers);
-    context.reuse(headers);
-    let work = pin!(async {
-        let translated = receive(app, &context, body.await?, dialect).await?;
-        answer(app, &context, path, translated).await
-    });
-    context.end(app, work).await
+) -> Result<Response, Failed> {
+    let translated = receive(app, context, body, dialect).await?;
+    answer(app, context, path, translated).await
 }
 
 /// Answers a request that is in OpenAI's form already. Its body has its share of the memory for bodies.

@@ -57,7 +57,6 @@ pub(super) async fn seat(
         sight: sight.clone(),
         key: context.user.key,
         received: context.arrived_at,
-        headers: context.headers(),
         kept: None,
         is_plain: false,
     };

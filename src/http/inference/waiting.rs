@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::http::HeaderMap;
 use axum::response::Response;
 
 use crate::edge::{fed, record};
@@ -23,8 +22,6 @@ use pool::Span;
 impl Call {
     /// Answers at once and waits for the seat in a task of its own. `waited` is how long the request has waited already.
     pub fn stream_while_waiting(mut self, mut waiting: Waiting, waited: Duration) -> Response {
-        // Not kept through the wait.
-        self.headers = HeaderMap::new();
         let (frames, feed) = fed::frames();
         let kind = self.request.teller.stream_type();
         let body = feed.by(work(async move {

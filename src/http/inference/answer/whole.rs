@@ -33,11 +33,10 @@ pub(crate) enum Whole {
     Passing(Response),
 }
 
-/// Reads the answer, or as much of it as is held. `headers`: an empty map for its head.
+/// Reads the answer, or as much of it as is held. It has no head yet.
 pub(crate) async fn pass(
     served: InFlightRequest,
     mut upstream: Incoming,
-    headers: HeaderMap,
 ) -> Result<Whole, Failure> {
     let (cut, ending) = (served.lease.cut(), served.ending.clone());
     let mut cut = pin!(cut.cancelled());
@@ -60,8 +59,7 @@ pub(crate) async fn pass(
                 scan.push(&data);
                 held = joined(held, data);
                 if held.len() > HELD_BYTES_MAX {
-                    let passing = passed_on(served, upstream, scan, held, headers);
-                    return Ok(Whole::Passing(passing));
+                    return Ok(Whole::Passing(passed_on(served, upstream, scan, held)));
                 }
             }
             None if scan.is_whole() => break,
@@ -75,7 +73,7 @@ pub(crate) async fn pass(
     end(&served, &scan);
     // Its seat is for others while the answer is written.
     drop(served);
-    Ok(Whole::Held(response(Body::from(held), headers)))
+    Ok(Whole::Held(Response::new(Body::from(held))))
 }
 
 /// Mostly all of it comes at once.
@@ -95,11 +93,13 @@ fn end(served: &InFlightRequest, scan: &UsageScan) {
     served.answered(200);
 }
 
-fn response(body: Body, headers: HeaderMap) -> Response {
-    let mut response = Response::new(body);
-    *response.headers_mut() = headers;
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-    response
+/// The answer with its head, which is written into this map.
+pub(crate) fn with_head(mut answer: Response, map: HeaderMap) -> Response {
+    let own = std::mem::replace(answer.headers_mut(), map);
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, JSON);
+    headers.extend(own);
+    answer
 }
 
 /// The answer ended before it was whole.
@@ -139,7 +139,6 @@ fn passed_on(
     mut upstream: Incoming,
     mut scan: UsageScan,
     held: Bytes,
-    headers: HeaderMap,
 ) -> Response {
     // It has been computed: what takes time from now on is the client.
     served.lease.hold();
@@ -186,7 +185,7 @@ fn passed_on(
         }
     });
     let body = Pieces { pieces, length };
-    let mut response = response(Body::new(body), headers);
+    let mut response = Response::new(Body::new(body));
     if let Some(length) = length {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
