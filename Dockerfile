@@ -42,6 +42,6 @@ EXPOSE 8080
 # port, server.base_path or server.tls differ.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8080 && printf 'GET /llm/health HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' >&3 && read -r _ status _ <&3 && [[ $status == 200 ]]"]
 
-# tini takes in what engines leave behind. SIGTERM drains and stops every engine: give it time (docker stop -t 720).
+# tini takes in what engines leave behind. SIGTERM drains and stops every engine: give it time (docker stop -t 900).
 ENTRYPOINT ["/usr/bin/tini", "--", "/usr/local/bin/model-pool"]
 CMD ["serve", "--config", "/etc/model-pool/model-pool.yaml"]

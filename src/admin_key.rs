@@ -5,10 +5,11 @@ use std::path::Path;
 use chrono::Utc;
 
 use crate::cli::{AdminKeyCommand, NewAdminKeyArgs};
-use crate::private_file::{PrivateFile, check_owner};
+use crate::file_owner::check_owner;
 use crate::serve::lock::StateLock;
 use config::Config;
 use pool::Time;
+use private_files::PrivateFile;
 use store::{KeyHash, KeyUse, NEW_ADMIN_KEY, NewKey, RevokedKey, Role, Store, StoreFault};
 
 const COMMAND: &str = "model-pool admin-key new";
@@ -30,7 +31,8 @@ async fn new(args: &NewAdminKeyArgs) -> Result<(), String> {
     let text = store::generate_key().map_err(line)?;
     // The file comes first: a stored key that cannot be read would be of no use. It gets its name at the end, so that
     // the former key stays readable if the store fails.
-    let written = PrivateFile::write(&file, text.reveal()).map_err(|error| {
+    let line_of_key = format!("{}\n", text.reveal());
+    let written = PrivateFile::write(&file, line_of_key.as_bytes()).map_err(|error| {
         format!(
             "cannot write the key file {}: {error}; make its folder writable for this account, or set auth.admin_key_file",
             file.display()

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::cli::{BackupArgs, BackupCommand, RestoreArgs};
-use crate::private_file::check_owner;
+use crate::file_owner::check_owner;
 use crate::serve::lock::StateLock;
 use config::Config;
 use store::{Backup, BackupContents};

@@ -6,6 +6,7 @@ mod devices;
 mod findings;
 mod kubernetes;
 mod model;
+mod pbs;
 mod ray;
 mod report;
 mod slurm;
@@ -30,6 +31,9 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     let config = Config::load(file, &environment).map_err(|error| error.to_string())?;
     if args.slurm {
         return slurm::run(&config);
+    }
+    if args.pbs {
+        return pbs::run(&config);
     }
     if args.kubernetes {
         return kubernetes::run(&config);

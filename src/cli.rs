@@ -96,13 +96,16 @@ pub struct CheckArgs {
     /// Only inspect the Slurm cluster of the configuration, and say what is missing before it can bring nodes.
     #[arg(long, conflicts_with = "models")]
     pub slurm: bool,
+    /// Only inspect the PBS server of the configuration, and say what is missing before it can bring nodes.
+    #[arg(long, conflicts_with_all = ["models", "slurm"])]
+    pub pbs: bool,
     /// Only inspect what Kubernetes lets the pool of the configuration do, and say what is missing before it can bring
     /// nodes.
-    #[arg(long, conflicts_with_all = ["models", "slurm"])]
+    #[arg(long, conflicts_with_all = ["models", "slurm", "pbs"])]
     pub kubernetes: bool,
     /// Only inspect a Ray cluster, and say what is missing before it can bring nodes. ADDRESS is that of Ray's dashboard;
     /// without it, the configuration's. A small job without GPUs looks at some of its machines.
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["models", "slurm", "kubernetes"])]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["models", "slurm", "pbs", "kubernetes"])]
     pub ray: Option<String>,
     /// Model files, or folders of them, to check instead of those in the configuration.
     #[arg(value_name = "FILE|DIR")]
@@ -214,7 +217,7 @@ pub enum ClusterCommand {
     Status(ClusterStatusArgs),
     /// Give a node back: it lets its requests end first.
     Release(ClusterReleaseArgs),
-    /// Print what a request would submit: the script for Slurm, or the JSON for Ray. Nothing is submitted.
+    /// Print what a request would submit: the script for Slurm or PBS, or the JSON for Ray. Nothing is submitted.
     Script(ClusterRequestArgs),
 }
 

@@ -48,6 +48,12 @@ pub fn run(command: &ClusterCommand) -> Result<(), String> {
                 print!("{}", script.map_err(|error| error.to_string())?);
                 Ok(())
             }
+            OpenedCluster::Pbs(pbs) => {
+                no_exclusion_of(&cluster, &args.exclude)?;
+                let script = pbs.script(&args.shape, None);
+                print!("{}", script.map_err(|error| error.to_string())?);
+                Ok(())
+            }
             OpenedCluster::Kubernetes(_) => {
                 Err("cluster.kind is kubernetes, which has no script; a request sets a Deployment to one pod, and the template of its pods has the command".to_owned())
             }
@@ -79,14 +85,31 @@ fn open(config: &Config) -> Result<OpenedCluster, String> {
     OpenedCluster::open(&config.cluster).ok_or_else(|| {
         let place = config.file.as_ref();
         let place = place.map_or_else(|| "the configuration".to_owned(), |it| it.display().to_string());
-        format!("cluster.kind is none in {place}; set it to slurm, kubernetes, ray or command, and list cluster.shapes (docs/slurm.md, docs/kubernetes.md, docs/ray.md)")
+        format!("cluster.kind is none in {place}; set it to slurm, pbs, kubernetes, ray or command, and list cluster.shapes (docs/slurm.md, docs/pbs.md, docs/kubernetes.md, docs/ray.md)")
     })
 }
 
-async fn request(cluster: &OpenedCluster, args: &ClusterRequestArgs) -> Result<(), String> {
-    if matches!(cluster, OpenedCluster::Kubernetes(_)) && !args.exclude.is_empty() {
-        return Err("--exclude has no effect in Kubernetes, whose scheduler chooses the machine; `kubectl cordon MACHINE` leaves one out".to_owned());
+/// Fails if nodes are to be left out, and the cluster does not let its users do that.
+fn no_exclusion_of(cluster: &OpenedCluster, exclude: &[String]) -> Result<(), String> {
+    let why = match cluster {
+        OpenedCluster::Kubernetes(_) => {
+            "--exclude has no effect in Kubernetes, whose scheduler chooses the machine; `kubectl cordon MACHINE` leaves one out"
+        }
+        OpenedCluster::Pbs(_) => {
+            "--exclude has no effect in PBS, whose requests cannot leave a node out; have its administrators give the good nodes a resource, and name it in cluster.pbs.select (docs/pbs.md)"
+        }
+        OpenedCluster::Slurm(_) | OpenedCluster::Ray(_) | OpenedCluster::Command(_) => {
+            return Ok(());
+        }
+    };
+    match exclude.is_empty() {
+        true => Ok(()),
+        false => Err(why.to_owned()),
     }
+}
+
+async fn request(cluster: &OpenedCluster, args: &ClusterRequestArgs) -> Result<(), String> {
+    no_exclusion_of(cluster, &args.exclude)?;
     let id = cluster
         .request(&args.shape, None, &args.exclude)
         .await

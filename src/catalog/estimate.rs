@@ -26,6 +26,15 @@ pub enum EstimateError {
         "nothing says how much memory {model} needs: {why}; set pool_config.memory_gib in its file to what one replica takes on all its GPUs together"
     )]
     NoFigure { model: String, why: String },
+    /// A defect of this program, which concerns this model alone.
+    #[error(
+        "it cannot be worked out how much memory {model} needs: reading its files panicked ({message}); its model file: {file}"
+    )]
+    Panicked {
+        model: String,
+        file: String,
+        message: String,
+    },
 }
 
 /// Weights as the engine holds them.

@@ -237,6 +237,8 @@ mod tests {
             gres: None,
             partition: None,
             constraint: None,
+            queue: None,
+            select: None,
             resources: BTreeMap::new(),
             labels: BTreeMap::new(),
         });

@@ -80,7 +80,7 @@ impl From<RayError> for ClusterError {
             }
             RayError::Output { program, message } => ClusterError::Output { program, message },
             // Of Ray Serve alone, which brings no nodes.
-            RayError::Record { .. } => ClusterError::Setup {
+            RayError::Record { .. } | RayError::Deposed { .. } => ClusterError::Setup {
                 message: error.to_string(),
             },
         }

@@ -1,8 +1,11 @@
-//! What an inspection of a cluster finds: `model-pool check --slurm`, `--kubernetes` and `--ray`.
+//! What an inspection of a cluster finds: `model-pool check --slurm`, `--pbs`, `--kubernetes` and `--ray`.
 
 use std::path::Path;
 
 use config::ClusterSection;
+
+use super::ClusterError;
+use super::program::Ended;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,4 +40,37 @@ pub(super) fn program(section: &ClusterSection) -> Option<Finding> {
             section.program
         ))
     })
+}
+
+/// How a client program that prints its version has ended.
+pub(super) fn version(program: &str, ended: Result<Ended, ClusterError>) -> Finding {
+    match ended {
+        Ok(ended) if ended.status.success() => {
+            Finding::Good(format!("{program}: {}", ended.stdout.trim()))
+        }
+        Ok(ended) => Finding::Problem(format!("{program} --version fails: {}", ended.reason())),
+        Err(error) => Finding::Problem(error.to_string()),
+    }
+}
+
+/// The folder of the jobs' output, as this machine sees it.
+pub(super) fn log_folder(key: &str, folder: &Path) -> Finding {
+    match folder.is_dir() {
+        true => Finding::Good(format!("folder of the jobs' output: {}", folder.display())),
+        false => Finding::Problem(format!(
+            "{key} {} is no folder; create it where the nodes see it, or their jobs fail",
+            folder.display()
+        )),
+    }
+}
+
+/// Shell commands that tell on a node whether it sees the files and reaches the controller. They have no `'`.
+pub(super) fn on_a_node(section: &ClusterSection) -> String {
+    let controller = section.controller.as_ref().map_or("", |it| it.first());
+    let token = section.token_file.as_deref().unwrap_or(Path::new(""));
+    format!(
+        "test -r {} && curl -ksS -o /dev/null -w \"%{{http_code}}\\n\" {controller}/llm/health && command -v {}",
+        token.display(),
+        section.program
+    )
 }

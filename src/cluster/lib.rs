@@ -1,7 +1,8 @@
-//! Who brings nodes: one trait over Slurm, Kubernetes, Ray and a site's own programs. A node lease is a job or a pod of
+//! Who brings nodes: one trait over Slurm, PBS, Kubernetes, Ray and a site's own programs. A node lease is a job or a pod of
 //! the cluster in which `model-pool node` runs. What to request, and when, is decided by the caller.
 
 mod backend;
+mod batch;
 mod command;
 mod error;
 mod finding;
@@ -10,6 +11,7 @@ mod kubernetes;
 mod lease;
 mod node_command;
 mod opened;
+mod pbs;
 mod program;
 mod ray;
 mod shape;
@@ -23,5 +25,6 @@ pub use follower::{ClusterNews, ClusterOrder, Follower};
 pub use kubernetes::Kubernetes;
 pub use lease::{LeaseId, LeaseState, NodeLease, is_node_of};
 pub use opened::OpenedCluster;
+pub use pbs::Pbs;
 pub use ray::Ray;
 pub use slurm::Slurm;

@@ -3,11 +3,12 @@
 use config::{ClusterKind, ClusterSection};
 
 use super::{
-    Cluster, ClusterError, CommandCluster, Kubernetes, LeaseId, NodeLease, Ray, Release, Slurm,
+    Cluster, ClusterError, CommandCluster, Kubernetes, LeaseId, NodeLease, Pbs, Ray, Release, Slurm,
 };
 
 pub enum OpenedCluster {
     Slurm(Slurm),
+    Pbs(Pbs),
     Kubernetes(Box<Kubernetes>),
     Ray(Ray),
     Command(CommandCluster),
@@ -19,6 +20,7 @@ impl OpenedCluster {
         match section.kind {
             ClusterKind::None => None,
             ClusterKind::Slurm => Some(OpenedCluster::Slurm(Slurm::new(section))),
+            ClusterKind::Pbs => Some(OpenedCluster::Pbs(Pbs::new(section))),
             ClusterKind::Kubernetes => {
                 let cluster = Box::new(Kubernetes::new(section));
                 Some(OpenedCluster::Kubernetes(cluster))
@@ -38,6 +40,7 @@ impl Cluster for OpenedCluster {
     ) -> Result<LeaseId, ClusterError> {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.request(shape, demand, exclude).await,
+            OpenedCluster::Pbs(cluster) => cluster.request(shape, demand, exclude).await,
             OpenedCluster::Kubernetes(cluster) => cluster.request(shape, demand, exclude).await,
             OpenedCluster::Ray(cluster) => cluster.request(shape, demand, exclude).await,
             OpenedCluster::Command(cluster) => cluster.request(shape, demand, exclude).await,
@@ -47,6 +50,7 @@ impl Cluster for OpenedCluster {
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.status().await,
+            OpenedCluster::Pbs(cluster) => cluster.status().await,
             OpenedCluster::Kubernetes(cluster) => cluster.status().await,
             OpenedCluster::Ray(cluster) => cluster.status().await,
             OpenedCluster::Command(cluster) => cluster.status().await,
@@ -56,6 +60,7 @@ impl Cluster for OpenedCluster {
     async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.release(id, how).await,
+            OpenedCluster::Pbs(cluster) => cluster.release(id, how).await,
             OpenedCluster::Kubernetes(cluster) => cluster.release(id, how).await,
             OpenedCluster::Ray(cluster) => cluster.release(id, how).await,
             OpenedCluster::Command(cluster) => cluster.release(id, how).await,
@@ -65,6 +70,7 @@ impl Cluster for OpenedCluster {
     fn node_of(&self, id: &LeaseId) -> Option<String> {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.node_of(id),
+            OpenedCluster::Pbs(cluster) => cluster.node_of(id),
             OpenedCluster::Kubernetes(cluster) => cluster.node_of(id),
             OpenedCluster::Ray(cluster) => cluster.node_of(id),
             OpenedCluster::Command(cluster) => cluster.node_of(id),
@@ -74,6 +80,7 @@ impl Cluster for OpenedCluster {
     async fn log_end(&self, id: &LeaseId) -> Option<String> {
         match self {
             OpenedCluster::Slurm(cluster) => cluster.log_end(id).await,
+            OpenedCluster::Pbs(cluster) => cluster.log_end(id).await,
             OpenedCluster::Kubernetes(cluster) => cluster.log_end(id).await,
             OpenedCluster::Ray(cluster) => cluster.log_end(id).await,
             OpenedCluster::Command(cluster) => cluster.log_end(id).await,

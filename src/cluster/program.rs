@@ -14,7 +14,7 @@ use super::ClusterError;
 
 const STDERR_BYTES_MAX: usize = 64 << 10;
 const MESSAGE_CHARACTERS: usize = 600;
-/// What the programs of a cluster need. `sbatch` hands its environment to the job.
+/// What the programs of a cluster need. `sbatch` hands its environment to the job, and so does `qsub` where a site wants it.
 const VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
@@ -29,6 +29,8 @@ const VARIABLES: &[&str] = &[
     "LD_LIBRARY_PATH",
     "SLURM_CONF",
     "SLURM_CLUSTERS",
+    "PBS_CONF_FILE",
+    "PBS_SERVER",
 ];
 
 /// One call.

@@ -121,6 +121,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("cluster.node_options", ByRestart),
     ("cluster.shapes", ByRestart),
     ("cluster.slurm", ByRestart),
+    ("cluster.pbs", ByRestart),
     ("cluster.kubernetes", ByRestart),
     ("cluster.ray", ByRestart),
     ("cluster.command", ByRestart),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::addresses::{Addresses, check_address, is_fingerprint};
 use super::cluster_command::{self, ARGUMENTS_MAX, CommandSection};
 use super::cluster_kubernetes::{self, KubernetesSection};
+use super::cluster_pbs::{self, PbsSection};
 use super::cluster_ray::{self, RaySection};
 use super::cluster_shape::{self, ShapeSection};
 use super::cluster_slurm::{self, SlurmSection};
@@ -17,11 +18,11 @@ use super::renew_before::RenewBefore;
 use super::units::Length;
 use pool::Span;
 
-/// Nodes from a cluster (S2): docs/slurm.md, docs/kubernetes.md, docs/ray.md.
+/// Nodes from a cluster (S2): docs/slurm.md, docs/pbs.md, docs/kubernetes.md, docs/ray.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSection {
-    /// What brings nodes: `slurm`, `kubernetes`, `ray`, or `command` for your own programs.
+    /// What brings nodes: `slurm`, `pbs`, `kubernetes`, `ray`, or `command` for your own programs.
     pub kind: ClusterKind,
     /// This pool's name in the cluster: jobs carry it, so that the pool finds its own after a restart. Letters, digits,
     /// `-` and `_`. Pools of one account need different names.
@@ -53,6 +54,8 @@ pub struct ClusterSection {
     pub shapes: Vec<ShapeSection>,
     /// How jobs are submitted, with kind `slurm`.
     pub slurm: SlurmSection,
+    /// How jobs are submitted, with kind `pbs`.
+    pub pbs: PbsSection,
     /// Which pods are nodes, with kind `kubernetes`.
     pub kubernetes: KubernetesSection,
     /// How jobs are submitted, with kind `ray`.
@@ -78,6 +81,7 @@ impl Default for ClusterSection {
             node_options: Vec::new(),
             shapes: Vec::new(),
             slurm: SlurmSection::default(),
+            pbs: PbsSection::default(),
             kubernetes: KubernetesSection::default(),
             ray: RaySection::default(),
             command: CommandSection::default(),
@@ -90,6 +94,7 @@ impl Default for ClusterSection {
 pub enum ClusterKind {
     None,
     Slurm,
+    Pbs,
     Kubernetes,
     Ray,
     Command,
@@ -178,6 +183,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
     }
     problems.extend(cluster_shape::problems(section));
     problems.extend(cluster_slurm::problems(&section.slurm));
+    problems.extend(cluster_pbs::problems(&section.pbs));
     let names: Vec<&str> = section.shapes.iter().map(|it| it.name.as_str()).collect();
     let (kind, name) = (section.kind, &section.name);
     problems.extend(cluster_kubernetes::problems(
@@ -222,12 +228,14 @@ pub(super) fn notices(section: &ClusterSection) -> Vec<String> {
     let kind = match section.kind {
         ClusterKind::None => "none",
         ClusterKind::Slurm => "slurm",
+        ClusterKind::Pbs => "pbs",
         ClusterKind::Kubernetes => "kubernetes",
         ClusterKind::Ray => "ray",
         ClusterKind::Command => "command",
     };
     for (key, is_set) in [
         ("slurm", section.slurm != default.slurm),
+        ("pbs", section.pbs != default.pbs),
         ("kubernetes", section.kubernetes != default.kubernetes),
         ("ray", section.ray != default.ray),
         ("command", section.command != default.command),

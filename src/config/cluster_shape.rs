@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::{ClusterKind, ClusterSection};
-use super::cluster_text::is_name;
+use super::cluster_text::{argument_problem, is_name};
 use super::problem::Problem;
 use super::units::{Length, Size};
-use super::{cluster_ray, cluster_slurm};
+use super::{cluster_pbs, cluster_ray};
 use pool::Span;
 
 /// More is a mistake.
@@ -43,6 +43,13 @@ pub struct ShapeSection {
     /// With Slurm: another constraint than that of `cluster.slurm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<String>,
+    /// With PBS: another queue than that of `cluster.pbs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// With PBS: other resources of a node, beside its GPUs, than those of `cluster.pbs`, such as
+    /// `ncpus=16:mem=200gb:gpu_type=a100`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub select: Option<String>,
     /// With Ray: custom resources in addition to those of `cluster.ray`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, f64>,
@@ -119,13 +126,34 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
             ("constraint", &shape.constraint),
         ] {
             if let Some(value) = value
-                && let Some(message) = cluster_slurm::argument_problem(value)
+                && let Some(message) = argument_problem(value)
             {
                 wrong(key, message);
             }
             if value.is_some() && !matches!(section.kind, ClusterKind::None | ClusterKind::Slurm) {
                 let message = "is for cluster.kind slurm alone; remove it".to_owned();
                 wrong(key, message);
+            }
+        }
+        let gpu_resource = &section.pbs.gpu_resource;
+        let select = shape.select.as_deref();
+        for (key, value, message) in [
+            (
+                "queue",
+                &shape.queue,
+                shape.queue.as_deref().and_then(argument_problem),
+            ),
+            (
+                "select",
+                &shape.select,
+                select.and_then(|it| cluster_pbs::select_problem(it, gpu_resource)),
+            ),
+        ] {
+            if let Some(message) = message {
+                wrong(key, message);
+            }
+            if value.is_some() && !matches!(section.kind, ClusterKind::None | ClusterKind::Pbs) {
+                wrong(key, "is for cluster.kind pbs alone; remove it".to_owned());
             }
         }
         for (name, amount) in &shape.resources {

@@ -5,15 +5,10 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cluster_text::is_line;
+use super::cluster_batch::{self, BatchKeys, LIST_MAX};
+use super::cluster_text::argument_problem;
 use super::problem::Problem;
 use super::units::Length;
-use pool::Span;
-
-const TIMEOUT: (Span, Span) = (Span::from_secs(1), Span::from_secs(600));
-const GRACE: (Span, Span) = (Span::from_secs(1), Span::from_secs(3600));
-const SETUP_BYTES_MAX: usize = 64 << 10;
-const LIST_MAX: usize = 1000;
 
 /// How jobs are submitted to Slurm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -65,16 +60,6 @@ impl Default for SlurmSection {
     }
 }
 
-/// Why the text cannot stand behind an option of `sbatch` in a script.
-pub(super) fn argument_problem(text: &str) -> Option<String> {
-    let is_special =
-        |letter: char| letter.is_whitespace() || matches!(letter, '\'' | '"' | '\\' | '#');
-    let is_wrong = !is_line(text) || text.contains(is_special) || text.starts_with('-');
-    is_wrong.then(|| {
-        format!("is `{text}`; write it without spaces, quotes, `#`, `\\` and a leading `-`")
-    })
-}
-
 pub(super) fn problems(section: &SlurmSection) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut wrong = |key: &str, message: String| {
@@ -99,44 +84,16 @@ pub(super) fn problems(section: &SlurmSection) -> Vec<Problem> {
             None => {}
         }
     }
-    for (index, option) in section.options.iter().enumerate() {
-        let is_option = option.starts_with('-') && is_line(option) && !option.contains('#');
-        if !is_option || index >= LIST_MAX {
-            let message = format!("is `{option}`; write an option of sbatch such as --mem=200G");
-            wrong(&format!("options[{index}]"), message);
-        }
-    }
-    if let Some(folder) = &section.bin_dir
-        && !folder.is_absolute()
-    {
-        let message = format!(
-            "is `{}`; write an absolute path such as /opt/slurm/bin",
-            folder.display()
-        );
-        wrong("bin_dir", message);
-    }
-    if let Some(folder) = &section.log_dir
-        && !(folder.is_absolute() && argument_problem(&folder.to_string_lossy()).is_none())
-    {
-        let message = format!(
-            "is `{}`; write an absolute path without spaces, in a folder that the nodes share",
-            folder.display()
-        );
-        wrong("log_dir", message);
-    }
-    if section.setup.len() > SETUP_BYTES_MAX || section.setup.contains('\0') {
-        wrong(
-            "setup",
-            format!("is longer than {SETUP_BYTES_MAX} bytes; call a file from it"),
-        );
-    }
-    for (key, length, (least, most), allowed) in [
-        ("grace", section.grace, GRACE, "1s to 1h"),
-        ("timeout", section.timeout, TIMEOUT, "1s to 10m"),
-    ] {
-        if !(least..=most).contains(&length.0) {
-            wrong(key, format!("is {length}; allowed: {allowed}"));
-        }
-    }
+    let keys = BatchKeys {
+        bin_dir: section.bin_dir.as_deref(),
+        log_dir: section.log_dir.as_deref(),
+        options: &section.options,
+        setup: &section.setup,
+        grace: section.grace,
+        timeout: section.timeout,
+        bin_dir_example: "/opt/slurm/bin",
+        option_example: "an option of sbatch such as --mem=200G",
+    };
+    cluster_batch::problems(&keys, wrong);
     problems
 }

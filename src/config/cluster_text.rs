@@ -10,3 +10,13 @@ pub(super) fn is_name(text: &str) -> bool {
 pub(super) fn is_line(text: &str) -> bool {
     !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control)
 }
+
+/// Why the text cannot stand behind an option of `sbatch` or `qsub` in a script.
+pub(super) fn argument_problem(text: &str) -> Option<String> {
+    let is_special =
+        |letter: char| letter.is_whitespace() || matches!(letter, '\'' | '"' | '\\' | '#');
+    let is_wrong = !is_line(text) || text.contains(is_special) || text.starts_with('-');
+    is_wrong.then(|| {
+        format!("is `{text}`; write it without spaces, quotes, `#`, `\\` and a leading `-`")
+    })
+}

@@ -4,8 +4,10 @@
 mod addresses;
 mod classes;
 mod cluster;
+mod cluster_batch;
 mod cluster_command;
 mod cluster_kubernetes;
+mod cluster_pbs;
 mod cluster_ray;
 mod cluster_shape;
 mod cluster_slurm;
@@ -42,6 +44,7 @@ pub use classes::{Applies, applies, classified};
 pub use cluster::{ClusterKind, ClusterSection};
 pub use cluster_command::CommandSection;
 pub use cluster_kubernetes::KubernetesSection;
+pub use cluster_pbs::PbsSection;
 pub use cluster_ray::{RaySection, ray_address};
 pub use cluster_shape::ShapeSection;
 pub use cluster_slurm::SlurmSection;

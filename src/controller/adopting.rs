@@ -153,7 +153,7 @@ impl Control {
     }
 
     /// What was found and is no replica now.
-    fn note(&mut self, found: Found) {
+    pub(super) fn note(&mut self, found: Found) {
         let (kind, what) = match found.fate {
             Fate::Stopped => (RecordKind::Gone, "stopped after a restart"),
             Fate::Ended => (RecordKind::Crash, "found gone after a restart"),

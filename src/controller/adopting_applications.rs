@@ -1,6 +1,7 @@
 //! Adopts applications of Ray Serve that an earlier controller deployed, as replicas of this one (D2), and says which are
 //! no longer needed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -12,8 +13,8 @@ use super::remote_device::REMOTE_DEVICE;
 use super::seats_taken::{SeatsTaken, guests_of};
 use catalog::{Catalog, RayPlace, RayServeRecipe};
 use config::Config;
-use engine::{AdoptedApplication, ReplicaLog};
-use pool::{Bytes, Event, Share, Span, Time};
+use engine::{AdoptedApplication, ReplicaLog, Resolved};
+use pool::{Bytes, Event, ModelId, Share, Span, Time};
 
 /// Every Ray in which there may be applications of this pool; `remembered`: those that earlier runs have used.
 pub fn ray_places(catalog: &Catalog, config: &Config, remembered: Vec<RayPlace>) -> Vec<RayPlace> {
@@ -54,6 +55,64 @@ pub fn recipe_of_application(
 }
 
 impl Control {
+    /// What was found after the start: applications are adopted as at the start, unless their models have no use for them by
+    /// now.
+    pub(super) fn take_late(&mut self, found: Resolved) {
+        for other in found.others {
+            self.note(other);
+        }
+        let earlier = self.earlier_seats.clone();
+        // Before any is taken: a model may have several.
+        let served: BTreeSet<ModelId> =
+            self.engines.processes.values().map(|it| it.model).collect();
+        let mut events = Vec::new();
+        for application in found.applications {
+            match self.late_refusal(&application, &served) {
+                None => {
+                    let take = |seats: &[SeatsTaken]| self.take_application(application, seats);
+                    events.extend(earlier.with_reported(take));
+                }
+                Some(reason) => {
+                    let now = self.clock.now();
+                    let is_streaming = earlier.may_stream(application.replica, now);
+                    let writers = Arc::clone(&self.engines.serve_writers);
+                    if let Some(other) = application.give_up(&writers, &reason, is_streaming) {
+                        self.note(other);
+                    }
+                }
+            }
+        }
+        if !events.is_empty() {
+            self.turn_all(events);
+            self.publish();
+        }
+    }
+
+    /// Why an application that was found after the start is not adopted. `served`: models that have replicas by now.
+    fn late_refusal(
+        &self,
+        found: &AdoptedApplication,
+        served: &BTreeSet<ModelId>,
+    ) -> Option<String> {
+        let model = self.models.ids.get(&found.model);
+        let known = model.and_then(|id| Some((*id, self.models.facts.get(id)?)));
+        let Some((model, facts)) = known else {
+            return Some("the model is no longer in the catalogue".to_owned());
+        };
+        // The catalogue may have changed since it was judged.
+        if let Some(problem) = arguments_problem(&found.arguments, &facts.entry) {
+            return Some(problem);
+        }
+        if served.contains(&model) {
+            return Some("its model has got another replica meanwhile".to_owned());
+        }
+        if self.unloaded.has(model) {
+            return Some("its model was unloaded meanwhile".to_owned());
+        }
+        let is_taken = self.engines.processes.contains_key(&found.replica);
+        is_taken.then(|| format!("{} is another replica by now", found.replica))
+    }
+
     pub(super) fn take_application(
         &mut self,
         adopted: AdoptedApplication,

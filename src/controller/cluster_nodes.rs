@@ -145,5 +145,21 @@ fn sort_of(shape: &ShapeSection) -> impl PartialEq + '_ {
         shape.partition.as_deref(),
         shape.constraint.as_deref(),
     );
-    (slurm, (&shape.resources, &shape.labels), shape.memory.0)
+    let pbs = (shape.queue.as_deref(), traits(shape));
+    (
+        slurm,
+        pbs,
+        (&shape.resources, &shape.labels),
+        shape.memory.0,
+    )
+}
+
+/// What PBS' nodes of this shape must be, without how much they must have: larger nodes need more processors.
+fn traits(shape: &ShapeSection) -> Vec<&str> {
+    let parts = shape.select.iter().flat_map(|it| it.split(':'));
+    let is_amount = |part: &&str| {
+        part.split_once('=')
+            .is_some_and(|(_, value)| value.starts_with(|it: char| it.is_ascii_digit()))
+    };
+    parts.filter(|part| !is_amount(part)).collect()
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::clock::Clock;
 use super::cluster_nodes::ClusterNodes;
 use super::devices::Devices;
+use super::earlier_seats::EarlierSeats;
 use super::engines::Engines;
 use super::fetches::Fetches;
 use super::keeper::Job;
@@ -25,6 +26,7 @@ use super::publishing::Publishing;
 use super::reader::Reader;
 use super::remote_device;
 use super::snapshot::{OnNode, Snapshot};
+use super::unloaded::Unloaded;
 use super::usage::Usage;
 use super::vital::{Heartbeat, OnPanic};
 use config::{Config, LiveConfig};
@@ -56,6 +58,8 @@ pub(super) struct Control {
     pub nodes: Nodes,
     pub cluster: ClusterNodes,
     pub engines: Engines,
+    pub earlier_seats: EarlierSeats,
+    pub unloaded: Unloaded,
     pub seats: SeatRequests,
     pub orders: Orders,
     pub fetches: Fetches,
@@ -103,6 +107,8 @@ impl Control {
             nodes: Nodes::new(rand::random(), Arc::clone(numbers)),
             cluster: ClusterNodes::default(),
             engines: Engines::new(parts.guardians, parts.serve_writers),
+            earlier_seats: parts.seats,
+            unloaded: Unloaded::default(),
             seats: SeatRequests::new(),
             orders: Orders::default(),
             fetches: Fetches::new(parts.sources),
@@ -127,8 +133,8 @@ impl Control {
             remembered: parts.remembered,
             wishes: parts.wishes,
             catalog: parts.catalog,
+            figures: parts.figures,
             found: parts.found,
-            seats: parts.seats,
         };
         (control, start)
     }

@@ -137,7 +137,7 @@ fn unread(info: &DeviceInfo, kinds: &BTreeMap<String, KindId>) -> DeviceReading 
 }
 
 /// A kind for each product: what a replica takes was measured for devices that are alike (M1).
-fn kinds(devices: &[DeviceInfo]) -> BTreeMap<String, KindId> {
+pub(super) fn kinds(devices: &[DeviceInfo]) -> BTreeMap<String, KindId> {
     let mut kinds = BTreeMap::new();
     for device in devices {
         let next = KindId(u32::try_from(kinds.len()).unwrap_or(u32::MAX));

@@ -11,6 +11,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use super::adapter_lookups::{AdapterError, AdapterFound, AdapterLookups};
 use super::catalog_change::{ChangeError, Terms};
 use super::clock::Clock;
+use super::earlier_seats::EarlierSeats;
 use super::gate::{Gate, Lease};
 use super::hub_lookups::HubLookups;
 use super::load_timeline::LoadTimeline;
@@ -104,6 +105,7 @@ pub struct Handle {
     pub(super) load_path: Arc<ArcSwap<LoadPath>>,
     pub(super) published: watch::Sender<u64>,
     pub(super) load_timeline: LoadTimeline,
+    pub(super) earlier_seats: EarlierSeats,
     pub(super) hub_lookups: Arc<HubLookups>,
     pub(super) adapter_lookups: Arc<AdapterLookups>,
 }
@@ -337,9 +339,12 @@ impl Handle {
 
     /// Takes what controllers before this one report of their requests; a request that is not named has ended.
     pub fn seats_of_earlier_controllers(&self, seats: &[SeatsTaken]) {
-        for gate in self.routes.load().gates() {
-            gate.set_guests(guests_of(gate.replica, seats));
-        }
+        // A replica that is adopted later reads them there.
+        self.earlier_seats.report(seats, || {
+            for gate in self.routes.load().gates() {
+                gate.set_guests(guests_of(gate.replica, seats));
+            }
+        });
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

@@ -52,8 +52,6 @@ impl Control {
         self.know(replica, model, placement, &log, &launch.watch.activity);
         if let Some(node) = self.remote_node(placement) {
             self.launch_on(node, model, launch, kept);
-            // The connection of the node finds the log of the engine there, whose first lines may come at once.
-            self.publish_if_quick();
             return None;
         }
         let (stop, stopped) = oneshot::channel();
@@ -96,6 +94,7 @@ impl Control {
             model,
             node: self.node_of_placement(placement),
         };
+        self.nodes.know_log(facts.node, replica, log);
         self.engines.processes.insert(replica, facts);
         let logs = self.engines.logs.entry(model).or_default();
         logs.push_back((replica, Arc::clone(log)));

@@ -16,6 +16,7 @@
 //! | keeper         | one                                    | when control is gone and every job is written |
 //! | inventory      | one                                    | with control                                  |
 //! | watch          | one                                    | with control                                  |
+//! | earlier        | one, for applications of Ray Serve     | with control                                  |
 //! | engine         | one per replica                        | with exactly one `Exited`                     |
 //! | weights lookup | one per launch                         | when it knows whether the page cache has them |
 //! | fetch          | one per download                       | with exactly one `FetchEnded`                 |
@@ -44,11 +45,14 @@ mod control;
 mod device_facts;
 mod device_reports;
 mod devices;
+mod earlier_applications;
+mod earlier_seats;
 mod engines;
 mod execute;
 mod fetched_adapter;
 mod fetches;
 mod fetching;
+mod figuring;
 mod gate;
 mod handle;
 mod hub_lookups;
@@ -64,6 +68,7 @@ mod node_admission;
 mod node_engines;
 mod node_greeting;
 mod node_link;
+mod node_logs;
 mod node_messages;
 mod node_presence;
 mod nodes;
@@ -83,8 +88,10 @@ mod run;
 mod seats_taken;
 mod snapshot;
 mod trimming;
+mod unloaded;
 mod unwritten;
 mod usage;
+mod used_rays;
 mod vital;
 mod watch;
 mod watch_task;
@@ -96,7 +103,9 @@ pub use adopting_applications::{ray_places, recipe_of_application};
 pub use catalog_change::{ChangeError, NamedBy};
 pub use clock::Clock;
 pub use device_facts::facts_of;
+pub use earlier_seats::EarlierSeats;
 pub use fetches::FetchFacts;
+pub use figuring::{FirstFigures, first_figures};
 pub use gate::{Cut, CutSignal, Keep, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use hub_lookups::HubRegistrationError;
@@ -106,11 +115,12 @@ pub use parts::Parts;
 pub use registry::log_broken;
 pub use replica_adapters::{AdapterLoad, AdapterSeat, AdapterTurn, ReplicaAdapters};
 pub use routing::Route;
-pub use run::spawn;
+pub use run::{CLUSTER_WITHIN, spawn};
 pub use seats_taken::SeatsTaken;
 pub use snapshot::{
     DeviceSnapshot, LoadStage, ModelFacts, NodeFacts, OnNode, ProcessFacts, Snapshot, Stale,
 };
+pub use used_rays::open_serve_writers;
 pub use vital::Heartbeat;
 pub use watch::{Finding, LoadPath};
 pub use what_if::{Assumptions, WhatIf, WhatIfReplica};

@@ -11,7 +11,7 @@ use super::node_messages::NodeMessage;
 use catalog::{Changes, Warning};
 use cluster::ClusterNews;
 use config::Config;
-use engine::{ReadEnd, Report};
+use engine::{ReadEnd, Report, Resolved};
 use inventory::{DeviceEvent, DeviceUse, MachineMemory};
 use pool::{
     Bytes, Command, DeviceId, FetchEnd, KeepAlive, KeyId, LoadOrder, ModelId, NodeId, OrderId,
@@ -79,6 +79,8 @@ pub(super) enum Message {
         replica: ReplicaId,
         report: Report,
     },
+    /// Of Ray Serve, and of earlier processes.
+    Applications(Resolved),
     Saved {
         order: OrderId,
         failure: Option<String>,

@@ -65,6 +65,11 @@ impl Control {
         }
         let taken = before.as_ref().map_or(0, |it| it.taken);
         joining.link.taken.store(taken, Ordering::Release);
+        for (&replica, process) in &self.engines.processes {
+            if process.node == id {
+                joining.link.logs.know(replica, &process.log);
+            }
+        }
         let is_new = before.is_none();
         self.nodes.expected.remove(&id);
         self.nodes.known.insert(

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::clock::Clock;
 use super::message::Message;
 use super::node_greeting::check;
+use super::node_logs::NodeLogs;
 use super::node_messages::{Joining, NodeLink, NodeMessage, not_now};
 use super::snapshot::Snapshot;
 use engine::{ActivityReport, LogLine, LogStream};
@@ -127,6 +128,7 @@ impl NodeConnections {
             heard: AtomicU64::new(now.0),
             taken: AtomicU64::new(0),
             reading_waits: AtomicBool::new(false),
+            logs: NodeLogs::default(),
             closed: CancellationToken::new(),
         });
         let joining = Joining {
@@ -217,33 +219,14 @@ impl NodeConnections {
                         });
                     }
                 }
-                FromNode::Log { replica, lines } => self.log(node, ReplicaId(replica), lines),
+                // Lines go past the loop.
+                FromNode::Log { replica, lines } => {
+                    let lines = lines.into_iter().map(log_line);
+                    link.logs.relay(ReplicaId(replica), lines);
+                }
             }
         }
         Ok(())
-    }
-
-    /// Lines go past the loop. Those of a replica on another node are dropped.
-    fn log(&self, node: NodeId, replica: ReplicaId, lines: Vec<LogLineForm>) {
-        let snapshot = self.snapshot.load();
-        let Some(process) = snapshot
-            .processes
-            .get(&replica)
-            .filter(|it| it.node == node)
-        else {
-            return;
-        };
-        for line in lines {
-            process.log.relay(LogLine {
-                sequence: line.sequence,
-                at: std::time::UNIX_EPOCH + Duration::from_millis(line.at_ms),
-                stream: match line.is_stderr {
-                    true => LogStream::Stderr,
-                    false => LogStream::Stdout,
-                },
-                text: line.text.into(),
-            });
-        }
     }
 
     async fn write(
@@ -298,6 +281,18 @@ impl NodeConnections {
         // What another node waits for is no reason to read this one's.
         let settles = snapshot.on_nodes.get(&node).is_some_and(|it| it.settles);
         (activity, reading_interval(settles, true).0)
+    }
+}
+
+fn log_line(form: LogLineForm) -> LogLine {
+    LogLine {
+        sequence: form.sequence,
+        at: std::time::UNIX_EPOCH + Duration::from_millis(form.at_ms),
+        stream: match form.is_stderr {
+            true => LogStream::Stderr,
+            false => LogStream::Stdout,
+        },
+        text: form.text.into(),
     }
 }
 

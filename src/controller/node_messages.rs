@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::node_logs::NodeLogs;
 use config::Provider;
 use node_link::{
     Accepted, NodeDevice, NodeReadings, NodeReport, Order, Refused, RefusedKind, RelayForm, Running,
@@ -24,6 +25,7 @@ pub(super) struct NodeLink {
     pub taken: AtomicU64,
     /// The loop has not looked at the last reading yet.
     pub reading_waits: AtomicBool,
+    pub logs: NodeLogs,
     /// Ends the connection.
     pub closed: CancellationToken,
 }

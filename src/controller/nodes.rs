@@ -13,7 +13,7 @@ use super::node_messages::{NodeLink, NodeMessage};
 use super::node_presence::Expected;
 use super::snapshot::NodeFacts;
 use config::Provider;
-use engine::{Endpoint, NodePlace, RelayAddress};
+use engine::{Endpoint, NodePlace, RelayAddress, ReplicaLog};
 use node_link::{EngineReport, NodeReport, Order, Running, WeightsReport};
 use pool::{
     Command, Cordon, DemandId, DeviceId, Event, Exit, NodeId, OrderId, ReplicaId, Span, Time,
@@ -136,6 +136,13 @@ impl Nodes {
     pub fn order(&self, node: NodeId, order: Order) {
         if let Some(link) = self.known.get(&node).and_then(|it| it.link.as_ref()) {
             let _ = link.orders.send(order);
+        }
+    }
+
+    /// Lines of this replica come over the connection of its node, if it is not on this machine.
+    pub fn know_log(&self, node: NodeId, replica: ReplicaId, log: &Arc<ReplicaLog>) {
+        if let Some(link) = self.known.get(&node).and_then(|it| it.link.as_ref()) {
+            link.logs.know(replica, log);
         }
     }
 
@@ -285,6 +292,9 @@ impl Control {
                     self.nodes.order(node, Order::Stop { replica, grace_ms });
                 }
             }
+        }
+        if let Some(link) = self.nodes.known.get(&node).and_then(|it| it.link.as_ref()) {
+            link.logs.listed();
         }
         events.push(Event::NodeJoined {
             node,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::clock::Clock;
-use super::seats_taken::SeatsTaken;
+use super::earlier_seats::EarlierSeats;
+use super::figuring::FirstFigures;
 use super::vital::Heartbeat;
 use catalog::Catalog;
 use config::LiveConfig;
@@ -19,6 +20,8 @@ use store::{KeptWish, Measurements, Store};
 pub struct Parts {
     pub config: LiveConfig,
     pub catalog: Catalog,
+    /// Of that catalogue.
+    pub figures: FirstFigures,
     pub measurements: Measurements,
     pub store: Arc<Store>,
     pub wishes: Vec<KeptWish>,
@@ -47,7 +50,7 @@ pub struct Parts {
     /// What an earlier controller left behind.
     pub found: Resolved,
     /// Who is inside its engines still, where it serves them to their end.
-    pub seats: Vec<SeatsTaken>,
+    pub seats: EarlierSeats,
     pub heartbeat: Option<Heartbeat>,
     pub clock: Clock,
 }
@@ -60,6 +63,6 @@ pub(super) struct Start {
     pub remembered: BTreeMap<String, Vec<u64>>,
     pub wishes: Vec<KeptWish>,
     pub catalog: Catalog,
+    pub figures: FirstFigures,
     pub found: Resolved,
-    pub seats: Vec<SeatsTaken>,
 }

@@ -7,49 +7,15 @@ use std::sync::Arc;
 
 use super::catalog_change::{Change, ChangeError, Figured, Figures, Known, Specs, Terms};
 use super::control::Control;
-use super::device_facts::largest_for;
+use super::figuring::figure;
 use super::message::Message;
 use super::remote_device;
 use super::routing::Routes;
 use super::snapshot::ModelFacts;
 use catalog::{Catalog, Changes, Entry, Source, Warning};
 use config::Config;
-use engine::weights_mark;
 use pool::{Event, FetchEnd, ModelId, Remedy};
 use store::{Store, StoreFault};
-
-/// The figures of some entries. Blocking: reads the headers of the models' files.
-pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known: &Known) -> Specs {
-    names
-        .iter()
-        .filter_map(|name| Some((name.clone(), catalog.entries().get(name)?)))
-        .map(|(name, entry)| {
-            let weights = entry.weights_path().and_then(|path| weights_mark(&path));
-            let measured = known.of(entry, weights);
-            let total = largest_for(entry, &known.devices);
-            let spec = entry
-                .spec_on(config, measured, total)
-                .map(|(spec, source)| {
-                    let estimated = match measured {
-                        None => Some(spec.bytes_per_device),
-                        Some(_) => entry
-                            .spec_on(config, None, total)
-                            .ok()
-                            .map(|it| it.0.bytes_per_device),
-                    };
-                    let listing = entry.fetch.as_ref().and_then(|it| it.listing());
-                    Figures {
-                        spec,
-                        source,
-                        estimated: estimated.unwrap_or_default(),
-                        weights,
-                        listing: listing.map(Arc::new),
-                    }
-                });
-            (name, spec)
-        })
-        .collect()
-}
 
 impl Control {
     /// A catalogue takes the place of the old one. Gives what the core must hear: models that are
@@ -331,8 +297,8 @@ async fn prepare(
     }
 }
 
-/// The catalogue stays as it is. Where a file makes the reading fail, there are no figures: requests that wait for a fetch
-/// learn that its weights are not what they should be.
+/// The catalogue stays as it is. Where files make the reading fail, their model has an error instead of figures: requests that
+/// wait for its fetch learn that its weights are not what they should be.
 async fn figured_anew(
     names: Vec<String>,
     change: Change,

@@ -4,7 +4,6 @@ use super::control::Control;
 use super::execute::NODE_KEY;
 use super::keeper::Job;
 use super::parts::Start;
-use super::registry;
 use inventory::Inventory;
 use pool::{Cordon, DeviceId, Event, Span};
 use store::UsageMinute;
@@ -27,10 +26,7 @@ impl Control {
         events.extend(self.cordons_of(start.cordons));
         events.extend(self.nodes_of(start.nodes));
         events.extend(self.cluster_shapes());
-        let catalog = start.catalog;
-        let names: Vec<String> = catalog.entries().keys().cloned().collect();
-        let specs = registry::figure(&catalog, &names, &self.config, &self.known());
-        events.extend(self.take_catalog(catalog, specs));
+        events.extend(self.take_catalog(start.catalog, start.figures.0));
         for (name, numbers) in start.remembered {
             if let Some(&model) = self.models.ids.get(&name) {
                 self.usage.remembered.insert(model, numbers.clone());
@@ -44,8 +40,12 @@ impl Control {
             events.push(Event::WishesRestored { model, over, load });
         }
         // After everything that says whether they can stay, and before anything is decided.
-        events.extend(self.take_found(start.found, &start.seats));
-        self.turn_all(events);
+        let seats = self.earlier_seats.reported();
+        events.extend(self.take_found(start.found, &seats));
+        // One that was deposed meanwhile decides nothing: its loop stands still, and `serve` ends this process (D4).
+        if self.store.leads() {
+            self.turn_all(events);
+        }
         self.publish();
         start.inventory
     }

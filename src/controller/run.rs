@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::adapter_lookups::AdapterLookups;
 use super::control::Control;
+use super::earlier_applications::{self, EarlierApplications};
 use super::handle::Handle;
 use super::hub_lookups::HubLookups;
 use super::inventory_task;
@@ -20,6 +21,7 @@ use super::remote_device;
 use super::restore::REMEMBER_EVERY;
 use super::vital::Heartbeat;
 use super::watch_task::{self, Sights};
+use config::OnRestart;
 use inventory::Inventory;
 use pool::{Event, Span};
 
@@ -29,7 +31,7 @@ const READ_GATES_EVERY: Span = Span(250);
 const EVENTS_MAX: usize = 4096;
 
 /// How long the end waits for the cluster.
-const CLUSTER_WITHIN: Duration = Duration::from_secs(20);
+pub const CLUSTER_WITHIN: Duration = Duration::from_secs(20);
 
 /// Starts the loop. The join handle ends when the pool has finished its shutdown and all of it is
 /// written.
@@ -66,6 +68,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
         load_path: Arc::clone(&control.publishing.load_path),
         published: control.publishing.published.clone(),
         load_timeline: control.load_timeline.clone(),
+        earlier_seats: control.earlier_seats.clone(),
         adapter_lookups: Arc::new(AdapterLookups::new(Arc::clone(&control.fetches.sources))),
         hub_lookups: Arc::new(HubLookups::new(
             Arc::clone(&control.fetches.sources),
@@ -109,6 +112,15 @@ impl Control {
             load_path: Arc::clone(&self.publishing.load_path),
             serve_writers: Arc::clone(&self.engines.serve_writers),
         }));
+        self.tasks
+            .spawn(earlier_applications::run(EarlierApplications {
+                writers: Arc::clone(&self.engines.serve_writers),
+                routes: Arc::clone(&self.publishing.routes),
+                seats: self.earlier_seats.clone(),
+                inbox: self.inbox.clone(),
+                clock: self.clock,
+                keep: self.config.pool.on_restart == OnRestart::Adopt,
+            }));
         let mut remembered_at = self.clock.now();
         while !self.finished {
             if !self.store.leads() {
@@ -197,6 +209,7 @@ impl Control {
                 settled,
             } => {
                 self.orders.begin(order, by, accepted, settled);
+                self.unloaded.order(&command);
                 self.turn(Event::OrderReceived { order, command });
             }
             Message::Plan { load, reply } => {
@@ -231,6 +244,7 @@ impl Control {
                 self.orders.accept(order);
             }
             Message::Report { replica, report } => self.report(replica, report),
+            Message::Applications(found) => self.take_late(found),
             Message::Readings(readings) => self.readings(readings),
             Message::DeviceTrouble(event) => self.device_trouble(event),
             Message::LoadsFrom {

@@ -29,6 +29,7 @@ use tokio::time::{sleep, timeout};
 use super::Endpoint;
 use super::container;
 use super::environment::TAG;
+use super::found::{Fate, Found};
 use super::group::{Group, kill_orphans};
 use super::guard::Guard;
 use super::guardian_link::{GuardianReader, GuardianWriter, connect_guardian, socket_name, talk};
@@ -73,25 +74,6 @@ impl std::fmt::Debug for Adopted {
             .field("record", &self.record)
             .finish_non_exhaustive()
     }
-}
-
-/// What happened to an engine or guardian that was not adopted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// From the journal, where it is known.
-    pub model: Option<String>,
-    pub replica: Option<ReplicaId>,
-    pub fate: Fate,
-    /// Why, for people.
-    pub reason: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    Stopped,
-    /// It had already ended.
-    Ended,
-    LeftAlone,
 }
 
 /// All remains of an earlier controller.

@@ -241,8 +241,8 @@ impl Load<'_> {
                 Err(error) => {
                     let failure = match error {
                         RayError::Denied { .. } => Failure::KeyRefused,
-                        // Of a disk that may come back.
-                        RayError::Record { .. } => Failure::Crashed,
+                        // Of a database that may come back.
+                        RayError::Record { .. } | RayError::Deposed { .. } => Failure::Crashed,
                         _ => Failure::WrongArguments,
                     };
                     return Err(Trouble {

@@ -1,18 +1,20 @@
 //! Applications of Ray Serve that an earlier controller has deployed: those that still serve their model are adopted, and
-//! all others of this pool's name are removed. Ray itself keeps what has to be known of them.
+//! all others of this pool's name are removed. Ray itself keeps what has to be known of them. A Ray that does not answer at
+//! the start is dealt with when it does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use ray_api::{Application, ApplicationState, Listing, RayError, ServeWriter, state_of};
+use ray_api::{Application, ApplicationState, Listing, RayError, ServeWriter, Spared, state_of};
 use tokio::time::timeout;
 
 use super::Endpoint;
-use super::adoption::{Fate, Found, Resolved};
+use super::adoption::Resolved;
+use super::found::{Fate, Found};
 use super::ray_serve_application::{self as application, ARGUMENTS, MODEL};
-use super::ray_serve_program::{ServeProgram, ServeWriters};
+use super::ray_serve_program::{ServeProgram, ServeWriters, Streaming};
 use super::remote_run::read_key;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
@@ -36,6 +38,30 @@ pub struct AdoptedApplication {
     pub(super) name: String,
 }
 
+impl AdoptedApplication {
+    /// It is not needed after all, and is removed. `None`: later, because an earlier process may still stream through it.
+    pub fn give_up(
+        self,
+        writers: &ServeWriters,
+        reason: &str,
+        is_streaming: bool,
+    ) -> Option<Found> {
+        let found = found(&self.name, Some(self.model), self.replica, reason);
+        let (name, writer) = (self.name, self.program.writer);
+        if !is_streaming {
+            writer.leave(&name);
+            return Some(found);
+        }
+        writers.spare(Streaming {
+            writer,
+            name,
+            replica: self.replica,
+            found,
+        });
+        None
+    }
+}
+
 /// A Ray that has answered.
 struct Looked<'a> {
     place: &'a RayPlace,
@@ -43,25 +69,58 @@ struct Looked<'a> {
     listing: Listing,
 }
 
-/// Returns when every application of this pool in these places has been dealt with. `recipe_of` gives the recipe of a model
-/// with these arguments, or why its application is no longer needed; with `keep` unset, none is.
+/// The outcome of a look at a Ray.
+enum Look<'a> {
+    Listed(Looked<'a>),
+    /// It has answered, and has no Serve.
+    WithoutServe,
+    Unknown,
+}
+
+/// Why an application is not adopted.
+enum NotAdopted {
+    /// Its model is in the Ray of this address, which has not answered yet and may be the same one.
+    Yet(String),
+    Unneeded(String),
+}
+
+/// Returns when every application of this pool in these places has been dealt with, but where a Ray does not answer. `recipe_of`
+/// gives the recipe of a model with these arguments, or why its application is no longer needed; with `keep` unset, none is.
+/// `is_streaming`: whether an earlier process may still stream through the application of a replica. One that is not needed
+/// stays as long.
 pub async fn resolve_applications(
     writers: &ServeWriters,
     places: &[RayPlace],
     keep: bool,
     recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
+    is_streaming: impl Fn(ReplicaId) -> bool,
     resolved: &mut Resolved,
 ) {
-    let looks = places.iter().map(|place| look(writers, place, keep));
-    let looked: Vec<Looked<'_>> = join_all(looks).await.into_iter().flatten().collect();
+    let looks: Vec<_> = places
+        .iter()
+        .map(|place| look(writers, place, keep))
+        .collect();
+    let (mut answered, mut looked) = (Vec::new(), Vec::new());
+    for (place, look) in places.iter().zip(join_all(looks).await) {
+        match look {
+            Look::Unknown => continue,
+            Look::WithoutServe => {}
+            Look::Listed(it) => looked.push(it),
+        }
+        answered.push(place);
+    }
     let mut adopted = BTreeSet::new();
     let mut others = BTreeMap::new();
     for it in &looked {
         for (name, replica, deployed) in own(it) {
+            // Deployed while the Ray was unknown, or adopted at another address of it.
+            if writers.shared.is_own(name) {
+                continue;
+            }
             let model = deployed.variable(MODEL);
             let judged = match keep {
-                true => judge(it, name, deployed, &recipe_of).await,
-                false => Err("pool.on_restart is stop".to_owned()),
+                true => judge(writers, it, name, deployed, &recipe_of).await,
+                false => Err(NotAdopted::Unneeded("pool.on_restart is stop".to_owned())),
             };
             match (judged, &deployed.deployed_app_config) {
                 (Ok((recipe, endpoint)), Some(config)) => {
@@ -80,13 +139,15 @@ pub async fn resolve_applications(
                     });
                 }
                 (Ok(_), None) => {}
-                (Err(reason), _) => {
-                    let reason = format!("the application {name} of Ray Serve: {reason}");
-                    others.entry(name.clone()).or_insert(Found {
-                        model,
-                        replica: Some(replica),
-                        fate: Fate::Stopped,
-                        reason,
+                (Err(NotAdopted::Yet(address)), _) => {
+                    writers.shared.spare(name, Spared::UntilAnswer(address));
+                }
+                (Err(NotAdopted::Unneeded(reason)), _) => {
+                    others.entry(name.clone()).or_insert_with(|| Streaming {
+                        writer: Arc::clone(&it.writer),
+                        name: name.clone(),
+                        replica,
+                        found: found(name, model, replica, &reason),
                     });
                 }
             }
@@ -95,40 +156,80 @@ pub async fn resolve_applications(
     // One Ray may have two addresses, and lists an application at both: it is left over only if it is adopted at neither. So
     // nothing is removed before all have been looked at.
     others.retain(|name, _| !adopted.contains(name));
-    for it in &looked {
-        let is_left_over = |name: &String| others.contains_key(name);
-        if !own(it).any(|(name, ..)| is_left_over(name)) {
-            continue;
-        }
-        let removed = timeout(LOOK_MAX, it.writer.remove_left_over()).await;
-        let why = match removed {
-            Ok(Ok(())) => continue,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {LOOK_MAX:?}"),
-        };
-        tracing::warn!(
-            "left-over applications are still in Ray Serve: {why}; the pool tries to remove them until they are gone"
-        );
-        it.writer.expect_late_writes(false);
+    for (_, it) in others.extract_if(.., |_, it| is_streaming(it.replica)) {
+        writers.spare(it);
     }
-    resolved.others.extend(others.into_values());
+    for place in answered {
+        writers.answered(place);
+    }
+    for it in &looked {
+        if own(it).iter().any(|(name, ..)| others.contains_key(*name)) {
+            remove_left_over(&it.writer).await;
+        }
+    }
+    resolved
+        .others
+        .extend(others.into_values().map(|it| it.found));
 }
 
-/// The applications of this pool in a Ray once they have settled, or `None` if that is unknown.
-async fn look<'a>(writers: &ServeWriters, place: &'a RayPlace, keep: bool) -> Option<Looked<'a>> {
+/// The same for the Rays that have not answered since the start, as far as they answer now.
+pub async fn resolve_unanswered(
+    writers: &ServeWriters,
+    keep: bool,
+    recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
+    is_streaming: impl Fn(ReplicaId) -> bool,
+) -> Resolved {
+    let places = writers.unanswered();
+    let mut resolved = Resolved::default();
+    resolve_applications(
+        writers,
+        &places,
+        keep,
+        recipe_of,
+        is_streaming,
+        &mut resolved,
+    )
+    .await;
+    resolved
+}
+
+async fn remove_left_over(writer: &ServeWriter) {
+    let removed = timeout(LOOK_MAX, writer.remove_left_over()).await;
+    let why = match removed {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {LOOK_MAX:?}"),
+    };
+    tracing::warn!(
+        "left-over applications are still in Ray Serve: {why}; the pool tries to remove them until they are gone"
+    );
+    writer.expect_late_writes(false);
+}
+
+fn found(name: &str, model: Option<String>, replica: ReplicaId, reason: &str) -> Found {
+    Found {
+        model,
+        replica: Some(replica),
+        fate: Fate::Stopped,
+        reason: format!("the application {name} of Ray Serve: {reason}"),
+    }
+}
+
+/// The applications of this pool in a Ray once they have settled.
+async fn look<'a>(writers: &ServeWriters, place: &'a RayPlace, keep: bool) -> Look<'a> {
     let writer = writers.of(place);
     let mut listing = match timeout(LOOK_MAX, writer.look()).await {
         Ok(Ok(listing)) => listing,
-        // A Ray that brings nodes need not have Serve.
-        Ok(Err(RayError::Refused { message, .. })) => {
+        // A Ray that brings nodes need not have Serve. One that was used had it, and may be starting.
+        Ok(Err(RayError::Refused { message, .. })) if !writer.is_used() => {
             tracing::debug!("Ray at {} has no Serve: {message}", place.address);
             writer.expect_late_writes(true);
-            return None;
+            return Look::WithoutServe;
         }
-        Ok(Err(error)) => return unknown(&writer, place, &error.to_string()),
+        Ok(Err(error)) => return unknown(writers, place, &error.to_string()),
         Err(_) => {
             let why = format!("no answer within {LOOK_MAX:?}");
-            return unknown(&writer, place, &why);
+            return unknown(writers, place, &why);
         }
     };
     for _ in 0..LOOKS_MAX {
@@ -141,32 +242,32 @@ async fn look<'a>(writers: &ServeWriters, place: &'a RayPlace, keep: bool) -> Op
         }
     }
     writer.expect_late_writes(true);
-    Some(Looked {
+    Look::Listed(Looked {
         place,
         writer,
         listing,
     })
 }
 
-fn unknown<'a>(writer: &ServeWriter, place: &RayPlace, why: &str) -> Option<Looked<'a>> {
-    writer.expect_late_writes(false);
-    tracing::warn!(
-        "it is unknown which applications of this pool run in Ray at {}: {why}; those that do are removed when it answers, and their models are loaded anew",
-        place.address
-    );
-    None
+fn unknown<'a>(writers: &ServeWriters, place: &RayPlace, why: &str) -> Look<'a> {
+    if writers.expect_answer(place) {
+        tracing::warn!(
+            "it is unknown which applications of this pool run in Ray at {}: {why}; they stay until it answers, and are adopted or removed then",
+            place.address
+        );
+    }
+    Look::Unknown
 }
 
 /// The pool's applications that are not being removed, with their replicas.
-fn own<'a>(
-    looked: &'a Looked<'_>,
-) -> impl Iterator<Item = (&'a String, ReplicaId, &'a Application)> {
+fn own<'a>(looked: &'a Looked<'_>) -> Vec<(&'a String, ReplicaId, &'a Application)> {
     let all = looked.listing.applications.iter();
     let there = all.filter(|(_, deployed)| !deployed.is_leaving());
-    there.filter_map(|(name, deployed)| {
+    let own = there.filter_map(|(name, deployed)| {
         let replica = application::replica_of(looked.place, name)?;
         Some((name, replica, deployed))
-    })
+    });
+    own.collect()
 }
 
 /// Whether each application of the pool runs, or has failed.
@@ -184,32 +285,44 @@ fn is_settled(place: &RayPlace, listing: &Listing) -> bool {
     })
 }
 
-/// The recipe of its model and where its requests go, or why it is not needed.
+/// The recipe of its model and where its requests go, or why it is not adopted.
 async fn judge(
+    writers: &ServeWriters,
     looked: &Looked<'_>,
     name: &str,
     deployed: &Application,
     recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
-) -> Result<(RayServeRecipe, Endpoint), String> {
+) -> Result<(RayServeRecipe, Endpoint), NotAdopted> {
+    let unneeded = |reason: &str| Err(NotAdopted::Unneeded(reason.to_owned()));
     let (Some(model), Some(arguments)) = (deployed.variable(MODEL), deployed.variable(ARGUMENTS))
     else {
-        return Err("it does not say which model it serves".to_owned());
+        return unneeded("it does not say which model it serves");
     };
-    let recipe = recipe_of(&model, &arguments)?;
-    if recipe.place.address != looked.place.address {
-        return Err("its model file names another Ray now".to_owned());
+    let recipe = recipe_of(&model, &arguments).map_err(NotAdopted::Unneeded)?;
+    let address = &recipe.place.address;
+    if *address != looked.place.address {
+        return match writers.shared.is_unanswered(address) {
+            true => Err(NotAdopted::Yet(address.clone())),
+            false => unneeded("its model file names another Ray now"),
+        };
     }
     match state_of(&looked.listing, name) {
         ApplicationState::Running => {}
         ApplicationState::Failed { message } | ApplicationState::Unhealthy { message } => {
-            return Err(message);
+            return unneeded(&message);
         }
-        ApplicationState::Starting { stage, .. } => return Err(format!("was not ready ({stage})")),
+        ApplicationState::Starting { stage, .. } => {
+            return unneeded(&format!("was not ready ({stage})"));
+        }
         ApplicationState::Absent | ApplicationState::Leaving => {
-            return Err("is being removed".to_owned());
+            return unneeded("is being removed");
         }
     }
-    let key = read_key(recipe.key.as_ref()).await?;
+    let key = read_key(recipe.key.as_ref()).await;
+    let key = key.map_err(NotAdopted::Unneeded)?;
     let endpoint = application::endpoint(&recipe, name, looked.listing.proxy_port(), key);
     Ok((recipe, endpoint))
 }
+
+#[cfg(test)]
+mod tests;

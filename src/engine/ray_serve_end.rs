@@ -23,7 +23,7 @@ const UNHEALTHY_MAX: u32 = 12;
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How long a removal may take beyond the grace period: a write that was cut off may bring the application for 75 s, and Serve
 /// waits 20 s for requests unless its options say otherwise.
-const GONE_MAX: Duration = Duration::from_secs(120);
+pub const GONE_MAX: Duration = Duration::from_secs(120);
 const STATUS: &str = "ray serve";
 
 /// How a replica ended.
@@ -116,7 +116,7 @@ pub(super) async fn finish(
             report(Report::Ended { message });
         }
     }
-    take_down(program, name, grace.saturating_add(GONE_MAX)).await;
+    take_down(program, name, grace.saturating_add(GONE_MAX), requested).await;
     report(Report::Exited(ExitReport {
         requested,
         status: STATUS.to_owned(),
@@ -127,8 +127,10 @@ pub(super) async fn finish(
 }
 
 /// Returns when Serve no longer lists the application and no write can bring it back, or when that is still unknown after so
-/// long. The writer goes on with the removal then.
-async fn take_down(program: &ServeProgram, name: &str, within: Duration) {
+/// long. The writer goes on with the removal then. `waits`: an order waits for the end. Otherwise the model's requests wait for
+/// the report, and the pool holds no memory for the replica: as soon as only time can tell whether the application is gone, that
+/// is left to the writer.
+async fn take_down(program: &ServeProgram, name: &str, within: Duration, waits: bool) {
     let mut last = String::new();
     let gone = async {
         let mut pause = LOOK_EVERY;
@@ -138,18 +140,23 @@ async fn take_down(program: &ServeProgram, name: &str, within: Duration) {
                 Ok(_) => LOOK_EVERY,
                 Err(_) => (pause * 2).min(PAUSE_MAX),
             };
+            let is_known = matches!(removed, Ok(Removal::Leaving));
             last = match removed {
-                Ok(Removal::Gone) => return,
+                Ok(Removal::Gone) => return true,
                 Ok(Removal::Leaving) => "it is being removed".to_owned(),
                 Ok(Removal::InDoubt) => {
                     "Ray may still carry out a write that was cut off, and start it".to_owned()
                 }
                 Err(error) => error.to_string(),
             };
+            if !waits && !is_known {
+                return false;
+            }
             sleep(pause).await;
         }
     };
-    if timeout(within, gone).await.is_err() {
+    let is_gone = timeout(within, gone).await.unwrap_or(false);
+    if !is_gone {
         program.writer.leave(name);
         tracing::error!(
             "it is unknown whether the application {name} is gone from Ray Serve, where it may hold GPUs: {last}; the pool tries to remove it until it is gone"

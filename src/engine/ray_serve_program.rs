@@ -1,15 +1,16 @@
 //! What runs a replica in Ray Serve: the recipe, and the one writer of this process to that Ray.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use ray_api::{Ledger, RayAccess, ServeShared, ServeWriter, UsedRay};
+use ray_api::{Ledger, RayAccess, ServeShared, ServeWriter, Spared, UsedRay};
 use tokio::time::sleep;
 
+use super::found::Found;
 use catalog::{RayPlace, RayServeRecipe};
+use pool::ReplicaId;
 
 /// How often it is looked whether a writer has something to remove.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -27,19 +28,32 @@ pub struct ServeProgram {
 /// The writers of this process, one for each address of a Ray and each name of the pool there.
 #[derive(Debug, Default)]
 pub struct ServeWriters {
-    shared: Arc<ServeShared>,
+    pub(super) shared: Arc<ServeShared>,
     writers: Mutex<BTreeMap<Key, Arc<ServeWriter>>>,
+    /// Rays that have not answered since the start.
+    unanswered: Mutex<Vec<RayPlace>>,
+    streaming: Mutex<Vec<Streaming>>,
+}
+
+/// An application that no model needs, and through which an earlier process may still stream.
+#[derive(Debug)]
+pub(super) struct Streaming {
+    pub writer: Arc<ServeWriter>,
+    pub name: String,
+    pub replica: ReplicaId,
+    /// What becomes of it then.
+    pub found: Found,
 }
 
 /// The address, and what the names of applications begin with.
 type Key = (String, String);
 
 impl ServeWriters {
-    /// `file`: where the Rays are remembered that may have applications of this pool. Blocks.
-    pub fn open(file: PathBuf) -> ServeWriters {
+    /// `ledger`: the Rays that may have applications of this pool.
+    pub fn new(ledger: Ledger) -> ServeWriters {
         ServeWriters {
-            shared: Arc::new(ServeShared::new(Ledger::open(file))),
-            writers: Mutex::default(),
+            shared: Arc::new(ServeShared::new(ledger)),
+            ..ServeWriters::default()
         }
     }
 
@@ -93,11 +107,61 @@ impl ServeWriters {
         self.lock().insert((access.address, used.prefix), writer);
     }
 
+    /// Rays that have not answered since the start.
+    pub fn unanswered(&self) -> Vec<RayPlace> {
+        locked(&self.unanswered).clone()
+    }
+
+    /// What earlier processes have deployed there stays until the Ray answers. Returns whether that is new.
+    pub(super) fn expect_answer(&self, place: &RayPlace) -> bool {
+        let is_new = self.shared.expect_answer(&place.address);
+        if is_new {
+            locked(&self.unanswered).push(place.clone());
+        }
+        is_new
+    }
+
+    /// What runs there has been judged. What stayed anywhere because of this Ray alone is left over now.
+    pub(super) fn answered(&self, place: &RayPlace) {
+        if !self.shared.is_unanswered(&place.address) {
+            return;
+        }
+        locked(&self.unanswered).retain(|it| it.address != place.address);
+        if !self.shared.answered(&place.address).is_empty() {
+            for writer in self.all() {
+                writer.expect_late_writes(false);
+            }
+        }
+    }
+
+    /// No model needs the application; it stays as long as an earlier process may stream through it.
+    pub(super) fn spare(&self, it: Streaming) {
+        tracing::info!(
+            "{}; it is removed once no stream of an earlier process can go through it",
+            it.found.reason
+        );
+        self.shared.spare(&it.name, Spared::Streams);
+        locked(&self.streaming).push(it);
+    }
+
+    /// Has the applications removed that no model needs, once no earlier process streams through them, and returns what becomes
+    /// of them.
+    pub fn release(&self, is_streaming: impl Fn(ReplicaId) -> bool) -> Vec<Found> {
+        let mut streaming = locked(&self.streaming);
+        let over = streaming.extract_if(.., |it| !is_streaming(it.replica));
+        let release = |it: Streaming| {
+            self.shared.release(&it.name);
+            it.writer.leave(&it.name);
+            it.found
+        };
+        over.map(release).collect()
+    }
+
     /// Removes what is left over in any Ray, and tries again where that fails, as long as it is polled.
     pub async fn keep_clean(&self) {
         loop {
             sleep(SWEEP_EVERY).await;
-            let writers: Vec<Arc<ServeWriter>> = self.lock().values().cloned().collect();
+            let writers = self.all();
             join_all(writers.iter().map(|it| it.sweep_if_due())).await;
         }
     }
@@ -107,9 +171,17 @@ impl ServeWriters {
         self.lock().values().map(|it| it.left_over().len()).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<ServeWriter>>> {
-        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all(&self) -> Vec<Arc<ServeWriter>> {
+        self.lock().values().cloned().collect()
     }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<ServeWriter>>> {
+        locked(&self.writers)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn section(is_of_model: bool) -> &'static str {

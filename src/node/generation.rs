@@ -1,9 +1,7 @@
 //! The highest generation of a controller that this node has obeyed, also after its restart: of two controllers of one pool
 //! only the later one may order anything (D4).
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -50,7 +48,8 @@ impl Generations {
         self.check(generation)?;
         let mut highest = self.lock();
         if generation.is_some() && *highest < generation {
-            self.write(generation.unwrap_or_default()).map_err(|error| {
+            let text = format!("{}\n", generation.unwrap_or_default());
+            private_files::replace(&self.path, text.as_bytes()).map_err(|error| {
                 format!(
                     "cannot remember in {} which controller leads: {error}; make the folder writable for this user",
                     self.path.display()
@@ -72,24 +71,6 @@ impl Generations {
                 self.path.display()
             )),
             _ => Ok(()),
-        }
-    }
-
-    /// A power failure leaves the old number or the new one.
-    fn write(&self, generation: u64) -> std::io::Result<()> {
-        let new = self.path.with_extension("new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)?;
-        file.write_all(format!("{generation}\n").as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&new, &self.path)?;
-        match self.path.parent() {
-            Some(folder) => File::open(folder)?.sync_all(),
-            None => Ok(()),
         }
     }
 

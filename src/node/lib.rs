@@ -16,6 +16,6 @@ mod session;
 mod target;
 mod weights;
 
-pub use life::{Settings, run};
+pub use life::{Settings, longest_stop, run};
 pub use target::Target;
 pub use weights::WeightsSettings;

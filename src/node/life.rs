@@ -155,6 +155,12 @@ where
     node.live(stop).await
 }
 
+/// How long a node may take from SIGTERM to its end, if its controller lets requests in flight take so long, and engines their
+/// grace period.
+pub fn longest_stop(drain: Duration, grace: Duration) -> Duration {
+    drain + grace + ENDING_WITHIN + GOODBYE_WITHIN
+}
+
 impl Node {
     async fn live<F: Future<Output = ()>>(&self, stop: impl Fn() -> F) -> Result<(), String> {
         let machine = &self.engines.machine;

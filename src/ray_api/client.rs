@@ -211,7 +211,7 @@ impl RayClient {
             .map_err(|error| self.unusable(format!("{path} is not JSON: {error}")))
     }
 
-    fn program(&self) -> String {
+    pub(super) fn program(&self) -> String {
         format!("Ray at {}", self.address)
     }
 

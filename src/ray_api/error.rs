@@ -23,9 +23,12 @@ pub enum RayError {
     Output { program: String, message: String },
     /// The pool cannot remember that it uses this Ray. Nothing was sent.
     #[error(
-        "cannot write {path}: {message}; make state.dir writable, so that a restart finds what is in Ray"
+        "cannot store that {program} is used: {message}. Nothing was deployed, because a restart would not find it"
     )]
-    Record { path: String, message: String },
+    Record { program: String, message: String },
+    /// Another controller leads, and its applications are not known here.
+    #[error("{program} gets no order: this controller does not lead any more")]
+    Deposed { program: String },
 }
 
 impl RayError {
@@ -33,7 +36,10 @@ impl RayError {
     pub fn is_unknown(&self) -> bool {
         match self {
             RayError::Unreachable { .. } | RayError::Output { .. } => true,
-            RayError::Refused { .. } | RayError::Denied { .. } | RayError::Record { .. } => false,
+            RayError::Refused { .. }
+            | RayError::Denied { .. }
+            | RayError::Record { .. }
+            | RayError::Deposed { .. } => false,
         }
     }
 }

@@ -1,11 +1,10 @@
-//! The Rays in which there may be applications of this pool, in a file that outlives the process: a model file may be deleted
+//! The Rays in which there may be applications of this pool, kept where they outlive the process: a model file may be deleted
 //! while the pool is down, and nothing else would name the Ray in which its application holds GPUs.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,12 +22,27 @@ pub struct UsedRay {
     pub section: String,
 }
 
-/// The file. It is on the disk before an application is deployed, and without a Ray only once that has none any more.
+/// The end of a write: an error is one line for people.
+pub type RayWrite<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+
+/// Where used Rays are kept. A write counts once its end is known.
+pub trait KeepRays: fmt::Debug + Send + Sync {
+    /// Replaces what was kept of the same address and prefix.
+    fn save(&self, used: UsedRay) -> RayWrite<'_>;
+    fn delete(&self, used: UsedRay) -> RayWrite<'_>;
+    /// Whether what this process orders counts.
+    fn leads(&self) -> bool;
+}
+
+/// What is kept. A Ray is in the store before an application is deployed there, and is taken out only once it has none any more.
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// `None`: nothing outlives the process.
-    path: Option<PathBuf>,
+    store: Option<Arc<dyn KeepRays>>,
+    /// In the store for certain.
     used: Mutex<Vec<UsedRay>>,
+    /// One write after the other.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl UsedRay {
@@ -48,26 +62,12 @@ impl UsedRay {
 }
 
 impl Ledger {
-    /// Reads the file. One that cannot be read is kept aside, and does not keep the pool from serving. Blocks.
-    pub fn open(path: PathBuf) -> Ledger {
-        let read = match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error),
-        };
-        let used = read.unwrap_or_else(|error| {
-            let aside = path.with_extension("unreadable");
-            let _ = std::fs::rename(&path, &aside);
-            tracing::error!(
-                "{} cannot be read ({error}), and is now {}: applications of this pool in a Ray that no model file names are not found; look into it for the addresses",
-                path.display(),
-                aside.display()
-            );
-            Vec::new()
-        });
+    /// `used`: what is in the store.
+    pub fn new(store: Arc<dyn KeepRays>, used: Vec<UsedRay>) -> Ledger {
         Ledger {
-            path: Some(path),
+            store: Some(store),
             used: Mutex::new(used),
+            turn: tokio::sync::Mutex::default(),
         }
     }
 
@@ -79,62 +79,42 @@ impl Ledger {
         self.lock().iter().any(|it| it.is_same_ray(used))
     }
 
-    /// On the disk when this returns. Blocks.
+    /// It is kept when this returns.
     ///
     /// # Errors
-    /// If the file cannot be written.
-    pub(super) fn remember(&self, used: &UsedRay) -> io::Result<()> {
-        let mut all = self.lock();
-        if all.contains(used) {
+    /// If it cannot be written.
+    pub(super) async fn remember(&self, used: &UsedRay) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        if self.lock().contains(used) {
             return Ok(());
         }
-        let others = all.iter().filter(|it| !it.is_same_ray(used)).cloned();
-        let new: Vec<UsedRay> = others.chain([used.clone()]).collect();
-        self.write(&new)?;
-        *all = new;
+        if let Some(store) = &self.store {
+            store.save(used.clone()).await?;
+        }
+        let mut all = self.lock();
+        all.retain(|it| !it.is_same_ray(used));
+        all.push(used.clone());
         Ok(())
     }
 
-    /// Blocks.
-    ///
     /// # Errors
-    /// If the file cannot be written; the Ray is looked at once more by a later run then.
-    pub(super) fn forget(&self, used: &UsedRay) -> io::Result<()> {
-        let mut all = self.lock();
-        let others = all.iter().filter(|it| !it.is_same_ray(used));
-        let new: Vec<UsedRay> = others.cloned().collect();
-        if new.len() < all.len() {
-            // If that fails the Ray stays remembered, so that nothing has to be written before it is used again.
-            self.write(&new)?;
-            *all = new;
-        }
-        Ok(())
-    }
-
-    pub(super) fn shown_path(&self) -> String {
-        let path = self.path.as_deref().unwrap_or(Path::new("no file"));
-        path.display().to_string()
-    }
-
-    /// A power failure leaves the old list or the new one.
-    fn write(&self, all: &[UsedRay]) -> io::Result<()> {
-        let Some(path) = &self.path else {
+    /// If it cannot be written; the Ray is looked at once more by a later process then.
+    pub(super) async fn forget(&self, used: &UsedRay) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        if !self.has(used) {
             return Ok(());
-        };
-        let new = path.with_extension("new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)?;
-        file.write_all(&serde_json::to_vec_pretty(all)?)?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        match path.parent() {
-            Some(folder) => File::open(folder)?.sync_all(),
+        }
+        // First: a write that fails, or is given up, may have been carried out all the same. The Ray is saved anew then before
+        // it is used again.
+        self.lock().retain(|it| !it.is_same_ray(used));
+        match &self.store {
+            Some(store) => store.delete(used.clone()).await,
             None => Ok(()),
         }
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.store.as_ref().is_none_or(|it| it.leads())
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<UsedRay>> {
@@ -142,8 +122,71 @@ impl Ledger {
     }
 }
 
+/// A store of the tests.
+#[cfg(test)]
+pub(super) mod memory {
+    use std::future::ready;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    pub struct Memory {
+        rows: Mutex<Vec<UsedRay>>,
+        is_full: AtomicBool,
+        is_deposed: AtomicBool,
+    }
+
+    impl Memory {
+        /// The ledger of a process that starts now.
+        pub fn ledger(self: &Arc<Memory>) -> Ledger {
+            let store: Arc<dyn KeepRays> = Arc::clone(self) as Arc<dyn KeepRays>;
+            Ledger::new(store, self.rows())
+        }
+
+        pub fn rows(&self) -> Vec<UsedRay> {
+            self.rows.lock().expect("no panic").clone()
+        }
+
+        /// Nothing can be written any more.
+        pub fn set_full(&self, is_full: bool) {
+            self.is_full.store(is_full, Ordering::Relaxed);
+        }
+
+        /// Another process leads now.
+        pub fn depose(&self) {
+            self.is_deposed.store(true, Ordering::Relaxed);
+        }
+
+        fn write(&self, used: &UsedRay, rows: &[UsedRay]) -> Result<(), String> {
+            if self.is_full.load(Ordering::Relaxed) {
+                return Err("the disk is full".to_owned());
+            }
+            let mut all = self.rows.lock().expect("no panic");
+            all.retain(|it| !it.is_same_ray(used));
+            all.extend_from_slice(rows);
+            Ok(())
+        }
+    }
+
+    impl KeepRays for Memory {
+        fn save(&self, used: UsedRay) -> RayWrite<'_> {
+            Box::pin(ready(self.write(&used, std::slice::from_ref(&used))))
+        }
+
+        fn delete(&self, used: UsedRay) -> RayWrite<'_> {
+            Box::pin(ready(self.write(&used, &[])))
+        }
+
+        fn leads(&self) -> bool {
+            !self.is_deposed.load(Ordering::Relaxed)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::memory::Memory;
     use super::*;
 
     fn used(address: &str, token: &str) -> UsedRay {
@@ -156,58 +199,48 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_ray_is_remembered_by_the_next_process_until_it_is_forgotten() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("ray-serve.json");
-        let ledger = Ledger::open(path.clone());
+    #[tokio::test]
+    async fn a_ray_is_remembered_by_the_next_process_until_it_is_forgotten() {
+        let store: Arc<Memory> = Arc::default();
+        let ledger = store.ledger();
         assert_eq!(ledger.all(), []);
         let (first, second) = (used("http://a:8265", "t"), used("http://b:8265", "t"));
-        ledger.remember(&first).expect("written");
-        ledger.remember(&second).expect("written");
+        ledger.remember(&first).await.expect("written");
+        ledger.remember(&second).await.expect("written");
         let moved = used("http://a:8265", "another");
-        ledger.remember(&moved).expect("written");
-        let expected = [second.clone(), moved];
-        assert_eq!(Ledger::open(path.clone()).all(), expected);
-        ledger.forget(&first).expect("written");
-        assert_eq!(Ledger::open(path).all(), [second]);
+        ledger.remember(&moved).await.expect("written");
+        assert_eq!(store.ledger().all(), [second.clone(), moved]);
+        ledger.forget(&first).await.expect("written");
+        assert_eq!(store.ledger().all(), [second]);
     }
 
-    #[test]
-    fn what_is_not_on_the_disk_is_not_remembered() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let ledger = Ledger::open(folder.path().join("none/ray-serve.json"));
+    #[tokio::test]
+    async fn what_is_not_in_the_store_is_not_remembered() {
+        let store: Arc<Memory> = Arc::default();
+        let ledger = store.ledger();
         let first = used("http://a:8265", "t");
-        assert!(ledger.remember(&first).is_err());
+        store.set_full(true);
+        assert!(ledger.remember(&first).await.is_err());
         assert!(!ledger.has(&first), "the next deployment tries again");
+        store.set_full(false);
+        ledger.remember(&first).await.expect("written");
+        assert_eq!(store.rows(), [first]);
     }
 
-    #[test]
-    fn a_ray_that_cannot_be_forgotten_is_used_again_without_a_write() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let inner = folder.path().join("inner");
-        std::fs::create_dir(&inner).expect("a folder");
-        let ledger = Ledger::open(inner.join("ray-serve.json"));
+    #[tokio::test]
+    async fn a_ray_that_was_perhaps_forgotten_is_saved_anew_before_it_is_used_again() {
+        let store: Arc<Memory> = Arc::default();
+        let ledger = store.ledger();
         let first = used("http://a:8265", "t");
-        ledger.remember(&first).expect("written");
-        std::fs::remove_dir_all(&inner).expect("removed");
-        assert!(ledger.forget(&first).is_err());
-        assert!(ledger.has(&first));
-        ledger.remember(&first).expect("nothing to write");
-    }
-
-    #[test]
-    fn a_damaged_file_is_kept_aside() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("ray-serve.json");
-        std::fs::write(&path, "[{\"address\":").expect("written");
-        let ledger = Ledger::open(path);
-        assert_eq!(ledger.all(), []);
-        ledger
-            .remember(&used("http://a:8265", "t"))
-            .expect("written");
-        let aside = folder.path().join("ray-serve.unreadable");
-        let text = std::fs::read_to_string(aside).expect("kept");
-        assert_eq!(text, "[{\"address\":");
+        ledger.remember(&first).await.expect("written");
+        store.set_full(true);
+        assert!(ledger.forget(&first).await.is_err());
+        assert!(
+            ledger.remember(&first).await.is_err(),
+            "it is unknown whether the store still has it"
+        );
+        store.set_full(false);
+        ledger.remember(&first).await.expect("written");
+        assert_eq!(store.rows(), [first]);
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::applications::{Application, Listing};
+use super::shared::Kept;
 
 /// The pool's own applications, by their names.
 pub(super) type Wanted = BTreeMap<String, Box<RawValue>>;
@@ -30,15 +31,23 @@ pub(super) struct Own<'a> {
     pub prefix: &'a str,
     /// Those of this writer.
     pub wanted: &'a Wanted,
-    /// Those of all writers of this process: what another one wants is not left over here.
-    pub alive: BTreeSet<String>,
+    /// By all writers of this process: what another one wants is not left over here.
+    pub kept: Kept,
 }
 
 impl Own<'_> {
-    /// It has a name of the pool's, and no replica of this process is it.
+    /// It has a name of the pool's, no replica of this process is it, and nothing keeps it for now.
     pub fn is_left_over(&self, name: &str) -> bool {
-        let is_kept = self.wanted.contains_key(name) || self.alive.contains(name);
-        is_own(name, self.prefix) && !is_kept
+        let all_but = self.kept.all_but.as_ref();
+        let is_spared =
+            self.kept.spared.contains(name) || all_but.is_some_and(|it| !it.contains(name));
+        self.is_former(name) && !is_spared
+    }
+
+    /// It has a name of the pool's, and no replica of this process is it.
+    pub fn is_former(&self, name: &str) -> bool {
+        let is_alive = self.wanted.contains_key(name) || self.kept.alive.contains(name);
+        is_own(name, self.prefix) && !is_alive
     }
 }
 
@@ -49,7 +58,7 @@ pub(super) fn is_own(name: &str, prefix: &str) -> bool {
 }
 
 /// The body of the write: Serve's own options and the applications of others as they are, and those that are wanted. What
-/// else has a name of the pool's is left over from an earlier run, and is not in it.
+/// is left over from an earlier run is not in it.
 ///
 /// # Errors
 /// None in practice: all parts are JSON.
@@ -85,9 +94,9 @@ fn others<'a>(
     others.filter_map(|(name, it)| Some((name, it.deployed_app_config.as_deref()?)))
 }
 
-/// Whether applications of the pool are there that no replica owns, also such as are being removed.
-pub(super) fn has_left_over(listing: &Listing, own: &Own<'_>) -> bool {
-    listing.applications.keys().any(|it| own.is_left_over(it))
+/// Whether applications of the pool are there that no replica owns, also such as are being removed, or stay for now.
+pub(super) fn has_former(listing: &Listing, own: &Own<'_>) -> bool {
+    listing.applications.keys().any(|it| own.is_former(it))
 }
 
 /// Whether two looks show the same: the options of Serve, and who has deployed what. Statuses may differ.

@@ -1,7 +1,7 @@
 //! What the writers of one process share, whatever Ray they write to. One Ray may have two addresses that no text shows to be
 //! the same, and so two writers: neither may take the other's applications for left over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,11 +16,42 @@ const TURN_MAX: Duration = Duration::from_secs(10);
 /// Of one process.
 #[derive(Debug)]
 pub struct ServeShared {
-    /// The applications that this process wants, in any Ray. Their names have the numbers of replicas, so that each is there once.
-    alive: Mutex<BTreeSet<String>>,
+    names: Mutex<Names>,
     pub(super) doubts: Doubts,
     turn: tokio::sync::Mutex<()>,
     pub(super) ledger: Ledger,
+}
+
+/// Applications of the pool, in any Ray. Their names have the numbers of replicas, so that each is there once.
+#[derive(Debug, Default)]
+struct Names {
+    /// This process wants them.
+    alive: BTreeSet<String>,
+    /// Addresses that have not answered since the start. What earlier processes have deployed there is not known yet, and
+    /// stays.
+    unanswered: BTreeSet<String>,
+    /// What this process has wanted while there were such addresses.
+    own: BTreeSet<String>,
+    /// Those of earlier processes that stay for now.
+    spared: BTreeMap<String, Spared>,
+}
+
+/// Why an application stays though no replica of this process is it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spared {
+    /// Its model is in the Ray of this address, which has not answered yet and may be the same one.
+    UntilAnswer(String),
+    /// An earlier process may still stream through it.
+    Streams,
+}
+
+/// Which applications of the pool are to be kept at one address, at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub alive: BTreeSet<String>,
+    pub spared: BTreeSet<String>,
+    /// If set, every application stays but for these.
+    pub all_but: Option<BTreeSet<String>>,
 }
 
 impl Default for ServeShared {
@@ -32,7 +63,7 @@ impl Default for ServeShared {
 impl ServeShared {
     pub fn new(ledger: Ledger) -> ServeShared {
         ServeShared {
-            alive: Mutex::default(),
+            names: Mutex::default(),
             doubts: Doubts::new(DOUBT),
             turn: tokio::sync::Mutex::new(()),
             ledger,
@@ -53,16 +84,67 @@ impl ServeShared {
         &self.ledger
     }
 
+    /// Nothing that earlier processes have deployed there is removed before [`ServeShared::answered`]. Returns whether that is
+    /// new.
+    pub fn expect_answer(&self, address: &str) -> bool {
+        self.lock().unanswered.insert(address.to_owned())
+    }
+
+    /// It has answered, and what runs there has been judged. Returns the applications that stayed because of it alone.
+    pub fn answered(&self, address: &str) -> BTreeSet<String> {
+        let mut names = self.lock();
+        names.unanswered.remove(address);
+        if names.unanswered.is_empty() {
+            names.own.clear();
+        }
+        let is_over = |it: &Spared| matches!(it, Spared::UntilAnswer(of) if of == address);
+        let over = names.spared.iter().filter(|(_, why)| is_over(why));
+        let over: BTreeSet<String> = over.map(|(name, _)| name.clone()).collect();
+        names.spared.retain(|name, _| !over.contains(name));
+        over
+    }
+
+    pub fn is_unanswered(&self, address: &str) -> bool {
+        self.lock().unanswered.contains(address)
+    }
+
+    /// Whether it is, or was lately, an application of this process itself.
+    pub fn is_own(&self, name: &str) -> bool {
+        let names = self.lock();
+        names.alive.contains(name) || names.own.contains(name)
+    }
+
+    /// The application stays for now.
+    pub fn spare(&self, name: &str, why: Spared) {
+        self.lock().spared.insert(name.to_owned(), why);
+    }
+
+    /// It is left over like any other from now on.
+    pub fn release(&self, name: &str) {
+        self.lock().spared.remove(name);
+    }
+
     pub(super) fn keep(&self, name: &str) {
-        self.lock().insert(name.to_owned());
+        let mut names = self.lock();
+        names.alive.insert(name.to_owned());
+        if !names.unanswered.is_empty() {
+            names.own.insert(name.to_owned());
+        }
     }
 
     pub(super) fn let_go(&self, name: &str) {
-        self.lock().remove(name);
+        self.lock().alive.remove(name);
     }
 
-    pub(super) fn alive(&self) -> BTreeSet<String> {
-        self.lock().clone()
+    /// `address`: of the Ray; `None` where nothing has to answer first.
+    pub(super) fn kept_at(&self, address: Option<&str>) -> Kept {
+        let names = self.lock();
+        let is_unanswered = address.is_some_and(|it| names.unanswered.contains(it));
+        Kept {
+            alive: names.alive.clone(),
+            spared: names.spared.keys().cloned().collect(),
+            all_but: is_unanswered.then(|| names.own.clone()),
+        }
     }
 
     /// From the last look before a write to the first one after it, no other writer of this process writes.
@@ -70,7 +152,47 @@ impl ServeShared {
         timeout(TURN_MAX, self.turn.lock()).await.ok()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &str = "http://ray:8265";
+
+    fn names(all: &[&str]) -> BTreeSet<String> {
+        all.iter().map(|it| (*it).to_owned()).collect()
+    }
+
+    #[test]
+    fn all_stays_at_an_address_without_an_answer_but_what_this_process_has_deployed() {
+        let shared = ServeShared::default();
+        assert!(shared.kept_at(Some(HERE)).all_but.is_none());
+        assert!(shared.expect_answer(HERE));
+        assert!(!shared.expect_answer(HERE), "it was known");
+        shared.keep("r2");
+        shared.let_go("r2");
+        assert_eq!(shared.kept_at(Some(HERE)).all_but, Some(names(&["r2"])));
+        assert!(shared.kept_at(Some("http://other:8265")).all_but.is_none());
+        assert!(shared.is_own("r2") && !shared.is_own("r1"));
+        shared.answered(HERE);
+        assert!(shared.kept_at(Some(HERE)).all_but.is_none());
+        assert!(!shared.is_own("r2"));
+    }
+
+    #[test]
+    fn what_stays_for_an_answer_is_named_by_it_and_streams_are_ended_by_none() {
+        let shared = ServeShared::default();
+        shared.expect_answer(HERE);
+        shared.spare("r1", Spared::UntilAnswer(HERE.to_owned()));
+        shared.spare("r3", Spared::Streams);
+        assert_eq!(shared.kept_at(None).spared, names(&["r1", "r3"]));
+        assert_eq!(shared.answered(HERE), names(&["r1"]));
+        assert_eq!(shared.kept_at(None).spared, names(&["r3"]));
+        shared.release("r3");
+        assert_eq!(shared.kept_at(None).spared, names(&[]));
     }
 }

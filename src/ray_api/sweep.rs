@@ -8,7 +8,7 @@ use super::RayError;
 use super::doubt::now;
 use super::writer::{ServeWriter, State};
 
-/// To the first attempt at a Ray that did not answer at the start.
+/// To the first attempt at a Ray that did not answer at the start, and to the next one while an application may come up.
 const SOON: Duration = Duration::from_secs(2);
 
 impl ServeWriter {
@@ -40,7 +40,7 @@ impl ServeWriter {
         let Err(error) = self.sweep().await else {
             return;
         };
-        let is_used = self.shared.ledger.has(&self.used);
+        let is_used = self.is_used();
         let mut cleaning = self.cleaning();
         // A Ray that only brings nodes need not have Serve.
         let is_refused = matches!(error, RayError::Refused { .. });
@@ -86,7 +86,15 @@ impl ServeWriter {
         let State { wanted, written } = &mut *state;
         written.retain(|name| wanted.contains_key(name) || left.contains(name));
         self.tell_of_former(&left);
-        let gone = self.cleaning().found(left.clone(), began);
+        let gone = {
+            let mut cleaning = self.cleaning();
+            let gone = cleaning.found(left.clone(), began);
+            if left.iter().any(|name| may_come.contains(name)) {
+                // One that comes up late holds GPUs that its model's next replica may wait for.
+                cleaning.schedule(began + SOON);
+            }
+            gone
+        };
         if !gone.is_empty() {
             let (address, gone) = (self.address(), shown(&gone));
             tracing::info!("at last gone from Ray Serve at {address}: {gone}");

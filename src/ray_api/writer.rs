@@ -93,6 +93,11 @@ impl ServeWriter {
         &self.prefix
     }
 
+    /// Whether there may be applications of this pool.
+    pub fn is_used(&self) -> bool {
+        self.shared.ledger.has(&self.used)
+    }
+
     /// # Errors
     /// If Ray does not answer, or refuses, or its answer has another form.
     pub async fn look(&self) -> Result<Listing, RayError> {
@@ -198,6 +203,10 @@ impl ServeWriter {
                 seen = again;
                 continue;
             }
+            if !self.shared.ledger.leads() {
+                let program = self.client.program();
+                return Err(RayError::Deposed { program });
+            }
             written.extend(wanted.keys().cloned());
             self.put(body, merge::written(&seen, &own)).await?;
             let before = seen;
@@ -229,24 +238,22 @@ impl ServeWriter {
     }
 
     pub(super) fn own_of<'a>(&'a self, wanted: &'a Wanted) -> Own<'a> {
+        // Under a former name nothing is removed anyway.
+        let address = (!self.is_former).then_some(self.used.address.as_str());
         Own {
             prefix: &self.prefix,
             wanted,
-            alive: self.shared.alive(),
+            kept: self.shared.kept_at(address),
         }
     }
 
-    /// That there may be applications of this pool is on the disk when this returns.
+    /// That there may be applications of this pool outlives the process when this returns.
     async fn remember(&self) -> Result<(), RayError> {
-        let (shared, used) = (Arc::clone(&self.shared), self.used.clone());
-        let remembered = tokio::task::spawn_blocking(move || shared.ledger.remember(&used)).await;
-        remembered
-            .map_err(std::io::Error::from)
-            .flatten()
-            .map_err(|error| RayError::Record {
-                path: self.shared.ledger.shown_path(),
-                message: error.to_string(),
-            })
+        let remembered = self.shared.ledger.remember(&self.used).await;
+        remembered.map_err(|message| RayError::Record {
+            program: self.client.program(),
+            message,
+        })
     }
 
     /// The Ray is forgotten once nothing of this pool is there, and no write can bring any more. The caller holds the lock on
@@ -256,16 +263,15 @@ impl ServeWriter {
         let may_come = self.shared.doubts.names();
         let is_empty = state.wanted.is_empty()
             && self.cleaning().is_clean()
-            && !merge::has_left_over(seen, &own)
-            && !may_come.iter().any(|name| own.is_left_over(name));
+            && !self.shared.is_unanswered(&self.used.address)
+            && !merge::has_former(seen, &own)
+            && !may_come.iter().any(|name| own.is_former(name));
         if !is_empty {
             return;
         }
-        let (shared, used) = (Arc::clone(&self.shared), self.used.clone());
-        let forgotten = tokio::task::spawn_blocking(move || shared.ledger.forget(&used)).await;
-        if let Err(error) = forgotten.map_err(std::io::Error::from).flatten() {
-            let path = self.shared.ledger.shown_path();
-            tracing::debug!("cannot write {path}: {error}; the next start looks at this Ray");
+        if let Err(error) = self.shared.ledger.forget(&self.used).await {
+            let address = self.address();
+            tracing::debug!("cannot forget Ray at {address}: {error}; the next start looks at it");
         }
     }
 

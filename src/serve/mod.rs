@@ -13,6 +13,7 @@ mod reload;
 mod seats;
 mod standby;
 mod starting;
+pub mod stop_time;
 mod takeover;
 mod telemetry;
 
@@ -32,8 +33,8 @@ use crate::{cuda, devices};
 use access::oidc::Oidc;
 use catalog::{Catalog, Source};
 use config::{Config, LiveConfig, OnRestart};
-use controller::{Clock, Handle, Parts};
-use engine::{GuardianSettings, Guardians, ServeWriters};
+use controller::{Clock, EarlierSeats, Handle, Parts};
+use engine::{GuardianSettings, Guardians};
 use http::{App, Edge, Keys, LastLines, Metrics, Reload, Seal, Server};
 use inventory::Inventory;
 use pool::{Command, Span, Time};
@@ -45,7 +46,10 @@ use log::LevelSwitch;
 use reload::Reloader;
 use seats::OtherProcesses;
 use standby::{Ended, Led};
-use starting::{LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, deposed};
+use starting::{
+    FIGURES_WITHIN, LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, STEP_WITHIN,
+    deposed,
+};
 use takeover::{Inherited, TakeoverSocket};
 
 /// How long connections may take to finish after the pool has drained.
@@ -54,6 +58,8 @@ const CONNECTIONS_WITHIN: Duration = Duration::from_secs(5);
 const LOOP_WITHIN: Duration = Duration::from_secs(20);
 /// How long requests that wait for a load may delay a takeover.
 const WAITERS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a leader on another machine that has lost the lead, and ends by itself, may still stream.
+const LOST_LEADER_WITHIN: Span = Span::from_secs(10);
 /// Pause before the first retry of a broken download.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -130,6 +136,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         store,
         stopped,
         left: _left,
+        has_followed,
     } = led;
     let executable = std::env::current_exe()
         .map_err(|error| format!("cannot find the program's own binary: {error}"))?;
@@ -176,7 +183,21 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let mut found = leader.step("finding engines", found).await?;
     // Declared behind the engines, so that it is dropped before them.
     let failing = LeaveOnFailure::new(&guardians);
-    let serve_writers = Arc::new(ServeWriters::open(state_dir.join("ray-serve.json")));
+    let other_processes = OtherProcesses::find(&runtime_dir);
+    let other_processes = leader.step("finding other processes", other_processes);
+    let other_processes = other_processes.await?;
+    let now = clock.now();
+    let unseen_until = if has_followed {
+        now + LOST_LEADER_WITHIN
+    } else {
+        now
+    };
+    let streams_until = now + config.unload_drain();
+    let earlier_seats = EarlierSeats::new(other_processes.taken(), streams_until, unseen_until);
+    let former_file = state_dir.join("ray-serve.json");
+    let serve_writers = controller::open_serve_writers(&store, &former_file);
+    let serve_writers = leader.step("reading the Rays", serve_writers).await?;
+    let serve_writers = Arc::new(serve_writers.map_err(line)?);
     let recipe_of = |model: &str, arguments: &str| {
         controller::recipe_of_application(model, arguments, &catalog)
     };
@@ -188,15 +209,13 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         &places,
         config.pool.on_restart == OnRestart::Adopt,
         recipe_of,
+        |replica| earlier_seats.may_stream(replica, clock.now()),
         &mut found,
     );
     let name = "finding applications in Ray";
     leader.step_within(name, within, applications).await?;
     let spare = guardians.prepare();
     leader.step("starting a guardian", spare).await?;
-    let other_processes = OtherProcesses::find(&runtime_dir);
-    let other_processes = leader.step("finding other processes", other_processes);
-    let other_processes = other_processes.await?;
     // With a new data folder, those of an older one may be adopted: their numbers are taken.
     let taken = found.applications.iter().map(|it| it.replica.0);
     let last_replica = taken.fold(last_replica, u64::max);
@@ -208,12 +227,18 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let cordons = cordons.map_err(line)?;
     let nodes = store.nodes_with_credentials(controller::NODES_MAX);
     let nodes = leader.step("reading nodes", nodes).await?.map_err(line)?;
+    // The last step before the loop: what it decides is for one that leads.
+    let within = Span(FIGURES_WITHIN.0 * catalog.entries().len() as u64).max(STEP_WITHIN);
+    let figures = controller::first_figures(&catalog, &config, &measurements, &inventory);
+    let name = "working out what the models need";
+    let figures = leader.step_within(name, within, figures).await??;
     let parts = Parts {
         last_replica,
         last_order,
         measurements,
         remembered,
         catalog,
+        figures,
         wishes,
         cordons,
         nodes,
@@ -226,7 +251,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         guardians: Arc::clone(&guardians),
         serve_writers: Arc::clone(&serve_writers),
         found,
-        seats: other_processes.taken(),
+        seats: earlier_seats,
         heartbeat: notify::heartbeat(),
         log_dir: state_dir.join("logs"),
         clock,

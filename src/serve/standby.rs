@@ -43,6 +43,8 @@ pub(super) struct Led {
     pub stopped: CancellationToken,
     /// Answers of that time that have not ended, and what hears signals. Dropped, they are cut.
     pub left: Vec<AbortOnDropHandle<()>>,
+    /// It has stood by: another process may have led before, whose streams are unknown here.
+    pub has_followed: bool,
 }
 
 impl Led {
@@ -52,6 +54,7 @@ impl Led {
             store: Arc::new(store),
             stopped: CancellationToken::new(),
             left: Vec::new(),
+            has_followed: false,
         }
     }
 }
@@ -135,11 +138,13 @@ pub(super) async fn until_leader(
     let store = looked?;
     tracing::info!("this controller leads");
     let mut left = vec![hearing];
+    let has_followed = wait.answers.is_some();
     left.extend(wait.leads());
     Ok(Ended::Leads(Led {
         store,
         stopped,
         left,
+        has_followed,
     }))
 }
 

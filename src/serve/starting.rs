@@ -4,9 +4,9 @@
 //! longer than it may.
 //!
 //! ```text
-//!  looks who leads ─▶ opens the database ─▶ keys ─▶ catalogue ─▶ engines ─▶ Ray ─▶ the loop turns ─▶ serves
-//!  └─ signs of life from here, each step within its time ────────────────────────┘└─ from the loop
-//!                     └─ deposed: ends at once, and its engines stay with their guardians ───────┘
+//!  looks who leads ─▶ opens the database ─▶ keys ─▶ catalogue ─▶ engines ─▶ Ray ─▶ needs ─▶ the loop turns ─▶ serves
+//!  └─ signs of life from here, each step within its time ──────────────────────────────────┘└─ from the loop
+//!                     └─ deposed: ends at once, and its engines stay with their guardians ─────────────────┘
 //! ```
 
 use std::pin::pin;
@@ -26,8 +26,10 @@ pub(super) const LOOK_WITHIN: Span = Span::from_secs(60);
 pub(super) const OPEN_WITHIN: Span = Span::from_secs(600);
 /// For each Ray: ten looks at applications that are being deployed, and the removal of those that are left over.
 pub(super) const RAY_WITHIN: Span = Span::from_secs(180);
+/// For each model: the headers of its files, on storage that is slow.
+pub(super) const FIGURES_WITHIN: Span = Span::from_secs(20);
 /// Any other step; what it waits for has shorter limits.
-const STEP_WITHIN: Span = Span::from_secs(120);
+pub(super) const STEP_WITHIN: Span = Span::from_secs(120);
 /// A step that takes so long is named in the log, and again each time after as long.
 const LOG_EVERY: Span = Span::from_secs(10);
 const LOOK_EVERY: Span = Span::from_secs(1);

@@ -19,6 +19,9 @@ const WRITE_WITHIN: Duration = Duration::from_secs(10);
 /// The same after a write has failed: others wait behind it.
 const AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
+/// How long reads that are under way may delay the end.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
 /// Where the database is, and how to connect to it.
 #[derive(Clone)]
 #[expect(
@@ -164,7 +167,10 @@ impl Readers {
     pub async fn close(&self) {
         match self {
             Readers::Sqlite(pool) => pool.close().await,
-            Readers::Postgres(pool) => pool.close().await,
+            Readers::Postgres(pool) => {
+                // It waits for reads that are under way, whose answers may never come.
+                let _ = tokio::time::timeout(CLOSE_WITHIN, pool.close()).await;
+            }
         }
     }
 }

@@ -47,6 +47,7 @@ mod testing;
 mod trouble;
 mod upkeep;
 mod usage;
+mod used_rays;
 mod votes;
 mod wishes;
 mod writer;
@@ -77,6 +78,7 @@ pub use responses::{ResponseBounds, StoredItem, StoredResponse};
 pub use restore::{Restored, restore};
 pub use trouble::WriteTrouble;
 pub use usage::{DayUsage, UsageMinute};
+pub use used_rays::KeptRay;
 pub use votes::{NewVote, Rating, Voted};
 pub use wishes::KeptWish;
 

@@ -22,7 +22,7 @@ macro_rules! files {
 
 /// Every file of `migrations/`, as `NUMBER_DESCRIPTION`. Databases hold the checksum of each text: what was released
 /// never changes.
-const FILES: [(&str, &str); 15] = files![
+const FILES: [(&str, &str); 16] = files![
     "0001_first_state",
     "0002_cordons",
     "0003_measured_and_remembered",
@@ -38,6 +38,7 @@ const FILES: [(&str, &str); 15] = files![
     "0013_nodes",
     "0014_leadership",
     "0015_standby",
+    "0016_used_rays",
 ];
 
 /// SQLite's words and PostgreSQL's, in the order in which they are looked for. SQLite compares texts by their bytes.

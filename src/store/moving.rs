@@ -10,7 +10,7 @@ use super::{Place, Store, StoreFault, from_integer, open};
 
 /// All tables in an order in which rows never come before those that they refer to, and the order of their rows: numbers
 /// that the other database gives anew rise in the same order.
-const TABLES: [(&str, &str); 24] = [
+const TABLES: [(&str, &str); 25] = [
     ("overrides", "model"),
     ("loads", "model"),
     ("registrations", "name"),
@@ -35,6 +35,7 @@ const TABLES: [(&str, &str); 24] = [
     ("nodes", "id"),
     ("node_devices", "id"),
     ("node_tokens", "id"),
+    ("used_rays", "address, prefix"),
 ];
 
 /// Tables whose ids are never given twice, also not after their rows are gone.

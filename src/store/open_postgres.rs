@@ -4,10 +4,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use config::DatabaseUrl;
-use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection as _};
 
-use super::connection::{Connection, Database, Readers};
+use super::connection::{Connection, Database, Readers, in_time};
 use super::database::Lock;
 use super::leadership::{Advertised, Leadership, own_name};
 use super::query::query;
@@ -20,6 +20,10 @@ const OLDEST_SERVER: i64 = 12;
 const READERS: u32 = 4;
 /// How long a reader waits for a connection.
 const READER_WITHIN: Duration = Duration::from_secs(5);
+/// How long a connection may take to answer after a read, before it is closed instead of used again.
+const RELEASE_WITHIN: Duration = Duration::from_secs(3);
+/// How long the server may take to say what it is.
+const CHECK_WITHIN: Duration = Duration::from_secs(10);
 
 /// Of every session. What was acknowledged is on the server's disk, and a session whose client has vanished or is frozen
 /// soon holds nothing any more.
@@ -32,7 +36,12 @@ const SESSION: [(&str, &str); 6] = [
     ("client_min_messages", "warning"),
 ];
 
-const READ_ONLY: [(&str, &str); 1] = [("default_transaction_read_only", "on")];
+/// A session that is given up while it waits for a lock goes on waiting on the server, which does not look at its client
+/// meanwhile: without an end such sessions would add up until the server takes no more. Longer than a read is waited for.
+const READ_ONLY: [(&str, &str); 2] = [
+    ("default_transaction_read_only", "on"),
+    ("lock_timeout", "30s"),
+];
 
 /// # Errors
 /// [`StoreFault::PostgresUrl`], without the password.
@@ -82,6 +91,14 @@ pub(super) async fn readers(options: &PgConnectOptions) -> Result<Readers, sqlx:
     PgPoolOptions::new()
         .max_connections(READERS)
         .acquire_timeout(READER_WITHIN)
+        // A read that was given up may leave a session that never answers. The connection pool would wait for it without end,
+        // and after a few of them it would have none left.
+        .after_release(|session, _| {
+            Box::pin(async move {
+                in_time(Some(RELEASE_WITHIN), session.ping()).await?;
+                Ok(true)
+            })
+        })
         .connect_with(options.clone().options(READ_ONLY))
         .await
         .map(Readers::Postgres)
@@ -108,9 +125,10 @@ pub(super) async fn check_server(
          CAST(current_setting('server_encoding') AS TEXT) AS encoding, \
          CAST(CAST(pg_is_in_recovery() AS int) AS BIGINT) AS standby",
     )
-    .fetch_one(first)
-    .await
-    .map_err(|source| database.refused(source))?;
+    .fetch_one(first);
+    let row = in_time(Some(CHECK_WITHIN), row)
+        .await
+        .map_err(|source| database.refused(source))?;
     let (version, encoding): (i64, String) = (row.get("version"), row.get("encoding"));
     let problem = if version < OLDEST_SERVER {
         format!("its server is PostgreSQL {version}, and {OLDEST_SERVER} or later is needed")

@@ -4,14 +4,16 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use futures_util::stream::BoxStream;
+use futures_util::stream::{BoxStream, try_unfold};
 use futures_util::{StreamExt, TryStreamExt};
 use sqlx::{AssertSqlSafe, Decode, PgExecutor, Postgres, Sqlite, SqliteExecutor, Type};
 
-use super::connection::{Connection, Readers};
+use super::connection::{Connection, Readers, in_time};
 
 /// How long a reader waits for PostgreSQL: a network that lost the answer says nothing.
 const READ_WITHIN: Duration = Duration::from_secs(20);
+/// The same for the next row of many: the first one may come after all are sorted.
+const ROW_WITHIN: Duration = Duration::from_secs(300);
 
 /// A statement with its values.
 pub(crate) struct Query {
@@ -112,8 +114,7 @@ impl Query {
             }
             Target::Readers(Readers::Sqlite(pool)) => self.read_sqlite(pool).await,
             Target::Readers(Readers::Postgres(pool)) => {
-                let read = tokio::time::timeout(READ_WITHIN, self.read_postgres(pool));
-                read.await.unwrap_or_else(|_| Err(too_slow(READ_WITHIN)))
+                in_time(Some(READ_WITHIN), self.read_postgres(pool)).await
             }
         }
     }
@@ -143,11 +144,14 @@ impl Query {
     pub fn stream(self, readers: &Readers) -> BoxStream<'_, Result<Row, sqlx::Error>> {
         match readers {
             Readers::Sqlite(pool) => self.for_sqlite().fetch(pool).map_ok(Row::Sqlite).boxed(),
-            Readers::Postgres(pool) => self
-                .for_postgres()
-                .fetch(pool)
-                .map_ok(Row::Postgres)
-                .boxed(),
+            Readers::Postgres(pool) => {
+                let rows = self.for_postgres().fetch(pool).map_ok(Row::Postgres);
+                try_unfold(rows.boxed(), |mut rows| async move {
+                    let row = in_time(Some(ROW_WITHIN), rows.try_next()).await?;
+                    Ok::<_, sqlx::Error>(row.map(|row| (row, rows)))
+                })
+                .boxed()
+            }
         }
     }
 

@@ -114,11 +114,16 @@ async fn knows(path: &Path, key: KeyHash) -> Result<bool, sqlx::Error> {
     Ok(count > 0)
 }
 
-/// The largest numbers that a database has given to replicas, orders and rows.
+/// A row of `used_rays`.
+type UsedRay = (String, String, Option<String>, i64, String);
+
+/// What a database knows that no copy may undo: the largest numbers that it has given to replicas, orders and rows, and the
+/// Rays in which there may be applications.
 #[derive(Debug, Default)]
 struct Numbers {
     last: Vec<(String, i64)>,
     sequences: Vec<(String, i64)>,
+    rays: Vec<UsedRay>,
 }
 
 impl Numbers {
@@ -131,11 +136,19 @@ impl Numbers {
         let last = last.await.unwrap_or_default();
         let sequences = sqlx::query_as("SELECT name, seq FROM sqlite_sequence");
         let sequences = sequences.fetch_all(&mut database).await.unwrap_or_default();
+        let rays = sqlx::query_as(
+            "SELECT address, prefix, token_file, timeout_ms, section FROM used_rays",
+        );
+        let rays = rays.fetch_all(&mut database).await.unwrap_or_default();
         let _ = database.close().await;
-        Numbers { last, sequences }
+        Numbers {
+            last,
+            sequences,
+            rays,
+        }
     }
 
-    /// A copy of an older schema may lack the tables; its migration counts what it has.
+    /// A copy of an older schema may lack the tables; its migration counts what it has. Such a copy has no place for Rays.
     async fn raise(&self, path: &Path) -> Result<(), sqlx::Error> {
         let mut copy = plain(path).connect().await?;
         let has_numbers: i64 =
@@ -146,6 +159,22 @@ impl Numbers {
             sqlx::query("UPDATE numbers SET last = max(last, ?) WHERE name = ?")
                 .bind(last)
                 .bind(name)
+                .execute(&mut copy)
+                .await?;
+        }
+        let has_rays: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name = 'used_rays'")
+                .fetch_one(&mut copy)
+                .await?;
+        for (address, prefix, token_file, timeout_ms, section) in
+            self.rays.iter().filter(|_| has_rays > 0)
+        {
+            sqlx::query("INSERT OR IGNORE INTO used_rays (address, prefix, token_file, timeout_ms, section) VALUES (?, ?, ?, ?, ?)")
+                .bind(address)
+                .bind(prefix)
+                .bind(token_file.as_deref())
+                .bind(timeout_ms)
+                .bind(section)
                 .execute(&mut copy)
                 .await?;
         }

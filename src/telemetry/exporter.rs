@@ -26,7 +26,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const TRIES_MAX: u32 = 5;
 const LOG_EVERY: Duration = Duration::from_secs(60);
 /// How long the end waits for the last spans.
-const ENDS_WITHIN: Duration = Duration::from_secs(3);
+pub const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug)]
 pub struct ExporterSettings {

@@ -14,6 +14,6 @@ mod sender;
 mod span;
 
 pub use context::{Ids, ParentContext, SpanId, TraceId, TraceParent, ratio_keeps};
-pub use exporter::{Exporter, ExporterCounts, ExporterSettings};
+pub use exporter::{ENDS_WITHIN, Exporter, ExporterCounts, ExporterSettings};
 pub use sender::{ClientError, Encoding, parse_headers};
 pub use span::{Attribute, Span, SpanEvent, SpanKind, Value, attribute};

@@ -10,6 +10,7 @@ mod embedded;
 mod mistakes;
 mod need;
 mod origins;
+mod pbs;
 mod ray_serve;
 mod reloading;
 mod remote;

@@ -21,6 +21,7 @@ mod schedule_real;
 mod schedule_start;
 mod sources;
 mod state;
+mod stop_time;
 mod store;
 mod store_backup;
 mod store_open;

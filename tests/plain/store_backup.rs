@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use model_pool::pool::Time;
 use model_pool::store::{
-    AuditQuery, BackupFault, KeyUse, NEW_ADMIN_KEY, NewKey, Role, Store, StoreFault, back_up,
-    generate_key, hash_key, restore,
+    AuditQuery, BackupFault, KeptRay, KeyUse, NEW_ADMIN_KEY, NewKey, Role, Store, StoreFault,
+    back_up, generate_key, hash_key, restore,
 };
 use sqlx::Connection;
 
@@ -290,4 +290,34 @@ async fn a_store_of_an_older_schema_is_not_opened_beside_its_service() {
     .await;
     let older = Store::open_beside(&address).await.unwrap_err();
     assert!(matches!(older, StoreFault::Older { .. }), "{older}");
+}
+
+#[tokio::test]
+async fn a_restored_copy_has_its_rays_and_those_that_were_used_since() {
+    let ray = |address: &str| KeptRay {
+        address: address.to_owned(),
+        prefix: "model-pool.lab.r".to_owned(),
+        token_file: Some("/etc/ray.token".to_owned()),
+        timeout_ms: 30_000,
+        section: "engine_config".to_owned(),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let address = url(folder.path());
+    let store = Store::open(&address).await.unwrap();
+    store.save_used_ray(&ray("http://a:8265")).await.unwrap();
+    let copy = folder.path().join("copy.db");
+    back_up(&address, &copy, false).await.unwrap();
+    store.save_used_ray(&ray("http://b:8265")).await.unwrap();
+    store.close().await;
+    drop(store);
+    restore(&address, &copy, None).await.unwrap();
+    let store = Store::open(&address).await.unwrap();
+    let rays = [ray("http://a:8265"), ray("http://b:8265")];
+    assert_eq!(store.used_rays().await.unwrap(), rays);
+
+    let other = tempfile::tempdir().unwrap();
+    let other = url(other.path());
+    restore(&other, &copy, None).await.unwrap();
+    let second = Store::open(&other).await.unwrap();
+    assert_eq!(second.used_rays().await.unwrap(), [ray("http://a:8265")]);
 }

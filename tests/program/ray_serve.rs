@@ -1,5 +1,7 @@
 //! Models in Ray Serve: the real binary, and a double of Ray's dashboard and of Serve's proxy that answers as a real one did.
 
+use std::time::{Duration, SystemTime};
+
 use serde_json::{Value, json};
 
 use crate::remote::{admin, chat, message, until_state, view};
@@ -119,7 +121,7 @@ fn after_kill_9_the_application_is_found_again_and_left_over_ones_go() {
     assert!(answer(&pool).contains(FIRST));
     // A shutdown leaves nothing.
     pool.terminate();
-    assert!(pool.wait(std::time::Duration::from_secs(30)));
+    assert!(pool.wait(Duration::from_secs(30)));
     assert_eq!(ray.names(), ["theirs"]);
 }
 
@@ -200,14 +202,98 @@ fn an_application_goes_though_its_model_file_was_deleted_and_ray_was_away_at_the
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
     answer(&pool);
     pool.kill();
-    // Only the state folder knows the address now.
+    // Only the store knows the address now.
     std::fs::remove_file(pool.models().join("far.yaml")).unwrap();
-    let remembered = pool.data().join("ray-serve.json");
-    let text = std::fs::read_to_string(remembered).unwrap();
-    assert!(text.contains(&ray.address()), "{text}");
     ray.set_down(true);
     pool.restart();
     assert_eq!(ray.names(), [FIRST, "theirs"]);
     ray.set_down(false);
     wait_for("the application to be gone", || ray.names() == ["theirs"]);
+}
+
+#[test]
+fn an_application_is_adopted_when_a_ray_answers_that_was_silent_at_the_start() {
+    let ray = RayServe::start();
+    let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    answer(&pool);
+    let writes = ray.writes().len();
+    pool.kill();
+    ray.set_down(true);
+    pool.restart();
+    assert_eq!(view(&pool)["replicas"], json!([]));
+    ray.set_down(false);
+    until_state(&pool, "ready");
+    assert_eq!(view(&pool)["replicas"][0]["replica"], "r1");
+    assert!(answer(&pool).contains(FIRST));
+    assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
+}
+
+#[test]
+fn an_application_goes_if_its_model_was_loaded_anew_before_the_ray_answered() {
+    let ray = RayServe::start();
+    let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    answer(&pool);
+    pool.kill();
+    ray.set_down(true);
+    pool.restart();
+    let second = "model-pool.lab.r2";
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| answer(&pool));
+        wait_for("the load to begin", || {
+            view(&pool)["replicas"][0]["replica"] == "r2"
+        });
+        ray.set_down(false);
+        let body = waiting.join().expect("an answer");
+        assert!(body.contains(second), "{body}");
+    });
+    wait_for("the first one to be gone", || ray.names() == [second]);
+    assert!(answer(&pool).contains(second));
+}
+
+#[test]
+fn a_failed_load_answers_at_once_though_one_of_its_writes_may_still_be_carried_out() {
+    let ray = RayServe::start();
+    ray.cut_off_next_write();
+    let fails = "  args: {fail: \"RuntimeError: the weights are not there\"}\n";
+    let pool = Pool::with_models(&[model(&ray, fails, "")], CONFIG);
+    let began = SystemTime::now();
+    let (status, body) = pool.post("/v1/chat/completions", &chat(false));
+    let took = began.elapsed().unwrap_or_default();
+    assert_eq!(status, 503, "{body}");
+    assert!(
+        message(&body).contains("the weights are not there"),
+        "{body}"
+    );
+    assert!(took < Duration::from_secs(30), "{took:.1?}");
+    ray.carry_out_late();
+    wait_for("the late application to be gone", || ray.names().is_empty());
+}
+
+#[test]
+fn the_file_of_used_rays_of_an_earlier_version_is_imported_and_removed() {
+    let (ray, other) = (RayServe::start(), RayServe::start());
+    let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    pool.kill();
+    let (file, name) = (pool.data().join("ray-serve.json"), "model-pool.lab.r99");
+    let used = json!([{
+        "address": other.address(), "prefix": "model-pool.lab.r", "token_file": null,
+        "timeout_ms": 5000, "section": "engine_config",
+    }]);
+    std::fs::write(&file, used.to_string()).unwrap();
+    other.deploy(name, &THEIRS.replace("theirs", name));
+    other.set_down(true);
+    pool.restart();
+    assert!(!file.exists());
+    // From now on only the store knows the address.
+    pool.kill();
+    other.set_down(false);
+    pool.restart();
+    assert!(other.names().is_empty());
+
+    pool.kill();
+    std::fs::write(&file, "[{\"address\":").unwrap();
+    pool.restart();
+    assert!(!file.exists());
+    let aside = std::fs::read_to_string(pool.data().join("ray-serve.unreadable")).unwrap();
+    assert_eq!(aside, "[{\"address\":");
 }

@@ -25,6 +25,8 @@ fn shape(name: &str, gpus: u32) -> ShapeSection {
         gres: None,
         partition: None,
         constraint: None,
+        queue: None,
+        select: None,
         resources: BTreeMap::new(),
         labels: BTreeMap::new(),
     }

@@ -1,6 +1,7 @@
 //! Looks at a Slurm cluster for what a configuration needs, and submits nothing: `model-pool check --slurm`.
 
 use super::super::ClusterError;
+use super::super::batch::advice_for;
 use super::super::finding::{self, Finding};
 use super::super::program::{Ended, run};
 use super::{Slurm, is_unreachable, jobs, reasons};
@@ -50,13 +51,8 @@ impl Slurm {
     }
 
     async fn version(&self, program: &str) -> Finding {
-        match run(self.call(program, vec!["--version".to_owned()], "")).await {
-            Ok(ended) if ended.status.success() => {
-                Finding::Good(format!("{program}: {}", ended.stdout.trim()))
-            }
-            Ok(ended) => Finding::Problem(format!("{program} --version fails: {}", ended.reason())),
-            Err(error) => Finding::Problem(error.to_string()),
-        }
+        let call = self.call(program, vec!["--version".to_owned()], "");
+        finding::version(program, run(call).await)
     }
 
     async fn partitions(&self) -> Result<Vec<Partition>, ClusterError> {
@@ -195,15 +191,8 @@ impl Slurm {
         let mut findings = Vec::new();
         let section = &self.section;
         findings.extend(finding::token_file(section));
-        if let Some(folder) = &section.slurm.log_dir {
-            findings.push(match folder.is_dir() {
-                true => Finding::Good(format!("folder of the jobs' output: {}", folder.display())),
-                false => Finding::Problem(format!(
-                    "cluster.slurm.log_dir {} is no folder; create it where the nodes see it, or their jobs fail",
-                    folder.display()
-                )),
-            });
-        }
+        let folder = section.slurm.log_dir.as_deref();
+        findings.extend(folder.map(|it| finding::log_folder("cluster.slurm.log_dir", it)));
         findings.extend(finding::program(section));
         findings.push(Finding::Note(self.reachability()));
         findings
@@ -212,20 +201,18 @@ impl Slurm {
     fn reachability(&self) -> String {
         let section = &self.section;
         let controller = section.controller.as_ref().map_or("", |it| it.first());
-        let token = section.token_file.as_deref();
-        let token = token.unwrap_or(std::path::Path::new("")).display();
         let partition = section.slurm.partition.as_ref();
         let partition = partition.map_or_else(String::new, |it| format!("-p {it} "));
         format!(
-            "whether nodes reach {controller} and see the files is only known on a node; try: srun {partition}-N1 sh -c 'test -r {token} && curl -ksS -o /dev/null -w \"%{{http_code}}\\n\" {controller}/llm/health && command -v {}'",
-            section.program
+            "whether nodes reach {controller} and see the files is only known on a node; try: srun {partition}-N1 sh -c '{}'",
+            finding::on_a_node(section)
         )
     }
 }
 
 fn refusal(name: &str, ended: &Ended) -> String {
     let message = ended.reason();
-    let advice = reasons::advice(&message);
+    let advice = advice_for(&message, reasons::ADVICE);
     format!("shape {name}: Slurm refuses it: {message}{advice}")
 }
 

@@ -6,22 +6,20 @@ mod reasons;
 mod script;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use config::ClusterSection;
 
-use super::program::{Call, Ended, one_line, run};
+use super::batch;
+use super::program::{Call, Ended, run};
 use super::shape::find_shape;
-use super::{Cluster, ClusterError, LeaseId, LeaseState, NodeLease, Release};
+use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
 use jobs::Job;
 
 /// More jobs than this fit into the JSON of `squeue`: on larger clusters its text form is read, which lists this account's
 /// jobs alone in every version.
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
-const LOG_TAIL_BYTES: u64 = 4 << 10;
 /// How long a node on which a job failed is left out.
 const EXCLUDED_FOR_SECONDS: u64 = 3600;
 /// If jobs fail on more nodes than this, the nodes are not the cause.
@@ -69,20 +67,7 @@ impl Slurm {
     ) -> Result<LeaseId, ClusterError> {
         let script = self.script(shape, demand, exclude)?;
         let call = self.call("sbatch", vec!["--parsable".to_owned()], &script);
-        let ended = run(call).await.map_err(|error| match error {
-            ClusterError::Timeout {
-                program,
-                after,
-                key,
-                ..
-            } => ClusterError::Timeout {
-                program,
-                after,
-                note: "; the job may have been submitted, which `model-pool cluster status` shows",
-                key,
-            },
-            error => error,
-        })?;
+        let ended = run(call).await.map_err(batch::not_submitted)?;
         if !ended.status.success() {
             return Err(failure("sbatch", &ended));
         }
@@ -90,21 +75,13 @@ impl Slurm {
         let id = ended.stdout.trim().split(';').next().unwrap_or_default();
         let is_number = id.chars().all(|digit| digit.is_ascii_digit());
         let id = LeaseId::parse(id).ok().filter(|_| is_number);
-        id.ok_or_else(|| ClusterError::Output {
-            program: "sbatch".to_owned(),
-            message: format!(
-                "it printed `{}` and no job id; the job may have been submitted, which `model-pool cluster status` shows",
-                one_line(&ended.stdout)
-            ),
-        })
+        id.ok_or_else(|| batch::no_job_id("sbatch", &ended.stdout))
     }
 
     fn call<'a>(&'a self, name: &'a str, arguments: Vec<String>, input: &'a str) -> Call<'a> {
-        let folder = self.section.slurm.bin_dir.as_deref();
-        let program = folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
         Call {
             name,
-            program,
+            program: batch::program(self.section.slurm.bin_dir.as_deref(), name),
             arguments,
             input,
             deadline: self.section.slurm.timeout.duration(),
@@ -194,11 +171,8 @@ impl Slurm {
     fn lease(&self, job: Job) -> Option<NodeLease> {
         let id = LeaseId::parse(&job.id).ok()?;
         let mut state = job.lease_state();
-        if let LeaseState::Ended { why } = &mut state
-            && job.has_failed()
-            && let Some(line) = self.last_line(&id)
-        {
-            why.push_str(&format!("; its log ends with: {line}"));
+        if job.has_failed() {
+            batch::add_log_end(&mut state, self.last_line(&id));
         }
         Some(NodeLease {
             node: node_name(id.as_str()),
@@ -218,15 +192,7 @@ impl Slurm {
         let path = folder
             .unwrap_or_else(|| PathBuf::from("."))
             .join(script::log_name(id.as_str()));
-        let mut file = std::fs::File::open(path).ok()?;
-        let length = file.metadata().ok()?.len();
-        let start = length.saturating_sub(LOG_TAIL_BYTES);
-        file.seek(SeekFrom::Start(start)).ok()?;
-        let mut tail = Vec::new();
-        file.take(LOG_TAIL_BYTES).read_to_end(&mut tail).ok()?;
-        let tail = String::from_utf8_lossy(&tail);
-        let mut lines = tail.lines().rev().map(one_line);
-        lines.find(|line| !line.is_empty() && !line.starts_with("slurmstepd"))
+        batch::last_line(&path, |line| line.starts_with("slurmstepd"))
     }
 }
 
@@ -239,7 +205,7 @@ impl Cluster for Slurm {
     ) -> Result<LeaseId, ClusterError> {
         // A wrong shape is refused before Slurm is called.
         find_shape(&self.section, shape)?;
-        let failed = failed_hosts(&self.jobs().await?, now_unix());
+        let failed = failed_hosts(&self.jobs().await?, batch::now_unix());
         let all: Vec<String> = exclude.iter().chain(&failed).cloned().collect();
         match self.submit(shape, demand, &all).await {
             // Without those nodes the cluster may have too few.
@@ -309,11 +275,6 @@ fn failed_hosts(jobs: &[Job], now_unix: u64) -> Vec<String> {
     }
 }
 
-fn now_unix() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or(Duration::ZERO).as_secs()
-}
-
 /// Texts of a cluster that does not answer, from Slurm's own table of errors.
 fn is_unreachable(message: &str) -> bool {
     [
@@ -338,16 +299,7 @@ fn is_unreachable(message: &str) -> bool {
 
 /// Why a program of Slurm ended with another status than 0.
 fn failure(program: &str, ended: &Ended) -> ClusterError {
-    let message = ended.reason();
-    let program = program.to_owned();
-    match is_unreachable(&message) {
-        true => ClusterError::Unreachable { program, message },
-        false => ClusterError::Refused {
-            program,
-            advice: reasons::advice(&message),
-            message,
-        },
-    }
+    batch::failure(program, ended, is_unreachable, reasons::ADVICE)
 }
 
 #[cfg(test)]

@@ -209,7 +209,7 @@ pub(super) fn pending(word: &str) -> String {
 }
 
 /// What to do about a message of `sbatch`.
-const ADVICE: &[(&str, &str)] = &[
+pub(super) const ADVICE: &[(&str, &str)] = &[
     (
         "Invalid partition",
         "correct cluster.slurm.partition; `sinfo` lists the partitions",
@@ -267,12 +267,6 @@ const ADVICE: &[(&str, &str)] = &[
         "the limits of the QOS or account do not allow it; use a smaller shape or another cluster.slurm.qos",
     ),
 ];
-
-/// With the separator before it; empty if the message says it all.
-pub(super) fn advice(message: &str) -> String {
-    let found = ADVICE.iter().find(|(part, _)| message.contains(part));
-    found.map_or_else(String::new, |(_, advice)| format!("; {advice}"))
-}
 
 /// Why a job has ended.
 pub(super) fn ended(

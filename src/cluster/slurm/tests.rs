@@ -2,9 +2,10 @@
 //! tests/outside.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
+use super::super::LeaseState;
 use super::*;
 use config::{ClusterKind, Length, ShapeSection, Size};
 
@@ -18,6 +19,8 @@ fn section() -> ClusterSection {
         gres: None,
         partition: None,
         constraint: None,
+        queue: None,
+        select: None,
         resources: BTreeMap::new(),
         labels: BTreeMap::new(),
     };
@@ -37,12 +40,7 @@ fn pool_bytes() -> pool::Bytes {
 
 /// A cluster whose programs are these scripts.
 fn with_programs(programs: &[(&str, &str)]) -> (tempfile::TempDir, Slurm) {
-    let folder = tempfile::tempdir().expect("a folder");
-    for (name, script) in programs {
-        let path = folder.path().join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("set");
-    }
+    let folder = batch::played(programs);
     let mut section = section();
     section.slurm.bin_dir = Some(folder.path().to_owned());
     section.slurm.log_dir = Some(folder.path().to_owned());

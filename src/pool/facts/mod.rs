@@ -7,5 +7,6 @@ pub(crate) mod device;
 pub(crate) mod host;
 pub(crate) mod moving;
 pub(crate) mod node;
+pub(crate) mod shadow_sample;
 pub(crate) mod shadows;
 pub(crate) mod state;

@@ -5,6 +5,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use crate::facts::shadow_sample::Sample;
 use crate::types::ids::{Bytes, DeviceId, ModelId, Span};
 use crate::types::lead::Lead;
 
@@ -13,17 +14,20 @@ pub(crate) struct Shadows {
     pub own: Shadow,
     pub simple: Shadow,
     pub lead: Lead,
-    /// One in this many models and devices is played.
-    pub sample: u64,
+    /// The part of the pool that is played.
+    pub sample: Sample,
+    /// No device has come, gone or changed its size since the sample was taken.
+    pub is_current: bool,
 }
 
 impl Shadows {
-    /// Plays another part of the models and devices from now on: what the shadows hold is of no use for it.
-    pub fn resample(&mut self, sample: u64) {
-        if self.sample != sample {
-            (self.own, self.simple) = (Shadow::default(), Shadow::default());
-            self.sample = sample;
+    /// Plays this part of the pool from now on, and holds nothing of another part any more.
+    pub fn resample(&mut self, sample: Sample) {
+        for shadow in [&mut self.own, &mut self.simple] {
+            shadow.keep(&sample);
         }
+        self.sample = sample;
+        self.is_current = true;
     }
 }
 
@@ -78,6 +82,22 @@ impl Shadow {
         self.held.insert(model, held);
     }
 
+    /// Evicts what the sample does not have.
+    fn keep(&mut self, sample: &Sample) {
+        let leaves = |model: &ModelId, held: &Held| {
+            !sample.has_model(*model) || !held.devices.iter().all(|it| sample.has_device(*it))
+        };
+        let held = self.held.iter();
+        let leaving: Vec<ModelId> = held
+            .filter(|(model, held)| leaves(model, held))
+            .map(|(model, _)| *model)
+            .collect();
+        for model in leaving {
+            self.evict(model);
+        }
+        self.devices.retain(|device, _| sample.has_device(*device));
+    }
+
     pub fn evict(&mut self, model: ModelId) {
         let Some(held) = self.held.remove(&model) else {
             return;
@@ -89,5 +109,33 @@ impl Shadow {
                 on.models.remove(&model);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ids::NodeId;
+
+    fn sample(devices: impl IntoIterator<Item = u32>) -> Sample {
+        let device = |it| (DeviceId(it), NodeId(it), Bytes(10));
+        Sample::of(devices.into_iter().map(device))
+    }
+
+    #[test]
+    fn a_shadow_holds_nothing_on_devices_that_are_gone() {
+        let mut shadows = Shadows::default();
+        shadows.resample(sample([1, 2]));
+        let reload = Span::from_secs(10);
+        let both = [DeviceId(1), DeviceId(2)].to_vec();
+        shadows.own.load(ModelId(1), both, Bytes(3), reload);
+        let one = [DeviceId(1)].to_vec();
+        shadows.own.load(ModelId(2), one, Bytes(4), reload);
+        shadows.resample(sample([1]));
+        assert!(!shadows.own.holds(ModelId(1)) && shadows.own.holds(ModelId(2)));
+        assert_eq!(shadows.own.reload, reload);
+        let used = shadows.own.on(DeviceId(1)).map(|it| it.used);
+        assert_eq!(used, Some(Bytes(4)));
+        assert!(shadows.own.on(DeviceId(2)).is_none());
     }
 }

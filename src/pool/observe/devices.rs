@@ -110,6 +110,7 @@ impl Pool {
         }
         self.nodes.entry(reading.node).or_default().insert(id);
         if new || resized {
+            self.shadows.is_current = false;
             self.touch_everything();
         } else if changed {
             self.promises_changed = true;

@@ -236,6 +236,7 @@ impl Pool {
                 self.departed.insert(*device, departed);
             }
         }
+        self.shadows.is_current = false;
         self.hosts.remove(&id);
         self.reading.retain(|(node, ..)| *node != id);
         self.forget_the_oldest();

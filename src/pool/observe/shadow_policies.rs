@@ -3,17 +3,13 @@
 
 use alloc::vec::Vec;
 
+use crate::facts::shadow_sample::Sample;
 use crate::facts::shadows::Shadow;
 use crate::facts::state::Pool;
 use crate::types::demand;
 use crate::types::ids::{Bytes, DeviceId, ModelId, Span};
 use crate::types::policy::Part;
 use crate::types::requirements::Requirements;
-
-/// On more devices than this only a part of the devices and the same part of the models is played: every second one, or
-/// every third, and so on. A sample of both has the hit ratio of the whole (Waldspurger et al., "Efficient MRC construction
-/// with SHARDS", FAST 2015).
-const DEVICES_PLAYED: usize = 256;
 
 /// Which models leave first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +32,12 @@ impl Pool {
         if !self.limits.policy.has(Part::Shadows) {
             return;
         }
-        let sample = self.devices.len().div_ceil(DEVICES_PLAYED).max(1) as u64;
-        self.shadows.resample(sample);
-        if u64::from(id.0) % sample != 0 {
+        if !self.shadows.is_current {
+            let devices = self.devices.iter();
+            let devices = devices.map(|(&id, it)| (id, it.node, it.capacity()));
+            self.shadows.resample(Sample::of(devices));
+        }
+        if !self.shadows.sample.has_model(id) {
             return;
         }
         let (own, simple) = (&self.shadows.own, &self.shadows.simple);
@@ -81,11 +80,8 @@ impl Pool {
         requirements: &Requirements,
         rule: Rule,
     ) -> Option<(Vec<DeviceId>, Vec<ModelId>)> {
-        // Whole nodes: a replica over several devices is on one.
-        let sample = self.shadows.sample;
-        let played = self.devices.iter();
-        let played = played.filter(|(_, it)| u64::from(it.node.0) % sample == 0);
-        let rooms = played.filter_map(|(&device, _)| {
+        let played = self.shadows.sample.devices();
+        let rooms = played.filter_map(|device| {
             let needs = requirements.needs_on(self, device).ok()?;
             self.shadow_room_on(shadow, device, needs, requirements, rule)
         });

@@ -27,7 +27,7 @@ fn own(wanted: &Wanted) -> Own<'_> {
     Own {
         prefix: PREFIX,
         wanted,
-        alive: BTreeSet::new(),
+        kept: Kept::default(),
     }
 }
 
@@ -108,12 +108,30 @@ fn what_another_writer_of_the_process_wants_is_written_back_and_is_not_left_over
     let mut own = own(&none);
     assert!(own.is_left_over("model-pool.lab.r1"));
     assert_eq!(written(&there, &own), BTreeSet::new());
-    own.alive.insert("model-pool.lab.r1".to_owned());
+    own.kept.alive.insert("model-pool.lab.r1".to_owned());
     assert!(is_carried_out(&there, &own));
-    assert!(!has_left_over(&there, &own));
+    assert!(!has_former(&there, &own));
     let body = body(&there, &own).expect("JSON");
     assert!(body.contains(config), "{body}");
     // Such a write may bring it back, if it is cut off.
     let expected = BTreeSet::from(["model-pool.lab.r1".to_owned()]);
     assert_eq!(written(&there, &own), expected);
+}
+
+#[test]
+fn what_stays_for_now_is_written_back_and_is_still_of_an_earlier_process() {
+    let config = r#"{"name":"model-pool.lab.r1",  "import_path":"c:d"}"#;
+    let there = list(&format!(
+        r#""model-pool.lab.r1": {{"status": "RUNNING", "deployed_app_config": {config}}}"#
+    ));
+    let none = Wanted::new();
+    let mut own = own(&none);
+    own.kept.spared.insert("model-pool.lab.r1".to_owned());
+    assert!(is_carried_out(&there, &own));
+    assert!(has_former(&there, &own), "the Ray is not forgotten");
+    assert!(body(&there, &own).expect("JSON").contains(config));
+    own.kept.spared.clear();
+    own.kept.all_but = Some(BTreeSet::from(["model-pool.lab.r2".to_owned()]));
+    assert!(!own.is_left_over("model-pool.lab.r1"));
+    assert!(own.is_left_over("model-pool.lab.r2"), "of this process");
 }

@@ -1,20 +1,20 @@
 //! What is left over goes, and a Ray is forgotten only when it is empty.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use support::ray_serve::RayServe;
 
 use super::*;
-use crate::{Ledger, RayAccess, Removal, ServeShared};
+use crate::ledger::memory::Memory;
+use crate::{RayAccess, Removal, ServeShared, Spared};
 
 const FIRST: &str = "model-pool.lab.r1";
+const SECOND: &str = "model-pool.lab.r2";
 const PREFIX: &str = "model-pool.lab.r";
 
-fn shared(folder: &Path) -> Arc<ServeShared> {
-    let ledger = Ledger::open(folder.join("ray-serve.json"));
-    Arc::new(ServeShared::new(ledger))
+fn shared(store: &Arc<Memory>) -> Arc<ServeShared> {
+    Arc::new(ServeShared::new(store.ledger()))
 }
 
 fn writer(ray: &RayServe, shared: &Arc<ServeShared>) -> ServeWriter {
@@ -35,9 +35,8 @@ fn config(name: &str) -> Box<RawValue> {
 }
 
 /// The addresses that the next process would look at.
-fn remembered(folder: &Path) -> Vec<String> {
-    let all = Ledger::open(folder.join("ray-serve.json")).all();
-    all.into_iter().map(|it| it.address).collect()
+fn remembered(store: &Memory) -> Vec<String> {
+    store.rows().into_iter().map(|it| it.address).collect()
 }
 
 /// Sweeps until nothing is due any more.
@@ -50,9 +49,9 @@ async fn clean(writer: &ServeWriter) {
 
 #[tokio::test]
 async fn a_removal_that_was_given_up_is_reported_and_carried_out_when_ray_answers_again() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
-    let shared = shared(folder.path());
+    let shared = shared(&store);
     let writer = writer(&ray, &shared);
     writer.add(FIRST, config(FIRST)).await.expect("added");
     ray.set_down(true);
@@ -61,58 +60,55 @@ async fn a_removal_that_was_given_up_is_reported_and_carried_out_when_ray_answer
     writer.leave(FIRST);
     writer.sweep_if_due().await;
     assert_eq!(writer.left_over(), BTreeSet::from([FIRST.to_owned()]));
-    assert_eq!(remembered(folder.path()), [ray.address()]);
+    assert_eq!(remembered(&store), [ray.address()]);
     ray.set_down(false);
     assert_eq!(ray.names(), [FIRST], "it holds its GPUs");
     clean(&writer).await;
     assert!(ray.names().is_empty());
     assert!(writer.left_over().is_empty());
-    assert!(remembered(folder.path()).is_empty());
+    assert!(remembered(&store).is_empty());
 }
 
 #[tokio::test]
 async fn a_ray_is_remembered_before_it_is_written_to_and_until_its_last_application_is_gone() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
-    let shared = shared(folder.path());
+    let shared = shared(&store);
     let writer = writer(&ray, &shared);
     ray.cut_off_next_write();
     assert!(writer.add(FIRST, config(FIRST)).await.is_err());
-    assert_eq!(remembered(folder.path()), [ray.address()]);
+    assert_eq!(remembered(&store), [ray.address()]);
     assert_eq!(writer.remove(FIRST).await, Ok(Removal::InDoubt));
-    assert_eq!(
-        remembered(folder.path()),
-        [ray.address()],
-        "it may still come up"
-    );
+    assert_eq!(remembered(&store), [ray.address()], "it may still come up");
 
     let other = RayServe::start();
     let writer = super::tests::writer(&other, &shared);
     writer.add(FIRST, config(FIRST)).await.expect("added");
-    assert_eq!(remembered(folder.path()).len(), 2);
+    assert_eq!(remembered(&store).len(), 2);
 }
 
 #[tokio::test]
 async fn an_address_is_forgotten_once_it_is_empty() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
-    let shared = shared(folder.path());
+    let shared = shared(&store);
     let writer = writer(&ray, &shared);
     writer.add(FIRST, config(FIRST)).await.expect("added");
-    assert_eq!(remembered(folder.path()), [ray.address()]);
+    assert_eq!(remembered(&store), [ray.address()]);
     while writer.remove(FIRST).await != Ok(Removal::Gone) {}
-    assert!(remembered(folder.path()).is_empty());
+    assert!(remembered(&store).is_empty());
 }
 
 #[tokio::test]
 async fn nothing_is_deployed_that_a_restart_would_not_find() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
-    let shared = shared(&folder.path().join("none"));
+    store.set_full(true);
+    let shared = shared(&store);
     let writer = writer(&ray, &shared);
     let error = writer.add(FIRST, config(FIRST)).await.expect_err("no disk");
     assert!(matches!(error, RayError::Record { .. }), "{error}");
-    assert!(error.to_string().contains("state.dir"), "{error}");
+    assert!(error.to_string().contains("the disk is full"), "{error}");
     assert!(ray.names().is_empty());
 }
 
@@ -131,11 +127,11 @@ async fn what_a_killed_process_wrote_at_last_is_removed_though_it_comes_up_after
 
 #[tokio::test]
 async fn a_ray_that_was_unknown_at_the_start_is_cleaned_when_it_answers() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     ray.deploy(FIRST, config(FIRST).get());
     ray.set_down(true);
-    let writer = writer(&ray, &shared(folder.path()));
+    let writer = writer(&ray, &shared(&store));
     writer.expect_late_writes(false);
     ray.set_down(false);
     while !ray.names().is_empty() {
@@ -146,13 +142,89 @@ async fn a_ray_that_was_unknown_at_the_start_is_cleaned_when_it_answers() {
 
 #[tokio::test]
 async fn applications_of_a_former_name_of_the_pool_are_reported_and_stay() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let store: Arc<Memory> = Arc::default();
     let ray = RayServe::start();
     ray.deploy(FIRST, config(FIRST).get());
-    let writer = writer(&ray, &shared(folder.path())).of_former_name();
+    let writer = writer(&ray, &shared(&store)).of_former_name();
     writer.expect_late_writes(false);
     let left = writer.sweep().await.expect("known");
     assert_eq!(left, BTreeSet::from([FIRST.to_owned()]));
     assert_eq!(writer.left_over(), left);
     assert_eq!(ray.names(), [FIRST]);
+}
+
+#[tokio::test]
+async fn what_runs_where_no_answer_has_come_since_the_start_stays_until_it_is_judged() {
+    let store: Arc<Memory> = Arc::default();
+    let ray = RayServe::start();
+    ray.deploy(FIRST, config(FIRST).get());
+    let shared = shared(&store);
+    let writer = writer(&ray, &shared);
+    shared.expect_answer(writer.address());
+    writer.add(SECOND, config(SECOND)).await.expect("added");
+    assert_eq!(ray.names(), [FIRST, SECOND]);
+    while writer.remove(SECOND).await != Ok(Removal::Gone) {}
+    assert_eq!(ray.names(), [FIRST]);
+    assert_eq!(remembered(&store), [ray.address()]);
+
+    assert_eq!(shared.answered(writer.address()), BTreeSet::new());
+    writer.expect_late_writes(false);
+    while !ray.names().is_empty() {
+        writer.sweep_if_due().await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_application_with_streams_of_an_earlier_process_stays_until_it_is_released() {
+    let store: Arc<Memory> = Arc::default();
+    let ray = RayServe::start();
+    ray.deploy(FIRST, config(FIRST).get());
+    let shared = shared(&store);
+    let writer = writer(&ray, &shared);
+    shared.spare(FIRST, Spared::Streams);
+    assert!(writer.sweep().await.expect("known").is_empty());
+    writer.add(SECOND, config(SECOND)).await.expect("added");
+    assert_eq!(ray.names(), [FIRST, SECOND]);
+    shared.release(FIRST);
+    writer.leave(FIRST);
+    clean(&writer).await;
+    assert_eq!(ray.names(), [SECOND]);
+}
+
+#[tokio::test]
+async fn an_application_that_comes_up_late_is_removed_within_seconds() {
+    let ray = RayServe::start();
+    let writer = writer(&ray, &Arc::default());
+    ray.cut_off_next_write();
+    assert!(writer.add(FIRST, config(FIRST)).await.is_err());
+    writer.leave(FIRST);
+    for _ in 0..3 {
+        writer.sweep().await.expect("known");
+    }
+    ray.carry_out_late();
+    assert_eq!(ray.names(), [FIRST]);
+    let removed = async {
+        while !ray.names().is_empty() {
+            writer.sweep_if_due().await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let within = Duration::from_secs(6);
+    assert!(tokio::time::timeout(within, removed).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_process_that_does_not_lead_any_more_writes_nothing() {
+    let store: Arc<Memory> = Arc::default();
+    let ray = RayServe::start();
+    let writer = writer(&ray, &shared(&store));
+    writer.add(FIRST, config(FIRST)).await.expect("added");
+    // Of the one that leads.
+    ray.deploy(SECOND, config(SECOND).get());
+    store.depose();
+    let error = writer.sweep().await.expect_err("deposed");
+    assert!(matches!(error, RayError::Deposed { .. }), "{error}");
+    assert!(writer.remove(FIRST).await.is_err());
+    assert_eq!(ray.names(), [FIRST, SECOND]);
 }

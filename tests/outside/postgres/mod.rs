@@ -5,6 +5,7 @@ mod away;
 mod moving;
 mod one_writer;
 mod opening;
+mod slow_reads;
 mod speed;
 mod standby;
 mod state;

@@ -4,8 +4,8 @@ use std::process::{Command, Output};
 
 use model_pool::pool::{DeviceId, LoadWish, Override, Priority, Record, RecordKind, Time};
 use model_pool::store::{
-    AuditEntry, AuditQuery, DayUsage, HistoryQuery, KeyUse, NewKey, NewVote, Retention, Role,
-    Store, UsageMinute, generate_key, hash_key,
+    AuditEntry, AuditQuery, DayUsage, HistoryQuery, KeptRay, KeyUse, NewKey, NewVote, Retention,
+    Role, Store, UsageMinute, generate_key, hash_key,
 };
 use serde_json::json;
 use support::postgres::PASSWORD;
@@ -120,6 +120,14 @@ async fn fill(store: &Store) {
         best: Some(0),
     };
     store.vote(&vote, 10).await.unwrap();
+    let ray = KeptRay {
+        address: "http://ray:8265".into(),
+        prefix: "model-pool.lab.r".into(),
+        token_file: None,
+        timeout_ms: 30_000,
+        section: "engine_config".into(),
+    };
+    store.save_used_ray(&ray).await.unwrap();
 }
 
 /// All that can be read of it.
@@ -134,7 +142,7 @@ async fn contents(store: &Store) -> String {
         ..AuditQuery::default()
     };
     format!(
-        "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+        "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
         store.history(history).await.unwrap(),
         store.last_id().await.unwrap(),
         store.last_numbers().await.unwrap(),
@@ -154,6 +162,7 @@ async fn contents(store: &Store) -> String {
             .collect::<Vec<_>>(),
         store.audit(audit).await.unwrap(),
         store.ratings().await.unwrap(),
+        store.used_rays().await.unwrap(),
     )
 }
 

@@ -39,7 +39,7 @@ fn the_former_name_of_the_section_is_read_with_its_lines() {
 
 #[test]
 fn a_cluster_without_what_nodes_need_is_refused() {
-    for kind in ["slurm", "ray", "command"] {
+    for kind in ["slurm", "pbs", "ray", "command"] {
         let text = refusal(&format!("cluster:\n  kind: {kind}\n"));
         assert_has(
             &text,

@@ -177,6 +177,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "",
     ),
     ("cluster.slurm", "{partition: gpu}", ""),
+    ("cluster.pbs", "{queue: gpu}", ""),
     ("cluster.kubernetes", "{timeout: 9s}", ""),
     ("cluster.ray", "{cpus: 2}", ""),
     ("cluster.command", "{timeout: 9s}", ""),

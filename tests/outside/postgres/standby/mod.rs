@@ -3,6 +3,7 @@
 
 mod dead_path;
 mod frozen;
+mod rays;
 mod scene;
 mod starting;
 

@@ -2,6 +2,10 @@
 //! it is deposed before it serves.
 
 use std::net::TcpListener;
+use std::path::Path;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use support::family::stub;
 use support::manager::Manager;
@@ -62,4 +66,51 @@ fn d4_one_that_takes_over_shows_that_it_lives_and_ends_at_once_when_it_is_depose
         "{log}"
     );
     assert!(!log.contains(serves), "{log}");
+}
+
+/// A model whose weights are on a disk that takes the call and never answers: opening a pipe waits for its other end.
+fn on_slow_disk(folder: &Path) -> (String, String) {
+    let weights = folder.join("slow.gguf");
+    mkfifo(&weights, Mode::S_IRWXU).unwrap();
+    let text = format!(
+        "engine_config:\n  model_id: slow\n  type: CommandEngine\n  listen: port\n  model_path: {}\n  command: [engine, \"{{{{ model_path }}}}\", --port, \"{{{{ port }}}}\"]\n",
+        weights.display()
+    );
+    ("slow.yaml".to_owned(), text)
+}
+
+#[test]
+fn d4_one_that_reads_models_from_a_slow_disk_says_so_and_ends_at_once_when_it_is_deposed() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let url = server.database();
+    let way = Way::to(&server);
+    let disk = tempfile::tempdir().unwrap();
+    let mut manager = Manager::start();
+    let env = [
+        ("NOTIFY_SOCKET", manager.path()),
+        ("WATCHDOG_USEC", "300000"),
+    ];
+    let models = [stub("a", &[]), on_slow_disk(disk.path())];
+    let mut first = controller(&[stub("a", &[])], &url);
+    let mut second = controller_with(&models, &way.url(name_of(&url)), HERE, &env);
+    assert_eq!(health(&second)["role"], "standby");
+
+    first.kill();
+    let step = "working out what the models need takes long";
+    wait_for("the step in the log", || second.log().contains(step));
+    manager.catch_up();
+    for _ in 0..3 {
+        manager.hears("WATCHDOG=1");
+    }
+
+    way.cut();
+    assert!(second.wait(TAKEOVER_MAX), "it ends by itself");
+    let log = second.log();
+    assert!(
+        log.contains("this controller does not lead any more"),
+        "{log}"
+    );
+    assert!(!log.contains("Swagger UI at"), "{log}");
 }

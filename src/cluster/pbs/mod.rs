@@ -1,0 +1,317 @@
+//! PBS Professional and OpenPBS: each node is a job that runs `model-pool node`. Jobs are found by the pool's name, so a
+//! restarted pool knows its own. Written from the manual pages and the source of OpenPBS (qsub(1B), qselect(1B), qstat(1B),
+//! qsig(1B), qdel(1B), pbsnodes(8B), pbs_job_attributes(7B) in openpbs/openpbs), and tried with programs that play PBS.
+//!
+//! Which node a job gets is PBS' choice: a chunk of `-l select` can name a host, and cannot leave one out. So nodes that are
+//! to be avoided are not.
+
+mod inspection;
+mod jobs;
+mod reasons;
+mod script;
+mod text;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use chrono::DateTime;
+use config::ClusterSection;
+use tokio::sync::OnceCell;
+
+use super::batch;
+use super::program::{Call, Ended, run};
+use super::shape::find_shape;
+use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
+use jobs::Job;
+
+const OUTPUT_BYTES_MAX: usize = 8 << 20;
+/// Jobs that one `qstat` describes, each with some KiB.
+const IDS_AT_ONCE: usize = 200;
+/// For how long jobs that have ended are listed.
+const FINISHED_FOR_SECONDS: u64 = 86_400;
+const ADVICE: &str = "install PBS' client programs on this machine, or set cluster.pbs.bin_dir to their folder, such as /opt/pbs/bin";
+/// The programs read and print times as those of this zone.
+const UTC: &[(&str, &str)] = &[("TZ", "UTC"), ("LC_ALL", "C")];
+/// What PBS' programs print about a job that has gone while they ran.
+const GONE: &[&str] = &["Unknown Job Id", "has finished"];
+
+pub struct Pbs {
+    section: ClusterSection,
+    /// This account's name, once it is known.
+    user: OnceCell<String>,
+    /// Set once the server keeps no jobs that have ended.
+    no_history: AtomicBool,
+}
+
+impl Pbs {
+    pub fn new(section: &ClusterSection) -> Pbs {
+        Pbs {
+            section: section.clone(),
+            user: OnceCell::new(),
+            no_history: AtomicBool::new(false),
+        }
+    }
+
+    /// The script that a request for this shape submits.
+    ///
+    /// # Errors
+    /// If there is no such shape.
+    pub fn script(&self, shape: &str, demand: Option<u64>) -> Result<String, ClusterError> {
+        let shape = find_shape(&self.section, shape)?;
+        Ok(script::render(&self.section, shape, demand))
+    }
+
+    fn call<'a>(&'a self, name: &'a str, arguments: Vec<String>, input: &'a str) -> Call<'a> {
+        Call {
+            name,
+            program: batch::program(self.section.pbs.bin_dir.as_deref(), name),
+            arguments,
+            input,
+            deadline: self.section.pbs.timeout.duration(),
+            output_bytes_max: OUTPUT_BYTES_MAX,
+            variables: &[],
+            deadline_key: "cluster.pbs.timeout",
+            advice: ADVICE,
+        }
+    }
+
+    /// A call that changes nothing.
+    fn query<'a>(&'a self, name: &'a str, arguments: Vec<String>) -> Call<'a> {
+        Call {
+            variables: UTC,
+            ..self.call(name, arguments, "")
+        }
+    }
+
+    async fn user(&self) -> Result<&str, ClusterError> {
+        let name = self.user.get_or_try_init(|| async {
+            let call = Call {
+                program: "id".into(),
+                ..self.call("id", vec!["-un".to_owned()], "")
+            };
+            let ended = run(call).await?;
+            match ended.status.success() {
+                true => Ok(ended.stdout.trim().to_owned()),
+                false => Err(ClusterError::Setup {
+                    message: format!("this account has no name (id -un): {}", ended.reason()),
+                }),
+            }
+        });
+        Ok(name.await?.as_str())
+    }
+
+    /// This account's jobs with this pool's name, those that ended lately included.
+    async fn jobs(&self) -> Result<Vec<Job>, ClusterError> {
+        let mut ids = self.select(&[]).await?;
+        for id in self.finished().await {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        let mut jobs = Vec::new();
+        for some in ids.chunks(IDS_AT_ONCE) {
+            jobs.extend(self.described(some).await?);
+        }
+        Ok(jobs)
+    }
+
+    /// The ids of this pool's jobs that wait or run; with further options of `qselect`, others.
+    async fn select(&self, options: &[&str]) -> Result<Vec<String>, ClusterError> {
+        let name = script::job_name(&self.section.name);
+        let mut arguments: Vec<String> = ["-u", self.user().await?, "-N", name.as_str()]
+            .map(str::to_owned)
+            .to_vec();
+        arguments.extend(options.iter().map(|it| (*it).to_owned()));
+        let ended = run(self.query("qselect", arguments)).await?;
+        if !ended.status.success() || is_unreachable(&ended.message) {
+            return Err(failure("qselect", &ended));
+        }
+        let ids = ended.stdout.split_whitespace();
+        let ids = ids.filter(|id| LeaseId::parse(id).is_ok());
+        Ok(ids.map(str::to_owned).collect())
+    }
+
+    /// The ids of those that changed within a day and have ended. A server that keeps no history has none.
+    async fn finished(&self) -> Vec<String> {
+        if self.no_history.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let since = batch::now_unix().saturating_sub(FINISHED_FOR_SECONDS);
+        let since = i64::try_from(since).ok();
+        let Some(since) = since.and_then(|it| DateTime::from_timestamp(it, 0)) else {
+            return Vec::new();
+        };
+        let since = format!("-tm.gt.{}", since.format("%Y%m%d%H%M"));
+        match self.select(&["-x", "-s", "F", since.as_str()]).await {
+            Ok(ids) => ids,
+            Err(error) => {
+                if is_without_history(&error.to_string()) {
+                    self.no_history.store(true, Ordering::Relaxed);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// What PBS says about these jobs. One that is missing has ended since.
+    async fn described(&self, ids: &[String]) -> Result<Vec<Job>, ClusterError> {
+        let mut ended = self.details(ids).await?;
+        if is_without_history(&ended.message) && !self.no_history.swap(true, Ordering::Relaxed) {
+            ended = self.details(ids).await?;
+        }
+        let is_gone = GONE.iter().any(|it| ended.message.contains(it));
+        if is_unreachable(&ended.message) || !(ended.status.success() || is_gone) {
+            return Err(failure("qstat", &ended));
+        }
+        let records = text::records(&ended.stdout, "Job Id: ");
+        if !is_gone && records.len() < ids.len() {
+            return Err(ClusterError::Output {
+                program: "qstat".to_owned(),
+                message: format!(
+                    "it describes {} of {} jobs; {}",
+                    records.len(),
+                    ids.len(),
+                    ended.reason()
+                ),
+            });
+        }
+        let pool = &self.section.name;
+        let jobs = records.iter().filter_map(|it| Job::of(it, pool));
+        Ok(jobs.collect())
+    }
+
+    async fn details(&self, ids: &[String]) -> Result<Ended, ClusterError> {
+        let mut arguments = vec!["-f".to_owned()];
+        if !self.no_history.load(Ordering::Relaxed) {
+            arguments.push("-x".to_owned());
+        }
+        arguments.extend(ids.iter().cloned());
+        run(self.query("qstat", arguments)).await
+    }
+
+    fn lease(&self, job: Job) -> Option<NodeLease> {
+        let id = LeaseId::parse(&job.id).ok()?;
+        let mut state = job.lease_state();
+        if job.has_failed() {
+            batch::add_log_end(&mut state, self.last_line(&id));
+        }
+        Some(NodeLease {
+            node: format!("pbs-{}", job.number()),
+            id,
+            shape: job.shape,
+            demand: job.demand,
+            state,
+            time_limit: job.time_limit,
+            starts_unix: job.starts_unix,
+            ends_unix: job.ends_unix,
+        })
+    }
+
+    /// The end of a job's output, if it lies in a folder that this machine sees.
+    fn last_line(&self, id: &LeaseId) -> Option<String> {
+        let path = match &self.section.pbs.log_dir {
+            Some(folder) => folder.join(script::log_name(id.as_str())),
+            None => {
+                let number = jobs::number(id.as_str());
+                Path::new(".").join(script::copied_log_name(&self.section.name, number))
+            }
+        };
+        batch::last_line(&path, |line| line.starts_with("=>> PBS"))
+    }
+}
+
+impl Cluster for Pbs {
+    async fn request(
+        &self,
+        shape: &str,
+        demand: Option<u64>,
+        _exclude: &[String],
+    ) -> Result<LeaseId, ClusterError> {
+        let script = self.script(shape, demand)?;
+        // Without `-f` a process stays behind, with the environment of the first call.
+        let call = self.call("qsub", vec!["-f".to_owned()], &script);
+        let ended = run(call).await.map_err(batch::not_submitted)?;
+        if !ended.status.success() {
+            return Err(failure("qsub", &ended));
+        }
+        let id = ended.stdout.trim();
+        let number = jobs::number(id);
+        let is_number = !number.is_empty() && number.chars().all(|it| it.is_ascii_digit());
+        let id = LeaseId::parse(id).ok().filter(|_| is_number);
+        id.ok_or_else(|| batch::no_job_id("qsub", &ended.stdout))
+    }
+
+    async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
+        let jobs = self.jobs().await?;
+        Ok(jobs.into_iter().filter_map(|job| self.lease(job)).collect())
+    }
+
+    async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
+        // People may type the number alone.
+        let jobs = self.jobs().await?;
+        let is_meant = |job: &&Job| job.id == id.as_str() || job.number() == id.as_str();
+        let Some(job) = jobs.iter().find(is_meant) else {
+            return Err(ClusterError::WrongId { id: id.to_string() });
+        };
+        if job.has_ended() {
+            return Ok(());
+        }
+        let id = job.id.clone();
+        // `qdel` gives a running job only some seconds.
+        let (program, arguments) = match how {
+            Release::Drain if job.has_machine() => {
+                let signal = script::DRAIN_SIGNAL.to_owned();
+                ("qsig", vec!["-s".to_owned(), signal, id])
+            }
+            Release::Drain | Release::Now => ("qdel", vec![id]),
+        };
+        let ended = run(self.call(program, arguments, "")).await?;
+        let is_over = GONE.iter().any(|it| ended.message.contains(it))
+            || ended.message.contains("invalid for state of job");
+        match ended.status.success() || is_over {
+            true => Ok(()),
+            false => Err(failure(program, &ended)),
+        }
+    }
+
+    async fn log_end(&self, id: &LeaseId) -> Option<String> {
+        self.last_line(id)
+    }
+}
+
+/// What a server prints that has job_history_enable off.
+fn is_without_history(message: &str) -> bool {
+    message.contains("job history") || message.contains("job_history_enable")
+}
+
+/// Texts of a server that does not answer.
+fn is_unreachable(message: &str) -> bool {
+    [
+        "cannot connect to server",
+        "Connection refused",
+        "Connection timed out",
+        "Connection reset",
+        "No route to host",
+        "Communication failure",
+        "End of File",
+        "Premature end of message",
+        "Batch protocol error",
+        "pbs_iff",
+        "Invalid credential",
+        "Expired credential",
+        "munge",
+        "Server is shutting down",
+        "Server shutting down",
+        "Temporary failure in name resolution",
+    ]
+    .iter()
+    .any(|text| message.contains(text))
+}
+
+/// Why a program of PBS ended with another status than 0.
+fn failure(program: &str, ended: &Ended) -> ClusterError {
+    batch::failure(program, ended, is_unreachable, reasons::ADVICE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! The script of a job: options for `qsub`, lines of the site, and `model-pool node`. The shell stays as its parent, because
+//! `qsig` and PBS itself signal all processes of a job at once, the shell above the script included.
+
+use config::{ClusterSection, ShapeSection};
+
+use super::super::node_command::{data, node_command, plain};
+
+const PREFIX: &str = "model-pool";
+/// In this variable a job has its shape, and the number of the pool's request. The name of the job is that of the pool, so that
+/// `qselect -N`, which compares whole names, finds all of its jobs and no others.
+const MARK: &str = "MODEL_POOL_LEASE";
+/// `qsig` sends it to all processes of a job, and all but the script ignore it, as is its default.
+pub(super) const DRAIN_SIGNAL: &str = "SIGURG";
+/// With these statuses a script ends that cannot start its node: those of sysexits.h.
+pub(super) const NO_LOG: i64 = 73;
+pub(super) const NO_GPUS: i64 = 78;
+
+/// By this name a pool finds its jobs. PBS allows no `:` in all of its versions.
+pub(super) fn job_name(pool: &str) -> String {
+    format!("{PREFIX}.{pool}")
+}
+
+pub(super) fn log_name(id: &str) -> String {
+    format!("{PREFIX}-{id}.log")
+}
+
+/// The file to which PBS copies the output of a job whose script has not named another one.
+pub(super) fn copied_log_name(pool: &str, number: &str) -> String {
+    format!("{}.o{number}", job_name(pool))
+}
+
+/// The shape and the number of the pool's request in the list of a job's variables.
+pub(super) fn mark_of(variables: &str) -> Option<(String, Option<u64>)> {
+    let mut variables = variables.split(',');
+    let mark = variables.find_map(|it| it.trim().strip_prefix(MARK)?.strip_prefix('='))?;
+    match mark.split_once('.') {
+        Some((shape, demand)) => Some((shape.to_owned(), Some(demand.parse().ok()?))),
+        None => Some((mark.to_owned(), None)),
+    }
+}
+
+/// What a node of this shape needs, as `-l select` has it.
+pub(super) fn select(section: &ClusterSection, shape: &ShapeSection) -> String {
+    let gpus = (shape.gpus > 0).then(|| format!(":{}={}", section.pbs.gpu_resource, shape.gpus));
+    let more = shape.select.as_ref().or(section.pbs.select.as_ref());
+    let more = more.map(|it| format!(":{it}"));
+    format!("1{}{}", gpus.unwrap_or_default(), more.unwrap_or_default())
+}
+
+pub(super) fn walltime(seconds: u64) -> String {
+    let (minutes, seconds) = (seconds / 60, seconds % 60);
+    format!("{:02}:{:02}:{seconds:02}", minutes / 60, minutes % 60)
+}
+
+pub(super) fn render(
+    section: &ClusterSection,
+    shape: &ShapeSection,
+    demand: Option<u64>,
+) -> String {
+    let pbs = &section.pbs;
+    let mut lines = vec!["#!/bin/bash".to_owned()];
+    lines.extend(options(section, shape, demand));
+    lines.push(String::new());
+    if let Some(folder) = &pbs.log_dir {
+        let path = folder.join(format!("{PREFIX}-"));
+        let path = plain(&path.to_string_lossy());
+        // PBS' own log comes once the job has ended.
+        lines.push(format!(
+            "exec >>{path}\"$PBS_JOBID.log\" 2>&1 || exit {NO_LOG}"
+        ));
+    }
+    lines.push(SIGNALS.to_owned());
+    if !pbs.setup.trim().is_empty() {
+        lines.push(pbs.setup.trim_end().to_owned());
+    }
+    if shape.gpus > 0 && !pbs.exclusive {
+        lines.push(GPUS.replace("STATUS", &NO_GPUS.to_string()));
+    }
+    lines.push("[ -z \"$mp_ends\" ] || exit 0".to_owned());
+    let name = "\"pbs-${PBS_JOBID%%.*}\"";
+    let data = data(section, "$PBS_JOBID", "model-pool-$PBS_JOBID");
+    lines.push(format!("{} &", node_command(section, name, &data, demand)));
+    lines.push("mp_node=$!".to_owned());
+    lines.push("[ -z \"$mp_ends\" ] || mp_drain".to_owned());
+    let limit = shape.time_limit.duration().as_secs();
+    let grace = pbs.grace.duration().as_secs().min(limit / 2);
+    lines.push(WAIT.replace("SECONDS", &(limit - grace).to_string()));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// A node that gets a second SIGTERM ends at once, so it gets one. The names are not those of a site's lines.
+const SIGNALS: &str = r#"mp_node= mp_sent= mp_ends= mp_again=yes
+mp_drain() {
+  mp_again=yes mp_ends=yes
+  if [ -n "$mp_node" ] && [ -z "$mp_sent" ]; then mp_sent=yes; kill -TERM "$mp_node"; fi
+}
+trap mp_drain URG
+trap 'mp_again=yes mp_ends=yes mp_sent=$mp_node' TERM
+echo "model-pool: job $PBS_JOBID starts a node on $(hostname)""#;
+
+const GPUS: &str = r#"if [ -z "${CUDA_VISIBLE_DEVICES+set}" ]; then
+  echo "PBS has not set CUDA_VISIBLE_DEVICES, so this node cannot know which GPUs are its own: ask for PBS' hook pbs_cgroups, set the variable in cluster.pbs.setup, or set cluster.pbs.exclusive to true" >&2
+  exit STATUS
+fi"#;
+
+const WAIT: &str = r#"( trap 'kill "$!"' TERM; sleep SECONDS & wait "$!" && kill -URG "$$" ) &
+mp_timer=$!
+while [ -n "$mp_again" ]; do
+  mp_again=
+  wait "$mp_node"
+  mp_status=$?
+done
+kill "$mp_timer" 2>/dev/null
+exit "$mp_status""#;
+
+fn options(section: &ClusterSection, shape: &ShapeSection, demand: Option<u64>) -> Vec<String> {
+    let pbs = &section.pbs;
+    let mark = match demand {
+        Some(demand) => format!("{}.{demand}", shape.name),
+        None => shape.name.clone(),
+    };
+    let place = match pbs.exclusive {
+        true => "pack:exclhost",
+        false => "pack",
+    };
+    let requeue = if pbs.requeue { "y" } else { "n" };
+    let limit = shape.time_limit.duration().as_secs();
+    let queue = shape.queue.as_ref().or(pbs.queue.as_ref());
+    let all = [
+        Some(format!("-N {}", job_name(&section.name))),
+        Some(format!("-v {MARK}={mark}")),
+        Some("-S /bin/bash".to_owned()),
+        queue.map(|it| format!("-q {it}")),
+        pbs.account.as_ref().map(|it| format!("-A {it}")),
+        Some(format!("-l select={}", select(section, shape))),
+        Some(format!("-l place={place}")),
+        Some(format!("-l walltime={}", walltime(limit))),
+        Some(format!("-r {requeue}")),
+        Some("-m n".to_owned()),
+        Some("-j oe".to_owned()),
+        pbs.log_dir.as_ref().map(|_| "-o /dev/null".to_owned()),
+    ];
+    let own = all.into_iter().flatten();
+    let all = own.chain(pbs.options.iter().cloned());
+    all.map(|option| format!("#PBS {option}")).collect()
+}

@@ -1,0 +1,369 @@
+//! Programs that play PBS': what they print has the form that OpenPBS' own print, from its source and from the pages of sites.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::LeaseState;
+use super::*;
+use config::{ClusterKind, Length, ShapeSection, Size};
+
+mod inspected;
+mod scripts;
+
+fn section() -> ClusterSection {
+    let shape = |name: &str, gpus| ShapeSection {
+        name: name.to_owned(),
+        gpus,
+        memory: Size(pool::Bytes(80 * pool::Bytes::GIB)),
+        time_limit: Length::from_secs(28_801),
+        cost_per_hour: None,
+        gres: None,
+        partition: None,
+        constraint: None,
+        queue: None,
+        select: None,
+        resources: BTreeMap::new(),
+        labels: BTreeMap::new(),
+    };
+    ClusterSection {
+        kind: ClusterKind::Pbs,
+        name: "lab".to_owned(),
+        controller: Some("https://pool.example.org:8443".into()),
+        token_file: Some("/shared/the token".into()),
+        shapes: vec![shape("a2", 2), shape("free", 0)],
+        ..ClusterSection::default()
+    }
+}
+
+/// A cluster whose programs are these scripts.
+fn with_programs(programs: &[(&str, &str)]) -> (tempfile::TempDir, Pbs) {
+    let folder = batch::played(programs);
+    let mut section = section();
+    section.pbs.bin_dir = Some(folder.path().to_owned());
+    section.pbs.log_dir = Some(folder.path().to_owned());
+    section.pbs.timeout = Length::from_secs(5);
+    (folder, Pbs::new(&section))
+}
+
+fn write(folder: &tempfile::TempDir, name: &str, text: &str) {
+    std::fs::write(folder.path().join(name), text).expect("written");
+}
+
+fn read(folder: &tempfile::TempDir, name: &str) -> String {
+    std::fs::read_to_string(folder.path().join(name)).expect("read")
+}
+
+fn id(text: &str) -> LeaseId {
+    LeaseId::parse(text).expect("an id")
+}
+
+/// A job as `qstat -f` describes it, with these lines of its own.
+fn job(id: &str, lines: &str) -> String {
+    format!(
+        "Job Id: {id}
+    Job_Name = model-pool.lab
+    Job_Owner = lab@login.example.org
+{lines}
+    queue = gpu
+    Error_Path = login.example.org:/home/lab/model-pool-with-a-very-long-name-of-a-fi
+\tle.e4711
+    Resource_List.walltime = 08:00:01
+    Variable_List = PBS_O_HOME=/home/lab,PBS_O_PATH=/usr/local/bin:/usr/bin:/bin,
+\tPBS_O_WORKDIR=/home/lab,MODEL_POOL_LEA
+\tSE=a2.1764,PBS_O_QUEUE=gpu
+
+"
+    )
+}
+
+const RUNS: &str = "    job_state = R
+    exec_host = gpu07/0*16
+    stime = Tue Nov  1 10:00:00 2022
+    substate = 42
+    comment = Job run at Tue Nov 01 at 10:00 on (gpu07:ngpus=2:ncpus=16)";
+const WAITS: &str = "    job_state = Q
+    estimated.start_time = Tue Nov  1 12:00:00 2022
+    comment = Not Running: Insufficient amount of resource: ngpus (R: 2 A: 1 T: 8
+\t)";
+const FAILED: &str = "    job_state = F
+    exec_host = gpu03/1*16
+    mtime = Tue Nov  1 10:02:00 2022
+    stime = Tue Nov  1 10:00:00 2022
+    substate = 93
+    Exit_status = 127";
+
+fn described(jobs: &[Job]) -> Vec<String> {
+    let one = |job: &Job| {
+        let state = match job.lease_state() {
+            LeaseState::Pending { reason } => format!("pending: {reason}"),
+            LeaseState::Running { host } => format!("running on {host}"),
+            LeaseState::Ended { why } => format!("ended: {why}"),
+            LeaseState::Starting { .. } => "starting".to_owned(),
+        };
+        let times = (job.starts_unix, job.ends_unix);
+        format!(
+            "{} {} {:?} {times:?} {state}",
+            job.id, job.shape, job.demand
+        )
+    };
+    jobs.iter().map(one).collect()
+}
+
+fn of(text: &str) -> Vec<Job> {
+    let records = text::records(text, "Job Id: ");
+    let jobs = records.iter().filter_map(|it| Job::of(it, "lab"));
+    jobs.collect()
+}
+
+#[test]
+fn folded_lines_give_this_pools_jobs_with_their_times_and_reasons() {
+    let all = [
+        job("7.pbs01", RUNS),
+        job("8.pbs01", WAITS),
+        job("9.pbs01", FAILED),
+        job("10.pbs01", RUNS).replace("model-pool.lab", "model-pool.other"),
+        job("11.pbs01", RUNS).replace("MODEL_POOL_LEA\n\tSE", "SOMETHING"),
+    ];
+    assert_eq!(
+        described(&of(&all.concat())),
+        [
+            "7.pbs01 a2 Some(1764) (Some(1667296800), Some(1667325601)) running on gpu07",
+            "8.pbs01 a2 Some(1764) (Some(1667304000), None) pending: there is not enough of ngpus: it needs 2, and 1 of 8 are free; it starts when jobs that hold it end (Insufficient amount of resource: ngpus (R: 2 A: 1 T: 8))",
+            "9.pbs01 a2 Some(1764) (Some(1667296800), Some(1667296920)) ended: its script found no program on gpu03 (status 127); correct cluster.program, or add its folder to PATH in cluster.pbs.setup",
+        ]
+    );
+}
+
+#[test]
+fn each_reason_to_wait_is_in_plain_words_with_pbs_own_behind_it() {
+    for (state, comment, part) in [
+        ("Q", "", "has not looked at it yet"),
+        (
+            "Q",
+            "Not Running: Job would conflict with reservation or top job",
+            "lower time_limit of the shape",
+        ),
+        (
+            "Q",
+            "Not Running: Not enough free nodes available",
+            "it starts when one becomes free (Not enough free nodes available)",
+        ),
+        (
+            "Q",
+            "Can Never Run: Insufficient amount of resource: ngpus (R: 9 A: 8 T: 8)",
+            "no node has enough of ngpus: it needs 9, and 8 of 8 are free, so it never starts",
+        ),
+        (
+            "Q",
+            "Not Running: Insufficient amount of resource: Qlist ",
+            "there is not enough of Qlist; it starts",
+        ),
+        (
+            "Q",
+            "Not Running: User has reached queue running job limit.",
+            "release a lease",
+        ),
+        (
+            "Q",
+            "Not Running: Queue not started.",
+            "set another cluster.pbs.queue",
+        ),
+        ("Q", "Not Running: a new one", "PBS' reason is: a new one"),
+        ("H", "", "let it go with `qrls`"),
+        (
+            "H",
+            "job held, too many failed attempts to run",
+            "log of pbs_mom",
+        ),
+        ("W", "", "PBS starts it later"),
+    ] {
+        let reason = reasons::pending(state, comment);
+        assert!(reason.contains(part), "{comment}: {reason}");
+    }
+}
+
+#[test]
+fn each_end_is_in_plain_words() {
+    let ended = |lines: &str| {
+        let jobs = of(&job("9.pbs01", &FAILED.replace("Exit_status = 127", lines)));
+        let LeaseState::Ended { why } = jobs[0].lease_state() else {
+            panic!("{jobs:?}");
+        };
+        why
+    };
+    for (lines, expected) in [
+        (
+            "Exit_status = 0",
+            "its node was released or ended by itself",
+        ),
+        ("Exit_status = -29", "its time limit of 480 min was over"),
+        ("Exit_status = -27", "add mem= to select"),
+        (
+            "Exit_status = -3",
+            "PBS could not run it on gpu03 (status -3)",
+        ),
+        ("Exit_status = 73", "make cluster.pbs.log_dir a folder"),
+        ("Exit_status = 78", "which GPUs are theirs"),
+        ("Exit_status = 271", "ended on gpu03 by SIGTERM"),
+        ("Exit_status = 265", "killed on gpu03 by SIGKILL"),
+        ("Exit_status = 1", "it failed with status 1 on gpu03"),
+        ("comment = x", "PBS does not say why on gpu03"),
+    ] {
+        let why = ended(lines);
+        assert!(why.contains(expected), "{lines}: {why}");
+    }
+    let deleted = FAILED.replace("substate = 93", "substate = 91");
+    let jobs = of(&job("9.pbs01", &deleted.replace("127", "271")));
+    assert!(described(&jobs)[0].ends_with("the job was deleted"));
+    let over = FAILED.replace("10:02:00", "18:00:05");
+    let jobs = of(&job("9.pbs01", &over.replace("127", "271")));
+    assert!(described(&jobs)[0].ends_with("its time limit of 480 min was over"));
+}
+
+const NONE: (&str, &str) = ("qselect", "exit 0");
+
+#[tokio::test]
+async fn a_request_submits_the_script_and_gives_the_id_of_the_job() {
+    let keep = "cat > $(dirname $0)/script; echo \"$*\" > $(dirname $0)/words; echo 17.pbs01";
+    let (folder, pbs) = with_programs(&[("qsub", keep)]);
+    let excluded = ["gpu01".to_owned()];
+    let id = pbs.request("a2", Some(5), &excluded).await;
+    assert_eq!(id.expect("submitted").as_str(), "17.pbs01");
+    let script = pbs.script("a2", Some(5)).expect("rendered");
+    assert_eq!(read(&folder, "script"), script);
+    assert_eq!(read(&folder, "words"), "-f\n");
+}
+
+#[tokio::test]
+async fn programs_that_are_missing_refuse_hang_or_print_nonsense_are_errors_that_help() {
+    let (_folder, pbs) = with_programs(&[]);
+    let error = pbs.request("a2", None, &[]).await.expect_err("missing");
+    assert!(error.to_string().contains("/opt/pbs/bin"), "{error}");
+    for (script, is_unknown, part) in [
+        (
+            "echo 'qsub: Unknown queue' >&2; exit 170",
+            false,
+            "correct cluster.pbs.queue",
+        ),
+        ("exec sleep 600", true, "the job may have been submitted"),
+        ("echo Welcome", true, "printed `Welcome` and no job id"),
+        (
+            "echo 'qsub: cannot connect to server pbs01 (errno=111)' >&2; exit 111",
+            true,
+            "state of its nodes is unknown",
+        ),
+    ] {
+        let (_folder, pbs) = with_programs(&[("qsub", script)]);
+        let error = pbs.request("a2", None, &[]).await.expect_err(script);
+        assert_eq!(error.is_unknown(), is_unknown, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+/// Lists two live jobs and one that has ended, and keeps the words of each call.
+const SELECT: (&str, &str) = (
+    "qselect",
+    "echo \"$TZ $*\" >> $(dirname $0)/calls; case \"$*\" in *-x*) echo 9.pbs01;; *) echo 7.pbs01; echo 8.pbs01;; esac",
+);
+
+#[tokio::test]
+async fn the_leases_are_the_jobs_with_the_pools_name_and_the_log_tells_why_one_failed() {
+    let (folder, pbs) = with_programs(&[SELECT, ("qstat", "cat $(dirname $0)/text")]);
+    let all = [job("7.pbs01", RUNS), job("8.pbs01", WAITS)].concat() + &job("9.pbs01", FAILED);
+    write(&folder, "text", &all);
+    let log = "model-pool: the token has expired\n=>> PBS: job killed: over\n\n";
+    write(&folder, "model-pool-9.pbs01.log", log);
+    let leases = pbs.status().await.expect("known");
+    let nodes: Vec<&str> = leases.iter().map(|it| it.node.as_str()).collect();
+    assert_eq!(nodes, ["pbs-7", "pbs-8", "pbs-9"]);
+    assert_eq!(leases[0].ends_by(), Some(1_667_325_601));
+    assert_eq!(leases[0].time_limit, Some(Duration::from_secs(28_801)));
+    let LeaseState::Ended { why } = &leases[2].state else {
+        panic!("{leases:?}");
+    };
+    let end = "its log ends with: model-pool: the token has expired";
+    assert!(why.ends_with(end), "{why}");
+    let calls = read(&folder, "calls");
+    let mut calls = calls.lines();
+    let first = calls.next().expect("a call");
+    assert!(first.starts_with("UTC -u ") && first.ends_with(" -N model-pool.lab"));
+    let second = calls.next().expect("a second call");
+    assert!(
+        second.contains(" -N model-pool.lab -x -s F -tm.gt.20"),
+        "{second}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_without_history_is_asked_for_none_again() {
+    let stat = "echo \"$*\" >> $(dirname $0)/stats; case \"$*\" in *-x*) echo 'qstat: PBS is not configured to maintain job history' >&2; exit 0;; esac; cat $(dirname $0)/text";
+    let select = "case \"$*\" in *-x*) exit 0;; esac; echo 7.pbs01";
+    let (folder, pbs) = with_programs(&[("qselect", select), ("qstat", stat)]);
+    write(&folder, "text", &job("7.pbs01", RUNS));
+    assert_eq!(pbs.status().await.expect("known").len(), 1);
+    assert_eq!(pbs.status().await.expect("known").len(), 1);
+    assert_eq!(
+        read(&folder, "stats"),
+        "-f -x 7.pbs01\n-f 7.pbs01\n-f 7.pbs01\n"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_an_error_and_never_an_empty_list() {
+    let down =
+        "echo 'Connection refused' >&2; echo 'cannot connect to server pbs01 (errno=111)' >&2";
+    for (select, stat) in [
+        (format!("{down}; exit 1"), String::new()),
+        (
+            "case $* in *-x*) ;; *) echo 7.pbs01;; esac".to_owned(),
+            format!("{down}; exit 1"),
+        ),
+        // It ends well, and leaves the job out.
+        (
+            "case $* in *-x*) ;; *) echo 7.pbs01;; esac".to_owned(),
+            "exit 0".to_owned(),
+        ),
+    ] {
+        let (_folder, pbs) = with_programs(&[("qselect", &select), ("qstat", &stat)]);
+        let error = pbs.status().await.expect_err("down");
+        assert!(error.is_unknown(), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_goes_while_it_is_looked_at_has_ended() {
+    let stat = "cat $(dirname $0)/text; echo 'qstat: Unknown Job Id 8.pbs01' >&2; exit 153";
+    let (folder, pbs) = with_programs(&[SELECT, ("qstat", stat)]);
+    write(&folder, "text", &job("7.pbs01", RUNS));
+    assert_eq!(pbs.status().await.expect("known").len(), 1);
+    let (_folder, pbs) = with_programs(&[NONE]);
+    assert!(pbs.status().await.expect("none").is_empty());
+}
+
+#[tokio::test]
+async fn release_ends_only_jobs_of_this_pool_and_drains_those_that_run() {
+    let keep = |name: &str| format!("echo \"{name} $*\" >> $(dirname $0)/ends");
+    let (signal, delete) = (keep("qsig"), keep("qdel"));
+    let (folder, pbs) = with_programs(&[
+        SELECT,
+        ("qstat", "cat $(dirname $0)/text"),
+        ("qsig", &signal),
+        ("qdel", &delete),
+    ]);
+    let all = [job("7.pbs01", RUNS), job("8.pbs01", WAITS)].concat() + &job("9.pbs01", FAILED);
+    write(&folder, "text", &all);
+    let error = pbs.release(&id("16"), Release::Now).await;
+    assert!(error.expect_err("another's").to_string().contains("`16`"));
+    for (lease, how) in [
+        ("7.pbs01", Release::Drain),
+        ("8", Release::Drain),
+        ("7", Release::Now),
+        ("9.pbs01", Release::Now),
+    ] {
+        pbs.release(&id(lease), how).await.expect("done");
+    }
+    assert_eq!(
+        read(&folder, "ends"),
+        "qsig -s SIGURG 7.pbs01\nqdel 8.pbs01\nqdel 7.pbs01\n"
+    );
+}

@@ -1,0 +1,129 @@
+//! The keys of `cluster.pbs`: what each job's script gets.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::cluster_batch::{self, BatchKeys};
+use super::cluster_text::{argument_problem, is_name};
+use super::problem::Problem;
+use super::units::Length;
+
+/// Options of `qsub` that the pool sets itself: by the name and the variable it finds its jobs, and each job is one node.
+const OWN_OPTIONS: &[&str] = &["-N", "-v", "-V", "-J", "-I", "-h"];
+
+/// How jobs are submitted to PBS Professional or OpenPBS.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PbsSection {
+    /// The folder of PBS' programs, such as `/opt/pbs/bin`; null: they are on the PATH.
+    pub bin_dir: Option<PathBuf>,
+    /// The queue; null: the server's default.
+    pub queue: Option<String>,
+    /// The account that is charged (`qsub -A`); null: none is named.
+    pub account: Option<String>,
+    /// Resources of each node beside its GPUs, in the form of a chunk of `-l select`, such as
+    /// `ncpus=16:mem=200gb:gpu_type=a100`; null: PBS' defaults, often one CPU.
+    pub select: Option<String>,
+    /// The resource that counts GPUs.
+    pub gpu_resource: String,
+    /// Whether a node takes its machine with all of its GPUs (`place=exclhost`). False: the machine is shared, and PBS
+    /// has to say by `CUDA_VISIBLE_DEVICES` which GPUs are the job's; a job without it ends at once.
+    pub exclusive: bool,
+    /// Whether PBS may put a preempted job into its queue again (`qsub -r`).
+    pub requeue: bool,
+    /// How long before its time limit a node begins to drain; 1s to 1h.
+    pub grace: Length,
+    /// The folder for the jobs' output, shared with the nodes; null: PBS copies it to the folder in which the pool was
+    /// started, once a job has ended.
+    pub log_dir: Option<PathBuf>,
+    /// Further options of `qsub`, such as `-P project` and `-l filesystems=home`.
+    pub options: Vec<String>,
+    /// Shell lines that run on the node before it starts, such as `module load cuda`.
+    pub setup: String,
+    /// How long each of PBS' programs may take, 1s to 10m.
+    pub timeout: Length,
+}
+
+impl Default for PbsSection {
+    fn default() -> PbsSection {
+        PbsSection {
+            bin_dir: None,
+            queue: None,
+            account: None,
+            select: None,
+            gpu_resource: "ngpus".to_owned(),
+            exclusive: false,
+            requeue: false,
+            grace: Length::from_secs(120),
+            log_dir: None,
+            options: Vec::new(),
+            setup: String::new(),
+            timeout: Length::from_secs(30),
+        }
+    }
+}
+
+/// Why the text is not what stands behind the GPUs in a chunk of `-l select`.
+pub(super) fn select_problem(text: &str, gpu_resource: &str) -> Option<String> {
+    if let Some(message) = argument_problem(text) {
+        return Some(message);
+    }
+    let is_resource = |part: &str| {
+        part.split_once('=')
+            .is_some_and(|(name, value)| is_name(name) && !value.is_empty())
+    };
+    if text.contains('+') || !text.split(':').all(is_resource) {
+        return Some(format!(
+            "is `{text}`; write the resources of one node without a number before them, such as ncpus=16:mem=200gb"
+        ));
+    }
+    let is_gpus = |part: &str| part.split_once('=').is_some_and(|it| it.0 == gpu_resource);
+    text.split(':')
+        .any(is_gpus)
+        .then(|| format!("has `{gpu_resource}`, which is the shape's `gpus`; remove it from here"))
+}
+
+pub(super) fn problems(section: &PbsSection) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut wrong = |key: &str, message: String| {
+        problems.push(Problem::new(format!("cluster.pbs.{key}"), message));
+    };
+    for (key, value) in [("queue", &section.queue), ("account", &section.account)] {
+        if let Some(message) = value.as_deref().and_then(argument_problem) {
+            wrong(key, message);
+        }
+    }
+    if !is_name(&section.gpu_resource) {
+        let message = "write the name of the resource that counts GPUs, such as ngpus";
+        wrong(
+            "gpu_resource",
+            format!("is `{}`; {message}", section.gpu_resource),
+        );
+    }
+    let select = section.select.as_deref();
+    if let Some(message) = select.and_then(|it| select_problem(it, &section.gpu_resource)) {
+        wrong("select", message);
+    }
+    for (index, option) in section.options.iter().enumerate() {
+        if let Some(own) = OWN_OPTIONS.iter().find(|own| option.starts_with(**own)) {
+            let message = format!(
+                "is `{option}`, and {own} is the pool's own; set variables in cluster.pbs.setup with export NAME=value"
+            );
+            wrong(&format!("options[{index}]"), message);
+        }
+    }
+    let keys = BatchKeys {
+        bin_dir: section.bin_dir.as_deref(),
+        log_dir: section.log_dir.as_deref(),
+        options: &section.options,
+        setup: &section.setup,
+        grace: section.grace,
+        timeout: section.timeout,
+        bin_dir_example: "/opt/pbs/bin",
+        option_example: "an option of qsub such as -P project",
+    };
+    cluster_batch::problems(&keys, wrong);
+    problems
+}

@@ -1,0 +1,163 @@
+//! Applications of an earlier process where a Ray does not answer, or where streams of that process go on.
+
+use support::ray_serve::RayServe;
+
+use super::super::ray_serve_testing::{place, recipe};
+use super::*;
+
+const NAME: &str = "model-pool.lab.r1";
+const REPLICA: ReplicaId = ReplicaId(1);
+
+/// A ready application of the model `far`.
+fn deployed() -> RayServe {
+    let ray = RayServe::start();
+    let recipe = recipe(&place(&ray.address()));
+    let config = application::config(&recipe, NAME, "far", "").expect("JSON");
+    ray.deploy(NAME, config.get());
+    ray
+}
+
+async fn start(
+    writers: &ServeWriters,
+    places: &[RayPlace],
+    recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
+    is_streaming: bool,
+) -> Resolved {
+    let mut resolved = Resolved::default();
+    let streams = |_| is_streaming;
+    resolve_applications(writers, places, true, recipe_of, streams, &mut resolved).await;
+    resolved
+}
+
+fn names(resolved: &Resolved) -> Vec<&str> {
+    let applications = resolved.applications.iter();
+    applications.map(|it| it.name.as_str()).collect()
+}
+
+/// Cleans until nothing of the pool is in the Ray.
+async fn until_empty(writers: &ServeWriters, ray: &RayServe) {
+    let empty = async {
+        while !ray.names().is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = writers.keep_clean() => {}
+        () = empty => {}
+    }
+}
+
+#[tokio::test]
+async fn an_application_in_a_ray_that_did_not_answer_is_adopted_when_it_does() {
+    let ray = deployed();
+    let writers = ServeWriters::default();
+    let places = [place(&ray.address())];
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&places[0]));
+    ray.set_down(true);
+    let at_start = start(&writers, &places, recipe_of, false).await;
+    assert!(names(&at_start).is_empty());
+    assert_eq!(writers.unanswered(), places);
+    let still_down = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert!(names(&still_down).is_empty());
+
+    ray.set_down(false);
+    let late = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert_eq!(names(&late), [NAME]);
+    assert!(late.others.is_empty(), "{:?}", late.others);
+    assert!(writers.unanswered().is_empty());
+    assert!(ray.writes().is_empty());
+}
+
+#[tokio::test]
+async fn a_ray_that_refuses_is_unknown_if_it_was_used_and_has_no_serve_otherwise() {
+    let ray = RayServe::start();
+    let writers = ServeWriters::default();
+    // 404.
+    let places = [place(&format!("{}/none", ray.address()))];
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&places[0]));
+    start(&writers, &places, recipe_of, false).await;
+    assert!(writers.unanswered().is_empty());
+
+    let config = application::config(&recipe(&places[0]), NAME, "far", "").expect("JSON");
+    writers.of(&places[0]).own(NAME, config).await;
+    start(&writers, &places, recipe_of, false).await;
+    assert_eq!(writers.unanswered(), places);
+}
+
+#[tokio::test]
+async fn an_application_that_no_model_needs_is_removed_when_its_ray_answers() {
+    let ray = deployed();
+    let writers = ServeWriters::default();
+    let places = [place(&ray.address())];
+    let recipe_of = |_: &str, _: &str| Err("the model is no longer in the catalogue".to_owned());
+    ray.set_down(true);
+    start(&writers, &places, recipe_of, false).await;
+    ray.set_down(false);
+    let late = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert_eq!(late.others.len(), 1);
+    assert!(ray.names().is_empty());
+}
+
+#[tokio::test]
+async fn an_adopted_application_that_is_given_up_is_removed() {
+    let ray = deployed();
+    let writers = ServeWriters::default();
+    let places = [place(&ray.address())];
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&places[0]));
+    let mut found = start(&writers, &places, recipe_of, false).await;
+    let adopted = found.applications.remove(0);
+    let found = adopted.give_up(&writers, "its model has got another replica", false);
+    assert!(
+        found
+            .expect("it goes now")
+            .reason
+            .contains("another replica")
+    );
+    until_empty(&writers, &ray).await;
+}
+
+#[tokio::test]
+async fn an_application_stays_as_long_as_an_earlier_process_may_stream_through_it() {
+    let ray = deployed();
+    let writers = ServeWriters::default();
+    let places = [place(&ray.address())];
+    let recipe_of = |_: &str, _: &str| Err("its model file says other arguments now".to_owned());
+    let found = start(&writers, &places, recipe_of, true).await;
+    assert!(found.others.is_empty(), "{:?}", found.others);
+    writers
+        .of(&places[0])
+        .sweep()
+        .await
+        .expect("nothing is left over");
+    assert!(writers.release(|replica| replica == REPLICA).is_empty());
+    assert_eq!(ray.names(), [NAME]);
+
+    let released = writers.release(|_| false);
+    assert_eq!(released.len(), 1);
+    assert!(released[0].reason.contains("other arguments"));
+    until_empty(&writers, &ray).await;
+    assert!(writers.release(|_| false).is_empty());
+}
+
+#[tokio::test]
+async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that_one_answers() {
+    let (ray, silent) = (deployed(), RayServe::start());
+    let writers = ServeWriters::default();
+    let places = [place(&ray.address()), place(&silent.address())];
+    // The two addresses may be those of one Ray.
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&places[1]));
+    silent.set_down(true);
+    let found = start(&writers, &places, recipe_of, false).await;
+    assert!(names(&found).is_empty() && found.others.is_empty());
+    writers
+        .of(&places[0])
+        .sweep()
+        .await
+        .expect("nothing is left over");
+    assert_eq!(ray.names(), [NAME]);
+    // They are two.
+    silent.set_down(false);
+    let late = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert!(names(&late).is_empty());
+    until_empty(&writers, &ray).await;
+}
