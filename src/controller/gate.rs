@@ -8,6 +8,7 @@
 //! ```
 //! One file because the word, and what a seat does to it from its first moment to its last, are one protocol.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -362,8 +363,8 @@ impl Lease {
     }
 
     /// Fires when the stream must end.
-    pub fn cut(&self) -> CancellationToken {
-        self.gate.cut.clone()
+    pub fn cut(&self) -> CutSignal {
+        CutSignal(Arc::clone(&self.gate))
     }
 
     /// Announces an answer in one piece; false if the engine's own counter would not show that it computes meanwhile.
@@ -409,6 +410,18 @@ impl Lease {
     /// Why, once [`Lease::cut`] has fired.
     pub fn why(&self) -> Option<&Cut> {
         self.gate.why.get()
+    }
+}
+
+/// The token of the gate, which may outlast the lease. A clone of the token itself would take a lock that all requests inside share.
+#[derive(Clone, Debug)]
+pub struct CutSignal(Arc<Gate>);
+
+impl Deref for CutSignal {
+    type Target = CancellationToken;
+
+    fn deref(&self) -> &CancellationToken {
+        &self.0.cut
     }
 }
 

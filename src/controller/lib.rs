@@ -106,7 +106,7 @@ pub use device_facts::facts_of;
 pub use earlier_seats::EarlierSeats;
 pub use fetches::FetchFacts;
 pub use figuring::{FirstFigures, first_figures};
-pub use gate::{Cut, Keep, Lease};
+pub use gate::{Cut, CutSignal, Keep, Lease};
 pub use handle::{Busy, Handle, Ordered, Seat, Waiting};
 pub use hub_lookups::HubRegistrationError;
 pub use load_timeline::{LoadTimeline, LoadTimes};

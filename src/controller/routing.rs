@@ -14,6 +14,8 @@ use pool::ModelId;
 #[derive(Debug)]
 pub struct Route {
     pub model: ModelId,
+    /// The entry's name, for whatever goes on with it without the route.
+    pub name: Arc<str>,
     pub entry: Arc<Entry>,
     pub(super) gates: ArcSwap<Vec<Arc<Gate>>>,
 }
@@ -142,6 +144,7 @@ impl Routes {
                 .unwrap_or_default();
             let route = Arc::new(Route {
                 model,
+                name: name.as_str().into(),
                 entry: Arc::new(entry.clone()),
                 gates: ArcSwap::new(gates),
             });

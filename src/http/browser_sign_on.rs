@@ -14,7 +14,7 @@ use crate::auth::credential::{Cookie, set_cookie_of};
 use crate::auth::cross_site::authority;
 use crate::auth::sessions::Holder;
 use crate::dto::SignInWays;
-use crate::edge::ClientAddress;
+use crate::edge::record;
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::session::role_of;
@@ -101,8 +101,7 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
         return Ok(failed(&SignOnError::Unknown));
     };
     let redirect = redirect_uri(oidc, &parts, &app);
-    let client = parts.extensions.get::<ClientAddress>();
-    let place = client.map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
+    let place = record::client().map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
     let now = app.handle.clock().now();
     if app.wrong_logins.closed_for(&place, now).is_some() {
         return Ok(to_dashboard("too_many", []));

@@ -18,13 +18,13 @@ use hyper::body::Incoming;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
-use tracing::Instrument;
 
 use crate::auth::actor::RequestId;
 use crate::cors;
 use crate::dialect::{anthropic, ollama};
+use crate::direct;
 use crate::edge::record::{self, Record};
-use crate::edge::{self, Answer, Edge, Exchange, Sent, Turn, throw_away};
+use crate::edge::{self, Answer, Edge, Exchange, PlainBody, REQUEST_ID, Sent, Turn, throw_away};
 use crate::error::Failure;
 use crate::state::App;
 use controller::Clock;
@@ -70,29 +70,36 @@ impl Answer for Front {
         let (mut parts, body) = request.into_parts();
         let id = Edge::sent_id(&parts.headers);
         let id = id.unwrap_or_else(|| app.request_ids.next());
-        let text = id.to_str().unwrap_or_default().to_owned();
         let client = edge.client(peer.ip(), &parts.headers);
         let clock = app.handle.clock();
-        let span = tracing::info_span!("request", id = text);
         let trace = app.traces.as_ref().and_then(|it| it.begin(&parts));
-        let exchange = Exchange::begin(&edge, turn, clock, (text, trace), &parts, client.address);
-        let (path, version) = (parts.uri.path().to_owned(), parts.version);
+        let ids = (id.clone(), trace);
+        let exchange = Exchange::begin(&edge, turn, clock, ids, &parts, client);
+        let (uri, version) = (parts.uri.clone(), parts.version);
+        let path = uri.path();
         let checked = edge.check(&parts);
-        let is_inference = edge.is_inference(&path);
+        let is_inference = edge.is_inference(path);
         let cors = is_inference
             .then(|| cors::layer(&app.config().server))
             .flatten();
-        let is_anthropic = anthropic::is_route(&path)
-            || (anthropic::is_models_route(&path) && anthropic::speaks(&parts.headers));
+        let is_anthropic = anthropic::is_route(path)
+            || (anthropic::is_models_route(path) && anthropic::speaks(&parts.headers));
         let waits = parts.headers.contains_key(header::EXPECT);
-        let (mut response, is_over) = match checked {
-            Err(failure) => {
+        let usual = direct::route(&parts, app.base()).filter(|_| cors.is_none());
+        let (mut response, is_over) = match (checked, usual) {
+            (Err(failure), _) => {
                 let is_over = body.is_end_stream() || (!waits && throw_away(body).await);
                 (failure.into_response(), is_over)
             }
-            Ok(()) => {
+            (Ok(()), Some(route)) => {
+                let (mut body, record) = (PlainBody::new(body), &exchange.record);
+                // Boxed, so that a connection without a request is small.
+                let answered = direct::answer(app.clone(), parts, &mut body, record, route);
+                let response = work(Box::pin(answered), record).await;
+                (response, body.is_over(waits).await)
+            }
+            (Ok(()), None) => {
                 parts.extensions.insert(ConnectInfo(peer));
-                parts.extensions.insert(client);
                 parts.extensions.insert(RequestId(id.clone()));
                 let (body, outcome) = match body.is_end_stream() {
                     true => (Body::empty(), None),
@@ -103,16 +110,11 @@ impl Answer for Front {
                 };
                 let request = Request::from_parts(parts, body);
                 let record = &exchange.record;
-                let worked = match cors {
+                let response = match cors {
                     // Around the whole table, fallbacks too.
-                    Some(cors) => {
-                        work(cors.layer(router), request, record)
-                            .instrument(span)
-                            .await
-                    }
-                    None => work(router, request, record).instrument(span).await,
+                    Some(cors) => work(routed(cors.layer(router), request), record).await,
+                    None => work(routed(router, request), record).await,
                 };
-                let response = worked;
                 match outcome {
                     None => (response, true),
                     Some(outcome) => {
@@ -131,31 +133,40 @@ impl Answer for Front {
         if is_anthropic {
             response = anthropic::retold(response, &id).await;
         }
-        if app.config().compat.ollama && ollama::is_route(&path, app.base()) {
+        if app.config().compat.ollama && ollama::is_route(path, app.base()) {
             response = ollama::retold(response).await;
         }
-        response.headers_mut().insert("x-request-id", id);
-        edge.dress(&path, response.headers_mut());
+        response.headers_mut().insert(REQUEST_ID, id);
+        edge.dress(path, response.headers_mut());
         let status = response.status().as_u16();
         connection.moving.take(response.extensions_mut(), version);
         response.map(|body| exchange.answered(status, body))
     }
 }
 
-/// What the routes answer; a handler that panics is no reason to leave its client without an answer.
-async fn work<S>(router: S, request: Request<Body>, record: &Arc<Record>) -> Response<Body>
+/// What the routing table answers.
+async fn routed<S>(router: S, request: Request<Body>) -> Response<Body>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
-    let routed = tower::ServiceExt::oneshot(router, request);
-    let routed = AssertUnwindSafe(routed).catch_unwind();
-    match record::within(Arc::clone(record), routed).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(never)) => match never {},
-        Err(_) => {
+    match tower::ServiceExt::oneshot(router, request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// What is answered; a handler that panics is no reason to leave its client without an answer.
+async fn work(
+    answered: impl Future<Output = Response<Body>>,
+    record: &Arc<Record>,
+) -> Response<Body> {
+    let answered = AssertUnwindSafe(answered).catch_unwind();
+    let answered = async {
+        answered.await.unwrap_or_else(|_| {
             tracing::error!("a handler panicked");
             let message = "something went wrong inside; the service's log says what";
             Failure::internal(message).into_response()
-        }
-    }
+        })
+    };
+    record::within(Arc::clone(record), answered).await
 }

@@ -15,7 +15,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(5);
 const UNWRITTEN_MAX: usize = 20_000;
 
 /// Who uses which model.
-type Place = (KeyId, String);
+type Place = (KeyId, Arc<str>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Used {
@@ -28,7 +28,7 @@ struct Used {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningRequest {
     pub key: KeyId,
-    pub model: String,
+    pub model: Arc<str>,
     pub arrived_at: Time,
     pub seated_at: Time,
 }
@@ -98,7 +98,7 @@ impl KeyUsages {
     fn count(&self, number: u64, prompt_tokens: u64, completion_tokens: u64) {
         let place = locked(&self.running)
             .get(&number)
-            .map(|it| (it.key, it.model.clone()));
+            .map(|it| (it.key, Arc::clone(&it.model)));
         let Some(place) = place else { return };
         let used = Used {
             requests: 1,
@@ -137,7 +137,7 @@ impl KeyUsages {
             }
             let known = rows
                 .iter_mut()
-                .find(|it| it.day == today && it.model == *model);
+                .find(|it| it.day == today && *it.model == **model);
             match known {
                 Some(row) => {
                     row.requests += used.requests;
@@ -230,7 +230,7 @@ mod tests {
     fn request(key: u64, model: &str) -> RunningRequest {
         RunningRequest {
             key: KeyId(key),
-            model: model.to_owned(),
+            model: model.into(),
             arrived_at: Time(1),
             seated_at: Time(2),
         }
@@ -291,11 +291,11 @@ mod tests {
             ..Used::default()
         };
         for nth in 0..UNWRITTEN_MAX as u64 + 5 {
-            add(&mut unwritten, (KeyId(nth + 1), "a".to_owned()), used);
+            add(&mut unwritten, (KeyId(nth + 1), "a".into()), used);
         }
-        add(&mut unwritten, (KeyId(1), "a".to_owned()), used);
+        add(&mut unwritten, (KeyId(1), "a".into()), used);
         assert_eq!(unwritten.len(), UNWRITTEN_MAX);
-        assert_eq!(unwritten[&(KeyId(1), "a".to_owned())].requests, 2);
+        assert_eq!(unwritten[&(KeyId(1), Arc::<str>::from("a"))].requests, 2);
         *locked(&usages.unwritten) = unwritten;
         usages.write_all().await;
         assert!(locked(&usages.unwritten).is_empty());

@@ -9,12 +9,14 @@ mod compat;
 mod cors;
 mod dashboard;
 mod dialect;
+mod direct;
 mod dto;
 mod edge;
 mod error;
 mod front;
 #[doc(hidden)]
 pub mod fuzzing;
+mod header_text;
 mod inference;
 mod key_usage;
 mod landing;
@@ -37,6 +39,7 @@ mod votes;
 
 pub use auth::keys::{Keys, KeysError};
 pub use dialect::{Seal, SealError};
+pub use edge::record::in_request_span;
 pub use edge::{Edge, EdgeError, LastLines, TlsError, check_tls};
 pub use key_usage::KeyUsages;
 pub use metrics::Metrics;

@@ -109,7 +109,7 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
     });
     let running = app.usages.running(key).into_iter();
     let running = running.map(|it| MyRunningRequest {
-        model: it.model,
+        model: it.model.to_string(),
         waited_ms: it.seated_at.since(it.arrived_at).0,
         running_ms: now.since(it.seated_at).0,
     });
@@ -117,7 +117,7 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
         name: me.name,
         role: me.role,
         key: me.key.as_deref().map(KeyView::of),
-        limits: me.user.bucket.limit,
+        limits: me.user.account.limit,
         models,
         waiting: waiting.collect(),
         running: running.collect(),

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::HeaderValue;
 
+use crate::header_text::header_text;
+
 /// Ids of requests: a random part of this start, and a count.
 #[derive(Debug)]
 pub(super) struct RequestIds {
@@ -25,8 +27,7 @@ impl Default for RequestIds {
 impl RequestIds {
     pub fn next(&self) -> HeaderValue {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
-        let text = format!("req-{}-{count}", self.start);
-        HeaderValue::from_str(&text).expect("hexadecimal digits make a header")
+        header_text(format_args!("req-{}-{count}", self.start))
     }
 }
 

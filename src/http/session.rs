@@ -16,7 +16,7 @@ use crate::auth::credential::{Credential, Sent, clear_cookie, set_cookie};
 use crate::auth::cross_site;
 use crate::auth::sessions::{Holder, Secret, Stamp};
 use crate::dto::{self, LoginRequest, SessionView};
-use crate::edge::ClientAddress;
+use crate::edge::record;
 use crate::error::{ErrorBody, Failure};
 use crate::openapi::AdminErrors;
 use crate::state::App;
@@ -117,8 +117,7 @@ pub async fn open(State(app): State<App>, request: Request) -> Result<Response, 
             ),
         ));
     }
-    let client = parts.extensions.get::<ClientAddress>();
-    let place = client.map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
+    let place = record::client().map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
     let now = app.handle.clock().now();
     if let Some(left) = app.wrong_logins.closed_for(&place, now) {
         return Err(Failure::new(

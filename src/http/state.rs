@@ -71,6 +71,18 @@ pub struct Parts {
     pub(super) ending: CancellationToken,
 }
 
+/// The token that fires when the process ends. A clone of the token itself would take a lock that all requests share.
+#[derive(Clone)]
+pub(super) struct Ending(App);
+
+impl Deref for Ending {
+    type Target = CancellationToken;
+
+    fn deref(&self) -> &CancellationToken {
+        &self.0.ending
+    }
+}
+
 impl Parts {
     /// The configuration of this moment.
     pub(super) fn config(&self) -> Arc<Config> {
@@ -138,6 +150,11 @@ impl App {
     /// What writes them.
     pub fn usages(&self) -> Arc<KeyUsages> {
         Arc::clone(&self.usages)
+    }
+
+    /// For a request, whose answer ends then.
+    pub(super) fn ending_signal(&self) -> Ending {
+        Ending(self.clone())
     }
 
     /// To be fired when answers that have begun cannot be finished.

@@ -117,7 +117,7 @@ pub(crate) async fn vote(
     };
     let new = NewVote {
         at: app.handle.clock().now(),
-        holder: user.bucket.id.clone(),
+        holder: user.account.id(),
         comparison: vote.comparison.clone(),
         models,
         best,
@@ -144,7 +144,7 @@ pub(crate) async fn vote(
             "too_many_votes",
             format!(
                 "{} has voted {MOST_PER_MINUTE} times in a minute, which is the most; vote again in {again_in}",
-                user.bucket.description
+                user.account.description()
             ),
         )
         .again_in(again_in)),

@@ -12,7 +12,10 @@ use std::time::Duration;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
@@ -70,8 +73,10 @@ pub(crate) fn start(config: &Config) -> LevelSwitch {
         .with(filter)
         .with(kinds.clone());
     match text {
-        true => all.with(lines).init(),
-        false => all.with(lines.json()).init(),
+        true => all.with(lines.map_event_format(NamingRequest)).init(),
+        false => all
+            .with(lines.json().map_event_format(NamingRequest))
+            .init(),
     }
     // Without this thread dropped lines are not reported, but the limits still hold.
     let reporter = std::thread::Builder::new()
@@ -81,6 +86,25 @@ pub(crate) fn start(config: &Config) -> LevelSwitch {
         tracing::warn!(%error, "cannot start the thread that reports dropped log lines; lines that come too fast are dropped silently");
     }
     LevelSwitch((!is_fixed).then_some(handle))
+}
+
+/// Lines of a request's work are written in its span.
+struct NamingRequest<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for NamingRequest<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        http::in_request_span(|| self.0.format_event(context, writer, event))
+    }
 }
 
 /// Every kind that has logged a line.

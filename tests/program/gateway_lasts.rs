@@ -1,5 +1,6 @@
 //! A gateway that lasts: the real program as clients of all manners meet it. Each theme has a file.
 
+mod both_ways;
 mod http2;
 mod leaving;
 mod names;

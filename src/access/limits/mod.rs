@@ -3,6 +3,7 @@
 //! content is not stored.
 //! One file because every limit counts and gives back in the same steps.
 
+mod admission;
 mod day;
 mod level;
 mod memory;
@@ -23,6 +24,7 @@ use wildmatch::WildMatch;
 use config::{Limit, LimitsSection, OnOutage};
 use pool::{Span, Time};
 
+pub use admission::Admission;
 use day::Day;
 use memory::Memory;
 use shared::Shared;

@@ -61,5 +61,34 @@ async fn what_has_no_limit_is_not_counted() {
     let admitted = limits.admit(vec![bucket], 10).await.unwrap();
     assert_eq!(admitted.standing(), Standing::default());
     assert_eq!(admitted.counted, Counted::Nowhere);
+    let admission = Admission::from(admitted);
+    admission.took(5);
+    assert_eq!(admission.estimate(), 10);
+    assert!(!admission.is_limited_by_tokens());
     assert_eq!(limits.of_model("a"), None);
+}
+
+#[tokio::test]
+async fn a_request_with_a_limit_ends_with_the_last_part_that_shares_it() {
+    let limits = Limits::new(LimitsSection::default(), chrono_tz::UTC, || Time(0)).unwrap();
+    let limits = Arc::new(limits);
+    let one = || {
+        let bucket = Bucket {
+            id: "key:1".to_owned(),
+            description: "the key k1".to_owned(),
+            limit: Limit {
+                concurrent_requests: Some(1),
+                tokens_per_minute: Some(100),
+                ..Limit::default()
+            },
+        };
+        limits.admit(vec![bucket], 10)
+    };
+    let admission = Admission::from(one().await.unwrap());
+    assert!(admission.is_limited_by_tokens());
+    let shared = admission.clone();
+    drop(admission);
+    assert!(one().await.is_err());
+    drop(shared);
+    assert!(one().await.is_ok());
 }

@@ -14,7 +14,6 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value};
 
 use crate::auth::actor::{ActorSlot, RequestId};
-use crate::edge::ClientAddress;
 use crate::error::Failure;
 use crate::state::App;
 use store::AuditEntry;
@@ -190,7 +189,7 @@ struct Pending {
 
 impl Pending {
     fn new(app: App, parts: &Parts, what: Map<String, Value>, actor: ActorSlot) -> Pending {
-        let client = parts.extensions.get::<ClientAddress>();
+        let client = crate::edge::record::client();
         let request = parts.extensions.get::<RequestId>();
         let request = request.and_then(|id| id.0.to_str().ok()).unwrap_or("");
         let entry = AuditEntry {

@@ -1,9 +1,8 @@
 //! Reads what the head of a request says of its sender.
 
-use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 
-use crate::edge::ClientAddress;
+use crate::edge::record;
 
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
@@ -14,7 +13,6 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// The client itself is on this machine, and is no proxy.
-pub(crate) fn from_loopback(parts: &Parts) -> bool {
-    let client = parts.extensions.get::<ClientAddress>();
-    client.is_some_and(ClientAddress::is_loopback)
+pub(crate) fn from_loopback() -> bool {
+    record::client().is_some_and(|it| it.is_loopback())
 }

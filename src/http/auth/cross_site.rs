@@ -32,7 +32,7 @@ fn text(parts: &Parts, name: HeaderName) -> Option<&str> {
 fn check_name(parts: &Parts, is_certain: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let is_page = [header::ORIGIN, FETCH_SITE].map(|name| parts.headers.contains_key(name));
     let host = authority(parts).unwrap_or_default();
-    if is_page == [false, false] || !from_loopback(parts) || is_certain(host) {
+    if is_page == [false, false] || !from_loopback() || is_certain(host) {
         return Ok(());
     }
     let host: String = host.chars().take(SHOWN_MAX).collect();
@@ -120,9 +120,11 @@ pub(crate) fn check_type(parts: &Parts) -> Result<(), Failure> {
 /// `application/json`, `application/problem+json; charset=utf-8`.
 fn is_json(kind: &str) -> bool {
     let essence = kind.split(';').next().unwrap_or_default().trim();
-    let essence = essence.to_ascii_lowercase();
-    let below = essence.strip_prefix("application/");
-    below.is_some_and(|below| below == "json" || below.ends_with("+json"))
+    let Some((above, below)) = essence.split_once('/') else {
+        return false;
+    };
+    let ending = below.rsplit_once('+').map_or(below, |(_, ending)| ending);
+    above.eq_ignore_ascii_case("application") && ending.eq_ignore_ascii_case("json")
 }
 
 /// The name and the port under which this service was asked.
@@ -229,7 +231,10 @@ mod tests {
         for (kind, json) in [
             ("application/json", true),
             ("Application/JSON; charset=utf-8", true),
-            ("application/vnd.api+json", true),
+            ("application/vnd.api+JSON", true),
+            ("application/a+b+json", true),
+            ("application/json+xml", false),
+            ("application/jsonl", false),
             ("", false),
             ("text/plain", false),
             ("application/x-www-form-urlencoded", false),

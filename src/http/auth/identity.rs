@@ -4,6 +4,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 
+use crate::auth::account::{Account, Owner};
 use crate::auth::actor::{self, Actor};
 use crate::auth::caller::{bearer, from_loopback};
 use crate::auth::credential::{Credential, Sent, is_still_open};
@@ -12,10 +13,9 @@ use crate::auth::rights::Holder;
 use crate::auth::sessions::{Open, Stamp};
 use crate::auth::sight::{Sight, matches_any};
 use crate::auth::sign_on::Person;
-use crate::edge::ClientAddress;
+use crate::edge::record;
 use crate::error::Failure;
 use crate::state::App;
-use access::limits::{Bucket, place_of};
 use config::{GrantRole, InferenceAuth};
 use pool::{KeyId, Time};
 use store::{KeyRecord, Role};
@@ -28,7 +28,7 @@ const READS_ONLY: &str = "may look at the pool, not change it or use its models;
 pub struct User {
     pub key: KeyId,
     /// Whose use is counted, and what they may have.
-    pub bucket: Bucket,
+    pub account: Account,
     /// Which models are for them.
     pub sight: Sight,
 }
@@ -37,9 +37,11 @@ impl User {
     fn of_key(key: KeyRecord, app: &App) -> User {
         User {
             key: key.id,
-            bucket: Bucket {
-                id: format!("key:{}", key.id.0),
-                description: format!("the key {} ({})", key.id, key.name),
+            account: Account {
+                owner: Owner::Key {
+                    id: key.id,
+                    name: key.name,
+                },
                 limit: key.allowed.limits.unwrap_or(app.limits.default_limit()),
             },
             sight: Sight::of_patterns(key.allowed.models),
@@ -54,9 +56,11 @@ impl User {
         let (key, name) = (person.identity.key, &person.identity.name);
         Ok(User {
             key,
-            bucket: Bucket {
-                id: format!("person:{:x}", key.0),
-                description: name.to_owned(),
+            account: Account {
+                owner: Owner::Person {
+                    id: key,
+                    name: name.to_owned(),
+                },
                 limit: app.limits.default_limit(),
             },
             sight: Sight::of_person(person),
@@ -66,13 +70,11 @@ impl User {
     /// A client without a key, unless it is a page of another origin in a browser.
     fn anonymous(parts: &Parts, app: &App) -> Result<User, Failure> {
         cross_site::check(parts, app)?;
-        let client = parts.extensions.get::<ClientAddress>();
-        let peer = client.map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
+        let address = record::client().map(|it| it.address);
         Ok(User {
             key: KeyId(0),
-            bucket: Bucket {
-                description: format!("the address {peer}, which has no key,"),
-                id: format!("address:{peer}"),
+            account: Account {
+                owner: Owner::Address(address),
                 limit: app.limits.anonymous_limit(),
             },
             sight: Sight::default(),
@@ -143,7 +145,7 @@ impl User {
     pub fn of(credential: Credential, parts: &Parts, app: &App) -> Result<User, Failure> {
         let anonymous = match app.config().auth.inference {
             InferenceAuth::Open => true,
-            InferenceAuth::Loopback => from_loopback(parts),
+            InferenceAuth::Loopback => from_loopback(),
             InferenceAuth::Key => false,
         };
         // A wrong key is an error even where none is needed: its owner thinks that it counts. OpenAI's

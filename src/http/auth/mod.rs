@@ -1,5 +1,6 @@
 //! Who sends a request, what they may do, and what is written down of it.
 
+pub mod account;
 pub mod actor;
 pub mod audit;
 pub mod caller;

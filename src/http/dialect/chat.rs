@@ -2,9 +2,10 @@
 //! translated back for the client. All other chats go on unread.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::body::Bytes;
+use memchr::memmem::Finder;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -19,7 +20,8 @@ const MARK: &[u8] = b"\"custom\"";
 
 /// Whether there may be a custom tool: cheap, and almost always false.
 pub(super) fn may_be_custom(body: &[u8]) -> bool {
-    memchr::memmem::find(body, MARK).is_some()
+    static CUSTOM: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
+    CUSTOM.find(body).is_some()
 }
 
 /// The chat for the engine.

@@ -75,6 +75,56 @@ pub async fn throw_away(mut body: Incoming) -> bool {
         .unwrap_or(false)
 }
 
+/// A body that is read where it lies, by code that needs no body around it.
+pub struct PlainBody {
+    body: Incoming,
+    progress: Progress,
+}
+
+enum Progress {
+    /// Nothing was read, or its client is still sending and must be let to read why that is in vain.
+    Left,
+    Begun,
+    Complete,
+}
+
+impl PlainBody {
+    pub fn new(body: Incoming) -> PlainBody {
+        let progress = match body.is_end_stream() {
+            true => Progress::Complete,
+            false => Progress::Left,
+        };
+        PlainBody { body, progress }
+    }
+
+    pub(super) async fn read(
+        &mut self,
+        bodies: &Bodies,
+        record: &Record,
+    ) -> Result<Bytes, Failure> {
+        if let Progress::Complete = self.progress {
+            return Ok(Bytes::new());
+        }
+        self.progress = Progress::Begun;
+        let read = bodies.read(&mut self.body, record).await;
+        self.progress = match &read {
+            Ok(_) => Progress::Complete,
+            Err(failure) if failure.status != StatusCode::REQUEST_TIMEOUT => Progress::Left,
+            Err(_) => Progress::Begun,
+        };
+        read
+    }
+
+    /// As [`Outcome::is_over`].
+    pub async fn is_over(self, waits: bool) -> bool {
+        match self.progress {
+            Progress::Left => !waits && throw_away(self.body).await,
+            Progress::Begun => false,
+            Progress::Complete => true,
+        }
+    }
+}
+
 /// What was read, and what is left of the body.
 type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, Failure>, Incoming)> + Send>>;
 

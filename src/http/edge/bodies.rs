@@ -146,14 +146,14 @@ impl Bodies {
                 false => None,
             };
             let all = Arc::clone(&self.all).acquire_many_owned(pieces).await;
-            large
-                .into_iter()
-                .chain([all])
-                .collect::<Result<Vec<_>, _>>()
+            (large, all)
         };
         match tokio::time::timeout(within, reserved).await {
             // The semaphores are never closed.
-            Ok(permits) => held.permits.extend(permits.unwrap_or_default()),
+            Ok((large, all)) => {
+                join(&mut held.large, large.and_then(Result::ok));
+                join(&mut held.all, all.ok());
+            }
             Err(_) => return Err(no_memory()),
         }
         held.bytes += bytes;
@@ -187,28 +187,37 @@ fn no_memory() -> Failure {
 #[derive(Debug, Default)]
 pub(super) struct Held {
     bytes: u64,
-    permits: Vec<OwnedSemaphorePermit>,
+    all: Option<OwnedSemaphorePermit>,
+    large: Option<OwnedSemaphorePermit>,
     /// The share of the body itself, where this is what came to it later.
     _body: Option<Arc<Held>>,
 }
 
+fn join(held: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePermit>) {
+    let Some(more) = more else { return };
+    match held {
+        Some(held) => held.merge(more),
+        None => *held = Some(more),
+    }
+}
+
 impl Held {
     /// The same bytes, with this share of the memory until the last copy is dropped.
-    pub fn with(held: &Arc<Held>, bytes: Bytes) -> Bytes {
+    pub fn with(held: &Arc<Held>, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         let _held = Arc::clone(held);
         Bytes::from_owner(HeldBody { bytes, _held })
     }
 }
 
 /// A body with its share of the memory.
-struct HeldBody {
-    bytes: Bytes,
+struct HeldBody<B> {
+    bytes: B,
     _held: Arc<Held>,
 }
 
-impl AsRef<[u8]> for HeldBody {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for HeldBody<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
 }
 

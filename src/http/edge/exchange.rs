@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use axum::body::{Body as AnyBody, Bytes};
-use axum::http::Version;
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, Version};
 use hyper::body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
 
 use super::Edge;
+use super::client::ClientAddress;
 use super::connection_watch::Turn;
 use super::record::Record;
 use crate::dto;
@@ -53,12 +54,12 @@ impl Exchange {
         edge: &Arc<Edge>,
         turn: Turn,
         clock: Clock,
-        (id, trace): (String, Option<Box<RequestTrace>>),
+        (id, trace): (HeaderValue, Option<Box<RequestTrace>>),
         parts: &Parts,
-        client: IpAddr,
+        client: ClientAddress,
     ) -> Exchange {
         let head = || Head {
-            client,
+            client: client.address,
             method: parts.method.as_str().chars().take(32).collect(),
             path: bounded(parts.uri.path()),
             version: parts.version,
@@ -68,7 +69,7 @@ impl Exchange {
             clock,
             turn,
             head: (edge.access.is_some() || trace.is_some()).then(head),
-            record: Arc::new(Record::new(id, clock.now(), trace)),
+            record: Arc::new(Record::new(id, Some(client), clock.now(), trace)),
             is_h2: parts.version == Version::HTTP_2,
             is_head_only: parts.method == axum::http::Method::HEAD,
             status: None,
@@ -100,7 +101,7 @@ impl Exchange {
         };
         let mut line = json!({
             "time": dto::at(begun),
-            "id": self.record.id,
+            "id": self.record.id(),
             "client": head.client,
             "protocol": format!("{:?}", head.version),
             "method": head.method,
@@ -118,7 +119,7 @@ impl Exchange {
                 add("key", json!({"id": id.to_string(), "name": name}));
             }
             if let Some(model) = &facts.model {
-                add("model", json!(model));
+                add("model", json!(&**model));
                 add("waited_ms", json!(facts.waited_ms));
                 add("prompt_tokens", json!(facts.prompt_tokens));
                 add("completion_tokens", json!(facts.completion_tokens));
@@ -136,9 +137,9 @@ impl Exchange {
             result_status: facts.result_status,
             is_complete: self.is_complete,
             path: head.path.clone(),
-            request_id: self.record.id.clone(),
+            request_id: self.record.id().to_owned(),
             key: facts.key.as_ref().map(|(id, _)| id.to_string()),
-            model: facts.model.clone(),
+            model: facts.model.as_deref().map(str::to_owned),
             prompt_tokens: facts.prompt_tokens,
             completion_tokens: facts.completion_tokens,
         })

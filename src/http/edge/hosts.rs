@@ -43,7 +43,11 @@ impl Hosts {
         }
         let first = first.map(|value| value.to_str().unwrap_or("\u{fffd}"));
         for text in first.into_iter().chain(authority) {
-            let Some(name) = name_of(text) else {
+            let host = host_of(text);
+            if host.is_some_and(|host| self.has_as_written(host)) {
+                continue;
+            }
+            let Some(name) = host.and_then(|host| host.parse::<HostName>().ok()) else {
                 let message = "the request's Host is no name of a host, with or without a port";
                 return Err(Failure::invalid(None, message));
             };
@@ -61,6 +65,14 @@ impl Hosts {
             let text = name.as_str();
             self.names.contains(&name) || text == "localhost" || text.parse::<IpAddr>().is_ok()
         })
+    }
+
+    /// The usual names are known without being read.
+    fn has_as_written(&self, host: &str) -> bool {
+        let is_loopback = |it: IpAddr| it.to_canonical().is_loopback();
+        self.names.iter().any(|name| name.as_str() == host)
+            || (self.on_loopback
+                && (host == "localhost" || host.parse::<IpAddr>().is_ok_and(is_loopback)))
     }
 
     fn has(&self, name: &HostName) -> bool {
@@ -90,8 +102,12 @@ impl Hosts {
     }
 }
 
+fn name_of(authority: &str) -> Option<HostName> {
+    host_of(authority)?.parse().ok()
+}
+
 /// The name without its port.
-fn name_of(text: &str) -> Option<HostName> {
+fn host_of(text: &str) -> Option<&str> {
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, rest)) => {
             address.parse::<IpAddr>().ok()?;
@@ -109,7 +125,7 @@ fn name_of(text: &str) -> Option<HostName> {
     if host.is_empty() || host != host.trim() || !(port.is_empty() || is_port(port)) {
         return None;
     }
-    host.parse().ok()
+    Some(host)
 }
 
 #[cfg(test)]

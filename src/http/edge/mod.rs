@@ -35,14 +35,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use axum::body::Bytes;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
 use self::access_log::{AccessLog, AccessLogError};
-pub(super) use self::arriving::{Arriving, Outcome, throw_away};
+pub(super) use self::arriving::{Arriving, Outcome, PlainBody, throw_away};
 use self::bodies::Bodies;
 pub(super) use self::client::ClientAddress;
 pub(super) use self::connection::{Answer, serve};
@@ -55,11 +56,13 @@ use self::seats::{ConnectionPermit, Seats};
 use self::tls::Tls;
 pub use self::tls::{TlsError, check_tls};
 use crate::error::Failure;
+use crate::header_text::header_text;
 use config::{Config, Network, ServerSection};
 use controller::Clock;
 
 /// A client's own request id is taken up to this length.
 const ID_BYTES_MAX: usize = 128;
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// What a client hears for which there is no connection.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 165\r\n\r\n{\"error\":{\"message\":\"there are as many connections as may be (server.connections_max); come back later\",\"type\":\"server_error\",\"param\":null,\"code\":\"connections_max\"}}";
 
@@ -196,14 +199,24 @@ impl Edge {
         Arriving::new(body, &self.bodies, record)
     }
 
+    /// The same, where the body is read at once.
+    pub(super) async fn read(
+        &self,
+        body: &mut PlainBody,
+        record: &Record,
+    ) -> Result<Bytes, Failure> {
+        body.read(&self.bodies, record).await
+    }
+
     pub(super) fn dress(&self, path: &str, headers: &mut HeaderMap) {
         dressing::dress(path, &self.base, headers);
     }
 
     /// The client's own id for its request, if it is plain enough to be passed on.
     pub(super) fn sent_id(headers: &HeaderMap) -> Option<HeaderValue> {
-        let sent = headers.get("x-request-id");
-        sent.filter(|id| is_sane(id)).cloned()
+        let sent = headers.get(REQUEST_ID).filter(|id| is_sane(id))?;
+        // A copy: a long answer would keep all that was read with it.
+        sent.to_str().ok().map(header_text)
     }
 
     /// Whether a web page under this name and port can only be ours.

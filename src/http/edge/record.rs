@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use axum::body::Bytes;
+use axum::http::HeaderValue;
 
 use super::bodies::Held;
+use super::client::ClientAddress;
 use crate::trace::request::RequestTrace;
 use pool::{KeyId, Time};
 
@@ -23,7 +25,7 @@ tokio::task_local! {
 pub(crate) struct Facts {
     pub key: Option<(KeyId, String)>,
     /// As the catalogue calls it.
-    pub model: Option<String>,
+    pub model: Option<Arc<str>>,
     pub waited_ms: Option<u64>,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
@@ -37,7 +39,7 @@ pub(crate) struct Facts {
 impl Facts {
     pub fn is_for(&mut self, model: &str) {
         if self.model.as_deref() != Some(model) {
-            self.model = Some(model.to_owned());
+            self.model = Some(model.into());
         }
     }
 }
@@ -45,7 +47,9 @@ impl Facts {
 /// One request, from its head to the last byte of its answer.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub id: String,
+    id: HeaderValue,
+    /// Where the request comes from.
+    client: Option<ClientAddress>,
     pub begun: Time,
     /// Of the request's body, as far as it was read.
     pub bytes_in: AtomicU64,
@@ -61,9 +65,12 @@ pub(crate) struct Share(Option<Arc<Held>>);
 
 impl Share {
     /// The same bytes, which keep the share until their last copy is gone.
-    pub fn of(&self, bytes: Bytes) -> Bytes {
+    pub fn of<B>(&self, bytes: B) -> Bytes
+    where
+        B: AsRef<[u8]> + Into<Bytes> + Send + 'static,
+    {
         match &self.0 {
-            None => bytes,
+            None => bytes.into(),
             Some(held) => Held::with(held, bytes),
         }
     }
@@ -86,15 +93,25 @@ pub(super) fn hold(held: Arc<Held>) -> Share {
 }
 
 impl Record {
-    pub fn new(id: String, begun: Time, trace: Option<Box<RequestTrace>>) -> Record {
+    pub fn new(
+        id: HeaderValue,
+        client: Option<ClientAddress>,
+        begun: Time,
+        trace: Option<Box<RequestTrace>>,
+    ) -> Record {
         Record {
             id,
+            client,
             begun,
             trace,
             bytes_in: AtomicU64::new(0),
             facts: Mutex::default(),
             held: Mutex::default(),
         }
+    }
+
+    pub fn id(&self) -> &str {
+        self.id.to_str().unwrap_or_default()
     }
 
     pub fn with<T>(&self, read: impl FnOnce(&mut Facts) -> T) -> T {
@@ -128,10 +145,29 @@ pub(crate) fn note(what: impl FnOnce(&mut Facts)) {
     let _ = CURRENT.try_with(|record| record.with(what));
 }
 
+/// Where the request comes from that the current task works for.
+pub(crate) fn client() -> Option<ClientAddress> {
+    let client = CURRENT.try_with(|record| record.client);
+    client.ok().flatten()
+}
+
 /// The trace of the request that the current task works for, if it has one.
 pub(crate) fn trace<T>(mark: impl FnOnce(&RequestTrace) -> T) -> Option<T> {
     let marked = CURRENT.try_with(|record| record.trace.as_deref().map(mark));
     marked.ok().flatten()
+}
+
+/// Runs this in the span of the request that the current task works for, which names it in the log. The span is made where a
+/// line is written, because most requests write none.
+pub fn in_request_span<T>(work: impl FnOnce() -> T) -> T {
+    let id = CURRENT.try_with(|record| record.id.clone());
+    match id {
+        Ok(id) => {
+            let id = id.to_str().unwrap_or_default();
+            tracing::info_span!("request", id).in_scope(work)
+        }
+        Err(_) => work(),
+    }
 }
 
 /// Whose key the request bears, and whether that key's owner chose that its prompts are written down. To
@@ -153,8 +189,6 @@ pub(crate) fn carried(
     work: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
     let current = CURRENT.try_with(Arc::clone).ok();
-    let span = tracing::Span::current();
-    let work = tracing::Instrument::instrument(work, span);
     async move {
         match current {
             Some(record) => CURRENT.scope(record, work).await,
@@ -169,24 +203,35 @@ mod tests {
 
     #[tokio::test]
     async fn notes_go_to_the_request_of_the_task_also_from_one_that_goes_on_with_it() {
-        let record = Arc::new(Record::new("a".to_owned(), Time(0), None));
-        note(|facts| facts.model = Some("nobody's".to_owned()));
+        let record = Arc::new(Record::new(
+            HeaderValue::from_static("a"),
+            None,
+            Time(0),
+            None,
+        ));
+        note(|facts| facts.model = Some("nobody's".into()));
         let mut later = None;
         within(Arc::clone(&record), async {
-            note(|facts| facts.model = Some("m".to_owned()));
+            note(|facts| facts.model = Some("m".into()));
             later = Some(carried(async {
                 note(|facts| facts.completion_tokens = 7);
             }));
         })
         .await;
         later.unwrap().await;
-        assert_eq!(record.with(|facts| facts.model.clone()).unwrap(), "m");
+        let model = record.with(|facts| facts.model.clone());
+        assert_eq!(model.as_deref(), Some("m"));
         assert_eq!(record.with(|facts| facts.completion_tokens), 7);
     }
 
     #[test]
     fn a_prompt_is_kept_only_by_choice_and_bounded() {
-        let record = Arc::new(Record::new("a".to_owned(), Time(0), None));
+        let record = Arc::new(Record::new(
+            HeaderValue::from_static("a"),
+            None,
+            Time(0),
+            None,
+        ));
         record.arrived(b"secret");
         assert_eq!(record.with(|facts| facts.prompt.clone()), None);
         CURRENT.sync_scope(Arc::clone(&record), || note_key(KeyId(1), "k", true));

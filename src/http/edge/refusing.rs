@@ -50,21 +50,34 @@ pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
 
 /// Paths that can only be meant to be read as others. Names of models may have an encoded slash.
 fn is_odd(path: &str) -> bool {
-    let lower = path.to_ascii_lowercase();
-    let names_model = lower.contains("/v1/models/");
-    let has_dots = lower.split('/').any(|segment| {
-        let plain = segment.replace("%2e", ".");
-        plain == "." || plain == ".."
-    });
-    has_dots
+    path.split('/').any(is_dots)
         || path.len() > PATH_BYTES_MAX
         || !path.starts_with('/')
-        || lower.contains("//")
-        || lower.contains('\\')
-        || lower.contains("%5c")
-        || lower.contains("%00")
-        || (!names_model && lower.contains("%2f"))
-        || (names_model && lower.replace("%2f", "/").contains("/../"))
+        || path.contains("//")
+        || path.contains('\\')
+        || (path.contains('%') && has_odd_code(path))
+}
+
+/// One dot or two, encoded or not.
+fn is_dots(segment: &str) -> bool {
+    let (mut rest, mut dots) = (segment.as_bytes(), 0_usize);
+    while let [b'.', after @ ..] | [b'%', b'2', b'e' | b'E', after @ ..] = rest {
+        rest = after;
+        dots += 1;
+    }
+    rest.is_empty() && (1..=2).contains(&dots)
+}
+
+/// Whether an encoded letter makes another path of it.
+fn has_odd_code(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    if lower.contains("%5c") || lower.contains("%00") {
+        return true;
+    }
+    match lower.contains("/v1/models/") {
+        true => lower.replace("%2f", "/").contains("/../"),
+        false => lower.contains("%2f"),
+    }
 }
 
 /// The name of the parameter that a key is given as.
@@ -96,6 +109,11 @@ mod tests {
             ("GET", "/v1/models/..%2f..%2fetc", 404),
             ("GET", "/v1/models/a/../b", 404),
             ("GET", "/v1/%2e%2e/x", 404),
+            ("GET", "/v1/.%2E/x", 404),
+            ("GET", "/v1/%2e", 404),
+            ("GET", "/v1/.../x", 200),
+            ("GET", "/v1/..x/%2e.y", 200),
+            ("GET", "/V1/MODELS/a%2Fb", 200),
             ("GET", "//v1/models", 404),
             ("GET", "/v1%2fmodels", 404),
             ("GET", "/v1/models%5c", 404),

@@ -2,10 +2,10 @@
 //! its client is willing to wait, and the headers about all that.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::Response;
 
 use crate::auth::User;
@@ -13,9 +13,10 @@ use crate::auth::sight::Sight;
 use crate::dialect::{Reading, Sealer};
 use crate::edge::record;
 use crate::error::Failure;
+use crate::inference::answer_head::{AnswerHead, SeatHead, nothing_left, standing};
 use crate::inference::request::failed::{Failed, into_response};
 use crate::state::App;
-use access::limits::{Admitted, Left, Refused, Standing};
+use access::limits::{Admission, Refused};
 use catalog::Entry;
 use config::Length;
 use controller::{Clock, Lease, Route, Seat};
@@ -23,16 +24,6 @@ use pool::{LoadOrder, Span, Time};
 
 const WAIT: HeaderName = HeaderName::from_static("x-model-pool-wait");
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
-const REPLICA: HeaderName = HeaderName::from_static("x-model-pool-replica");
-const WAITED: HeaderName = HeaderName::from_static("x-model-pool-waited-ms");
-const LOADED: HeaderName = HeaderName::from_static("x-model-pool-loaded");
-
-const LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
-const LEFT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
-const RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
-const LIMIT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-limit-tokens");
-const LEFT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-tokens");
-const RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
 
 /// Of English, so many bytes are about one token.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -83,8 +74,7 @@ pub(crate) struct RequestContext {
     pub user: User,
     pub arrived_at: Time,
     deadlines: Result<Deadlines, Failure>,
-    /// What the head of the answer will tell.
-    head: Mutex<HeaderMap>,
+    head: Mutex<AnswerHead>,
 }
 
 impl RequestContext {
@@ -96,6 +86,23 @@ impl RequestContext {
             deadlines: Deadlines::of(headers, arrived_at),
             head: Mutex::default(),
         }
+    }
+
+    /// The same of a head that nothing else reads: its map becomes that of the answer, so that no request needs a new one.
+    pub fn taking(app: &App, user: User, mut headers: HeaderMap) -> RequestContext {
+        let mut context = RequestContext::new(app, user, &headers);
+        headers.clear();
+        let head = AnswerHead {
+            more: headers,
+            ..AnswerHead::default()
+        };
+        context.head = Mutex::new(head);
+        context
+    }
+
+    /// The map for the head of the answer, with what was added to it.
+    pub fn headers(&self) -> HeaderMap {
+        self.tell(std::mem::take)
     }
 
     /// What reads the request in the words of its API.
@@ -111,8 +118,9 @@ impl RequestContext {
         self.deadlines.as_ref().copied().unwrap_or_default()
     }
 
+    /// Adds to what the head of the answer will tell.
     pub fn tell<T>(&self, write: impl FnOnce(&mut HeaderMap) -> T) -> T {
-        write(&mut self.head.lock().unwrap_or_else(PoisonError::into_inner))
+        write(&mut locked(&self.head).more)
     }
 
     /// What comes of the request within its time. The work is pinned already, because to move a future of its size costs as
@@ -135,9 +143,14 @@ impl RequestContext {
             }
         };
         let mut response = worked.unwrap_or_else(|failed| into_response(app, failed));
-        response.headers_mut().extend(self.tell(std::mem::take));
+        let head = std::mem::take(&mut *locked(&self.head));
+        head.write(response.headers_mut());
         response
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn rest(clock: Clock, deadline: Time) -> Duration {
@@ -196,81 +209,19 @@ pub(crate) async fn admit(
     context: &RequestContext,
     model: &str,
     body_bytes: usize,
-) -> Result<Arc<Admitted>, Failure> {
-    let mut buckets = vec![context.user.bucket.clone()];
-    buckets.extend(app.limits.of_model(model));
+) -> Result<Admission, Failure> {
+    let buckets = [context.user.account.bucket(), app.limits.of_model(model)];
+    let buckets = buckets.into_iter().flatten().collect();
     let estimate = body_bytes as u64 / BYTES_PER_TOKEN;
     match app.limits.admit(buckets, estimate).await {
         Ok(admitted) => {
             context.tell(|head| standing(head, &admitted.standing()));
-            Ok(Arc::new(admitted))
+            Ok(admitted.into())
         }
         Err(refused) => {
             context.tell(|head| standing(head, &nothing_left(&refused)));
             Err(Failure::over_limit(&refused))
         }
-    }
-}
-
-fn nothing_left(refused: &Refused) -> Standing {
-    use access::limits::Figure;
-    let Refused::Over {
-        figure,
-        most,
-        retry,
-        ..
-    } = refused
-    else {
-        return Standing::default();
-    };
-    let left = Left {
-        most: *most,
-        left: 0,
-        reset: *retry,
-    };
-    match figure {
-        Figure::Requests => Standing {
-            requests: Some(left),
-            tokens: None,
-        },
-        Figure::Tokens | Figure::Day => Standing {
-            requests: None,
-            tokens: Some(left),
-        },
-        Figure::Concurrent => Standing::default(),
-    }
-}
-
-/// OpenAI's headers.
-fn standing(head: &mut HeaderMap, standing: &Standing) {
-    let mut write = |names: [HeaderName; 3], left: Option<Left>| {
-        let Some(Left { most, left, reset }) = left else {
-            return;
-        };
-        let [limit, remaining, until] = names;
-        head.insert(limit, HeaderValue::from(most));
-        head.insert(remaining, HeaderValue::from(left));
-        head.insert(until, text(&short(reset)));
-    };
-    write(
-        [LIMIT_REQUESTS, LEFT_REQUESTS, RESET_REQUESTS],
-        standing.requests,
-    );
-    write([LIMIT_TOKENS, LEFT_TOKENS, RESET_TOKENS], standing.tokens);
-}
-
-/// As OpenAI writes it: `120ms`, `1.5s`, `6m0s`, `7h12m0s`.
-fn short(span: Span) -> String {
-    let (seconds, milliseconds) = (span.0 / 1000, span.0 % 1000);
-    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-    match (hours, minutes) {
-        (0, 0) if seconds == 0 => format!("{milliseconds}ms"),
-        (0, 0) if milliseconds == 0 => format!("{seconds}s"),
-        (0, 0) => format!("{:.3}s", span.0 as f64 / 1000.0)
-            .replace("00s", "s")
-            .replace("0s", "s"),
-        (0, _) => format!("{minutes}m{}s", seconds % 60),
-        _ => format!("{hours}h{minutes}m{}s", seconds % 60),
     }
 }
 
@@ -285,17 +236,12 @@ pub(crate) fn seated(
     record::trace(|trace| trace.seated(lease.replica().0));
     let waited = app.handle.clock().now().since(context.arrived_at);
     app.metrics
-        .waited(&route.entry.name, Duration::from_millis(waited.0));
-    context.tell(|head| {
-        head.insert(REPLICA, text(&lease.replica().to_string()));
-        head.insert(WAITED, HeaderValue::from(waited.0));
-        let loaded = if was_ready { "false" } else { "true" };
-        head.insert(LOADED, HeaderValue::from_static(loaded));
+        .waited(&route.name, Duration::from_millis(waited.0));
+    locked(&context.head).seat = Some(SeatHead {
+        replica: lease.replica(),
+        waited,
+        was_ready,
     });
-}
-
-fn text(value: &str) -> HeaderValue {
-    HeaderValue::from_str(value).unwrap_or(HeaderValue::from_static("?"))
 }
 
 pub(crate) fn with(mut response: Response, head: HeaderMap) -> Response {

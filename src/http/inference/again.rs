@@ -35,14 +35,14 @@ pub(super) async fn answer(
     mut call: Call,
     lease: Lease,
 ) -> Result<Response, Failed> {
-    call.kept = kept(&call.request.outgoing.body, &lease);
-    match call.answer(lease).await {
+    call.kept = kept(&call.request.body, &lease);
+    match call.answer(context, lease).await {
         Ok(response) => Ok(response),
         Err(failure) if failure.body.error.code == Some(ENGINE_CRASHED) => {
             // Boxed, because it is rare, and large within each request's future.
             Box::pin(place_again(app, context, call, failure)).await
         }
-        Err(failure) => Err((Some(call.request.model), failure)),
+        Err(failure) => Err((Some(call.request.model.to_string()), failure)),
     }
 }
 
@@ -53,8 +53,8 @@ async fn place_again(
     mut call: Call,
     failure: Failure,
 ) -> Result<Response, Failed> {
-    let model = call.request.model.clone();
-    let fail = |failure: Failure| (Some(model.clone()), failure);
+    let model = Arc::clone(&call.request.model);
+    let fail = |failure: Failure| (Some(model.to_string()), failure);
     let route = Arc::clone(&call.request.route);
     let sight = call.sight.clone();
     let Some(body) = call.kept.take() else {
@@ -62,13 +62,13 @@ async fn place_again(
         return Err(fail(failure.again_in(when.retry().unwrap_or(RETRY))));
     };
     tracing::info!(
-        model,
+        model = &*model,
         "a request whose engine ended before it answered is placed again"
     );
-    call.request.outgoing.body = body;
+    call.request.body = body;
     match seat(app, context, call.request, call.admitted).await {
         Ok(Seated::Now(mut call, lease)) => {
-            let answered = call.answer(lease).await;
+            let answered = call.answer(context, lease).await;
             answered.map_err(|again| match again.body.error.code {
                 Some(ENGINE_CRASHED) => fail(again.again_in(RETRY)),
                 _ => fail(again),

@@ -1,8 +1,6 @@
 //! The last stage of a chat or completion: the request goes to the engine of its seat, and the answer to the client, as a
 //! stream or whole.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
@@ -15,7 +13,7 @@ use crate::dialect::Telling;
 use crate::edge::{fed, record};
 use crate::error::Failure;
 use crate::inference::adapters;
-use crate::inference::admission::Deadlines;
+use crate::inference::admission::{Deadlines, RequestContext};
 use crate::inference::answer::aggregate::{ANSWER_MAX, Aggregate};
 use crate::inference::answer::as_chat::AsChat;
 use crate::inference::answer::first_event::{self, Beginning, Refusal};
@@ -32,7 +30,7 @@ use crate::inference::upstream::in_flight::{
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
 use crate::state::App;
-use access::limits::Admitted;
+use access::limits::Admission;
 use controller::Lease;
 use pool::{KeyId, Time};
 
@@ -40,7 +38,7 @@ use pool::{KeyId, Time};
 pub(super) struct Call {
     pub app: App,
     pub request: Understood,
-    pub admitted: Arc<Admitted>,
+    pub admitted: Admission,
     pub deadlines: Deadlines,
     pub sight: Sight,
     pub key: KeyId,
@@ -57,7 +55,11 @@ const ENGINE_IGNORED: &str = "x-engine-ignored";
 
 impl Call {
     /// Sends the request to the lease's engine and passes its answer on: as a stream, or whole.
-    pub async fn answer(&mut self, lease: Lease) -> Result<Response, Failure> {
+    pub async fn answer(
+        &mut self,
+        context: &RequestContext,
+        lease: Lease,
+    ) -> Result<Response, Failure> {
         let (served, answer) = self.send(lease).await?;
         if !answer.status().is_success() {
             let (head, body) = answer.into_parts();
@@ -72,6 +74,7 @@ impl Call {
         }
         let (head, mut upstream) = answer.into_parts();
         self.note_ignored(&head.headers);
+        upstream.reuse(head.headers);
         if self.request.scanned.stream {
             let within = self.app.config().server.keep_alive_comment.duration();
             let begun = first_event::wait(&mut upstream, &served, within).await;
@@ -93,13 +96,16 @@ impl Call {
             return Ok(note(response, &self.request.outgoing.ignored));
         }
         let answer = match self.is_plain {
-            true => match whole::pass(served, upstream).await? {
-                Whole::Held(answer) => answer,
-                Whole::Passing(answer) => {
-                    self.kept = None;
-                    answer
-                }
-            },
+            true => {
+                let answer = match whole::pass(served, upstream).await? {
+                    Whole::Held(answer) => answer,
+                    Whole::Passing(answer) => {
+                        self.kept = None;
+                        answer
+                    }
+                };
+                whole::with_head(answer, context.headers())
+            }
             false => self.aggregate(served, upstream).await?,
         };
         Ok(note(answer, &self.request.outgoing.ignored))
@@ -194,9 +200,9 @@ impl Call {
             .adapter(&self.request.scanned.model)
             .unwrap_or(own);
         // Once the engine has it, its memory is free for others.
-        let mut body = std::mem::take(&mut self.request.outgoing.body);
+        let mut body = std::mem::take(&mut self.request.body);
         // An engine that was adopted may know it by another one.
-        if name != self.request.served_name {
+        if *name != *self.request.served_name {
             let (name, share) = (name.to_owned(), record::share());
             let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
             body = share.of(self.app.reading.run(self.request.bytes, named).await?);
@@ -209,7 +215,7 @@ impl Call {
         if self.request.outgoing.is_plain && !self.is_plain {
             body = record::share().of(streamed(&body));
         }
-        let admitted = Arc::clone(&self.admitted);
+        let admitted = self.admitted.clone();
         let deadline = self.deadlines.deadline;
         let served = InFlightRequest::new(
             &self.app,
@@ -291,7 +297,7 @@ impl Call {
             .finish()
             .ok_or_else(|| Failure::engine(&self.request.model, "an empty stream"))?;
         if remote::of(&served.lease).is_some() {
-            answer["model"] = json!(self.request.model);
+            answer["model"] = json!(&*self.request.model);
         }
         let mut answer = self.request.teller.clone().answer(answer)?;
         served.answered(200);

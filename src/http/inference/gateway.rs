@@ -8,9 +8,11 @@
 //! ```
 
 use std::pin::pin;
+use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::Request;
+use axum::http::request::Parts;
 use axum::response::Response;
 
 use crate::auth::User;
@@ -21,6 +23,7 @@ use crate::inference::admission::RequestContext;
 use crate::inference::again;
 use crate::inference::received::receive;
 use crate::inference::request::failed::Failed;
+use crate::inference::request::receiving::read;
 use crate::inference::seated::{Seated, seat};
 use crate::inference::understood::understand;
 use crate::state::App;
@@ -33,12 +36,25 @@ pub(crate) async fn complete(
     path: &'static str,
     dialect: Dialect,
 ) -> Response {
-    let context = RequestContext::new(&app, user, request.headers());
+    let (Parts { headers, .. }, body) = request.into_parts();
+    let context = RequestContext::taking(&app, user, headers);
     let work = pin!(async {
-        let translated = receive(&app, &context, request, dialect).await?;
-        answer(&app, &context, path, translated).await
+        let body = read(&app, body).await?;
+        complete_read(&app, &context, body, path, dialect).await
     });
     context.end(&app, work).await
+}
+
+/// The same for a request whose body has been read.
+pub(crate) async fn complete_read(
+    app: &App,
+    context: &RequestContext,
+    body: Bytes,
+    path: &'static str,
+    dialect: Dialect,
+) -> Result<Response, Failed> {
+    let translated = receive(app, context, body, dialect).await?;
+    answer(app, context, path, translated).await
 }
 
 /// Answers a request that is in OpenAI's form already. Its body has its share of the memory for bodies.
@@ -49,8 +65,8 @@ pub(crate) async fn answer(
     translated: TranslatedRequest<Teller>,
 ) -> Result<Response, Failed> {
     let request = understand(app, context, path, translated).await?;
-    let model = request.model.clone();
-    let fail = |failure: Failure| (Some(model.clone()), failure);
+    let model = Arc::clone(&request.model);
+    let fail = |failure: Failure| (Some(model.to_string()), failure);
     let admitted = admission::admit(app, context, &model, request.bytes).await;
     match seat(app, context, request, admitted.map_err(fail)?).await? {
         Seated::Now(call, lease) => again::answer(app, context, call, lease).await,

@@ -10,6 +10,7 @@ pub mod upstream;
 mod adapters;
 pub mod admission;
 mod again;
+mod answer_head;
 mod answered;
 pub mod gateway;
 mod received;

@@ -1,39 +1,36 @@
-//! The first stage of a chat or completion: its body is received within its bound and translated from its API into
+//! The first stage of a chat or completion: its body, which has been read within its bound, is translated from its API into
 //! OpenAI's form.
 
-use axum::body::{Body, Bytes};
-use axum::http::Request;
+use axum::body::Bytes;
 
 use crate::dialect::{Dialect, Teller, TranslatedRequest};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission::RequestContext;
 use crate::inference::request::failed::Failed;
-use crate::inference::request::receiving::read;
 use crate::state::App;
 use crate::stored::{Desk, Wanted};
 
 pub(super) async fn receive(
     app: &App,
     context: &RequestContext,
-    request: Request<Body>,
+    body: Bytes,
     dialect: Dialect,
 ) -> Result<TranslatedRequest<Teller>, Failed> {
-    let body = read(app, request.into_body()).await?;
     let mut reading = context.reading(app);
     if dialect == Dialect::Responses && app.responses.is_on() {
         reading.desk = Some(desk(app, context, &body).await.map_err(|it| (None, it))?);
     }
     let earlier = reading.desk.as_ref().map_or(0, |it| it.earlier().bytes);
     let (bytes, share) = (body.len() + earlier, record::share());
-    let reads = dialect.reads(&body);
+    let early = |failure: Failure| (None, failure);
+    if !dialect.reads(&body) {
+        // Nothing is read yet: it is the body that has the memory.
+        return dialect.read(body, &reading).map_err(early);
+    }
     let translate = move || dialect.read(body, &reading);
-    let translated = match reads {
-        // Nothing is read yet.
-        false => translate(),
-        true => app.reading.run(bytes, translate).await,
-    };
-    let mut translated = translated.map_err(|failure| (None, failure))?;
+    let translated = app.reading.run(bytes, translate).await;
+    let mut translated = translated.map_err(early)?;
     translated.body = share.of(translated.body);
     Ok(translated)
 }
@@ -46,6 +43,6 @@ async fn desk(app: &App, context: &RequestContext, body: &Bytes) -> Result<Desk,
         .run(bytes, move || Ok(Wanted::of(&copy)))
         .await?;
     let most = app.config().server.body_limit.0.0;
-    let holder = &context.user.bucket.id;
-    Desk::open(&app.responses, holder, wanted, most, &app.edge).await
+    let holder = context.user.account.id();
+    Desk::open(&app.responses, &holder, wanted, most, &app.edge).await
 }

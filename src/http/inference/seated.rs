@@ -14,7 +14,7 @@ use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::understood::Understood;
 use crate::state::App;
-use access::limits::Admitted;
+use access::limits::Admission;
 use controller::{Lease, Seat};
 
 /// How a request goes on.
@@ -32,11 +32,11 @@ pub(super) async fn seat(
     app: &App,
     context: &RequestContext,
     request: Understood,
-    admitted: Arc<Admitted>,
+    admitted: Admission,
 ) -> Result<Seated, Failed> {
     let (deadlines, sight) = (context.patience(), &context.user.sight);
-    let (route, model) = (Arc::clone(&request.route), request.model.clone());
-    let fail = |failure: Failure| (Some(model.clone()), failure);
+    let (route, model) = (Arc::clone(&request.route), Arc::clone(&request.model));
+    let fail = |failure: Failure| (Some(model.to_string()), failure);
     let was_ready = route.is_ready();
     let adapter = request.adapter.as_ref().map(|it| it.name.as_str());
     let seat = match deadlines.seat {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use serde_json::value::RawValue;
 
 use crate::dialect::{ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
@@ -30,12 +31,14 @@ pub(super) struct Understood {
     /// What was found under the name, where that is an adapter which is looked for.
     pub adapter: Option<Arc<AdapterFound>>,
     /// The model's name in the catalogue.
-    pub model: String,
+    pub model: Arc<str>,
     /// The name that `outgoing` has.
-    pub served_name: String,
+    pub served_name: Arc<str>,
     /// The length of the client's body.
     pub bytes: usize,
     pub outgoing: Outgoing,
+    /// What the engine gets.
+    pub body: Bytes,
     /// By which requests of one conversation find the same replica.
     pub conversation: Option<u64>,
     pub teller: Teller,
@@ -50,8 +53,8 @@ pub(super) async fn understand(
 ) -> Result<Understood, Failed> {
     let share = record::share();
     let (scanned, route) = find(app, &context.user, translated.body).await?;
-    let model = route.entry.name.clone();
-    let fail = |failure: Failure| (Some(model.clone()), failure);
+    let model = Arc::clone(&route.name);
+    let fail = |failure: Failure| (Some(model.to_string()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
     check_generates(&route, path).map_err(fail)?;
     let adapter = adapters::find(app, &route.entry, &scanned.model);
@@ -65,16 +68,19 @@ pub(super) async fn understand(
         .map_err(fail)?;
     let named = route.entry.adapter(&scanned.model);
     let served_name = named.or(route.entry.recipe.served_model_name());
-    let served_name = served_name.unwrap_or(&model);
-    let served_name = served_name.to_owned();
+    let other = served_name.filter(|name| **name != *model);
+    let served_name = other.map_or_else(|| Arc::clone(&model), Arc::from);
     let several = route.has_several();
     let most = app.config().server.sequences_max;
     let (body, name, entry) = (
         std::mem::take(&mut scanned.body),
-        served_name.clone(),
+        Arc::clone(&served_name),
         Arc::clone(&route.entry),
     );
-    let requested_name = scanned.model.clone();
+    let requested_name: Arc<str> = match *scanned.model == *model {
+        true => Arc::clone(&model),
+        false => scanned.model.as_str().into(),
+    };
     let bytes = body.len();
     // Other APIs translate what comes, event by event.
     let is_plain = !scanned.stream
@@ -103,7 +109,7 @@ pub(super) async fn understand(
     outgoing.ignored.extend(translated.ignored);
     outgoing.ignored.extend(hints.unknown);
     // It has the memory that the client's body had, which is gone.
-    outgoing.body = share.of(outgoing.body);
+    let body = share.of(std::mem::take(&mut outgoing.body));
     Ok(Understood {
         scanned,
         route,
@@ -112,6 +118,7 @@ pub(super) async fn understand(
         served_name,
         bytes,
         outgoing,
+        body,
         conversation,
         teller: translated.teller,
         keep: translated.keep,

@@ -87,9 +87,9 @@ impl Metrics {
     }
 
     /// A request got its seat after so long in the queue.
-    pub fn waited(&self, model: &str, time: Duration) {
+    pub fn waited(&self, model: &Arc<str>, time: Duration) {
         record::note(|facts| {
-            facts.is_for(model);
+            facts.model = Some(Arc::clone(model));
             facts.waited_ms = u64::try_from(time.as_millis()).ok();
         });
         self.count(model, |counts| counts.waited.observe(time.as_secs_f64()));
@@ -294,7 +294,7 @@ mod tests {
         metrics.request("a", 200);
         metrics.clone().request("a", 200);
         metrics.request("a", 503);
-        metrics.waited("a", Duration::from_millis(200));
+        metrics.waited(&"a".into(), Duration::from_millis(200));
         metrics.tokens("b\"x\\\n", 10, 20);
         let mut text = Text::default();
         metrics.write_requests(&mut text);

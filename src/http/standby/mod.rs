@@ -32,7 +32,7 @@ use self::bodies::Sending;
 use self::forward::{AGAIN_IN, PASSED_ON, Sender, forward};
 use self::leader::Leader;
 use crate::accepting::accept;
-use crate::edge::{self, Answer, Edge, Exchange, Sent, Turn, throw_away};
+use crate::edge::{self, Answer, Edge, Exchange, REQUEST_ID, Sent, Turn, throw_away};
 use crate::error::Failure;
 use crate::request_ids::RequestIds;
 use controller::Clock;
@@ -264,10 +264,9 @@ impl Answer for Standby {
         let edge = Arc::clone(&own.edge);
         let (mut parts, body) = request.into_parts();
         let id = Edge::sent_id(&parts.headers).unwrap_or_else(|| own.ids.next());
-        let text = id.to_str().unwrap_or_default().to_owned();
         let client = edge.client(peer.ip(), &parts.headers);
-        let exchange =
-            Exchange::begin(&edge, turn, own.clock, (text, None), &parts, client.address);
+        let ids = (id.clone(), None);
+        let exchange = Exchange::begin(&edge, turn, own.clock, ids, &parts, client);
         let (path, version) = (parts.uri.path().to_owned(), parts.version);
         let waits = parts.headers.contains_key(header::EXPECT);
         let (mut response, is_over) = match own.course(&parts) {
@@ -282,7 +281,7 @@ impl Answer for Standby {
                     is_trusted_proxy: edge.trusts(peer.ip()),
                     has_tls: edge.has_tls(),
                 };
-                parts.headers.insert("x-request-id", id.clone());
+                parts.headers.insert(REQUEST_ID, id.clone());
                 let body = Sending {
                     body,
                     record: Arc::clone(&exchange.record),
@@ -295,7 +294,7 @@ impl Answer for Standby {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
         }
-        response.headers_mut().insert("x-request-id", id);
+        response.headers_mut().insert(REQUEST_ID, id);
         let status = response.status().as_u16();
         response.map(|body| exchange.answered(status, body))
     }

@@ -4,6 +4,7 @@ use super::*;
 use crate::edge::exchange::Exchange;
 use crate::edge::fed;
 use axum::body::Bytes;
+use axum::http::HeaderValue;
 use config::Config;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
@@ -59,8 +60,9 @@ impl Answer for Streams {
         let (parts, body) = request.into_parts();
         assert!(crate::edge::throw_away(body).await, "the body is read");
         let is_long = parts.uri.path() == "/long";
-        let id = (String::new(), None);
-        let exchange = Exchange::begin(&edge, turn, clock, id, &parts, peer.ip());
+        let id = (HeaderValue::from_static("a"), None);
+        let client = edge.client(peer.ip(), &parts.headers);
+        let exchange = Exchange::begin(&edge, turn, clock, id, &parts, client);
         let (frames, feed) = fed::frames();
         let fed = feed.by(async move {
             let _work = work;

@@ -1,27 +1,12 @@
 //! Tests of `admission.rs`.
 
 use super::*;
+use axum::http::HeaderValue;
 
 fn patience(name: &'static str, value: &str) -> Result<Deadlines, Failure> {
     let value = HeaderValue::from_str(value).unwrap();
     let head = HeaderMap::from_iter([(HeaderName::from_static(name), value)]);
     Deadlines::of(&head, Time(0))
-}
-
-#[test]
-fn lengths_of_time_are_written_as_openai_does() {
-    let texts = [
-        (0, "0ms"),
-        (120, "120ms"),
-        (1_000, "1s"),
-        (1_500, "1.5s"),
-        (360_000, "6m0s"),
-        (25_920_000, "7h12m0s"),
-    ];
-    for (milliseconds, text) in texts {
-        assert_eq!(short(Span(milliseconds)), text);
-    }
-    assert_eq!(short(Span(10_120)), "10.12s");
 }
 
 #[test]

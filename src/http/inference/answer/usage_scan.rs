@@ -1,5 +1,5 @@
 //! Finds the `usage` of a whole answer that passes in pieces, and sees whether the answer is whole. It reads each byte once,
-//! keeps a few of them, and builds nothing of the rest.
+//! keeps those of a `usage` that is cut in two, and builds nothing of the rest.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,9 @@ pub(crate) struct UsageScan {
     /// Of the outermost name that is read, so many bytes are those of `NAME`; none where others came.
     matched: Option<usize>,
     is_usage: bool,
-    /// The text of the last outermost `usage` that is an object.
+    /// The last outermost `usage` that is an object.
+    usage: Option<Usage>,
+    /// The beginning of one that goes on in the next piece.
     kept: Vec<u8>,
     is_keeping: bool,
     is_whole: bool,
@@ -57,15 +59,14 @@ impl UsageScan {
                 b'{' | b'[' => {
                     if self.depth == 1 && self.after_colon && self.is_usage && bytes[at] == b'{' {
                         self.kept.clear();
-                        (self.is_keeping, kept_from) = (true, at);
+                        (self.usage, self.is_keeping, kept_from) = (None, true, at);
                     }
                     self.depth += 1;
                 }
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
                     if self.depth == 1 && self.is_keeping {
-                        self.keep(&bytes[kept_from..=at]);
-                        self.is_keeping = false;
+                        self.end_usage(&bytes[kept_from..=at]);
                     }
                     self.is_whole = self.depth == 0;
                 }
@@ -97,6 +98,18 @@ impl UsageScan {
         }
     }
 
+    /// Mostly all of it is in one piece, which is read where it lies.
+    fn end_usage(&mut self, bytes: &[u8]) {
+        if self.kept.is_empty() && bytes.len() <= USAGE_BYTES_MAX {
+            self.usage = read(bytes);
+        } else {
+            self.keep(bytes);
+            self.usage = read(&self.kept);
+            self.kept.clear();
+        }
+        self.is_keeping = false;
+    }
+
     fn keep(&mut self, bytes: &[u8]) {
         match self.kept.len() + bytes.len() <= USAGE_BYTES_MAX {
             true => self.kept.extend_from_slice(bytes),
@@ -110,13 +123,17 @@ impl UsageScan {
     }
 
     pub fn usage(&self) -> Option<Usage> {
-        match serde_json::from_slice(&self.kept) {
-            Ok(usage) => Some(usage),
-            // With numbers that are none.
-            Err(_) => {
-                let usage: Value = serde_json::from_slice(&self.kept).ok()?;
-                usage_of(&json!({ "usage": usage }))
-            }
+        self.usage
+    }
+}
+
+fn read(usage: &[u8]) -> Option<Usage> {
+    match serde_json::from_slice(usage) {
+        Ok(usage) => Some(usage),
+        // With numbers that are none.
+        Err(_) => {
+            let usage: Value = serde_json::from_slice(usage).ok()?;
+            usage_of(&json!({ "usage": usage }))
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::pin::pin;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use bytes::BytesMut;
 use http_body_util::BodyExt;
@@ -33,7 +33,7 @@ pub(crate) enum Whole {
     Passing(Response),
 }
 
-/// Reads the answer, or as much of it as is held.
+/// Reads the answer, or as much of it as is held. It has no head yet.
 pub(crate) async fn pass(
     served: InFlightRequest,
     mut upstream: Incoming,
@@ -73,7 +73,7 @@ pub(crate) async fn pass(
     end(&served, &scan);
     // Its seat is for others while the answer is written.
     drop(served);
-    Ok(Whole::Held(response(Body::from(held))))
+    Ok(Whole::Held(Response::new(Body::from(held))))
 }
 
 /// Mostly all of it comes at once.
@@ -93,10 +93,13 @@ fn end(served: &InFlightRequest, scan: &UsageScan) {
     served.answered(200);
 }
 
-fn response(body: Body) -> Response {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-    response
+/// The answer with its head, which is written into this map.
+pub(crate) fn with_head(mut answer: Response, map: HeaderMap) -> Response {
+    let own = std::mem::replace(answer.headers_mut(), map);
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, JSON);
+    headers.extend(own);
+    answer
 }
 
 /// The answer ended before it was whole.
@@ -182,7 +185,7 @@ fn passed_on(
         }
     });
     let body = Pieces { pieces, length };
-    let mut response = response(Body::new(body));
+    let mut response = Response::new(Body::new(body));
     if let Some(length) = length {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));

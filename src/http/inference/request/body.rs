@@ -1,6 +1,8 @@
 //! A request's body, scanned once: its depth and number of keys are bounded before anything parses it, the few
 //! fields that routing needs are read, and the rest stays the bytes it was.
 
+use std::borrow::Cow;
+
 use axum::body::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -111,9 +113,9 @@ fn model_in(value: Option<&RawValue>) -> Result<String, Failure> {
     };
     let text = value.get();
     // Each letter may be written as an escape of six.
-    let too_long = format!("`model` is longer than {MODEL_NAME_MAX} bytes");
+    let too_long = || format!("`model` is longer than {MODEL_NAME_MAX} bytes");
     if text.starts_with('"') && text.len() > 6 * MODEL_NAME_MAX + 2 {
-        return wrong(too_long);
+        return wrong(too_long());
     }
     let name = match text.starts_with('"') {
         true => serde_json::from_str::<String>(text).ok(),
@@ -124,7 +126,7 @@ fn model_in(value: Option<&RawValue>) -> Result<String, Failure> {
         Some(name) if name.is_empty() => {
             wrong("`model` is empty; name one of GET /v1/models".to_owned())
         }
-        Some(name) if name.len() > MODEL_NAME_MAX => wrong(too_long),
+        Some(name) if name.len() > MODEL_NAME_MAX => wrong(too_long()),
         Some(name) => Ok(name),
     }
 }
@@ -134,9 +136,15 @@ fn options_are_an_object(value: Option<&RawValue>) -> bool {
     value.is_some_and(|it| it.get().starts_with('{'))
 }
 
+/// A field's name, as it stands in the body unless a letter of it is escaped.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+type Field<'a> = (Cow<'a, str>, &'a RawValue);
+
 /// Top-level fields in their order; of a name that stands twice the last one counts.
 pub(crate) struct Fields<'a> {
-    all: Vec<(String, &'a RawValue)>,
+    all: Vec<Field<'a>>,
     /// Their places, by name; empty where there are few.
     by_name: Vec<u32>,
     /// The length of the body that they were read from.
@@ -151,14 +159,14 @@ impl<'a> Fields<'a> {
     }
 
     pub fn all(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.all.iter().map(|(name, value)| (name.as_str(), *value))
+        self.all.iter().map(|(name, value)| (&**name, *value))
     }
 
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
         let found = match self.by_name.is_empty() {
             true => self.all.iter().find(|(known, _)| known == name),
             false => {
-                let named = |place: &u32| self.all[*place as usize].0.as_str();
+                let named = |place: &u32| &*self.all[*place as usize].0;
                 let found = self.by_name.binary_search_by(|it| named(it).cmp(name));
                 found.ok().map(|at| &self.all[self.by_name[at] as usize])
             }
@@ -166,11 +174,15 @@ impl<'a> Fields<'a> {
         found.map(|(_, value)| *value)
     }
 
-    fn of_few(given: Vec<(String, &'a RawValue)>) -> Fields<'a> {
-        let mut all: Vec<(String, &'a RawValue)> = Vec::with_capacity(given.len());
-        for (name, value) in given {
-            all.retain(|(known, _)| *known != name);
-            all.push((name, value));
+    fn of_few(given: Vec<Field<'a>>) -> Fields<'a> {
+        let mut all = given;
+        let mut at = 0;
+        while at < all.len() {
+            let name = &all[at].0;
+            match all[at + 1..].iter().any(|(later, _)| later == name) {
+                true => drop(all.remove(at)),
+                false => at += 1,
+            }
         }
         Fields {
             all,
@@ -179,12 +191,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn of_many(given: Vec<(String, &'a RawValue)>) -> Fields<'a> {
-        let places = |all: &[(String, &RawValue)]| {
+    fn of_many(given: Vec<Field<'a>>) -> Fields<'a> {
+        let places = |all: &[Field<'a>]| {
             // The keys of a body are counted before.
             let mut places: Vec<u32> = (0..u32::try_from(all.len()).unwrap_or(u32::MAX)).collect();
             places.sort_by(|left, right| {
-                let name = |place: &u32| all[*place as usize].0.as_str();
+                let name = |place: &u32| &*all[*place as usize].0;
                 name(left).cmp(name(right)).then(left.cmp(right))
             });
             places
@@ -221,9 +233,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
                 self,
                 mut map: A,
             ) -> Result<Self::Value, A::Error> {
-                let mut given: Vec<(String, &'de RawValue)> = Vec::new();
-                while let Some(entry) = map.next_entry::<String, &'de RawValue>()? {
-                    given.push(entry);
+                let mut given: Vec<Field<'de>> = Vec::new();
+                while let Some((name, value)) = map.next_entry::<Name<'de>, &'de RawValue>()? {
+                    given.push((name.0, value));
                 }
                 Ok(match given.len() <= FEW_FIELDS {
                     true => Fields::of_few(given),
@@ -276,6 +288,14 @@ mod tests {
         let fields = Fields::read(&scanned.body).unwrap();
         assert_eq!(fields.all().count(), 2);
         assert_eq!(fields.get("n").unwrap().get(), "2");
+    }
+
+    #[test]
+    fn a_name_is_read_with_its_escapes_and_the_last_of_one_name_stands_where_it_came() {
+        let fields = Fields::read(br#"{"a":1,"\u0062":2,"a":3,"c":4,"b":5}"#).unwrap();
+        let all: Vec<(&str, &str)> = fields.all().map(|(name, it)| (name, it.get())).collect();
+        assert_eq!(all, [("a", "3"), ("c", "4"), ("b", "5")]);
+        assert!(fields.get("\\u0062").is_none());
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub(crate) fn may_have_effect(name: &str, value: &RawValue) -> bool {
 
 /// The answer, with the names of what had no effect.
 pub(crate) fn note(mut response: Response, names: &[String]) -> Response {
+    if names.is_empty() {
+        return response;
+    }
     let is_plain = |name: &&String| {
         name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_graphic())
     };
@@ -90,9 +93,7 @@ pub(crate) fn note(mut response: Response, names: &[String]) -> Response {
         let comma = if list.is_empty() { "" } else { ", " };
         list += &format!("{comma}{more} more");
     }
-    if let Ok(value) = HeaderValue::from_str(&list)
-        && !names.is_empty()
-    {
+    if let Ok(value) = HeaderValue::from_str(&list) {
         response.headers_mut().insert(IGNORED, value);
     }
     response

@@ -24,7 +24,7 @@ pub(crate) const COMPLETIONS: &str = "/v1/completions";
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub path: &'static str,
-    pub body: Bytes,
+    pub body: Vec<u8>,
     /// The engine completes a text, and the client wants a chat's answer.
     pub answers_chat: bool,
     /// The body asks for no stream, because the engine's whole answer can be passed on as it is. [`streamed`] makes it ask for
@@ -393,7 +393,7 @@ impl Written {
         self.0.push(b',');
     }
 
-    fn finish(mut self, model: &str, is_continuous: bool) -> Bytes {
+    fn finish(mut self, model: &str, is_continuous: bool) -> Vec<u8> {
         self.name("model");
         write_json(&mut self.0, model);
         self.0.extend_from_slice(STREAM.as_bytes());
@@ -402,14 +402,14 @@ impl Written {
                 .extend_from_slice(b",\"continuous_usage_stats\":true");
         }
         self.0.extend_from_slice(b"}}");
-        self.0.into()
+        self.0
     }
 
-    fn finish_plain(mut self, model: &str) -> Bytes {
+    fn finish_plain(mut self, model: &str) -> Vec<u8> {
         self.name("model");
         write_json(&mut self.0, model);
         self.0.push(b'}');
-        self.0.into()
+        self.0
     }
 }
 

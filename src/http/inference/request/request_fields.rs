@@ -1,6 +1,9 @@
 //! What becomes of each field of a request on its way to an engine: it goes on, is left out, or is refused. Templates,
 //! addresses, files and tensors never go on, wherever in the request they stand.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -136,10 +139,11 @@ fn carries_media(name: &str) -> bool {
 
 /// Cheap, and almost always false.
 fn may_name_something(text: &str) -> bool {
-    let marks = ["_url", "_embeds", "\"file", "\\u"];
-    marks
+    static MARKS: LazyLock<[Finder<'static>; 4]> =
+        LazyLock::new(|| ["_url", "_embeds", "\"file", "\\u"].map(Finder::new));
+    MARKS
         .iter()
-        .any(|mark| memchr::memmem::find(text.as_bytes(), mark.as_bytes()).is_some())
+        .any(|mark| mark.find(text.as_bytes()).is_some())
 }
 
 #[cfg(test)]

@@ -205,7 +205,7 @@ pub(crate) async fn delete(
     user: User,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    let deleted = app.responses.delete(&user.bucket.id, &id).await;
+    let deleted = app.responses.delete(&user.account.id(), &id).await;
     match deleted.map_err(unwritable)? {
         true => Ok(Json(
             json!({"id": id, "object": "response", "deleted": true}),
@@ -215,7 +215,7 @@ pub(crate) async fn delete(
 }
 
 async fn find(app: &App, user: &User, id: &str) -> Result<Arc<StoredResponse>, Failure> {
-    let found = app.responses.find(&user.bucket.id, id).await;
+    let found = app.responses.find(&user.account.id(), id).await;
     found.map_err(unreadable)?.ok_or_else(|| not_found(app, id))
 }
 

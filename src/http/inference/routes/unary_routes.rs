@@ -165,7 +165,7 @@ pub(crate) async fn seated_as(
     (route, requested): (&Route, &str),
     body_bytes: usize,
 ) -> Result<InFlightRequest, Failure> {
-    let model = &route.entry.name;
+    let model = &route.name;
     let found = adapters::find(app, &route.entry, requested).await?;
     let admitted = admission::admit(app, context, model, body_bytes).await?;
     let adapter = found.as_ref().map(|it| it.name.as_str());
@@ -282,7 +282,7 @@ pub(crate) async fn finish(
     bytes: Bytes,
     tei_most: Option<usize>,
 ) -> Result<Response, Failure> {
-    let (model, answer) = (served.model.clone(), bytes.clone());
+    let (model, answer) = (Arc::clone(&served.model), bytes.clone());
     let read = move || {
         let (read, usage) = read_answer(&model, &answer, tei_most)?;
         let anew = match read {

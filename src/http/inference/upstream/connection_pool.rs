@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use bytes::BytesMut;
-use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
+use hyper::{HeaderMap, Response};
 
-use crate::inference::upstream::answer_head::AnswerHead;
 use crate::inference::upstream::engine_connection::{EngineConnection, SendError};
 use crate::inference::upstream::framing::Framing;
+use crate::inference::upstream::response_head::ResponseHead;
 use engine::Endpoint;
 use pool::ReplicaId;
 
@@ -111,7 +111,7 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     pub fn of(
-        answer: AnswerHead,
+        answer: ResponseHead,
         wire: EngineConnection,
         replica: ReplicaId,
         wires: &Arc<ConnectionPool>,
@@ -166,6 +166,14 @@ impl Incoming {
         // Nothing was requested that the rest could be an answer to.
         wire.keeps &= used == count;
         Poll::Ready(Ok(true))
+    }
+
+    /// The head of the answer has been read: its map is kept with the connection.
+    pub fn reuse(&mut self, mut headers: HeaderMap) {
+        headers.clear();
+        if let Some(wire) = &mut self.wire {
+            wire.headers = headers;
+        }
     }
 }
 

@@ -8,12 +8,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use axum::body::Bytes;
-use axum::http::Request;
+use axum::http::{HeaderMap, Request};
 use bytes::BytesMut;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::inference::upstream::answer_head::{self, AnswerHead, BadHead};
+use crate::inference::upstream::response_head::{self, BadHead, ResponseHead};
 use engine::{Endpoint, Stream, connect};
 
 /// So much is read at once. All connections that a thread moves share one buffer, so that thousands of them that wait have none.
@@ -32,6 +32,8 @@ pub(crate) struct EngineConnection {
     pub answered: bool,
     /// It may carry another request after this one.
     pub keeps: bool,
+    /// The empty map of the last answer's head, which is the next request's.
+    pub headers: HeaderMap,
 }
 
 impl EngineConnection {
@@ -42,7 +44,13 @@ impl EngineConnection {
             early: BytesMut::new(),
             answered: false,
             keeps: true,
+            headers: HeaderMap::new(),
         })
+    }
+
+    /// A map for the head of a request.
+    pub fn head_map(&mut self) -> HeaderMap {
+        std::mem::take(&mut self.headers)
     }
 
     /// Whether it can carry another request, as far as is known here: an engine has nothing to say to one that waits.
@@ -67,17 +75,19 @@ impl EngineConnection {
     }
 
     /// Sends a request whose URI is the path, and which has its `host`, and waits for the head of the answer.
-    pub async fn send(&mut self, request: Request<Bytes>) -> Result<AnswerHead, SendError> {
+    pub async fn send(&mut self, request: Request<Bytes>) -> Result<ResponseHead, SendError> {
         let (parts, body) = request.into_parts();
         let mut outgoing = Outgoing {
-            head: answer_head::of_request(&parts, body.len()),
+            head: response_head::of_request(&parts, body.len()),
             body,
             sent: 0,
         };
-        drop(parts);
         let mut received = BytesMut::new();
+        // It is sent from `outgoing`: its map takes the answer's.
+        let mut map = parts.headers;
         let answer =
-            poll_fn(|context| self.poll_answer(context, &mut outgoing, &mut received)).await?;
+            poll_fn(|context| self.poll_answer(context, &mut outgoing, (&mut received, &mut map)));
+        let answer = answer.await?;
         self.answered = true;
         self.keeps = answer.keeps && outgoing.is_sent();
         self.early = received;
@@ -89,8 +99,8 @@ impl EngineConnection {
         &mut self,
         context: &mut Context<'_>,
         outgoing: &mut Outgoing,
-        received: &mut BytesMut,
-    ) -> Poll<Result<AnswerHead, SendError>> {
+        (received, map): (&mut BytesMut, &mut HeaderMap),
+    ) -> Poll<Result<ResponseHead, SendError>> {
         let written = outgoing.poll_write(&mut self.stream, context);
         if let Poll::Ready(Err(_)) = &written
             && outgoing.sent == 0
@@ -98,7 +108,7 @@ impl EngineConnection {
             return Poll::Ready(Err(SendError::Unsent));
         }
         let read = loop {
-            match AnswerHead::take(received) {
+            match ResponseHead::take(received, map) {
                 Ok(Some(answer)) => return Poll::Ready(Ok(answer)),
                 Ok(None) => {}
                 Err(bad) => return Poll::Ready(Err(SendError::Head(bad))),

@@ -10,7 +10,6 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::auth::sight::Sight;
 use crate::dialect::error_in;
@@ -21,8 +20,8 @@ use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
 use crate::key_usage::{CountedRequest, RunningRequest};
 use crate::metrics::Metrics;
-use crate::state::App;
-use access::limits::Admitted;
+use crate::state::{App, Ending};
+use access::limits::Admission;
 use controller::{Clock, Cut, Lease};
 use pool::{KeyId, Time};
 
@@ -38,12 +37,12 @@ const ENDED_WITHIN: Duration = Duration::from_secs(30);
 /// A seat that is being used, and what is counted about it.
 pub(crate) struct InFlightRequest {
     pub lease: Lease,
-    pub model: String,
+    pub model: Arc<str>,
     metrics: Metrics,
     pub clock: Clock,
     arrived_at: Time,
     /// Counted among the requests of its key and its model until it ends.
-    admitted: Arc<Admitted>,
+    admitted: Admission,
     /// Counted for its key's own page.
     counted: CountedRequest,
     /// The token counts that the engine has reported so far.
@@ -57,21 +56,21 @@ pub(crate) struct InFlightRequest {
     /// When the client wants no more of it.
     pub deadline: Option<Time>,
     /// The process ends now.
-    pub ending: CancellationToken,
+    pub ending: Ending,
 }
 
 impl InFlightRequest {
     pub fn new(
         app: &App,
-        model: &str,
+        model: &Arc<str>,
         lease: Lease,
         arrived_at: Time,
-        (admitted, sight, key): (Arc<Admitted>, Sight, KeyId),
+        (admitted, sight, key): (Admission, Sight, KeyId),
         deadline: Option<Time>,
     ) -> InFlightRequest {
         let counted = app.usages.begin(RunningRequest {
             key,
-            model: model.to_owned(),
+            model: Arc::clone(model),
             arrived_at,
             seated_at: app.handle.clock().now(),
         });
@@ -84,11 +83,11 @@ impl InFlightRequest {
             is_charged: AtomicBool::new(false),
             deadline,
             lease,
-            model: model.to_owned(),
+            model: Arc::clone(model),
             metrics: app.metrics.clone(),
             clock: app.handle.clock(),
             arrived_at,
-            ending: app.ending(),
+            ending: app.ending_signal(),
         }
     }
 
@@ -178,7 +177,7 @@ pub(crate) async fn reach(
             Err(error) => {
                 served.lease.worked(false);
                 served.give_back();
-                tracing::warn!(model = served.model, %error, "the engine did not answer");
+                tracing::warn!(model = &*served.model, %error, "the engine did not answer");
                 match remote::unreached(&served.lease, &served.model, &error) {
                     Some(failure) => Err(failure),
                     None => Err(why(&served).await),

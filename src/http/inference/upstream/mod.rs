@@ -1,7 +1,7 @@
 //! Engines as the gateway sees them: connections, a request that is under way, and what differs for endpoints that
 //! others run.
 
-mod answer_head;
+mod response_head;
 pub mod connection_pool;
 mod engine_connection;
 mod framing;

@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use hyper::{Method, Request, Response, Uri, header};
 
 use crate::edge::record;
+use crate::header_text::header_text;
 use crate::inference::upstream::connection_pool::ConnectionPool;
 pub(crate) use crate::inference::upstream::connection_pool::Incoming;
 use crate::inference::upstream::engine_connection::SendError;
@@ -37,30 +38,31 @@ impl Upstream {
         let replica = lease.replica();
         let remote = remote::of(lease);
         let there = remote.map(|remote| remote.path(path));
-        let uri = Uri::builder()
-            .path_and_query(there.as_deref().unwrap_or(path))
-            .build();
-        let uri = uri.expect("a route makes a URI");
+        let uri = uri_of(there.as_deref().unwrap_or(path));
         let context = record::trace(|trace| trace.attempt(path, replica.0));
         let mut tries = 0;
         loop {
-            let mut request = Request::new(body.clone());
-            request.uri_mut().clone_from(&uri);
-            request.method_mut().clone_from(&method);
-            let headers = request.headers_mut();
+            let mut wire = self.wires.take(replica, lease.endpoint()).await?;
+            let mut headers = wire.head_map();
             headers.insert(header::CONTENT_TYPE, kind.clone());
+            if !body.is_empty() {
+                headers.insert(header::CONTENT_LENGTH, header_text(body.len()));
+            }
             match remote {
-                Some(remote) => request.headers_mut().extend(remote.headers()),
+                Some(remote) => headers.extend(remote.headers()),
                 None => {
                     let host = header::HeaderValue::from_static("localhost");
-                    request.headers_mut().insert(header::HOST, host);
+                    headers.insert(header::HOST, host);
                     if let Some(context) = &context {
-                        context.write(request.headers_mut());
+                        context.write(&mut headers);
                     }
                 }
             }
+            let mut request = Request::new(body.clone());
+            request.uri_mut().clone_from(&uri);
+            request.method_mut().clone_from(&method);
+            *request.headers_mut() = headers;
             tries += 1;
-            let mut wire = self.wires.take(replica, lease.endpoint()).await?;
             let answered_before = wire.answered;
             match wire.send(request).await {
                 Ok(answer) => return Ok(Incoming::of(answer, wire, replica, &self.wires)),
@@ -73,6 +75,19 @@ impl Upstream {
                         && error.is_without_answer() => {}
                 Err(error) => return Err(error),
             }
+        }
+    }
+}
+
+/// Routes that nearly all requests go to. Their addresses take no memory.
+const USUAL: [&str; 3] = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings"];
+
+fn uri_of(path: &str) -> Uri {
+    match USUAL.into_iter().find(|usual| *usual == path) {
+        Some(usual) => Uri::from_static(usual),
+        None => {
+            let uri = Uri::builder().path_and_query(path).build();
+            uri.expect("a route makes a URI")
         }
     }
 }

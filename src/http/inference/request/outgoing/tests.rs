@@ -54,7 +54,7 @@ fn a_body_that_asks_for_no_stream_can_be_made_to_ask_for_one() {
     let (plain, stream) = (written(true), written(false));
     assert!(plain.is_plain && !stream.is_plain);
     let text = r#"{"messages":[],"top_k":1,"model":"served"}"#;
-    assert_eq!(plain.body, text);
+    assert_eq!(plain.body, text.as_bytes());
     assert_eq!(streamed(&plain.body), stream.body);
 }
 
@@ -131,7 +131,7 @@ fn only_the_fields_that_must_change_do() {
     let fields = Fields::read(&body).unwrap();
     let outgoing = outgoing(&fields, CHAT, "served", &none, None, goes, wishes()).unwrap();
     assert_eq!(
-        outgoing.body,
+        String::from_utf8(outgoing.body).unwrap(),
         r#"{"messages":[{"content":"{\"x\": \u00e9}"}],"seed":1e3,"model":"served","stream":true,"stream_options":{"include_usage":true}}"#
     );
     assert_eq!((outgoing.path, outgoing.answers_chat), (CHAT, false));

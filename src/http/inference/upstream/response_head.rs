@@ -23,7 +23,8 @@ pub(super) fn of_request(parts: &Parts, length: usize) -> Vec<u8> {
     for (name, value) in &parts.headers {
         push(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
     }
-    if length > 0 || parts.method != Method::GET {
+    let has_length = parts.headers.contains_key(header::CONTENT_LENGTH);
+    if !has_length && (length > 0 || parts.method != Method::GET) {
         let length = length.to_string();
         push(&[b"content-length: ", length.as_bytes(), b"\r\n"]);
     }
@@ -50,7 +51,7 @@ pub(crate) enum BadHead {
 
 /// The head of an answer.
 #[derive(Debug)]
-pub(crate) struct AnswerHead {
+pub(crate) struct ResponseHead {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub framing: Framing,
@@ -58,15 +59,20 @@ pub(crate) struct AnswerHead {
     pub keeps: bool,
 }
 
-impl AnswerHead {
+impl ResponseHead {
     /// Takes the head off what was received, once all of it is there. What comes before the answer itself, as `100 Continue`,
-    /// is passed over.
-    pub fn take(received: &mut BytesMut) -> Result<Option<AnswerHead>, BadHead> {
+    /// is passed over. The headers are written into `map`.
+    pub fn take(
+        received: &mut BytesMut,
+        map: &mut HeaderMap,
+    ) -> Result<Option<ResponseHead>, BadHead> {
         while let Some(length) = event_end(received) {
             if length > HEAD_BYTES_MAX {
                 return Err(BadHead::TooLong);
             }
-            let head = AnswerHead::read(&received.split_to(length).freeze())?;
+            map.clear();
+            let text = received.split_to(length).freeze();
+            let head = ResponseHead::read(&text, std::mem::take(map))?;
             if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
                 return Ok(Some(head));
             }
@@ -78,10 +84,9 @@ impl AnswerHead {
     }
 
     /// The headers' values are slices of `text`.
-    fn read(text: &Bytes) -> Result<AnswerHead, BadHead> {
+    fn read(text: &Bytes, mut headers: HeaderMap) -> Result<ResponseHead, BadHead> {
         let mut lines = Lines { text, at: 0 };
         let (is_1_1, status) = status_of(&lines.next().unwrap_or_default())?;
-        let mut headers = HeaderMap::with_capacity(8);
         for line in lines {
             if line.is_empty() {
                 break;
@@ -97,7 +102,7 @@ impl AnswerHead {
             true => !has_word(&headers, header::CONNECTION, "close"),
             false => has_word(&headers, header::CONNECTION, "keep-alive"),
         };
-        Ok(AnswerHead {
+        Ok(ResponseHead {
             status,
             headers,
             framing,
@@ -198,8 +203,8 @@ fn framing_of(status: StatusCode, headers: &HeaderMap) -> Result<Framing, BadHea
 mod tests {
     use super::*;
 
-    fn taken(text: &str) -> Result<Option<AnswerHead>, BadHead> {
-        AnswerHead::take(&mut BytesMut::from(text))
+    fn taken(text: &str) -> Result<Option<ResponseHead>, BadHead> {
+        ResponseHead::take(&mut BytesMut::from(text), &mut HeaderMap::new())
     }
 
     #[test]
@@ -265,7 +270,8 @@ mod tests {
         ] {
             let end = if head.contains('\r') { "\r\n" } else { "\n" };
             let mut received = BytesMut::from(format!("{head}{end}rest").as_str());
-            let taken = AnswerHead::take(&mut received).unwrap().unwrap();
+            let taken = ResponseHead::take(&mut received, &mut HeaderMap::new());
+            let taken = taken.unwrap().unwrap();
             assert_eq!((taken.framing, taken.keeps), (framing, keeps), "{head}");
             assert_eq!(received, "rest", "{head}");
         }

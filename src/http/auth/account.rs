@@ -1,0 +1,112 @@
+//! Whose use is counted, and what they may use. How it is called is written only where it is needed: most requests have no limit.
+
+use std::net::IpAddr;
+
+use access::limits::{Bucket, place_of};
+use config::Limit;
+use pool::KeyId;
+
+#[derive(Clone, Debug)]
+pub struct Account {
+    pub owner: Owner,
+    pub limit: Limit,
+}
+
+#[derive(Clone, Debug)]
+pub enum Owner {
+    Key {
+        id: KeyId,
+        name: String,
+    },
+    /// With the id that the sign-on gave.
+    Person {
+        id: KeyId,
+        name: String,
+    },
+    /// A client without a key.
+    Address(Option<IpAddr>),
+}
+
+impl Account {
+    /// The same for all gateways.
+    pub fn id(&self) -> String {
+        match &self.owner {
+            Owner::Key { id, .. } => format!("key:{}", id.0),
+            Owner::Person { id, .. } => format!("person:{:x}", id.0),
+            Owner::Address(address) => format!("address:{}", place(*address)),
+        }
+    }
+
+    /// For messages.
+    pub fn description(&self) -> String {
+        match &self.owner {
+            Owner::Key { id, name } => format!("the key {id} ({name})"),
+            Owner::Person { name, .. } => name.clone(),
+            Owner::Address(address) => {
+                format!("the address {}, which has no key,", place(*address))
+            }
+        }
+    }
+
+    /// What is counted, if there is a limit.
+    pub fn bucket(&self) -> Option<Bucket> {
+        (!self.limit.is_none()).then(|| Bucket {
+            id: self.id(),
+            description: self.description(),
+            limit: self.limit,
+        })
+    }
+}
+
+fn place(address: Option<IpAddr>) -> String {
+    address.map_or_else(|| "unknown".to_owned(), place_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_owner_has_an_id_and_a_name_and_without_a_limit_nothing_is_counted() {
+        let (key, person) = ((KeyId(3), "k3"), (KeyId(31), "Ada"));
+        for (owner, id, description) in [
+            (
+                Owner::Key {
+                    id: key.0,
+                    name: key.1.to_owned(),
+                },
+                "key:3",
+                format!("the key {} (k3)", KeyId(3)),
+            ),
+            (
+                Owner::Person {
+                    id: person.0,
+                    name: person.1.to_owned(),
+                },
+                "person:1f",
+                "Ada".to_owned(),
+            ),
+            (
+                Owner::Address(Some([127, 0, 0, 1].into())),
+                "address:127.0.0.1",
+                "the address 127.0.0.1, which has no key,".to_owned(),
+            ),
+            (
+                Owner::Address(None),
+                "address:unknown",
+                "the address unknown, which has no key,".to_owned(),
+            ),
+        ] {
+            let mut account = Account {
+                owner,
+                limit: Limit::default(),
+            };
+            assert_eq!(account.id(), id);
+            assert_eq!(account.description(), description);
+            assert_eq!(account.bucket(), None);
+            account.limit.requests_per_minute = Some(1);
+            let bucket = account.bucket().unwrap();
+            assert_eq!((bucket.id.as_str(), bucket.limit), (id, account.limit));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The way of the two routes to which nearly all requests go: past the routing table, which costs a request more memory than
+//! everything else on its way. What they answer is the same.
+
+use std::pin::pin;
+
+use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{Method, Response};
+use axum::response::IntoResponse;
+
+use crate::auth::User;
+use crate::dialect::Dialect;
+use crate::edge::PlainBody;
+use crate::edge::record::Record;
+use crate::inference::admission::RequestContext;
+use crate::inference::gateway::complete_read;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
+use crate::state::App;
+
+/// The engine's route that the request means, if it is one of the two.
+pub(super) fn route(parts: &Parts, base: &str) -> Option<&'static str> {
+    let path = parts.uri.path();
+    let below = path.strip_prefix(base).unwrap_or(path);
+    let mut usual = [CHAT, COMPLETIONS].into_iter();
+    usual.find(|it| *it == below && parts.method == Method::POST)
+}
+
+/// As the route's handler does in the table.
+pub(super) async fn answer(
+    app: App,
+    mut parts: Parts,
+    body: &mut PlainBody,
+    record: &Record,
+    route: &'static str,
+) -> Response<Body> {
+    match User::from_request_parts(&mut parts, &app).await {
+        Err(failure) => failure.into_response(),
+        Ok(user) => {
+            let headers = std::mem::take(&mut parts.headers);
+            drop(parts);
+            let context = RequestContext::taking(&app, user, headers);
+            let work = pin!(async {
+                let read = app.edge.read(body, record).await;
+                let body = read.map_err(|failure| -> Failed { (None, failure) })?;
+                complete_read(&app, &context, body, route, Dialect::OpenAi).await
+            });
+            context.end(&app, work).await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+
+    #[test]
+    fn chats_and_texts_go_past_the_table_below_the_base_path_and_at_the_root() {
+        let route = |method: &str, path: &str| {
+            let request = Request::builder().method(method).uri(path);
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            route(&parts, "/llm")
+        };
+        assert_eq!(route("POST", "/llm/v1/chat/completions"), Some(CHAT));
+        assert_eq!(route("POST", "/v1/chat/completions?a=b"), Some(CHAT));
+        assert_eq!(route("POST", "/v1/completions"), Some(COMPLETIONS));
+        for (method, path) in [
+            ("GET", "/v1/completions"),
+            ("OPTIONS", "/v1/completions"),
+            ("POST", "/v1/completions/"),
+            ("POST", "/llm/llm/v1/completions"),
+            ("POST", "/v1/messages"),
+        ] {
+            assert_eq!(route(method, path), None, "{method} {path}");
+        }
+    }
+}

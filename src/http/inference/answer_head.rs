@@ -1,0 +1,128 @@
+//! What the head of an answer tells of its request: where the answer comes from, and what is left of the limits.
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::header_text::header_text;
+use access::limits::{Figure, Left, Refused, Standing};
+use pool::{ReplicaId, Span};
+
+const REPLICA: HeaderName = HeaderName::from_static("x-model-pool-replica");
+const WAITED: HeaderName = HeaderName::from_static("x-model-pool-waited-ms");
+const LOADED: HeaderName = HeaderName::from_static("x-model-pool-loaded");
+
+const LIMIT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
+const LEFT_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-requests");
+const RESET_REQUESTS: HeaderName = HeaderName::from_static("x-ratelimit-reset-requests");
+const LIMIT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-limit-tokens");
+const LEFT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-tokens");
+const RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
+
+/// Gathered while the request is worked on.
+#[derive(Default)]
+pub(super) struct AnswerHead {
+    pub seat: Option<SeatHead>,
+    /// Headers that few answers have.
+    pub more: HeaderMap,
+}
+
+/// Where the answer comes from, and what it cost to have it.
+pub(super) struct SeatHead {
+    pub replica: ReplicaId,
+    pub waited: Span,
+    pub was_ready: bool,
+}
+
+impl AnswerHead {
+    pub fn write(self, headers: &mut HeaderMap) {
+        if let Some(seat) = self.seat {
+            headers.insert(REPLICA, header_text(seat.replica));
+            headers.insert(WAITED, header_text(seat.waited.0));
+            let loaded = if seat.was_ready { "false" } else { "true" };
+            headers.insert(LOADED, HeaderValue::from_static(loaded));
+        }
+        headers.extend(self.more);
+    }
+}
+
+/// OpenAI's headers.
+pub(super) fn standing(head: &mut HeaderMap, standing: &Standing) {
+    let mut write = |names: [HeaderName; 3], left: Option<Left>| {
+        let Some(Left { most, left, reset }) = left else {
+            return;
+        };
+        let [limit, remaining, until] = names;
+        head.insert(limit, header_text(most));
+        head.insert(remaining, header_text(left));
+        head.insert(until, header_text(short(reset)));
+    };
+    write(
+        [LIMIT_REQUESTS, LEFT_REQUESTS, RESET_REQUESTS],
+        standing.requests,
+    );
+    write([LIMIT_TOKENS, LEFT_TOKENS, RESET_TOKENS], standing.tokens);
+}
+
+/// The same of a limit that is used up.
+pub(super) fn nothing_left(refused: &Refused) -> Standing {
+    let Refused::Over {
+        figure,
+        most,
+        retry,
+        ..
+    } = refused
+    else {
+        return Standing::default();
+    };
+    let left = Left {
+        most: *most,
+        left: 0,
+        reset: *retry,
+    };
+    match figure {
+        Figure::Requests => Standing {
+            requests: Some(left),
+            tokens: None,
+        },
+        Figure::Tokens | Figure::Day => Standing {
+            requests: None,
+            tokens: Some(left),
+        },
+        Figure::Concurrent => Standing::default(),
+    }
+}
+
+/// As OpenAI writes it: `120ms`, `1.5s`, `6m0s`, `7h12m0s`.
+fn short(span: Span) -> String {
+    let (seconds, milliseconds) = (span.0 / 1000, span.0 % 1000);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    match (hours, minutes) {
+        (0, 0) if seconds == 0 => format!("{milliseconds}ms"),
+        (0, 0) if milliseconds == 0 => format!("{seconds}s"),
+        (0, 0) => format!("{:.3}s", span.0 as f64 / 1000.0)
+            .replace("00s", "s")
+            .replace("0s", "s"),
+        (0, _) => format!("{minutes}m{}s", seconds % 60),
+        _ => format!("{hours}h{minutes}m{}s", seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_are_written_as_openai_does() {
+        let texts = [
+            (0, "0ms"),
+            (120, "120ms"),
+            (1_000, "1s"),
+            (1_500, "1.5s"),
+            (360_000, "6m0s"),
+            (25_920_000, "7h12m0s"),
+        ];
+        for (milliseconds, text) in texts {
+            assert_eq!(short(Span(milliseconds)), text);
+        }
+        assert_eq!(short(Span(10_120)), "10.12s");
+    }
+}
