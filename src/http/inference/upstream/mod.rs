@@ -1,7 +1,6 @@
 //! Engines as the gateway sees them: connections, a request that is under way, and what differs for endpoints that
 //! others run.
 
-mod response_head;
 pub mod connection_pool;
 mod engine_connection;
 mod framing;
@@ -10,3 +9,4 @@ pub mod overflow;
 pub mod proxy;
 pub mod quiet;
 pub mod remote;
+mod response_head;
