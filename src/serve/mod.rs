@@ -421,12 +421,15 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
     // The next leader may deploy as soon as the store is closed.
     end_task(cleaning).await;
-    limits::save(&limits, &store).await;
-    drop((noted, storing, counting));
-    responses.write_all().await;
-    usages.write_all().await;
-    evening::note_up(&live, &store).await;
-    store.close().await;
+    stop_time::last_writes(async {
+        limits::save(&limits, &store).await;
+        drop((noted, storing, counting));
+        responses.write_all().await;
+        usages.write_all().await;
+        evening::note_up(&live, &store).await;
+        store.close().await;
+    })
+    .await;
     telemetry::finish(telemetry).await;
     drop((takeover_socket, lock));
     Ok(())
