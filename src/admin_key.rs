@@ -8,8 +8,8 @@ use crate::cli::{AdminKeyCommand, NewAdminKeyArgs};
 use crate::file_owner::check_owner;
 use crate::serve::lock::StateLock;
 use config::Config;
-use pool::Time;
-use private_files::PrivateFile;
+use pool::{KeyId, Time};
+use private_files::{NotPublished, PrivateFile};
 use store::{KeyHash, KeyUse, NEW_ADMIN_KEY, NewKey, RevokedKey, Role, Store, StoreFault};
 
 const COMMAND: &str = "model-pool admin-key new";
@@ -54,13 +54,8 @@ async fn new(args: &NewAdminKeyArgs) -> Result<(), String> {
     let replaced = store.replace_generated_keys(key, former, &client);
     let (id, revoked) = replaced.await.map_err(line)?;
     store.close().await;
-    written.publish().map_err(|(path, error)| {
-        format!(
-            "the key {id} is stored and valid, but cannot take the name {}: {error}; it is in {}: move it yourself",
-            file.display(),
-            path.display()
-        )
-    })?;
+    let published = written.publish();
+    published.map_err(|problem| unpublished_line(id, &file, problem))?;
     eprintln!("{id} ({NEW_ADMIN_KEY}) is in {}, mode 0600", file.display());
     eprintln!("{}", revoked_keys_line(&revoked, args.keep_old));
     eprintln!(
@@ -100,6 +95,19 @@ fn key_in(file: &Path) -> Option<KeyHash> {
     Some(store::hash_key(text.trim()))
 }
 
+fn unpublished_line(id: KeyId, file: &Path, problem: NotPublished) -> String {
+    let file = file.display();
+    match problem {
+        NotPublished::Name { path, error } => format!(
+            "the key {id} is stored and valid, but cannot take the name {file}: {error}; it is in {}: move it yourself",
+            path.display()
+        ),
+        NotPublished::Durability { error } => format!(
+            "the key {id} is stored, valid and in {file}, but its folder cannot be brought to the disk: {error}; keep a copy of the file, which may be gone after a power failure"
+        ),
+    }
+}
+
 fn revoked_keys_line(revoked: &[RevokedKey], keep_old: bool) -> String {
     let names: Vec<String> = revoked
         .iter()
@@ -128,4 +136,26 @@ fn client() -> String {
 
 fn line(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_said_to_be_where_it_is() {
+        let file = Path::new("data/admin.key");
+        let error = || std::io::Error::other("no answer");
+        let path = Path::new("data/admin.key.new").to_owned();
+        let unnamed = NotPublished::Name {
+            path,
+            error: error(),
+        };
+        let line = unpublished_line(KeyId(7), file, unnamed);
+        assert!(line.contains("it is in data/admin.key.new"), "{line}");
+        let named = NotPublished::Durability { error: error() };
+        let line = unpublished_line(KeyId(7), file, named);
+        assert!(line.contains("valid and in data/admin.key,"), "{line}");
+        assert!(!line.contains(".new"), "{line}");
+    }
 }

@@ -18,7 +18,7 @@ use store::Measurements;
 #[derive(Debug)]
 pub struct FirstFigures(pub(super) Specs);
 
-/// Works out what all models of the catalogue need, off the threads of the runtime.
+/// Works out what all models of the catalogue need, off the threads of the runtime. Calls `model_done` after each of them.
 ///
 /// # Errors
 /// The runtime ends meanwhile.
@@ -27,6 +27,7 @@ pub async fn first_figures(
     config: &Arc<Config>,
     measurements: &Measurements,
     inventory: &Inventory,
+    model_done: impl Fn() + Send + 'static,
 ) -> Result<FirstFigures, String> {
     let (catalog, config) = (catalog.clone(), Arc::clone(config));
     let known = Known {
@@ -37,7 +38,8 @@ pub async fn first_figures(
     };
     let read = tokio::task::spawn_blocking(move || {
         let names: Vec<String> = catalog.entries().keys().cloned().collect();
-        FirstFigures(figure(&catalog, &names, &config, &known))
+        let of = |entry: &Entry| of_entry(entry, &config, &known);
+        FirstFigures(figure_each(&catalog, &names, of, model_done))
     });
     read.await
         .map_err(|error| format!("what the models need was not worked out: {error}"))
@@ -45,13 +47,19 @@ pub async fn first_figures(
 
 /// The figures of some entries. Blocking: reads the headers of the models' files.
 pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known: &Known) -> Specs {
-    figure_each(catalog, names, |entry| of_entry(entry, config, known))
+    figure_each(
+        catalog,
+        names,
+        |entry| of_entry(entry, config, known),
+        || {},
+    )
 }
 
 fn figure_each(
     catalog: &Catalog,
     names: &[String],
     of: impl Fn(&Entry) -> Result<Figures, EstimateError>,
+    model_done: impl Fn(),
 ) -> Specs {
     let entries = names
         .iter()
@@ -65,6 +73,7 @@ fn figure_each(
                 message: message_of(&*panic),
             })
         });
+        model_done();
         (name, spec)
     });
     specs.collect()
@@ -100,6 +109,8 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use catalog::Source;
     use serde_json::json;
 
@@ -139,10 +150,13 @@ mod tests {
                 files: Default::default(),
             },
         );
-        let specs = figure_each(&catalog, &names, |entry| {
+        let done = Cell::new(0);
+        let of = |entry: &Entry| {
             assert!(entry.name != "broken", "the header is -1 long");
             of_entry(entry, &config, &known)
-        });
+        };
+        let specs = figure_each(&catalog, &names, of, || done.set(done.get() + 1));
+        assert_eq!(done.get(), 3, "the start sees that each of them is done");
         let [a, broken, c] = specs.as_slice() else {
             panic!("a model that is gone has no figures: {specs:?}");
         };

@@ -115,7 +115,7 @@ pub use parts::Parts;
 pub use registry::log_broken;
 pub use replica_adapters::{AdapterLoad, AdapterSeat, AdapterTurn, ReplicaAdapters};
 pub use routing::Route;
-pub use run::{CLUSTER_WITHIN, spawn};
+pub use run::{CLUSTER_WITHIN, KEEPER_WITHIN, spawn};
 pub use seats_taken::SeatsTaken;
 pub use snapshot::{
     DeviceSnapshot, LoadStage, ModelFacts, NodeFacts, OnNode, ProcessFacts, Snapshot, Stale,

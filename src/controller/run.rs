@@ -32,9 +32,11 @@ const EVENTS_MAX: usize = 4096;
 
 /// How long the end waits for the cluster.
 pub const CLUSTER_WITHIN: Duration = Duration::from_secs(20);
+/// How long the end waits for the last writes of the loop, however many there are.
+pub const KEEPER_WITHIN: Duration = Duration::from_secs(20);
 
 /// Starts the loop. The join handle ends when the pool has finished its shutdown and all of it is
-/// written.
+/// written, or has not been within [`KEEPER_WITHIN`].
 #[expect(
     clippy::disallowed_methods,
     reason = "the loop and the keeper; joined by serve"
@@ -87,11 +89,24 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
                 "the cluster does not answer; `model-pool cluster status` shows what is still requested"
             );
         }
-        if let Err(error) = keeper.await {
-            tracing::error!(%error, "the keeper of the store ended badly");
-        }
+        end_of_keeper(keeper, KEEPER_WITHIN).await;
     });
     (handle, task)
+}
+
+/// Waits for the last writes. What is not written in time is lost: a service manager that waits no longer would kill the
+/// process.
+async fn end_of_keeper(mut keeper: JoinHandle<()>, within: Duration) {
+    match tokio::time::timeout(within, &mut keeper).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(%error, "the keeper of the store ended badly"),
+        Err(_) => {
+            keeper.abort();
+            tracing::error!(
+                "the last writes took longer than {within:?}: records of the history and changes that the pool made by itself may be lost"
+            );
+        }
+    }
 }
 
 impl Control {
@@ -277,6 +292,28 @@ impl Control {
             Message::Node(message) => self.node_message(message),
             Message::Cluster(news) => self.cluster_news(news),
             Message::HandOver => self.finished = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn last_writes_that_do_not_end_are_given_up() {
+        let written = Arc::new(());
+        let held = Arc::clone(&written);
+        #[expect(clippy::disallowed_methods, reason = "given up by what is tested")]
+        let keeper = tokio::spawn(async move {
+            let _held = held;
+            pending::<()>().await;
+        });
+        end_of_keeper(keeper, Duration::from_millis(1)).await;
+        while Arc::strong_count(&written) > 1 {
+            tokio::task::yield_now().await;
         }
     }
 }

@@ -1,29 +1,50 @@
 //! Small files for this account alone, such as keys and what a process must not forget: never readable by others, not even
 //! for a moment, and replaced as a whole. After a power failure there is the old file or the new one.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file that is written beside its name. Dropped before [`PrivateFile::publish`], it is removed.
+/// Of the name beside the target's.
+const SUFFIX: &str = ".new";
+/// How often a file in the way is looked at: another process may remove it at the same time.
+const TRIES: u32 = 5;
+
+/// A file that is written beside its name, by one writer at a time. Dropped before [`PrivateFile::publish`], it is removed; of
+/// one that a killed process has left, the next writer makes room.
 #[derive(Debug)]
 pub struct PrivateFile {
     target: PathBuf,
     path: PathBuf,
     is_published: bool,
+    /// Locked, so that no other writer takes it for one that was left.
+    opened: File,
+}
+
+/// What a file that was written lacks.
+#[derive(Debug)]
+pub enum NotPublished {
+    /// Its name: it stays at this path.
+    Name { path: PathBuf, error: io::Error },
+    /// The certainty that it keeps its name: after a power failure the former file may be back.
+    Durability { error: io::Error },
 }
 
 /// Puts a file with these bytes, and mode 0600, in the place of the target, in a folder that is there. It is on the disk when
 /// this returns. A target that is a symbolic link is replaced itself. Blocks.
 ///
 /// # Errors
-/// The target is as it was, unless the last step failed: bringing the folder to the disk.
+/// The target is as it was, unless the last step failed: bringing the folder to the disk. Also if another writer has the
+/// target at the moment.
 pub fn replace(target: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = PrivateFile::filled(target, |file| file.write_all(bytes))?;
-    file.publish().map_err(|(path, error)| {
-        let _ = std::fs::remove_file(path);
-        error
+    file.publish().map_err(|problem| match problem {
+        NotPublished::Name { path, error } => {
+            let _ = std::fs::remove_file(path);
+            error
+        }
+        NotPublished::Durability { error } => error,
     })
 }
 
@@ -31,7 +52,7 @@ impl PrivateFile {
     /// Writes the bytes with mode 0600, and creates the folder if it is missing. Blocks.
     ///
     /// # Errors
-    /// Nothing is left of it.
+    /// Nothing is left of it. Also if another writer has the target at the moment.
     pub fn write(target: &Path, bytes: &[u8]) -> io::Result<PrivateFile> {
         std::fs::create_dir_all(folder_of(target))?;
         PrivateFile::filled(target, |file| file.write_all(bytes))
@@ -42,36 +63,37 @@ impl PrivateFile {
         fill: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> io::Result<PrivateFile> {
         let mut name = target.as_os_str().to_owned();
-        name.push(format!(".new-{}", std::process::id()));
+        name.push(SUFFIX);
         let path = PathBuf::from(name);
-        let mut opened = match create(&path) {
-            // A process of the same number was killed while it wrote.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                std::fs::remove_file(&path)?;
-                create(&path)?
-            }
-            opened => opened?,
-        };
-        let file = PrivateFile {
+        let mut file = PrivateFile {
             target: target.to_owned(),
+            opened: create(&path)?,
             path,
             is_published: false,
         };
-        fill(&mut opened)?;
-        opened.sync_all()?;
+        fill(&mut file.opened)?;
+        file.opened.sync_all()?;
         Ok(file)
     }
 
     /// Gives the file its name, in the place of one that has it. Blocks.
     ///
     /// # Errors
-    /// The file stays where it is, and the error says where.
-    pub fn publish(mut self) -> Result<(), (PathBuf, io::Error)> {
+    /// What the file lacks, and where it is.
+    pub fn publish(self) -> Result<(), NotPublished> {
+        self.publish_with(|folder| File::open(folder)?.sync_all())
+    }
+
+    fn publish_with(
+        mut self,
+        sync: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<(), NotPublished> {
         self.is_published = true;
-        let folder = folder_of(&self.target);
-        let done =
-            std::fs::rename(&self.path, &self.target).and_then(|()| File::open(folder)?.sync_all());
-        done.map_err(|error| (self.path.clone(), error))
+        if let Err(error) = std::fs::rename(&self.path, &self.target) {
+            let path = self.path.clone();
+            return Err(NotPublished::Name { path, error });
+        }
+        sync(folder_of(&self.target)).map_err(|error| NotPublished::Durability { error })
     }
 }
 
@@ -83,13 +105,60 @@ impl Drop for PrivateFile {
     }
 }
 
-/// Follows no symbolic link: another account could have put one there.
+/// A new file, which is locked. Follows no symbolic link: another account could have put one there.
 fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
+    for _ in 0..TRIES {
+        let created = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path);
+        match created {
+            Ok(file) if is_locked_by_another(&file) => return Err(in_use()),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => make_room(path)?,
+            created => return created,
+        }
+    }
+    Err(in_use())
+}
+
+/// Removes what a killed process has left: its lock has ended with it.
+fn make_room(path: &Path) -> io::Result<()> {
+    let there = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        there => there?,
+    };
+    // The lock is held until the end.
+    let left = match there.is_file() {
+        true => OpenOptions::new().write(true).open(path).ok(),
+        false => None,
+    };
+    if let Some(left) = &left {
+        if is_locked_by_another(left) {
+            return Err(in_use());
+        }
+        // Before the lock was taken, another writer may have put its own file there.
+        let (locked, now) = (left.metadata()?, std::fs::symlink_metadata(path));
+        if !now.is_ok_and(|it| (it.dev(), it.ino()) == (locked.dev(), locked.ino())) {
+            return Ok(());
+        }
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Takes the lock, unless another writer has it. A file system without locks has one writer.
+fn is_locked_by_another(file: &File) -> bool {
+    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+fn in_use() -> io::Error {
+    io::Error::new(
+        ErrorKind::WouldBlock,
+        "another process writes it at the moment",
+    )
 }
 
 fn folder_of(target: &Path) -> &Path {
@@ -167,9 +236,8 @@ mod tests {
         let other = folder.path().join("other");
         std::fs::write(&other, "of another account").expect("written");
         let target = folder.path().join("state");
-        let beside = format!("state.new-{}", std::process::id());
         symlink(&other, &target).expect("a link");
-        symlink(&other, folder.path().join(beside)).expect("a link");
+        symlink(&other, folder.path().join("state.new")).expect("a link");
         replace(&target, b"own").expect("replaced");
         assert_eq!(read(&other), "of another account");
         assert_eq!(read(&target), "own");
@@ -179,12 +247,48 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_in_no_way() {
+    fn what_a_killed_process_of_any_number_left_is_gone_after_the_next_write() {
         let folder = tempfile::tempdir().expect("a folder");
         let target = folder.path().join("state");
-        let left = format!("state.new-{}", std::process::id());
-        std::fs::write(folder.path().join(left), "half").expect("written");
+        std::fs::write(folder.path().join("state.new"), "half").expect("written");
         replace(&target, b"whole").expect("replaced");
         assert_eq!((read(&target).as_str(), count(folder.path())), ("whole", 1));
+    }
+
+    #[test]
+    fn of_two_writers_at_once_the_second_is_refused_and_the_first_has_its_own_bytes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = folder.path().join("admin.key");
+        let first = PrivateFile::write(&target, b"first").expect("written");
+        for _ in 0..2 {
+            let refused = PrivateFile::write(&target, b"second").expect_err("it is in use");
+            assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+        }
+        first.publish().expect("published");
+        assert_eq!((read(&target).as_str(), count(folder.path())), ("first", 1));
+        replace(&target, b"third").expect("the first one is done");
+        assert_eq!(read(&target), "third");
+    }
+
+    #[test]
+    fn a_file_without_its_name_stays_and_one_with_it_is_not_looked_for_beside() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = folder.path().join("admin.key");
+        let file = PrivateFile::write(&target, b"key").expect("written");
+        let failed = file.publish_with(|_| Err(ErrorKind::StorageFull.into()));
+        let Err(NotPublished::Durability { error }) = failed else {
+            panic!("it has its name: {failed:?}");
+        };
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        assert_eq!((read(&target).as_str(), count(folder.path())), ("key", 1));
+
+        let taken = folder.path().join("taken");
+        std::fs::create_dir(&taken).expect("a folder");
+        let file = PrivateFile::write(&taken, b"key").expect("written");
+        let failed = file.publish();
+        let Err(NotPublished::Name { path, .. }) = failed else {
+            panic!("a folder has that name: {failed:?}");
+        };
+        assert_eq!(read(&path), "key");
     }
 }

@@ -47,8 +47,7 @@ use reload::Reloader;
 use seats::OtherProcesses;
 use standby::{Ended, Led};
 use starting::{
-    FIGURES_WITHIN, LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, STEP_WITHIN,
-    deposed,
+    FIGURES_WITHIN, LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, deposed,
 };
 use takeover::{Inherited, TakeoverSocket};
 
@@ -228,10 +227,11 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let nodes = store.nodes_with_credentials(controller::NODES_MAX);
     let nodes = leader.step("reading nodes", nodes).await?.map_err(line)?;
     // The last step before the loop: what it decides is for one that leads.
-    let within = Span(FIGURES_WITHIN.0 * catalog.entries().len() as u64).max(STEP_WITHIN);
-    let figures = controller::first_figures(&catalog, &config, &measurements, &inventory);
+    let done = progress.part_done();
+    let figures = controller::first_figures(&catalog, &config, &measurements, &inventory, done);
     let name = "working out what the models need";
-    let figures = leader.step_within(name, within, figures).await??;
+    let figures = leader.step_within(name, FIGURES_WITHIN, figures);
+    let figures = figures.await??;
     let parts = Parts {
         last_replica,
         last_order,
@@ -421,12 +421,15 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
     // The next leader may deploy as soon as the store is closed.
     end_task(cleaning).await;
-    limits::save(&limits, &store).await;
-    drop((noted, storing, counting));
-    responses.write_all().await;
-    usages.write_all().await;
-    evening::note_up(&live, &store).await;
-    store.close().await;
+    stop_time::last_writes(async {
+        limits::save(&limits, &store).await;
+        drop((noted, storing, counting));
+        responses.write_all().await;
+        usages.write_all().await;
+        evening::note_up(&live, &store).await;
+        store.close().await;
+    })
+    .await;
     telemetry::finish(telemetry).await;
     drop((takeover_socket, lock));
     Ok(())

@@ -26,8 +26,8 @@ pub(super) const LOOK_WITHIN: Span = Span::from_secs(60);
 pub(super) const OPEN_WITHIN: Span = Span::from_secs(600);
 /// For each Ray: ten looks at applications that are being deployed, and the removal of those that are left over.
 pub(super) const RAY_WITHIN: Span = Span::from_secs(180);
-/// For each model: the headers of its files, on storage that is slow.
-pub(super) const FIGURES_WITHIN: Span = Span::from_secs(20);
+/// For each model, one after the other: the headers of its files, which may be hundreds on storage that is slow.
+pub(super) const FIGURES_WITHIN: Span = Span::from_secs(60);
 /// Any other step; what it waits for has shorter limits.
 pub(super) const STEP_WITHIN: Span = Span::from_secs(120);
 /// A step that takes so long is named in the log, and again each time after as long.
@@ -57,22 +57,30 @@ impl Shared {
 struct Step {
     name: &'static str,
     since: Time,
+    /// When its last part was done; its start, if none is or it has no parts.
+    advanced: Time,
+    /// Of each part.
     within: Span,
 }
 
 impl Step {
+    fn new(name: &'static str, now: Time, within: Span) -> Step {
+        Step {
+            name,
+            since: now,
+            advanced: now,
+            within,
+        }
+    }
+
     fn is_in_time(&self, now: Time) -> bool {
-        now.since(self.since) < self.within
+        now.since(self.advanced) < self.within
     }
 }
 
 impl Progress {
     pub fn begin(clock: Clock, heart: Option<Heartbeat>) -> Progress {
-        let first = Step {
-            name: "taking the data folder",
-            since: clock.now(),
-            within: STEP_WITHIN,
-        };
+        let first = Step::new("taking the data folder", clock.now(), STEP_WITHIN);
         let shared = Arc::new(Shared {
             clock,
             step: Mutex::new(first),
@@ -88,12 +96,17 @@ impl Progress {
 
     /// The next step begins.
     pub fn step(&self, name: &'static str, within: Span) {
-        let since = self.shared.clock.now();
-        *self.shared.step() = Step {
-            name,
-            since,
-            within,
-        };
+        let now = self.shared.clock.now();
+        *self.shared.step() = Step::new(name, now, within);
+    }
+
+    /// For a step of many parts, to be called when one is done: the time that the step may take begins anew then.
+    pub fn part_done(&self) -> impl Fn() + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        move || {
+            let now = shared.clock.now();
+            shared.step().advanced = now;
+        }
     }
 
     /// From now on the controller's loop gives the signs of life: two sources would hide that one of them is silent.
@@ -146,7 +159,8 @@ impl SlowSteps {
         Some(match step.is_in_time(now) {
             true => format!("{name} takes long: {passed} so far"),
             false => format!(
-                "{name} hangs: it has taken {passed}, and may take {within}; the service manager gets no sign of life any more, and starts this service again if it has a watchdog"
+                "{name} hangs: it has made no progress for {}, and may take {within}; the service manager gets no sign of life any more, and starts this service again if it has a watchdog",
+                now.since(step.advanced)
             ),
         })
     }
@@ -244,6 +258,7 @@ mod tests {
     const STEP: Step = Step {
         name: "reading the keys",
         since: Time(1_000),
+        advanced: Time(1_000),
         within: Span(25_000),
     };
 
@@ -262,15 +277,44 @@ mod tests {
         assert!(STEP.is_in_time(Time(25_999)) && !STEP.is_in_time(Time(26_000)));
         let hangs = line(&STEP, 31_000).expect("it hangs");
         assert!(hangs.contains("reading the keys hangs"), "{hangs}");
-        assert!(hangs.contains("may take 25.0 s"), "{hangs}");
+        assert!(
+            hangs.contains("no progress for 30.0 s, and may take 25.0 s"),
+            "{hangs}"
+        );
         // The next one has its own time.
-        let next = Step {
-            since: Time(31_500),
-            ..STEP
-        };
+        let next = Step::new(STEP.name, Time(31_500), STEP.within);
         assert_eq!(line(&next, 41_000), None);
         assert!(next.is_in_time(Time(41_000)));
         assert!(line(&next, 41_500).is_some());
+    }
+
+    #[test]
+    fn d4_a_step_of_many_parts_has_its_time_for_each_of_them_and_hangs_with_one() {
+        let mut log = SlowSteps::default();
+        let mut step = STEP;
+        for done in [20_000, 40_000, 60_000] {
+            step.advanced = Time(done);
+            assert!(step.is_in_time(Time(done + 24_999)));
+        }
+        let slow = log.line(&step, Time(61_000)).expect("it is slow");
+        assert!(slow.contains("takes long: 60.0 s so far"), "{slow}");
+        assert!(!step.is_in_time(Time(85_000)), "however many were done");
+        let hangs = log.line(&step, Time(91_000)).expect("it hangs");
+        assert!(hangs.contains("no progress for 31.0 s"), "{hangs}");
+    }
+
+    #[tokio::test]
+    async fn d4_the_time_of_a_step_begins_anew_when_a_part_of_it_is_done() {
+        let clock = Clock::start();
+        let progress = Progress::begin(clock, None);
+        progress.step("reading models", FIGURES_WITHIN);
+        let (done, began) = (progress.part_done(), clock.now());
+        while clock.now() == began {
+            tokio::task::yield_now().await;
+        }
+        done();
+        let step = *progress.shared.step();
+        assert!(step.since <= began && step.advanced > began, "{step:?}");
     }
 
     /// Notes that it is dropped.

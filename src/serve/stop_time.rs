@@ -8,16 +8,39 @@ use pool::ModelSpec;
 
 use super::CONNECTIONS_WITHIN;
 
-/// The last writes to the store, and what a second signal would cut. An allowance: each write has its own limit, their number
-/// has none.
-const LAST_WRITES: Duration = Duration::from_secs(20);
+/// The writes that requests have left, however many there are, and the end of the store.
+const LAST_WRITES_WITHIN: Duration = Duration::from_secs(20);
 
 /// With engines of the default grace period; a model file may set a longer one.
 pub fn longest_stop(config: &Config) -> Duration {
     let drain = Duration::from_millis(config.unload_drain().0);
     let grace = Duration::from_millis(ModelSpec::default().stop_grace.0);
-    let after_the_engines =
-        controller::CLUSTER_WITHIN + CONNECTIONS_WITHIN + LAST_WRITES + telemetry::ENDS_WITHIN;
+    let of_the_loop = controller::CLUSTER_WITHIN + controller::KEEPER_WITHIN;
+    let of_requests = CONNECTIONS_WITHIN + LAST_WRITES_WITHIN + telemetry::ENDS_WITHIN;
     // Of all engines an application of Ray Serve takes the longest.
-    drain + grace + engine::APPLICATION_GONE_WITHIN + after_the_engines
+    drain + grace + engine::APPLICATION_GONE_WITHIN + of_the_loop + of_requests
+}
+
+/// Does the last writes, as far as they are done in time: a store that does not answer must not delay the end until the service
+/// manager kills the process.
+pub(super) async fn last_writes(work: impl Future<Output = ()>) {
+    as_far_as_in_time(LAST_WRITES_WITHIN, work).await;
+}
+
+async fn as_far_as_in_time(within: Duration, work: impl Future<Output = ()>) {
+    if tokio::time::timeout(within, work).await.is_err() {
+        tracing::error!(
+            "the last writes took longer than {within:?}: usage of keys, totals of tokens and stored responses may be lost"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn last_writes_that_do_not_end_are_given_up() {
+        as_far_as_in_time(Duration::from_millis(1), std::future::pending()).await;
+    }
 }

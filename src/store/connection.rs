@@ -19,6 +19,10 @@ const WRITE_WITHIN: Duration = Duration::from_secs(10);
 /// The same after a write has failed: others wait behind it.
 const AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
+/// Of sessions that write. One that is given up while it waits for a lock on a table goes on waiting on the server, and has the
+/// row of `leadership` until it ends: a new leader waits for that row, longer than this (`leadership`).
+const WRITING: [(&str, &str); 1] = [("lock_timeout", "5s")];
+
 /// How long reads that are under way may delay the end.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -69,6 +73,16 @@ impl Database {
                 let connect = tokio::time::timeout(CONNECT_WITHIN, options.connect());
                 let connected = connect.await.map_err(|_| too_slow(CONNECT_WITHIN))?;
                 connected.map(Connection::Postgres)
+            }
+        }
+    }
+
+    /// The same database for sessions that write, once its schema is this version's.
+    pub fn for_writes(&self) -> Database {
+        match self {
+            Database::Sqlite { .. } => self.clone(),
+            Database::Postgres(options) => {
+                Database::Postgres(Box::new((**options).clone().options(WRITING)))
             }
         }
     }

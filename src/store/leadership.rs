@@ -27,7 +27,8 @@ const LOCK: &str = "hashtextextended('model-pool ' || current_schema(), 0)";
 const EVERY: Duration = Duration::from_secs(1);
 /// How long its answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// How long the first statement of a leader may take: a write of the former one may have to end before.
+/// How long the first statement of a leader may take: a write of the former one may have to end before. Longer than such a
+/// write waits for a lock on a table.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 /// Where another one stands by: the server ends the session of a process that stands still, which has given up by then. From
 /// PostgreSQL 14 on; older servers do not have the setting.

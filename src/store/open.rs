@@ -102,13 +102,13 @@ impl Store {
             }
             postgres => postgres,
         };
-        let connected = database.connect().await;
+        let connected = database.for_writes().connect().await;
         let mut first = connected.map_err(|source| database.refused(source))?;
         migrations::check_same_version(&database, &mut first).await?;
         Store::connected(database, first, None).await
     }
 
-    /// `first` becomes the connection that writes.
+    /// `first` becomes the connection that writes: one of [`Database::for_writes`].
     pub(super) async fn connected(
         database: Database,
         first: Connection,
@@ -128,7 +128,7 @@ impl Store {
             _ => None,
         };
         Ok(Store {
-            writer: Writer::new(database.clone(), first, tenure.clone()),
+            writer: Writer::new(database.for_writes(), first, tenure.clone()),
             database,
             readers,
             tenure,

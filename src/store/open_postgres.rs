@@ -83,7 +83,7 @@ pub(super) async fn lead(
         return Err(refused(sqlx::Error::PoolClosed));
     };
     let leadership = Leadership::begin(&database, session, own).await?;
-    let writer = database.connect().await.map_err(refused)?;
+    let writer = database.for_writes().connect().await.map_err(refused)?;
     Store::connected(database, writer, Some(Lock::Session(leadership))).await
 }
 

@@ -69,6 +69,9 @@ fn server_advice(database: &Database, error: &sqlx::Error) -> String {
         Some("25006") => format!(
             "{place} takes no writes: it may be a standby now; name the primary in state.database_url"
         ),
+        Some("55P03") => format!(
+            "another session has locked a table in {place}, as VACUUM FULL does; writing goes on by itself when that ends"
+        ),
         _ => format!(
             "check that PostgreSQL runs at {place} and can be reached from here; writing goes on by itself"
         ),

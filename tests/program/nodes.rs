@@ -12,6 +12,7 @@ use support::whole::{Pool, wait_for};
 
 mod joining;
 mod kubernetes;
+mod logs;
 mod pbs;
 mod placed_again;
 mod requested;

@@ -2,6 +2,7 @@
 //! the store keeps is tested by the same files as for SQLite.
 
 mod away;
+mod locked_tables;
 mod moving;
 mod one_writer;
 mod opening;

@@ -1,0 +1,78 @@
+//! Writes that wait for a lock on a table, as `VACUUM FULL` takes, end on the server too: they do not add up there, and a new
+//! leader need not wait for them.
+
+use std::sync::Arc;
+
+use model_pool::store::StoreFault;
+use support::postgres::{Server, name_of};
+use support::whole::wait_for;
+use tokio::task::{block_in_place, spawn_blocking};
+
+use super::state::State;
+
+/// In a failing test; otherwise the lock is released before.
+const LOCK_SECONDS: u32 = 90;
+/// Writes that are given up before their sessions end on the server.
+const TRIES: u32 = 3;
+/// Sessions of the pool that wait for the table.
+const WAITS: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock' \
+     AND relation = CAST('meta' AS regclass) \
+     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+/// What the statement of a new leader waits for; it waits for 10 s.
+const LEAD: &str = "SET lock_timeout = '9s'; UPDATE leadership SET holder = holder WHERE id = 1";
+
+fn wait_for_answer(what: &str, server: &Server, database: &str, sql: &str, answer: &str) {
+    wait_for(what, || server.ask(database, sql).as_deref() == Ok(answer));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_that_wait_for_a_table_end_on_the_server_and_keep_no_new_leader_away() {
+    let Some(state) = State::new() else { return };
+    let store = state.open().await;
+    store.save_meta("a", "before").await.unwrap();
+    let (server, database) = (Arc::clone(&state.server), name_of(&state.url).to_owned());
+    let lock = spawn_blocking(move || {
+        // Statements of one text are one transaction.
+        let sql = format!("LOCK TABLE meta; SELECT pg_sleep({LOCK_SECONDS})");
+        server.ask(&database, &sql)
+    });
+    let (server, database) = (&*state.server, name_of(&state.url));
+    let held = "SELECT count(*) FROM pg_locks WHERE granted AND mode = 'AccessExclusiveLock' \
+                AND relation = CAST('meta' AS regclass) \
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    block_in_place(|| wait_for_answer("the lock", server, database, held, "1"));
+
+    let (of_leader, name) = (Arc::clone(&state.server), database.to_owned());
+    let leads = spawn_blocking(move || {
+        wait_for_answer("the write to wait", &of_leader, &name, WAITS, "1");
+        of_leader.ask(&name, LEAD)
+    });
+    let (written, led) = tokio::join!(store.save_meta("a", "during"), leads);
+    let fault = written.unwrap_err();
+    assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
+    let words = fault.to_string();
+    assert!(words.contains("has locked a table"), "{words}");
+    led.unwrap().expect("the leader's row is free in time");
+
+    for _ in 0..TRIES {
+        let again = store.save_meta("a", "during").await;
+        assert!(again.is_err(), "the table is locked");
+    }
+    block_in_place(|| {
+        wait_for_answer("the sessions to end", server, database, WAITS, "0");
+        assert_eq!(server.ask(database, held), Ok("1".to_owned()));
+        let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                   WHERE query LIKE 'LOCK TABLE meta%' AND datname = current_database() \
+                   AND pid <> pg_backend_pid()";
+        assert_eq!(server.ask(database, end), Ok("1".to_owned()));
+    });
+    lock.await.unwrap().expect_err("its session was ended");
+    let mut written = store.save_meta("a", "after").await;
+    for _ in 0..TRIES {
+        if written.is_err() {
+            written = store.save_meta("a", "after").await;
+        }
+    }
+    written.expect("writing goes on");
+    assert_eq!(store.meta("a").await.unwrap().as_deref(), Some("after"));
+}
