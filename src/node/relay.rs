@@ -5,12 +5,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -18,11 +19,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_util::task::AbortOnDropHandle;
 
+use super::both_ways::both_ways;
 use super::machine::Machine;
 use super::peer_server::PeerServer;
+use super::relay_threads::{RelayThreads, watched_by};
 use engine::{
-    Fingerprint, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK, RELAY_NO_ENGINE, RelaySecret,
+    Endpoint, Fingerprint, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK, RELAY_NO_ENGINE,
+    RelaySecret,
 };
 
 /// More than any gateway keeps open; others wait to be accepted.
@@ -31,8 +36,6 @@ const CONNECTIONS_MAX: usize = 16 * 1024;
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 /// How a request of another node begins.
 const HTTP_BEGINS: &[u8] = b"GET ";
-/// Of each direction of a connection.
-const BUFFER_BYTES: usize = 16 << 10;
 
 /// The listener of a node.
 pub(super) struct Relay {
@@ -41,6 +44,7 @@ pub(super) struct Relay {
     pub secret: RelaySecret,
     pub fingerprint: Option<Fingerprint>,
     tls: Option<TlsAcceptor>,
+    threads: RelayThreads,
     /// Bytes that went to gateways so far.
     pub moved: Arc<AtomicU64>,
 }
@@ -62,12 +66,15 @@ impl Relay {
                 (Some(acceptor), Some(fingerprint))
             }
         };
+        let threads = RelayThreads::start()
+            .map_err(|error| format!("cannot start the threads of its listener: {error}"))?;
         Ok(Relay {
             listener,
             address,
             secret: RelaySecret(format!("{:x}", Secret256(rand::random()))),
             fingerprint,
             tls,
+            threads,
             moved: Arc::default(),
         })
     }
@@ -94,14 +101,24 @@ impl Relay {
             // A gateway or a node whose machine is gone would keep its seat. An engine that sends to it meanwhile is stopped
             // later, when the kernel has sent in vain for long.
             engine::keep_alive_patiently(&socket);
+            let thread = self.threads.next();
+            let socket = match watched_by(&thread, socket) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    tracing::debug!(%peer, %error, "a connection could not be taken over");
+                    continue;
+                }
+            };
             let (tls, secret) = (self.tls.clone(), self.secret.clone());
             let (machine, moved) = (Arc::clone(&machine), Arc::clone(&self.moved));
             let peers = Arc::clone(&peers);
             connections.spawn(async move {
                 let served = match tls {
-                    None => serve(socket, &secret, &machine, &moved, &peers).await,
+                    None => serve(socket, &secret, &machine, &moved, &peers, &thread).await,
                     Some(tls) => match timeout(BEGIN_WITHIN, tls.accept(socket)).await {
-                        Ok(Ok(stream)) => serve(stream, &secret, &machine, &moved, &peers).await,
+                        Ok(Ok(stream)) => {
+                            serve(stream, &secret, &machine, &moved, &peers, &thread).await
+                        }
                         Ok(Err(error)) => Err(error),
                         Err(_) => Err(io::ErrorKind::TimedOut.into()),
                     },
@@ -140,12 +157,15 @@ fn certificate() -> Result<(TlsAcceptor, Fingerprint), String> {
     Ok((TlsAcceptor::from(Arc::new(config)), fingerprint))
 }
 
+/// `thread` is the one that watches the socket. What costs much before the gateway is known, and files, stay on the node's
+/// own threads.
 async fn serve(
-    mut gateway: impl AsyncRead + AsyncWrite + Unpin + Send,
+    mut gateway: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     secret: &RelaySecret,
     machine: &Machine,
-    moved: &AtomicU64,
+    moved: &Arc<AtomicU64>,
     peers: &Arc<PeerServer>,
+    thread: &Handle,
 ) -> io::Result<()> {
     let line = match timeout(BEGIN_WITHIN, read_line(&mut gateway)).await {
         Ok(line) => line?,
@@ -168,45 +188,29 @@ async fn serve(
         .engines
         .get(&replica)
         .and_then(|it| it.endpoint.clone());
+    let moved = Arc::clone(moved);
+    let carried = thread.spawn(async move { carry(gateway, endpoint, &moved).await });
+    // It ends with this task.
+    let ended = AbortOnDropHandle::new(carried).await;
+    ended.map_err(io::Error::other)?
+}
+
+async fn carry(
+    mut gateway: impl AsyncRead + AsyncWrite + Unpin,
+    endpoint: Option<Endpoint>,
+    moved: &AtomicU64,
+) -> io::Result<()> {
     let connected = match endpoint {
         Some(endpoint) => engine::connect(&endpoint).await.ok(),
         None => None,
     };
-    let Some(engine) = connected else {
+    let Some(mut engine) = connected else {
         gateway.write_all(&[RELAY_NO_ENGINE]).await?;
         return gateway.shutdown().await;
     };
     gateway.write_all(&[RELAY_CONNECTED]).await?;
     gateway.flush().await?;
-    let (mut from_gateway, mut to_gateway) = tokio::io::split(gateway);
-    let (mut from_engine, mut to_engine) = tokio::io::split(engine);
-    let nothing = AtomicU64::new(0);
-    // The end of either side ends both, as a client that leaves does without a node in between.
-    tokio::select! {
-        done = copy(&mut from_gateway, &mut to_engine, &nothing) => done,
-        done = copy(&mut from_engine, &mut to_gateway, moved) => {
-            let _ = to_gateway.shutdown().await;
-            done
-        }
-    }
-}
-
-/// Each piece goes on as it comes; nothing is read while the other side does not take it.
-async fn copy(
-    from: &mut (impl AsyncRead + Unpin),
-    to: &mut (impl AsyncWrite + Unpin),
-    moved: &AtomicU64,
-) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
-        let read = from.read(&mut buffer).await?;
-        if read == 0 {
-            return Ok(());
-        }
-        to.write_all(&buffer[..read]).await?;
-        to.flush().await?;
-        moved.fetch_add(read as u64, Ordering::Relaxed);
-    }
+    both_ways(&mut gateway, &mut engine, moved).await
 }
 
 /// The first line, without its end, or the beginning of a request of HTTP. What comes behind it stays to be read.
@@ -234,41 +238,4 @@ fn replica_of(line: &[u8], secret: &RelaySecret) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_line_with_the_secret_names_a_replica() {
-        let secret = RelaySecret("s".repeat(64));
-        let line = |secret: &str| format!("{RELAY_MARK} {secret} 7").into_bytes();
-        assert_eq!(replica_of(&line(&secret.0), &secret), Some(7));
-        for wrong in [
-            line(&"t".repeat(64)),
-            line(""),
-            b"GET / HTTP/1.1".to_vec(),
-            b"\xff".to_vec(),
-            [line(&secret.0), b" x".to_vec()].concat(),
-        ] {
-            assert_eq!(replica_of(&wrong, &secret), None);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_line_that_does_not_end_is_not_read_further() {
-        let endless = vec![b'x'; 10 * RELAY_LINE_MAX];
-        let mut from = &endless[..];
-        assert!(read_line(&mut from).await.is_err());
-        assert!(from.len() > 8 * RELAY_LINE_MAX);
-    }
-
-    #[tokio::test]
-    async fn a_request_of_http_is_recognised_by_its_first_word() {
-        let mut from = &b"GET /weights/models--lab--small/ab HTTP/1.1\r\n"[..];
-        let begun = read_line(&mut from).await.expect("it begins");
-        assert_eq!(begun, HTTP_BEGINS);
-        assert!(from.starts_with(b"/weights/"), "the rest stays to be read");
-        let mut other = &b"GETTER x\n"[..];
-        let line = read_line(&mut other).await.expect("a line");
-        assert_eq!(line, b"GETTER x");
-    }
-}
+mod tests;
