@@ -2,7 +2,6 @@
 //! controller does on its own machine, and reports what happens. It has no pool and no catalogue, and decides nothing
 //! but when it ends: on a signal, on the controller's order, or when no controller has been there for long.
 
-mod both_ways;
 mod engines;
 mod generation;
 mod life;
@@ -13,6 +12,7 @@ mod peer_client;
 mod peer_server;
 mod readings;
 mod relay;
+mod relay_pair;
 mod relay_threads;
 mod session;
 mod target;

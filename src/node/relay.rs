@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio::runtime::Handle;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -19,15 +18,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_rustls::server::TlsStream;
 
-use super::both_ways::both_ways;
 use super::machine::Machine;
 use super::peer_server::PeerServer;
-use super::relay_threads::{RelayThreads, watched_by};
+use super::relay_pair::{Gateway, Pair};
+use super::relay_threads::RelayThreads;
 use engine::{
-    Endpoint, Fingerprint, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK, RELAY_NO_ENGINE,
-    RelaySecret,
+    Endpoint, Fingerprint, LocalSocket, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK,
+    RELAY_NO_ENGINE, RelaySecret,
 };
 
 /// More than any gateway keeps open; others wait to be accepted.
@@ -44,7 +43,7 @@ pub(super) struct Relay {
     pub secret: RelaySecret,
     pub fingerprint: Option<Fingerprint>,
     tls: Option<TlsAcceptor>,
-    threads: RelayThreads,
+    threads: Arc<RelayThreads>,
     /// Bytes that went to gateways so far.
     pub moved: Arc<AtomicU64>,
 }
@@ -74,7 +73,7 @@ impl Relay {
             secret: RelaySecret(format!("{:x}", Secret256(rand::random()))),
             fingerprint,
             tls,
-            threads,
+            threads: Arc::new(threads),
             moved: Arc::default(),
         })
     }
@@ -101,23 +100,15 @@ impl Relay {
             // A gateway or a node whose machine is gone would keep its seat. An engine that sends to it meanwhile is stopped
             // later, when the kernel has sent in vain for long.
             engine::keep_alive_patiently(&socket);
-            let thread = self.threads.next();
-            let socket = match watched_by(&thread, socket) {
-                Ok(socket) => socket,
-                Err(error) => {
-                    tracing::debug!(%peer, %error, "a connection could not be taken over");
-                    continue;
-                }
-            };
             let (tls, secret) = (self.tls.clone(), self.secret.clone());
             let (machine, moved) = (Arc::clone(&machine), Arc::clone(&self.moved));
-            let peers = Arc::clone(&peers);
+            let (peers, threads) = (Arc::clone(&peers), Arc::clone(&self.threads));
             connections.spawn(async move {
                 let served = match tls {
-                    None => serve(socket, &secret, &machine, &moved, &peers, &thread).await,
+                    None => serve(socket, &secret, &machine, &moved, &peers, &threads).await,
                     Some(tls) => match timeout(BEGIN_WITHIN, tls.accept(socket)).await {
                         Ok(Ok(stream)) => {
-                            serve(stream, &secret, &machine, &moved, &peers, &thread).await
+                            serve(stream, &secret, &machine, &moved, &peers, &threads).await
                         }
                         Ok(Err(error)) => Err(error),
                         Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -157,15 +148,32 @@ fn certificate() -> Result<(TlsAcceptor, Fingerprint), String> {
     Ok((TlsAcceptor::from(Arc::new(config)), fingerprint))
 }
 
-/// `thread` is the one that watches the socket. What costs much before the gateway is known, and files, stay on the node's
-/// own threads.
+/// What was accepted, in clear or after its handshake.
+trait Accepted: AsyncRead + AsyncWrite + Unpin + Send {
+    /// For a loop that is not the runtime's.
+    fn into_gateway(self) -> io::Result<Gateway>;
+}
+
+impl Accepted for TcpStream {
+    fn into_gateway(self) -> io::Result<Gateway> {
+        Ok(Gateway::new(self.into_std()?, None))
+    }
+}
+
+impl Accepted for TlsStream<TcpStream> {
+    fn into_gateway(self) -> io::Result<Gateway> {
+        let (socket, session) = self.into_inner();
+        Ok(Gateway::new(socket.into_std()?, Some(session)))
+    }
+}
+
 async fn serve(
-    mut gateway: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    mut gateway: impl Accepted,
     secret: &RelaySecret,
     machine: &Machine,
     moved: &Arc<AtomicU64>,
     peers: &Arc<PeerServer>,
-    thread: &Handle,
+    threads: &RelayThreads,
 ) -> io::Result<()> {
     let line = match timeout(BEGIN_WITHIN, read_line(&mut gateway)).await {
         Ok(line) => line?,
@@ -188,29 +196,23 @@ async fn serve(
         .engines
         .get(&replica)
         .and_then(|it| it.endpoint.clone());
-    let moved = Arc::clone(moved);
-    let carried = thread.spawn(async move { carry(gateway, endpoint, &moved).await });
-    // It ends with this task.
-    let ended = AbortOnDropHandle::new(carried).await;
-    ended.map_err(io::Error::other)?
-}
-
-async fn carry(
-    mut gateway: impl AsyncRead + AsyncWrite + Unpin,
-    endpoint: Option<Endpoint>,
-    moved: &AtomicU64,
-) -> io::Result<()> {
     let connected = match endpoint {
-        Some(endpoint) => engine::connect(&endpoint).await.ok(),
+        Some(endpoint) => connect(&endpoint).await.ok(),
         None => None,
     };
-    let Some(mut engine) = connected else {
+    let Some(engine) = connected else {
         gateway.write_all(&[RELAY_NO_ENGINE]).await?;
         return gateway.shutdown().await;
     };
     gateway.write_all(&[RELAY_CONNECTED]).await?;
     gateway.flush().await?;
-    both_ways(&mut gateway, &mut engine, moved).await
+    let pair = Pair::new(gateway.into_gateway()?, engine, Arc::clone(moved));
+    threads.carry(pair).ended().await
+}
+
+/// Engines of a node are processes of its machine.
+async fn connect(endpoint: &Endpoint) -> io::Result<LocalSocket> {
+    engine::connect(endpoint).await?.into_local()
 }
 
 /// The first line, without its end, or the beginning of a request of HTTP. What comes behind it stays to be read.

@@ -1,29 +1,53 @@
-//! The threads that move bytes between gateways and engines, each with a runtime of its own: a piece wakes the one thread that
-//! moves it on, and no other work of the node stands in its way. Only connections that have proved the secret come here.
+//! The threads that move bytes between gateways and engines. Each is a bare loop over its sockets: a piece wakes the one thread
+//! that moves it on, by a read and a write, and no other work of the node stands in its way. Only pairs whose gateway has
+//! proved the secret come here.
 
-use std::io;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
+use std::time::Duration;
 
-use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Handle};
+use mio::{Events, Poll, Token, Waker};
 use tokio::sync::oneshot;
+
+use super::relay_pair::{Pair, Turn};
 
 /// One thread moves some ten thousand pieces of streams each second. Machines with more GPUs have more processors.
 const PROCESSORS_EACH: usize = 8;
 const THREADS_MAX: usize = 8;
+const EVENTS_AT_ONCE: usize = 256;
+/// All pairs of a thread read into one buffer.
+const BUFFER_BYTES: usize = 16 << 10;
+const ORDERS: Token = Token(usize::MAX);
 
 /// Dropped, they end, and so does what they carry.
 pub(super) struct RelayThreads {
-    all: Vec<RelayThread>,
+    all: Vec<Arc<Line>>,
     next: AtomicUsize,
 }
 
-struct RelayThread {
-    handle: Handle,
-    /// The thread waits for its end.
-    _running: oneshot::Sender<()>,
+/// The way to one thread.
+struct Line {
+    orders: Sender<Order>,
+    waker: Waker,
+}
+
+enum Order {
+    Carry(usize, Box<Pair>, oneshot::Sender<io::Result<()>>),
+    End(usize),
+    EndAll,
+}
+
+/// A pair on its way. Dropped, it ends.
+pub(super) struct Carried {
+    id: usize,
+    line: Arc<Line>,
+    ended: oneshot::Receiver<io::Result<()>>,
+    is_over: bool,
 }
 
 impl RelayThreads {
@@ -36,58 +60,152 @@ impl RelayThreads {
         })
     }
 
-    /// Each in turn.
-    pub fn next(&self) -> Handle {
-        let nth = self.next.fetch_add(1, Ordering::Relaxed) % self.all.len();
-        self.all[nth].handle.clone()
+    /// By each thread in turn.
+    pub fn carry(&self, pair: Pair) -> Carried {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let line = Arc::clone(&self.all[id % self.all.len()]);
+        let (over, ended) = oneshot::channel();
+        line.send(Order::Carry(id, Box::new(pair), over));
+        Carried {
+            id,
+            line,
+            ended,
+            is_over: false,
+        }
     }
 }
 
-/// Has that thread wait for what comes by this socket, wherever it is read.
-pub(super) fn watched_by(thread: &Handle, socket: TcpStream) -> io::Result<TcpStream> {
-    let socket = socket.into_std()?;
-    let _entered = thread.enter();
-    TcpStream::from_std(socket)
+impl Drop for RelayThreads {
+    fn drop(&mut self) {
+        self.all.iter().for_each(|line| line.send(Order::EndAll));
+    }
+}
+
+impl Line {
+    fn send(&self, order: Order) {
+        // A thread that has ended carries nothing.
+        if self.orders.send(order).is_ok() {
+            let _ = self.waker.wake();
+        }
+    }
+}
+
+impl Carried {
+    /// How the pair has ended.
+    pub async fn ended(mut self) -> io::Result<()> {
+        let ended = (&mut self.ended).await;
+        self.is_over = true;
+        ended.unwrap_or_else(|_| Err(ErrorKind::ConnectionAborted.into()))
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.line.send(Order::End(self.id));
+        }
+    }
 }
 
 fn count(processors: usize) -> usize {
     (processors / PROCESSORS_EACH).clamp(1, THREADS_MAX)
 }
 
-fn start(nth: usize) -> io::Result<RelayThread> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
-    let (running, ended) = oneshot::channel::<()>();
+fn start(nth: usize) -> io::Result<Arc<Line>> {
+    let poll = Poll::new()?;
+    let waker = Waker::new(poll.registry(), ORDERS)?;
+    let (orders, received) = channel();
+    let mut relay = Loop {
+        poll,
+        orders: received,
+        pairs: BTreeMap::new(),
+        turns: Vec::new(),
+        buffer: vec![0; BUFFER_BYTES],
+    };
     thread::Builder::new()
         .name(format!("relay-{nth}"))
         .spawn(move || {
-            // An error: the sender is gone.
-            let _ = runtime.block_on(ended);
+            if let Err(error) = relay.run() {
+                tracing::error!(%error, "a thread of the way to engines has ended");
+            }
         })?;
-    Ok(RelayThread {
-        handle,
-        _running: running,
-    })
+    Ok(Arc::new(Line { orders, waker }))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+struct Loop {
+    poll: Poll,
+    orders: Receiver<Order>,
+    pairs: BTreeMap<usize, (Box<Pair>, oneshot::Sender<io::Result<()>>)>,
+    /// Pairs that have something to do.
+    turns: Vec<usize>,
+    buffer: Vec<u8>,
+}
 
-    #[test]
-    fn a_small_machine_has_one_and_a_large_one_several() {
-        assert_eq!([1, 2, 15, 16, 64, 256].map(count), [1, 1, 1, 2, 8, 8]);
+impl Loop {
+    fn run(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_AT_ONCE);
+        let mut turns = Vec::new();
+        loop {
+            let wait = (!self.turns.is_empty()).then_some(Duration::ZERO);
+            match self.poll.poll(&mut events, wait) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                polled => polled?,
+            }
+            for event in &events {
+                let Token(token) = event.token();
+                if event.token() == ORDERS {
+                    if !self.obey() {
+                        return Ok(());
+                    }
+                } else if let Some((pair, _)) = self.pairs.get_mut(&(token / 2)) {
+                    match token % 2 {
+                        0 => pair.gateway_event(event),
+                        _ => pair.engine_event(event),
+                    }
+                    self.turns.push(token / 2);
+                }
+            }
+            std::mem::swap(&mut turns, &mut self.turns);
+            for id in turns.drain(..) {
+                self.turn(id);
+            }
+        }
     }
 
-    #[tokio::test]
-    async fn dropped_they_end_with_what_they_carry() {
-        let threads = RelayThreads::start().expect("threads");
-        let (held, ended) = oneshot::channel::<()>();
-        let _carried = threads.next().spawn(async move {
-            let _held = held;
-            std::future::pending::<()>().await;
-        });
-        drop(threads);
-        assert!(ended.await.is_err(), "what was carried is dropped");
+    /// Whether it goes on.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Carry(id, mut pair, over)) => {
+                    let registry = self.poll.registry();
+                    match pair.register(registry, Token(2 * id), Token(2 * id + 1)) {
+                        Ok(()) => {
+                            self.pairs.insert(id, (pair, over));
+                            self.turns.push(id);
+                        }
+                        Err(error) => drop(over.send(Err(error))),
+                    }
+                }
+                Ok(Order::End(id)) => drop(self.pairs.remove(&id)),
+                Ok(Order::EndAll) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn turn(&mut self, id: usize) {
+        let Some((pair, _)) = self.pairs.get_mut(&id) else {
+            return;
+        };
+        match pair.turn(&mut self.buffer) {
+            Turn::Waits => {}
+            Turn::Again => self.turns.push(id),
+            Turn::Ended(how) => {
+                if let Some((pair, over)) = self.pairs.remove(&id) {
+                    drop(pair);
+                    let _ = over.send(how);
+                }
+            }
+        }
     }
 }
