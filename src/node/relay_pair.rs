@@ -364,3 +364,6 @@ impl Write for Gateway {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

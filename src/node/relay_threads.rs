@@ -209,3 +209,34 @@ impl Loop {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay_pair::Gateway;
+    use engine::LocalSocket;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_small_machine_has_one_and_a_large_one_several() {
+        assert_eq!([1, 2, 15, 16, 64, 256].map(count), [1, 1, 1, 2, 8, 8]);
+    }
+
+    #[tokio::test]
+    async fn dropped_they_end_what_they_carry() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let _far_gateway = TcpStream::connect(address).expect("connected");
+        let (gateway, _) = listener.accept().expect("one");
+        let (engine, _far_engine) = UnixStream::pair().expect("two ends");
+        gateway.set_nonblocking(true).expect("set");
+        engine.set_nonblocking(true).expect("set");
+        let gateway = Gateway::new(gateway, None);
+        let pair = Pair::new(gateway, LocalSocket::Unix(engine), Arc::default());
+        let threads = RelayThreads::start().expect("threads");
+        let carried = threads.carry(pair);
+        drop(threads);
+        assert!(carried.ended().await.is_err());
+    }
+}

@@ -5,7 +5,8 @@ use crate::machine::EngineState;
 use engine::{NodePlace, RelayAddress, Stream};
 use node_link::KeptForm;
 use pool::ReplicaId;
-use tokio::net::TcpStream;
+use std::sync::atomic::Ordering;
+use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 
 const REPLICA: u64 = 7;
@@ -101,6 +102,67 @@ async fn either_side_that_leaves_ends_the_other_in_clear_and_inside_tls() {
             assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         };
         scene.serving(leaving).await;
+    }
+}
+
+async fn read(from: &mut (impl AsyncRead + Unpin), bytes: usize) -> Vec<u8> {
+    let mut all = vec![0; bytes];
+    from.read_exact(&mut all).await.expect("all of it");
+    all
+}
+
+#[tokio::test]
+async fn much_goes_both_ways_at_once_in_clear_and_inside_tls() {
+    let much: Vec<u8> = (0..4u32 << 20).map(|it| (it / 7) as u8).collect();
+    for is_plain in [true, false] {
+        let scene = Scene::new(is_plain).await;
+        let going = async {
+            let (gateway, engine) = scene.talk().await;
+            let (mut gateway_in, mut gateway_out) = tokio::io::split(gateway);
+            let (mut engine_in, mut engine_out) = engine.into_split();
+            let question = async {
+                gateway_out.write_all(&much).await.expect("taken");
+                gateway_out.flush().await.expect("sent");
+            };
+            let answer = engine_out.write_all(&much);
+            let (_, answered, to_engine, to_gateway) = tokio::join!(
+                question,
+                answer,
+                read(&mut engine_in, much.len()),
+                read(&mut gateway_in, much.len()),
+            );
+            answered.expect("taken");
+            assert!(
+                to_engine == much && to_gateway == much,
+                "the bytes are others"
+            );
+        };
+        scene.serving(going).await;
+        let moved = scene.relay.moved.load(Ordering::Relaxed);
+        assert_eq!(moved, much.len() as u64 + 4, "what went to the gateway");
+    }
+}
+
+#[tokio::test]
+async fn the_last_bytes_of_an_engine_on_a_socket_come_before_its_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("engine");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    for is_plain in [true, false] {
+        let scene = Scene::new(is_plain).await;
+        if let Some(engine) = scene.machine.lock().engines.get_mut(&REPLICA) {
+            engine.endpoint = Some(Endpoint::Unix(path.clone()));
+        }
+        let ending = async {
+            let (gateway, engine) = tokio::join!(scene.connect(REPLICA), listener.accept());
+            let (mut gateway, mut engine) = (gateway.expect("connected"), engine.expect("one").0);
+            engine.write_all(b"the last").await.expect("taken");
+            drop(engine);
+            let mut all = Vec::new();
+            gateway.read_to_end(&mut all).await.expect("a clean end");
+            assert_eq!(all, b"the last");
+        };
+        scene.serving(ending).await;
     }
 }
 
