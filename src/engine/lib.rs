@@ -108,7 +108,7 @@ pub use remote::Remote;
 pub use run::{run, run_adopted};
 pub use scrape::EngineLoad;
 pub use stage::Stage;
-pub use stream::Stream;
+pub use stream::{LocalSocket, Stream};
 pub use tls::connect_trusted;
 pub use weights::{tier_of, weights_mark};
 

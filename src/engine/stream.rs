@@ -26,6 +26,13 @@ enum Kind {
     Tls(Box<TlsStream>),
 }
 
+/// The socket of a connection within this machine.
+#[derive(Debug)]
+pub enum LocalSocket {
+    Unix(std::os::unix::net::UnixStream),
+    Tcp(std::net::TcpStream),
+}
+
 impl Kind {
     fn socket(&self) -> Option<&TcpStream> {
         match self {
@@ -60,6 +67,20 @@ impl Stream {
         let path = Some(PathWatch::begin(stream.get_ref().0));
         let kind = Kind::Tls(Box::new(stream));
         Stream { kind, path }
+    }
+
+    /// The socket, for a loop that is not the runtime's.
+    ///
+    /// # Errors
+    /// `Unsupported`: it goes over the network.
+    pub fn into_local(self) -> io::Result<LocalSocket> {
+        match (self.kind, self.path) {
+            (Kind::Unix(stream), None) => stream.into_std().map(LocalSocket::Unix),
+            (Kind::Tcp(stream), None) => stream.into_std().map(LocalSocket::Tcp),
+            (Kind::Unix(_) | Kind::Tcp(_) | Kind::Tls(_), _) => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
+        }
     }
 
     /// The stream of an engine on a node: it waits longer for a machine that is cut off for a while.

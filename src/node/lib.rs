@@ -12,6 +12,8 @@ mod peer_client;
 mod peer_server;
 mod readings;
 mod relay;
+mod relay_pair;
+mod relay_threads;
 mod session;
 mod target;
 mod weights;

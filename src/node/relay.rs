@@ -5,12 +5,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -18,11 +18,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::server::TlsStream;
 
 use super::machine::Machine;
 use super::peer_server::PeerServer;
+use super::relay_pair::{Gateway, Pair};
+use super::relay_threads::RelayThreads;
 use engine::{
-    Fingerprint, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK, RELAY_NO_ENGINE, RelaySecret,
+    Endpoint, Fingerprint, LocalSocket, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK,
+    RELAY_NO_ENGINE, RelaySecret,
 };
 
 /// More than any gateway keeps open; others wait to be accepted.
@@ -31,8 +35,6 @@ const CONNECTIONS_MAX: usize = 16 * 1024;
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 /// How a request of another node begins.
 const HTTP_BEGINS: &[u8] = b"GET ";
-/// Of each direction of a connection.
-const BUFFER_BYTES: usize = 16 << 10;
 
 /// The listener of a node.
 pub(super) struct Relay {
@@ -41,6 +43,7 @@ pub(super) struct Relay {
     pub secret: RelaySecret,
     pub fingerprint: Option<Fingerprint>,
     tls: Option<TlsAcceptor>,
+    threads: Arc<RelayThreads>,
     /// Bytes that went to gateways so far.
     pub moved: Arc<AtomicU64>,
 }
@@ -62,12 +65,15 @@ impl Relay {
                 (Some(acceptor), Some(fingerprint))
             }
         };
+        let threads = RelayThreads::start()
+            .map_err(|error| format!("cannot start the threads of its listener: {error}"))?;
         Ok(Relay {
             listener,
             address,
             secret: RelaySecret(format!("{:x}", Secret256(rand::random()))),
             fingerprint,
             tls,
+            threads: Arc::new(threads),
             moved: Arc::default(),
         })
     }
@@ -96,12 +102,14 @@ impl Relay {
             engine::keep_alive_patiently(&socket);
             let (tls, secret) = (self.tls.clone(), self.secret.clone());
             let (machine, moved) = (Arc::clone(&machine), Arc::clone(&self.moved));
-            let peers = Arc::clone(&peers);
+            let (peers, threads) = (Arc::clone(&peers), Arc::clone(&self.threads));
             connections.spawn(async move {
                 let served = match tls {
-                    None => serve(socket, &secret, &machine, &moved, &peers).await,
+                    None => serve(socket, &secret, &machine, &moved, &peers, &threads).await,
                     Some(tls) => match timeout(BEGIN_WITHIN, tls.accept(socket)).await {
-                        Ok(Ok(stream)) => serve(stream, &secret, &machine, &moved, &peers).await,
+                        Ok(Ok(stream)) => {
+                            serve(stream, &secret, &machine, &moved, &peers, &threads).await
+                        }
                         Ok(Err(error)) => Err(error),
                         Err(_) => Err(io::ErrorKind::TimedOut.into()),
                     },
@@ -140,12 +148,32 @@ fn certificate() -> Result<(TlsAcceptor, Fingerprint), String> {
     Ok((TlsAcceptor::from(Arc::new(config)), fingerprint))
 }
 
+/// What was accepted, in clear or after its handshake.
+trait Accepted: AsyncRead + AsyncWrite + Unpin + Send {
+    /// For a loop that is not the runtime's.
+    fn into_gateway(self) -> io::Result<Gateway>;
+}
+
+impl Accepted for TcpStream {
+    fn into_gateway(self) -> io::Result<Gateway> {
+        Ok(Gateway::new(self.into_std()?, None))
+    }
+}
+
+impl Accepted for TlsStream<TcpStream> {
+    fn into_gateway(self) -> io::Result<Gateway> {
+        let (socket, session) = self.into_inner();
+        Ok(Gateway::new(socket.into_std()?, Some(session)))
+    }
+}
+
 async fn serve(
-    mut gateway: impl AsyncRead + AsyncWrite + Unpin + Send,
+    mut gateway: impl Accepted,
     secret: &RelaySecret,
     machine: &Machine,
-    moved: &AtomicU64,
+    moved: &Arc<AtomicU64>,
     peers: &Arc<PeerServer>,
+    threads: &RelayThreads,
 ) -> io::Result<()> {
     let line = match timeout(BEGIN_WITHIN, read_line(&mut gateway)).await {
         Ok(line) => line?,
@@ -169,7 +197,7 @@ async fn serve(
         .get(&replica)
         .and_then(|it| it.endpoint.clone());
     let connected = match endpoint {
-        Some(endpoint) => engine::connect(&endpoint).await.ok(),
+        Some(endpoint) => connect(&endpoint).await.ok(),
         None => None,
     };
     let Some(engine) = connected else {
@@ -178,35 +206,13 @@ async fn serve(
     };
     gateway.write_all(&[RELAY_CONNECTED]).await?;
     gateway.flush().await?;
-    let (mut from_gateway, mut to_gateway) = tokio::io::split(gateway);
-    let (mut from_engine, mut to_engine) = tokio::io::split(engine);
-    let nothing = AtomicU64::new(0);
-    // The end of either side ends both, as a client that leaves does without a node in between.
-    tokio::select! {
-        done = copy(&mut from_gateway, &mut to_engine, &nothing) => done,
-        done = copy(&mut from_engine, &mut to_gateway, moved) => {
-            let _ = to_gateway.shutdown().await;
-            done
-        }
-    }
+    let pair = Pair::new(gateway.into_gateway()?, engine, Arc::clone(moved));
+    threads.carry(pair).ended().await
 }
 
-/// Each piece goes on as it comes; nothing is read while the other side does not take it.
-async fn copy(
-    from: &mut (impl AsyncRead + Unpin),
-    to: &mut (impl AsyncWrite + Unpin),
-    moved: &AtomicU64,
-) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
-        let read = from.read(&mut buffer).await?;
-        if read == 0 {
-            return Ok(());
-        }
-        to.write_all(&buffer[..read]).await?;
-        to.flush().await?;
-        moved.fetch_add(read as u64, Ordering::Relaxed);
-    }
+/// Engines of a node are processes of its machine.
+async fn connect(endpoint: &Endpoint) -> io::Result<LocalSocket> {
+    engine::connect(endpoint).await?.into_local()
 }
 
 /// The first line, without its end, or the beginning of a request of HTTP. What comes behind it stays to be read.
@@ -234,41 +240,4 @@ fn replica_of(line: &[u8], secret: &RelaySecret) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_line_with_the_secret_names_a_replica() {
-        let secret = RelaySecret("s".repeat(64));
-        let line = |secret: &str| format!("{RELAY_MARK} {secret} 7").into_bytes();
-        assert_eq!(replica_of(&line(&secret.0), &secret), Some(7));
-        for wrong in [
-            line(&"t".repeat(64)),
-            line(""),
-            b"GET / HTTP/1.1".to_vec(),
-            b"\xff".to_vec(),
-            [line(&secret.0), b" x".to_vec()].concat(),
-        ] {
-            assert_eq!(replica_of(&wrong, &secret), None);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_line_that_does_not_end_is_not_read_further() {
-        let endless = vec![b'x'; 10 * RELAY_LINE_MAX];
-        let mut from = &endless[..];
-        assert!(read_line(&mut from).await.is_err());
-        assert!(from.len() > 8 * RELAY_LINE_MAX);
-    }
-
-    #[tokio::test]
-    async fn a_request_of_http_is_recognised_by_its_first_word() {
-        let mut from = &b"GET /weights/models--lab--small/ab HTTP/1.1\r\n"[..];
-        let begun = read_line(&mut from).await.expect("it begins");
-        assert_eq!(begun, HTTP_BEGINS);
-        assert!(from.starts_with(b"/weights/"), "the rest stays to be read");
-        let mut other = &b"GETTER x\n"[..];
-        let line = read_line(&mut other).await.expect("a line");
-        assert_eq!(line, b"GETTER x");
-    }
-}
+mod tests;

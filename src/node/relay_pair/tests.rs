@@ -1,0 +1,125 @@
+//! One direction between two sides that take and give as much as a test lets them.
+
+use super::*;
+
+/// Gives and takes without a socket.
+#[derive(Default)]
+struct Side {
+    gives: Vec<u8>,
+    has_ended: bool,
+    room: usize,
+    taken: Vec<u8>,
+    /// So often it cannot flush yet.
+    flushes_later: usize,
+}
+
+impl Side {
+    fn giving(bytes: usize) -> Side {
+        Side {
+            gives: (0..bytes).map(|it| it as u8).collect(),
+            ..Side::default()
+        }
+    }
+
+    fn with_room(room: usize) -> Side {
+        Side {
+            room,
+            ..Side::default()
+        }
+    }
+}
+
+impl Read for Side {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.gives.is_empty() && !self.has_ended {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let bytes = self.gives.len().min(buffer.len());
+        buffer[..bytes].copy_from_slice(&self.gives[..bytes]);
+        self.gives.drain(..bytes);
+        Ok(bytes)
+    }
+}
+
+impl Write for Side {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.room == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let bytes = piece.len().min(self.room);
+        self.room -= bytes;
+        self.taken.extend_from_slice(&piece[..bytes]);
+        Ok(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.flushes_later.checked_sub(1) {
+            None => Ok(()),
+            Some(left) => {
+                self.flushes_later = left;
+                Err(ErrorKind::WouldBlock.into())
+            }
+        }
+    }
+}
+
+const BUFFER: usize = 64;
+
+fn move_on(direction: &mut Direction, from: &mut Side, to: &mut Side) -> Step {
+    let step = direction.move_on(from, to, &mut [0; BUFFER], None);
+    step.expect("no fault")
+}
+
+#[test]
+fn nothing_is_read_while_the_other_side_takes_nothing_and_nothing_is_lost() {
+    let (mut from, mut to) = (Side::giving(10 * BUFFER), Side::with_room(10));
+    let all = from.gives.clone();
+    let mut direction = Direction::default();
+    for _ in 0..3 {
+        assert_eq!(move_on(&mut direction, &mut from, &mut to), Step::Waits);
+        assert_eq!((from.gives.len(), to.taken.len()), (9 * BUFFER, 10));
+    }
+    from.has_ended = true;
+    for room in [1, BUFFER, usize::MAX] {
+        to.room = room;
+        let step = move_on(&mut direction, &mut from, &mut to);
+        assert_eq!(step == Step::Ended, room == usize::MAX);
+    }
+    assert_eq!(to.taken, all);
+}
+
+#[test]
+fn a_piece_that_is_not_flushed_is_the_last_one_that_is_read() {
+    let (mut from, mut to) = (Side::giving(2 * BUFFER), Side::with_room(usize::MAX));
+    to.flushes_later = 2;
+    let mut direction = Direction::default();
+    for left in [BUFFER, BUFFER, 0] {
+        assert_eq!(move_on(&mut direction, &mut from, &mut to), Step::Waits);
+        assert_eq!(from.gives.len(), left);
+    }
+}
+
+#[test]
+fn one_that_always_has_more_lets_others_have_their_turn() {
+    let pieces = 2 * PIECES_A_TURN + 1;
+    let (mut from, mut to) = (Side::giving(pieces * BUFFER), Side::with_room(usize::MAX));
+    let mut direction = Direction::default();
+    for step in [Step::Again, Step::Again, Step::Waits] {
+        assert_eq!(move_on(&mut direction, &mut from, &mut to), step);
+    }
+    assert_eq!(to.taken.len(), pieces * BUFFER);
+}
+
+#[test]
+fn what_goes_to_the_gateway_is_counted_as_it_goes() {
+    let (mut from, mut to) = (Side::giving(BUFFER), Side::with_room(10));
+    let moved = AtomicU64::new(0);
+    let mut direction = Direction::default();
+    let mut buffer = [0; BUFFER];
+    for sum in [10, BUFFER as u64] {
+        let step = direction.move_on(&mut from, &mut to, &mut buffer, Some(&moved));
+        step.expect("no fault");
+        assert_eq!(moved.load(Ordering::Relaxed), sum);
+        to.room = usize::MAX;
+    }
+}

@@ -1,0 +1,242 @@
+//! The threads that move bytes between gateways and engines. Each is a bare loop over its sockets: a piece wakes the one thread
+//! that moves it on, by a read and a write, and no other work of the node stands in its way. Only pairs whose gateway has
+//! proved the secret come here.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread;
+use std::time::Duration;
+
+use mio::{Events, Poll, Token, Waker};
+use tokio::sync::oneshot;
+
+use super::relay_pair::{Pair, Turn};
+
+/// One thread moves some ten thousand pieces of streams each second. Machines with more GPUs have more processors.
+const PROCESSORS_EACH: usize = 8;
+const THREADS_MAX: usize = 8;
+const EVENTS_AT_ONCE: usize = 256;
+/// All pairs of a thread read into one buffer.
+const BUFFER_BYTES: usize = 16 << 10;
+const ORDERS: Token = Token(usize::MAX);
+
+/// Dropped, they end, and so does what they carry.
+pub(super) struct RelayThreads {
+    all: Vec<Arc<Line>>,
+    next: AtomicUsize,
+}
+
+/// The way to one thread.
+struct Line {
+    orders: Sender<Order>,
+    waker: Waker,
+}
+
+enum Order {
+    Carry(usize, Box<Pair>, oneshot::Sender<io::Result<()>>),
+    End(usize),
+    EndAll,
+}
+
+/// A pair on its way. Dropped, it ends.
+pub(super) struct Carried {
+    id: usize,
+    line: Arc<Line>,
+    ended: oneshot::Receiver<io::Result<()>>,
+    is_over: bool,
+}
+
+impl RelayThreads {
+    pub fn start() -> io::Result<RelayThreads> {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let all = (0..count(processors)).map(start);
+        Ok(RelayThreads {
+            all: all.collect::<io::Result<_>>()?,
+            next: AtomicUsize::new(0),
+        })
+    }
+
+    /// By each thread in turn.
+    pub fn carry(&self, pair: Pair) -> Carried {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let line = Arc::clone(&self.all[id % self.all.len()]);
+        let (over, ended) = oneshot::channel();
+        line.send(Order::Carry(id, Box::new(pair), over));
+        Carried {
+            id,
+            line,
+            ended,
+            is_over: false,
+        }
+    }
+}
+
+impl Drop for RelayThreads {
+    fn drop(&mut self) {
+        self.all.iter().for_each(|line| line.send(Order::EndAll));
+    }
+}
+
+impl Line {
+    fn send(&self, order: Order) {
+        // A thread that has ended carries nothing.
+        if self.orders.send(order).is_ok() {
+            let _ = self.waker.wake();
+        }
+    }
+}
+
+impl Carried {
+    /// How the pair has ended.
+    pub async fn ended(mut self) -> io::Result<()> {
+        let ended = (&mut self.ended).await;
+        self.is_over = true;
+        ended.unwrap_or_else(|_| Err(ErrorKind::ConnectionAborted.into()))
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.line.send(Order::End(self.id));
+        }
+    }
+}
+
+fn count(processors: usize) -> usize {
+    (processors / PROCESSORS_EACH).clamp(1, THREADS_MAX)
+}
+
+fn start(nth: usize) -> io::Result<Arc<Line>> {
+    let poll = Poll::new()?;
+    let waker = Waker::new(poll.registry(), ORDERS)?;
+    let (orders, received) = channel();
+    let mut relay = Loop {
+        poll,
+        orders: received,
+        pairs: BTreeMap::new(),
+        turns: Vec::new(),
+        buffer: vec![0; BUFFER_BYTES],
+    };
+    thread::Builder::new()
+        .name(format!("relay-{nth}"))
+        .spawn(move || {
+            if let Err(error) = relay.run() {
+                tracing::error!(%error, "a thread of the way to engines has ended");
+            }
+        })?;
+    Ok(Arc::new(Line { orders, waker }))
+}
+
+struct Loop {
+    poll: Poll,
+    orders: Receiver<Order>,
+    pairs: BTreeMap<usize, (Box<Pair>, oneshot::Sender<io::Result<()>>)>,
+    /// Pairs that have something to do.
+    turns: Vec<usize>,
+    buffer: Vec<u8>,
+}
+
+impl Loop {
+    fn run(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_AT_ONCE);
+        let mut turns = Vec::new();
+        loop {
+            let wait = (!self.turns.is_empty()).then_some(Duration::ZERO);
+            match self.poll.poll(&mut events, wait) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                polled => polled?,
+            }
+            for event in &events {
+                let Token(token) = event.token();
+                if event.token() == ORDERS {
+                    if !self.obey() {
+                        return Ok(());
+                    }
+                } else if let Some((pair, _)) = self.pairs.get_mut(&(token / 2)) {
+                    match token % 2 {
+                        0 => pair.gateway_event(event),
+                        _ => pair.engine_event(event),
+                    }
+                    self.turns.push(token / 2);
+                }
+            }
+            std::mem::swap(&mut turns, &mut self.turns);
+            for id in turns.drain(..) {
+                self.turn(id);
+            }
+        }
+    }
+
+    /// Whether it goes on.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Carry(id, mut pair, over)) => {
+                    let registry = self.poll.registry();
+                    match pair.register(registry, Token(2 * id), Token(2 * id + 1)) {
+                        Ok(()) => {
+                            self.pairs.insert(id, (pair, over));
+                            self.turns.push(id);
+                        }
+                        Err(error) => drop(over.send(Err(error))),
+                    }
+                }
+                Ok(Order::End(id)) => drop(self.pairs.remove(&id)),
+                Ok(Order::EndAll) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn turn(&mut self, id: usize) {
+        let Some((pair, _)) = self.pairs.get_mut(&id) else {
+            return;
+        };
+        match pair.turn(&mut self.buffer) {
+            Turn::Waits => {}
+            Turn::Again => self.turns.push(id),
+            Turn::Ended(how) => {
+                if let Some((pair, over)) = self.pairs.remove(&id) {
+                    drop(pair);
+                    let _ = over.send(how);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay_pair::Gateway;
+    use engine::LocalSocket;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_small_machine_has_one_and_a_large_one_several() {
+        assert_eq!([1, 2, 15, 16, 64, 256].map(count), [1, 1, 1, 2, 8, 8]);
+    }
+
+    #[tokio::test]
+    async fn dropped_they_end_what_they_carry() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let _far_gateway = TcpStream::connect(address).expect("connected");
+        let (gateway, _) = listener.accept().expect("one");
+        let (engine, _far_engine) = UnixStream::pair().expect("two ends");
+        gateway.set_nonblocking(true).expect("set");
+        engine.set_nonblocking(true).expect("set");
+        let gateway = Gateway::new(gateway, None);
+        let pair = Pair::new(gateway, LocalSocket::Unix(engine), Arc::default());
+        let threads = RelayThreads::start().expect("threads");
+        let carried = threads.carry(pair);
+        drop(threads);
+        assert!(carried.ended().await.is_err());
+    }
+}
