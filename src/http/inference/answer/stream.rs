@@ -164,6 +164,9 @@ pub(crate) async fn forward(
                         return;
                     }
                 }
+                if done {
+                    served.answered(200);
+                }
                 if is_ending {
                     served.lease.worked(false);
                     break Some(in_flight::ended(&served).await);
@@ -184,12 +187,9 @@ pub(crate) async fn forward(
             }
         }
     };
-    match failure {
-        None => served.answered(200),
-        Some(failure) => {
-            served.answered(failure.status.as_u16());
-            last(frames, telling.failed(&failure)).await;
-        }
+    if let Some(failure) = failure {
+        served.answered(failure.status.as_u16());
+        last(frames, telling.failed(&failure)).await;
     }
 }
 
