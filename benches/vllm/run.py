@@ -1,5 +1,7 @@
 """What the pool adds to a real vLLM, measured by vLLM's own load generator (`vllm bench serve`), by guidellm, or by both: the
-same load goes to the engine itself and through the pool, in turn, within one run. Prints a Markdown table for each.
+same load goes to the engine itself and through the pool, in turn, within one run. Prints a Markdown table for each, with the
+slowest first token by the engine's own count beside what the generator saw: what is far above it was spent in the generator,
+in the pool, or waiting for a processor.
 
     bash .ci/vllm guidellm && cargo build --release
     target/vllm/bin/python benches/vllm/run.py [--generator vllm guidellm] [--rounds 3] [--prompts 200]
@@ -63,7 +65,11 @@ class Pool:
             "pool: {on_restart: stop}\n"
         )
         self.log = open(folder / "log", "w")
-        self.process = subprocess.Popen([program, "--config", config], stderr=self.log, stdout=self.log)
+        # A session of its own, as a service has: Linux shares the processors out by session first (sched_autogroup), and the
+        # engine has its own in any case, while the pool would have to make do with the generator's.
+        self.process = subprocess.Popen(
+            [program, "--config", config], stderr=self.log, stdout=self.log, start_new_session=True
+        )
         self.key_file = folder / "data/admin.key"
         self.folder = folder
 
@@ -125,6 +131,9 @@ def guidellm(url, concurrency, prompts, folder):
         "--backend", f"kind=openai_http,target={url},model=real,validate_backend=false",
         "--constraint", f"kind=max_requests,count={prompts}", "--tokenizer", f"kind=hf_auto,model={MODEL}",
         "--data", f"kind=synthetic_text,prompt_tokens={TOKENS},output_tokens={TOKENS}", "--seed", "kind=static,value=7",
+        # All prompts are made before the first is sent. By default another process makes 4,096 of them meanwhile, which keeps one
+        # of the engine's processors for four seconds and more.
+        "--data-loader", f"kind=pytorch,samples={prompts}",
         "--metrics", "kind=generative,sample_size=0", "--output", f"kind=json,path={path}", "--disable-console",
     ]  # fmt: skip
     # One process sends, as in vLLM's generator: more would take the engine's processors.
@@ -151,6 +160,20 @@ def guidellm(url, concurrency, prompts, folder):
     }
 
 
+def first_tokens(engine):
+    """How many requests had their first token within how many milliseconds, by the engine's own count."""
+    with urllib.request.urlopen(f"{engine}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    buckets = [line for line in lines if line.startswith("vllm:time_to_first_token_seconds_bucket{")]
+    return {float(line.split('le="')[1].split('"')[0]) * 1000: float(line.rsplit(" ", 1)[1]) for line in buckets}
+
+
+def slowest_within(before, after):
+    """The bound of the slowest of the requests that came between."""
+    more = {bound: count - before.get(bound, 0) for bound, count in after.items()}
+    return min(bound for bound, count in more.items() if count == max(more.values()))
+
+
 GENERATORS = {"vllm": ("vllm bench serve", vllm_bench), "guidellm": ("guidellm", guidellm)}
 
 
@@ -167,17 +190,19 @@ def table(name, chosen, engine, pool, folder):
             # In turn, and every second time the other way round.
             order = [(engine, alone), (pool, through)]
             for url, into in order if round_ % 2 == 0 else reversed(order):
-                into.append(generator(url, concurrency, chosen.prompts, folder))
+                before = first_tokens(engine)
+                result = generator(url, concurrency, chosen.prompts, folder)
+                into.append({**result, "engine_ms": slowest_within(before, first_tokens(engine))})
         rows.append((concurrency, alone, through))
     print(
         f"\n{title}, {chosen.prompts} requests of {TOKENS} and {TOKENS} tokens a run, medians of {chosen.rounds} runs, ms, engine alone : "
         "through the pool (added: the median of the differences between two runs that follow each other)\n"
     )
-    print("| at once | first token, median | first token, p99 | a token, median | requests a second |")
-    print("|---|---|---|---|---|")
+    print("| at once | first token, median | first token, p99 | the engine's slowest, within | a token, median | requests a second |")
+    print("|---|---|---|---|---|---|")
     for concurrency, alone, through in rows:
         cells = []
-        for key in ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "request_throughput"):
+        for key in ("median_ttft_ms", "p99_ttft_ms", "engine_ms", "median_tpot_ms", "request_throughput"):
             pair = [statistics.median(one[key] for one in results) for results in (alone, through)]
             added = statistics.median(after[key] - before[key] for before, after in zip(alone, through))
             cells.append(f"{pair[0]:.2f} : {pair[1]:.2f} ({added:+.2f})")

@@ -189,3 +189,15 @@ fn a_head_that_comes_byte_by_byte_for_ever_is_no_answer() {
     scene.ask().is(503, "engine_crashed", &["no token for"]);
     scene.end();
 }
+
+#[test]
+fn a_client_that_leaves_at_the_end_of_its_answer_is_counted_as_answered() {
+    let scene = Scene::with(&["--raw", "open-after-done"], &[("idle_probe", "off")]);
+    scene.load();
+    let stream = scene.stream();
+    wait_for("the end of the answer", || stream.text().contains("[DONE]"));
+    drop(stream);
+    let line = "model_pool_requests_total{model=\"bad\",code=\"200\"} 1";
+    wait_for(line, || scene.metrics().contains(line));
+    scene.end();
+}

@@ -174,6 +174,9 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                         return;
                     }
                 }
+                if done {
+                    served.answered(200);
+                }
                 if is_ending {
                     served.lease.worked(false);
                     break Some(in_flight::ended(served).await);
@@ -194,12 +197,9 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
             }
         }
     };
-    match failure {
-        None => served.answered(200),
-        Some(failure) => {
-            served.answered(failure.status.as_u16());
-            last(frames, telling.failed(&failure)).await;
-        }
+    if let Some(failure) = failure {
+        served.answered(failure.status.as_u16());
+        last(frames, telling.failed(&failure)).await;
     }
 }
 

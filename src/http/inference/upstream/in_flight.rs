@@ -51,6 +51,8 @@ pub(crate) struct InFlightRequest {
     heard: AtomicU64,
     /// An engine has it, and nothing says that it did no work for it.
     is_charged: AtomicBool,
+    /// It is among the requests that have ended, by their status.
+    is_counted: AtomicBool,
     /// What the caller may know.
     pub sight: Sight,
     /// When the client wants no more of it.
@@ -81,6 +83,7 @@ impl InFlightRequest {
             reported: Mutex::default(),
             heard: AtomicU64::new(0),
             is_charged: AtomicBool::new(false),
+            is_counted: AtomicBool::new(false),
             deadline,
             lease,
             model: Arc::clone(model),
@@ -116,8 +119,12 @@ impl InFlightRequest {
         self.metrics.tokens(&self.model, prompt, completion);
     }
 
+    /// Counts the request by its status, the first time. What the engine does once the client has its whole answer changes
+    /// nothing: clients leave at `[DONE]` and do not wait for the end of the body.
     pub fn answered(&self, code: u16) {
-        self.metrics.request(&self.model, code);
+        if !self.is_counted.swap(true, Ordering::Relaxed) {
+            self.metrics.request(&self.model, code);
+        }
     }
 
     /// The engine refused it, or failed: what it was thought to take is not charged, unless a part of an

@@ -51,6 +51,8 @@ pub enum Raw {
     HangUp,
     /// A stream of one event that never ends.
     EndlessEvent,
+    /// A stream whose body does not end after `[DONE]`.
+    OpenAfterDone,
     /// Connections are accepted and nothing is ever answered, not even health.
     Mute,
 }
@@ -79,6 +81,7 @@ impl Hostile {
                     "slow-head" => Raw::SlowHead,
                     "hang-up" => Raw::HangUp,
                     "endless-event" => Raw::EndlessEvent,
+                    "open-after-done" => Raw::OpenAfterDone,
                     "mute" => Raw::Mute,
                     other => return Err(format!("--raw {other} is not known")),
                 });
@@ -239,6 +242,13 @@ fn answer_raw(raw: Raw, mut socket: TcpStream) {
             while socket.write_all(text.as_bytes()).is_ok() {
                 text.clone_from(&chunk);
             }
+        }
+        Raw::OpenAfterDone => {
+            let events = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello\"}}]}\n\ndata: [DONE]\n\n";
+            let text = format!("{stream}\r\n{:x}\r\n{events}\r\n", events.len());
+            let _ = socket.write_all(text.as_bytes());
+            // The body of the request, and then the end of the connection.
+            while matches!(socket.read(&mut [0; 65_536]), Ok(1..)) {}
         }
         Raw::HangUp | Raw::Mute => {}
     }
