@@ -44,7 +44,11 @@ impl EarlierApplications {
     async fn judge(&self) {
         let mut pause = PAUSE;
         while !self.writers.unanswered().is_empty() {
-            sleep(pause).await;
+            tokio::select! {
+                () = sleep(pause) => {}
+                // A load waits for what this look finds.
+                () = self.writers.until_heard() => {}
+            }
             pause = (pause * 2).min(PAUSE_MAX);
             let recipe_of = |model: &str, arguments: &str| {
                 let routes = self.routes.load();

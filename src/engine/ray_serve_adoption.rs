@@ -39,6 +39,12 @@ pub struct AdoptedApplication {
 }
 
 impl AdoptedApplication {
+    /// Whether this process has deployed anything of the replica in Ray.
+    pub fn has_begun(&self, writers: &ServeWriters, replica: ReplicaId) -> bool {
+        let name = application::name(&self.program.recipe.place, replica);
+        writers.shared.is_alive(&name)
+    }
+
     /// It is not needed after all, and is removed. `None`: later, because an earlier process may still stream through it.
     pub fn give_up(
         self,
@@ -160,7 +166,7 @@ pub async fn resolve_applications(
         writers.spare(it);
     }
     for place in answered {
-        writers.answered(place);
+        resolved.holds.extend(writers.answered(place));
     }
     for it in &looked {
         if own(it).iter().any(|(name, ..)| others.contains_key(*name)) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use ray_api::{Ledger, RayAccess, ServeShared, ServeWriter, Spared, UsedRay};
+use ray_api::{Hold, Ledger, RayAccess, ServeShared, ServeWriter, Spared, UsedRay};
 use tokio::time::sleep;
 
 use super::found::Found;
@@ -121,17 +121,25 @@ impl ServeWriters {
         is_new
     }
 
-    /// What runs there has been judged. What stayed anywhere because of this Ray alone is left over now.
-    pub(super) fn answered(&self, place: &RayPlace) {
+    /// What runs there has been judged. What stayed anywhere because of this Ray alone is left over now. If it had not answered
+    /// at the start, loads may wait for it: they go on when the result is dropped.
+    pub(super) fn answered(&self, place: &RayPlace) -> Option<Hold> {
         if !self.shared.is_unanswered(&place.address) {
-            return;
+            return None;
         }
+        let hold = self.shared.hold(&place.address);
         locked(&self.unanswered).retain(|it| it.address != place.address);
         if !self.shared.answered(&place.address).is_empty() {
             for writer in self.all() {
                 writer.expect_late_writes(false);
             }
         }
+        Some(hold)
+    }
+
+    /// Returns once a load has found that a Ray answers that had not.
+    pub async fn until_heard(&self) {
+        self.shared.until_heard().await;
     }
 
     /// No model needs the application; it stays as long as an earlier process may stream through it.

@@ -2,9 +2,10 @@
 //! the same, and so two writers: neither may take the other's applications for left over.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::doubt::{DOUBT, Doubts};
@@ -20,6 +21,28 @@ pub struct ServeShared {
     pub(super) doubts: Doubts,
     turn: tokio::sync::Mutex<()>,
     pub(super) ledger: Ledger,
+    /// A Ray has answered that had not since the start.
+    heard: Notify,
+}
+
+/// As long as this lives, nothing is deployed at its address: what earlier processes have left there has been judged, and is
+/// adopted or given up now.
+#[derive(Debug)]
+pub struct Hold {
+    shared: Arc<ServeShared>,
+    address: String,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut names = self.shared.lock();
+        if let Some(count) = names.held.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                names.held.remove(&self.address);
+            }
+        }
+    }
 }
 
 /// Applications of the pool, in any Ray. Their names have the numbers of replicas, so that each is there once.
@@ -30,6 +53,8 @@ struct Names {
     /// Addresses that have not answered since the start. What earlier processes have deployed there is not known yet, and
     /// stays.
     unanswered: BTreeSet<String>,
+    /// Addresses with a [`Hold`], and how many.
+    held: BTreeMap<String, u32>,
     /// What this process has wanted while there were such addresses.
     own: BTreeSet<String>,
     /// Those of earlier processes that stay for now.
@@ -67,6 +92,7 @@ impl ServeShared {
             doubts: Doubts::new(DOUBT),
             turn: tokio::sync::Mutex::new(()),
             ledger,
+            heard: Notify::new(),
         }
     }
 
@@ -106,6 +132,37 @@ impl ServeShared {
 
     pub fn is_unanswered(&self, address: &str) -> bool {
         self.lock().unanswered.contains(address)
+    }
+
+    /// Nothing is deployed there as long as the result lives.
+    #[must_use]
+    pub fn hold(self: &Arc<ServeShared>, address: &str) -> Hold {
+        *self.lock().held.entry(address.to_owned()).or_default() += 1;
+        Hold {
+            shared: Arc::clone(self),
+            address: address.to_owned(),
+        }
+    }
+
+    /// Whether nothing is to be deployed there yet: an application of an earlier process may be what is needed.
+    pub fn is_held(&self, address: &str) -> bool {
+        let names = self.lock();
+        names.unanswered.contains(address) || names.held.contains_key(address)
+    }
+
+    /// A Ray answers that is to be judged.
+    pub(super) fn hear(&self) {
+        self.heard.notify_one();
+    }
+
+    /// Returns once a load has found that a Ray answers, which has not been judged yet.
+    pub async fn until_heard(&self) {
+        self.heard.notified().await;
+    }
+
+    /// Whether this process wants the application.
+    pub fn is_alive(&self, name: &str) -> bool {
+        self.lock().alive.contains(name)
     }
 
     /// Whether it is, or was lately, an application of this process itself.
@@ -181,6 +238,21 @@ mod tests {
         shared.answered(HERE);
         assert!(shared.kept_at(Some(HERE)).all_but.is_none());
         assert!(!shared.is_own("r2"));
+    }
+
+    #[test]
+    fn nothing_is_deployed_at_an_address_before_what_runs_there_is_adopted_or_given_up() {
+        let shared: Arc<ServeShared> = Arc::default();
+        assert!(!shared.is_held(HERE));
+        shared.expect_answer(HERE);
+        assert!(shared.is_held(HERE), "it is not known what runs there");
+        let (one, other) = (shared.hold(HERE), shared.hold(HERE));
+        shared.answered(HERE);
+        drop(one);
+        assert!(shared.is_held(HERE), "not adopted yet");
+        assert!(!shared.is_held("http://other:8265"));
+        drop(other);
+        assert!(!shared.is_held(HERE));
     }
 
     #[test]

@@ -98,6 +98,16 @@ impl ServeWriter {
         self.shared.ledger.has(&self.used)
     }
 
+    /// Whether nothing is to be deployed yet: what an earlier process has deployed there is unknown, or not adopted yet.
+    pub fn is_held(&self) -> bool {
+        self.shared.is_held(&self.used.address)
+    }
+
+    /// The Ray answers, and is to be judged.
+    pub fn hear(&self) {
+        self.shared.hear();
+    }
+
     /// # Errors
     /// If Ray does not answer, or refuses, or its answer has another form.
     pub async fn look(&self) -> Result<Listing, RayError> {

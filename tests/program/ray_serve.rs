@@ -229,14 +229,14 @@ fn an_application_is_adopted_when_a_ray_answers_that_was_silent_at_the_start() {
 }
 
 #[test]
-fn an_application_goes_if_its_model_was_loaded_anew_before_the_ray_answered() {
+fn requests_that_wait_for_a_silent_ray_are_served_by_the_application_that_is_there() {
     let ray = RayServe::start();
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
     answer(&pool);
     pool.kill();
     ray.set_down(true);
     pool.restart();
-    let second = "model-pool.lab.r2";
+    let writes = ray.writes().len();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| answer(&pool));
         wait_for("the load to begin", || {
@@ -244,10 +244,19 @@ fn an_application_goes_if_its_model_was_loaded_anew_before_the_ray_answered() {
         });
         ray.set_down(false);
         let body = waiting.join().expect("an answer");
-        assert!(body.contains(second), "{body}");
+        assert!(body.contains(FIRST), "{body}");
     });
-    wait_for("the first one to be gone", || ray.names() == [second]);
-    assert!(answer(&pool).contains(second));
+    wait_for("the load to be gone", || {
+        let shown = view(&pool);
+        let replicas = shown["replicas"].as_array();
+        replicas.is_some_and(|it| it.len() == 1 && it[0]["replica"] == "r1")
+    });
+    assert!(
+        answer(&pool).contains(FIRST),
+        "the model does not cool down"
+    );
+    assert_eq!(ray.names(), [FIRST]);
+    assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
 }
 
 #[test]
