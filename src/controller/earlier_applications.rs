@@ -49,7 +49,10 @@ impl EarlierApplications {
                 // A load waits for what this look finds.
                 () = self.writers.until_heard() => {}
             }
-            pause = (pause * 2).min(PAUSE_MAX);
+            pause = match self.writers.is_settling() {
+                true => PAUSE,
+                false => (pause * 2).min(PAUSE_MAX),
+            };
             let recipe_of = |model: &str, arguments: &str| {
                 let routes = self.routes.load();
                 recipe_of_application(model, arguments, &routes.catalog)

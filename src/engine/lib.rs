@@ -55,6 +55,7 @@ mod ray_serve_end;
 mod ray_serve_program;
 #[cfg(test)]
 mod ray_serve_testing;
+mod ray_serve_unanswered;
 mod read_ahead;
 mod remote;
 mod remote_run;

@@ -22,7 +22,7 @@ use pool::ReplicaId;
 /// A Ray that does not answer must not keep the pool from serving.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 /// Any write to Serve's list, and a restart of Serve's controller, shows all applications as deploying for a moment: how often
-/// it is looked again, with this pause.
+/// it is looked again at the start, with this pause.
 const LOOKS_MAX: u32 = 10;
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
@@ -80,6 +80,7 @@ enum Look<'a> {
     Listed(Looked<'a>),
     /// It has answered, and has no Serve.
     WithoutServe,
+    /// It does not answer, or what runs there still changes.
     Unknown,
 }
 
@@ -238,13 +239,20 @@ async fn look<'a>(writers: &ServeWriters, place: &'a RayPlace, keep: bool) -> Lo
             return unknown(writers, place, &why);
         }
     };
-    for _ in 0..LOOKS_MAX {
-        if !keep || is_settled(place, &listing) {
-            break;
+    if writers.shared.is_unanswered(&place.address) {
+        // No start waits for it: it is looked at again.
+        if keep && !is_settled(writers, place, &listing) && writers.settles(place) {
+            return Look::Unknown;
         }
-        tokio::time::sleep(LOOK_PAUSE).await;
-        if let Ok(Ok(again)) = timeout(LOOK_MAX, writer.look()).await {
-            listing = again;
+    } else {
+        for _ in 0..LOOKS_MAX {
+            if !keep || is_settled(writers, place, &listing) {
+                break;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+            if let Ok(Ok(again)) = timeout(LOOK_MAX, writer.look()).await {
+                listing = again;
+            }
         }
     }
     writer.expect_late_writes(true);
@@ -276,13 +284,13 @@ fn own<'a>(looked: &'a Looked<'_>) -> Vec<(&'a String, ReplicaId, &'a Applicatio
     own.collect()
 }
 
-/// Whether each application of the pool runs, or has failed.
-fn is_settled(place: &RayPlace, listing: &Listing) -> bool {
-    let mut own = listing
-        .applications
-        .iter()
-        .filter(|(name, it)| application::replica_of(place, name).is_some() && !it.is_leaving());
-    own.all(|(name, _)| {
+/// Whether each application that an earlier process has deployed runs, or has failed.
+fn is_settled(writers: &ServeWriters, place: &RayPlace, listing: &Listing) -> bool {
+    let mut earlier = listing.applications.iter().filter(|(name, it)| {
+        let is_of_pool = application::replica_of(place, name).is_some() && !it.is_leaving();
+        is_of_pool && !writers.shared.is_own(name)
+    });
+    earlier.all(|(name, _)| {
         let state = state_of(listing, name);
         matches!(
             state,

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use ray_api::{Hold, Ledger, RayAccess, ServeShared, ServeWriter, Spared, UsedRay};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::found::Found;
+use super::ray_serve_unanswered::Unanswered;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
 
@@ -31,7 +32,7 @@ pub struct ServeWriters {
     pub(super) shared: Arc<ServeShared>,
     writers: Mutex<BTreeMap<Key, Arc<ServeWriter>>>,
     /// Rays that have not answered since the start.
-    unanswered: Mutex<Vec<RayPlace>>,
+    unanswered: Mutex<Unanswered>,
     streaming: Mutex<Vec<Streaming>>,
 }
 
@@ -109,16 +110,23 @@ impl ServeWriters {
 
     /// Rays that have not answered since the start.
     pub fn unanswered(&self) -> Vec<RayPlace> {
-        locked(&self.unanswered).clone()
+        locked(&self.unanswered).places()
+    }
+
+    /// Whether one of them answers, and what runs there still changes.
+    pub fn is_settling(&self) -> bool {
+        locked(&self.unanswered).is_settling()
     }
 
     /// What earlier processes have deployed there stays until the Ray answers. Returns whether that is new.
     pub(super) fn expect_answer(&self, place: &RayPlace) -> bool {
-        let is_new = self.shared.expect_answer(&place.address);
-        if is_new {
-            locked(&self.unanswered).push(place.clone());
-        }
-        is_new
+        self.shared.expect_answer(&place.address);
+        locked(&self.unanswered).found_silent(place)
+    }
+
+    /// A Ray that had not answered does, and not all that runs there is ready. Returns whether that may still change by itself.
+    pub(super) fn settles(&self, place: &RayPlace) -> bool {
+        locked(&self.unanswered).settles(place, now())
     }
 
     /// What runs there has been judged. What stayed anywhere because of this Ray alone is left over now. If it had not answered
@@ -128,7 +136,7 @@ impl ServeWriters {
             return None;
         }
         let hold = self.shared.hold(&place.address);
-        locked(&self.unanswered).retain(|it| it.address != place.address);
+        locked(&self.unanswered).forget(place);
         if !self.shared.answered(&place.address).is_empty() {
             for writer in self.all() {
                 writer.expect_late_writes(false);
@@ -190,6 +198,14 @@ impl ServeWriters {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the moment of a Ray's answer, which no event of the loop has"
+)]
+fn now() -> Instant {
+    Instant::now()
 }
 
 fn section(is_of_model: bool) -> &'static str {

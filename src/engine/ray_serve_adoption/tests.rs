@@ -69,6 +69,28 @@ async fn an_application_in_a_ray_that_did_not_answer_is_adopted_when_it_does() {
 }
 
 #[tokio::test]
+async fn an_application_is_not_judged_while_its_ray_still_starts_after_a_silence() {
+    let ray = deployed();
+    let writers = ServeWriters::default();
+    let places = [place(&ray.address())];
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&places[0]));
+    ray.set_down(true);
+    start(&writers, &places, recipe_of, false).await;
+    ray.set_down(false);
+    ray.set_restarting(true);
+    let early = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert!(names(&early).is_empty() && early.others.is_empty());
+    assert_eq!(writers.unanswered(), places, "it is looked at again");
+    assert!(writers.is_settling());
+    assert_eq!(ray.names(), [NAME]);
+
+    ray.set_restarting(false);
+    let late = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert_eq!(names(&late), [NAME]);
+    assert!(writers.unanswered().is_empty());
+}
+
+#[tokio::test]
 async fn a_ray_that_refuses_is_unknown_if_it_was_used_and_has_no_serve_otherwise() {
     let ray = RayServe::start();
     let writers = ServeWriters::default();
