@@ -51,6 +51,7 @@ mod pinned;
 mod ray_serve;
 mod ray_serve_adoption;
 mod ray_serve_application;
+mod ray_serve_awaiting;
 mod ray_serve_end;
 mod ray_serve_program;
 #[cfg(test)]

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use ray_api::{Application, ApplicationState, Listing, RayError, ServeWriter, Spared, state_of};
+use ray_api::{Application, ApplicationState, Listing, RayError, ServeWriter, state_of};
 use tokio::time::timeout;
 
 use super::Endpoint;
 use super::adoption::Resolved;
-use super::found::{Fate, Found};
+use super::found::Found;
 use super::ray_serve_application::{self as application, ARGUMENTS, MODEL};
-use super::ray_serve_program::{ServeProgram, ServeWriters, Streaming};
+use super::ray_serve_awaiting::{end_awaiting, found, give_up_awaited};
+use super::ray_serve_program::{Awaiting, ServeProgram, ServeWriters, Streaming, now};
 use super::remote_run::read_key;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
@@ -146,9 +147,15 @@ pub async fn resolve_applications(
                     });
                 }
                 (Ok(_), None) => {}
-                (Err(NotAdopted::Yet(address)), _) => {
-                    writers.shared.spare(name, Spared::UntilAnswer(address));
-                }
+                (Err(NotAdopted::Yet(address)), _) => writers.spare_until_answer(Awaiting {
+                    address,
+                    since: now(),
+                    model: model.unwrap_or_default(),
+                    arguments: deployed.variable(ARGUMENTS).unwrap_or_default(),
+                    writer: Arc::clone(&it.writer),
+                    name: name.clone(),
+                    replica,
+                }),
                 (Err(NotAdopted::Unneeded(reason)), _) => {
                     others.entry(name.clone()).or_insert_with(|| Streaming {
                         writer: Arc::clone(&it.writer),
@@ -163,6 +170,13 @@ pub async fn resolve_applications(
     // One Ray may have two addresses, and lists an application at both: it is left over only if it is adopted at neither. So
     // nothing is removed before all have been looked at.
     others.retain(|name, _| !adopted.contains(name));
+    let is_answered = |it: &Awaiting| answered.iter().any(|place| place.address == it.address);
+    for it in writers.awaited(is_answered) {
+        // It was seen in the Ray that has answered, which is the same one.
+        if !writers.shared.is_own(&it.name) && !others.contains_key(&it.name) {
+            give_up_awaited(writers, it, "its model is in another Ray");
+        }
+    }
     for (_, it) in others.extract_if(.., |_, it| is_streaming(it.replica)) {
         writers.spare(it);
     }
@@ -186,6 +200,7 @@ pub async fn resolve_unanswered(
     recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
     is_streaming: impl Fn(ReplicaId) -> bool,
 ) -> Resolved {
+    end_awaiting(writers, &recipe_of);
     let places = writers.unanswered();
     let mut resolved = Resolved::default();
     resolve_applications(
@@ -211,15 +226,6 @@ async fn remove_left_over(writer: &ServeWriter) {
         "left-over applications are still in Ray Serve: {why}; the pool tries to remove them until they are gone"
     );
     writer.expect_late_writes(false);
-}
-
-fn found(name: &str, model: Option<String>, replica: ReplicaId, reason: &str) -> Found {
-    Found {
-        model,
-        replica: Some(replica),
-        fate: Fate::Stopped,
-        reason: format!("the application {name} of Ray Serve: {reason}"),
-    }
 }
 
 /// The applications of this pool in a Ray once they have settled.

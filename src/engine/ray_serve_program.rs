@@ -33,7 +33,21 @@ pub struct ServeWriters {
     writers: Mutex<BTreeMap<Key, Arc<ServeWriter>>>,
     /// Rays that have not answered since the start.
     unanswered: Mutex<Unanswered>,
+    awaiting: Mutex<Vec<Awaiting>>,
     streaming: Mutex<Vec<Streaming>>,
+}
+
+/// An application whose model is in a Ray that has not answered yet, which may be the one in which it was found.
+#[derive(Debug)]
+pub(super) struct Awaiting {
+    /// Of the Ray that has not answered.
+    pub address: String,
+    pub since: Instant,
+    pub model: String,
+    pub arguments: String,
+    pub writer: Arc<ServeWriter>,
+    pub name: String,
+    pub replica: ReplicaId,
 }
 
 /// An application that no model needs, and through which an earlier process may still stream.
@@ -129,25 +143,37 @@ impl ServeWriters {
         locked(&self.unanswered).settles(place, now())
     }
 
-    /// What runs there has been judged. What stayed anywhere because of this Ray alone is left over now. If it had not answered
-    /// at the start, loads may wait for it: they go on when the result is dropped.
+    /// What runs there has been judged. If it had not answered at the start, loads may wait for it: they go on when the result is
+    /// dropped.
     pub(super) fn answered(&self, place: &RayPlace) -> Option<Hold> {
         if !self.shared.is_unanswered(&place.address) {
             return None;
         }
         let hold = self.shared.hold(&place.address);
         locked(&self.unanswered).forget(place);
-        if !self.shared.answered(&place.address).is_empty() {
-            for writer in self.all() {
-                writer.expect_late_writes(false);
-            }
-        }
+        self.shared.answered(&place.address);
         Some(hold)
     }
 
     /// Returns once a load has found that a Ray answers that had not.
     pub async fn until_heard(&self) {
         self.shared.until_heard().await;
+    }
+
+    /// The application stays until the Ray of its model has answered.
+    pub(super) fn spare_until_answer(&self, it: Awaiting) {
+        let why = Spared::UntilAnswer(it.address.clone());
+        self.shared.spare(&it.name, why);
+        let mut awaiting = locked(&self.awaiting);
+        if !awaiting.iter().any(|known| known.name == it.name) {
+            awaiting.push(it);
+        }
+    }
+
+    /// Those that stay for an answer and for which `is_over`. The caller says at once what becomes of them.
+    pub(super) fn awaited(&self, mut is_over: impl FnMut(&Awaiting) -> bool) -> Vec<Awaiting> {
+        let mut awaiting = locked(&self.awaiting);
+        awaiting.extract_if(.., |it| is_over(it)).collect()
     }
 
     /// No model needs the application; it stays as long as an earlier process may stream through it.
@@ -204,7 +230,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     clippy::disallowed_methods,
     reason = "the moment of a Ray's answer, which no event of the loop has"
 )]
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }
 

@@ -116,18 +116,15 @@ impl ServeShared {
         self.lock().unanswered.insert(address.to_owned())
     }
 
-    /// It has answered, and what runs there has been judged. Returns the applications that stayed because of it alone.
-    pub fn answered(&self, address: &str) -> BTreeSet<String> {
+    /// It has answered, and what runs there has been judged. What has stayed for that alone is left over from now on.
+    pub fn answered(&self, address: &str) {
         let mut names = self.lock();
         names.unanswered.remove(address);
         if names.unanswered.is_empty() {
             names.own.clear();
         }
         let is_over = |it: &Spared| matches!(it, Spared::UntilAnswer(of) if of == address);
-        let over = names.spared.iter().filter(|(_, why)| is_over(why));
-        let over: BTreeSet<String> = over.map(|(name, _)| name.clone()).collect();
-        names.spared.retain(|name, _| !over.contains(name));
-        over
+        names.spared.retain(|_, why| !is_over(why));
     }
 
     pub fn is_unanswered(&self, address: &str) -> bool {
@@ -262,7 +259,7 @@ mod tests {
         shared.spare("r1", Spared::UntilAnswer(HERE.to_owned()));
         shared.spare("r3", Spared::Streams);
         assert_eq!(shared.kept_at(None).spared, names(&["r1", "r3"]));
-        assert_eq!(shared.answered(HERE), names(&["r1"]));
+        shared.answered(HERE);
         assert_eq!(shared.kept_at(None).spared, names(&["r3"]));
         shared.release("r3");
         assert_eq!(shared.kept_at(None).spared, names(&[]));

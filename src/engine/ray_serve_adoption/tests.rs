@@ -179,7 +179,37 @@ async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that
     assert_eq!(ray.names(), [NAME]);
     // They are two.
     silent.set_down(false);
-    let late = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    let late = resolve_unanswered(&writers, true, recipe_of, |_| true).await;
     assert!(names(&late).is_empty());
+    writers
+        .of(&places[0])
+        .sweep()
+        .await
+        .expect("nothing is left over");
+    assert!(writers.release(|_| true).is_empty());
+    assert_eq!(ray.names(), [NAME], "an earlier process streams through it");
+    let released = writers.release(|_| false);
+    assert_eq!(released.len(), 1);
+    assert!(released[0].reason.contains("another Ray"), "{released:?}");
+    until_empty(&writers, &ray).await;
+}
+
+#[tokio::test]
+async fn an_application_that_waits_for_a_silent_ray_goes_when_its_model_file_no_longer_names_that()
+{
+    let (ray, silent) = (deployed(), RayServe::start());
+    let writers = ServeWriters::default();
+    let places = [place(&ray.address()), place(&silent.address())];
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&places[1]));
+    silent.set_down(true);
+    start(&writers, &places, recipe_of, false).await;
+    resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert!(writers.release(|_| false).is_empty());
+
+    let is_gone = |_: &str, _: &str| Err("the model is no longer in the catalogue".to_owned());
+    resolve_unanswered(&writers, true, is_gone, |_| false).await;
+    let released = writers.release(|_| false);
+    assert_eq!(released.len(), 1);
+    assert!(released[0].reason.contains("catalogue"), "{released:?}");
     until_empty(&writers, &ray).await;
 }
