@@ -121,8 +121,8 @@ pub async fn resolve_applications(
     let mut others = BTreeMap::new();
     for it in &looked {
         for (name, replica, deployed) in own(it) {
-            // Deployed while the Ray was unknown, or adopted at another address of it.
-            if writers.shared.is_own(name) {
+            // Deployed while the Ray was unknown, or adopted or given up at another address of it.
+            if writers.shared.is_own(name) || writers.shared.is_streaming(name) {
                 continue;
             }
             let model = deployed.variable(MODEL);

@@ -168,6 +168,11 @@ impl ServeShared {
         names.alive.contains(name) || names.own.contains(name)
     }
 
+    /// Whether it stays because an earlier process may still stream through it.
+    pub fn is_streaming(&self, name: &str) -> bool {
+        self.lock().spared.get(name) == Some(&Spared::Streams)
+    }
+
     /// The application stays for now.
     pub fn spare(&self, name: &str, why: Spared) {
         self.lock().spared.insert(name.to_owned(), why);
@@ -261,6 +266,7 @@ mod tests {
         assert_eq!(shared.kept_at(None).spared, names(&["r1", "r3"]));
         shared.answered(HERE);
         assert_eq!(shared.kept_at(None).spared, names(&["r3"]));
+        assert!(shared.is_streaming("r3") && !shared.is_streaming("r1"));
         shared.release("r3");
         assert_eq!(shared.kept_at(None).spared, names(&[]));
     }

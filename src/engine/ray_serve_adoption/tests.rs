@@ -213,3 +213,19 @@ async fn an_application_that_waits_for_a_silent_ray_goes_when_its_model_file_no_
     assert!(released[0].reason.contains("catalogue"), "{released:?}");
     until_empty(&writers, &ray).await;
 }
+
+#[tokio::test]
+async fn an_application_that_stays_for_streams_is_not_adopted_at_another_address_of_its_ray() {
+    let ray = deployed();
+    let writers = ServeWriters::default();
+    let first = place(&ray.address());
+    let unneeded = |_: &str, _: &str| Err("its model file is broken".to_owned());
+    start(&writers, std::slice::from_ref(&first), unneeded, true).await;
+    let second = [place(&ray.address().replace("127.0.0.1", "localhost"))];
+    assert_ne!(second[0], first);
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&second[0]));
+    let found = start(&writers, &second, recipe_of, true).await;
+    assert!(names(&found).is_empty() && found.others.is_empty());
+    assert_eq!(writers.release(|_| false).len(), 1, "it goes once");
+    until_empty(&writers, &ray).await;
+}
