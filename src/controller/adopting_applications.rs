@@ -156,8 +156,11 @@ impl Control {
         if self.unloaded.has(model) {
             return Some("its model was unloaded meanwhile".to_owned());
         }
-        let is_taken = self.engines.processes.contains_key(&found.replica);
-        is_taken.then(|| format!("{} is another replica by now", found.replica))
+        // With a new database the numbers begin anew.
+        let replica = found.replica;
+        let is_taken =
+            self.pool.has_given(replica) || self.engines.processes.contains_key(&replica);
+        is_taken.then(|| format!("{replica} has been another replica since the start"))
     }
 
     pub(super) fn take_application(

@@ -183,8 +183,10 @@ impl Load<'_> {
                 failure: Failure::KeyRefused,
                 message,
             })?;
+        let waits = self.program.writer.wait(self.name);
         self.until_judged(progress, report).await;
         self.deploy(progress, report).await?;
+        drop(waits);
         let mut reached: Option<Endpoint> = None;
         let mut attempts = 0;
         loop {

@@ -33,6 +33,19 @@ pub struct Hold {
     address: String,
 }
 
+/// As long as this lives, an application of this name is left to the load that waits to deploy it.
+#[derive(Debug)]
+pub struct WaitingLoad<'a> {
+    shared: &'a ServeShared,
+    name: &'a str,
+}
+
+impl Drop for WaitingLoad<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().waiting.remove(self.name);
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut names = self.shared.lock();
@@ -50,6 +63,9 @@ impl Drop for Hold {
 struct Names {
     /// This process wants them.
     alive: BTreeSet<String>,
+    /// Loads that deploy once it is known what runs in their Rays. With a new database, an application of an earlier process may
+    /// have the name of one.
+    waiting: BTreeSet<String>,
     /// Addresses that have not answered since the start. What earlier processes have deployed there is not known yet, and
     /// stays.
     unanswered: BTreeSet<String>,
@@ -147,6 +163,12 @@ impl ServeShared {
         names.unanswered.contains(address) || names.held.contains_key(address)
     }
 
+    /// The load of this name waits until its application may be deployed.
+    pub(super) fn wait<'a>(&'a self, name: &'a str) -> WaitingLoad<'a> {
+        self.lock().waiting.insert(name.to_owned());
+        WaitingLoad { shared: self, name }
+    }
+
     /// A Ray answers that is to be judged.
     pub(super) fn hear(&self) {
         self.heard.notify_one();
@@ -165,7 +187,8 @@ impl ServeShared {
     /// Whether it is, or was lately, an application of this process itself.
     pub fn is_own(&self, name: &str) -> bool {
         let names = self.lock();
-        names.alive.contains(name) || names.own.contains(name)
+        let all = [&names.alive, &names.own, &names.waiting];
+        all.iter().any(|it| it.contains(name))
     }
 
     /// Whether it stays because an earlier process may still stream through it.
@@ -200,7 +223,7 @@ impl ServeShared {
         let names = self.lock();
         let is_unanswered = address.is_some_and(|it| names.unanswered.contains(it));
         Kept {
-            alive: names.alive.clone(),
+            alive: names.alive.union(&names.waiting).cloned().collect(),
             spared: names.spared.keys().cloned().collect(),
             all_but: is_unanswered.then(|| names.own.clone()),
         }
@@ -255,6 +278,16 @@ mod tests {
         assert!(!shared.is_held("http://other:8265"));
         drop(other);
         assert!(!shared.is_held(HERE));
+    }
+
+    #[test]
+    fn an_application_with_the_name_of_a_load_that_waits_is_left_to_it() {
+        let shared = ServeShared::default();
+        let waits = shared.wait("r1");
+        assert!(shared.is_own("r1") && !shared.is_alive("r1"));
+        assert_eq!(shared.kept_at(None).alive, names(&["r1"]));
+        drop(waits);
+        assert!(!shared.is_own("r1"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::cleaning::Cleaning;
 use super::client::{RayAccess, RayClient};
 use super::ledger::UsedRay;
 use super::merge::{self, Own, Wanted};
-use super::shared::ServeShared;
+use super::shared::{ServeShared, WaitingLoad};
 use super::{ApplicationState, RayError, state_of};
 
 /// Looks and writes of one change, before other programs count as in the way.
@@ -101,6 +101,11 @@ impl ServeWriter {
     /// Whether nothing is to be deployed yet: what an earlier process has deployed there is unknown, or not adopted yet.
     pub fn is_held(&self) -> bool {
         self.shared.is_held(&self.used.address)
+    }
+
+    /// Until this is dropped, an application of this name is that of a load that waits to deploy it.
+    pub fn wait<'a>(&'a self, name: &'a str) -> WaitingLoad<'a> {
+        self.shared.wait(name)
     }
 
     /// The Ray answers, and is to be judged.

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::remote::{admin, chat, message, until_state, view};
+use support::family::stub;
 use support::ray_serve::RayServe;
 use support::whole::{Pool, wait_for};
 
@@ -257,6 +258,48 @@ fn requests_that_wait_for_a_silent_ray_are_served_by_the_application_that_is_the
     );
     assert_eq!(ray.names(), [FIRST]);
     assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
+}
+
+#[test]
+fn with_a_new_database_a_load_finds_its_application_if_an_earlier_one_has_its_number() {
+    let ray = RayServe::start();
+    let mut former = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    answer(&former);
+    former.kill();
+    let writes = ray.writes().len();
+    ray.set_down(true);
+    let pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| answer(&pool));
+        wait_for("the load to begin", || {
+            view(&pool)["replicas"][0]["replica"] == "r1"
+        });
+        ray.set_down(false);
+        let body = waiting.join().expect("an answer");
+        assert!(body.contains(FIRST), "{body}");
+    });
+    assert_eq!(ray.names(), [FIRST]);
+    assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
+}
+
+#[test]
+fn with_a_new_database_an_application_is_not_adopted_under_a_number_that_was_given_again() {
+    let ray = RayServe::start();
+    let mut former = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    answer(&former);
+    former.kill();
+    ray.set_down(true);
+    let files = [model(&ray, "", ""), stub("near", &[])];
+    let pool = Pool::that_adopts(&files, CONFIG, "1m");
+    for order in ["load", "unload"] {
+        let near = json!({"model": "near"});
+        let (status, done) = admin(&pool, "POST", &format!("/llm/admin/{order}"), &near);
+        assert_eq!(status, 200, "{done}");
+    }
+    ray.set_down(false);
+    wait_for("the application to be gone", || ray.names().is_empty());
+    assert_eq!(view(&pool)["replicas"], json!([]));
+    assert!(answer(&pool).contains("model-pool.lab.r2"));
 }
 
 #[test]

@@ -293,3 +293,15 @@ fn loads_that_have_not_begun_go_on_as_far_as_an_administrator_has_wished_for_the
     assert_eq!(pool.live(&pool.models[&MODEL]), 2);
     assert_eq!(check(&pool), []);
 }
+
+#[test]
+fn a_number_that_was_given_stays_given_when_its_replica_is_gone() {
+    let mut pool = pool(16);
+    assert!(!pool.has_given(ReplicaId(1)));
+    pool.step(START, arrives(1));
+    let (replica, exit) = (ReplicaId(1), crate::Exit::Requested);
+    pool.step(START, Event::ReplicaExited { replica, exit });
+    assert!(pool.has_given(ReplicaId(1)));
+    assert!(!pool.has_given(ReplicaId(2)));
+    assert!(!pool.has_given(ReplicaId(0)), "of an earlier run");
+}
