@@ -71,7 +71,7 @@ struct Names {
     unanswered: BTreeSet<String>,
     /// Addresses with a [`Hold`], and how many.
     held: BTreeMap<String, u32>,
-    /// What this process has wanted while there were such addresses.
+    /// What this process has wanted while there were such addresses, and what is not gone for certain.
     own: BTreeSet<String>,
     /// Those of earlier processes that stay for now.
     spared: BTreeMap<String, Spared>,
@@ -216,6 +216,11 @@ impl ServeShared {
 
     pub(super) fn let_go(&self, name: &str) {
         self.lock().alive.remove(name);
+    }
+
+    /// The application is nowhere, and no write can bring it: one of this name would be an earlier process's.
+    pub(super) fn gone(&self, name: &str) {
+        self.lock().own.remove(name);
     }
 
     /// `address`: of the Ray; `None` where nothing has to answer first.

@@ -97,6 +97,9 @@ impl ServeWriter {
             }
             gone
         };
+        for name in &gone {
+            self.shared.gone(name);
+        }
         if !gone.is_empty() {
             let (address, gone) = (self.address(), shown(&gone));
             tracing::info!("at last gone from Ray Serve at {address}: {gone}");

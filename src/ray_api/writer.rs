@@ -173,6 +173,7 @@ impl ServeWriter {
         state.wanted.remove(name);
         self.shared.let_go(name);
         if !state.written.contains(name) {
+            self.shared.gone(name);
             return Ok(Removal::Gone);
         }
         // A look that begins in doubt does not say that it is gone.
@@ -185,6 +186,7 @@ impl ServeWriter {
         };
         if removal == Removal::Gone {
             state.written.remove(name);
+            self.shared.gone(name);
             self.forget_if_empty(&state, &seen).await;
         }
         Ok(removal)
