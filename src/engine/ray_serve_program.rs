@@ -132,10 +132,10 @@ impl ServeWriters {
         locked(&self.unanswered).is_settling()
     }
 
-    /// What earlier processes have deployed there stays until the Ray answers. Returns whether that is new.
+    /// What earlier processes have deployed there stays until the Ray answers. Returns whether the log is to say so.
     pub(super) fn expect_answer(&self, place: &RayPlace) -> bool {
         self.shared.expect_answer(&place.address);
-        locked(&self.unanswered).found_silent(place)
+        locked(&self.unanswered).found_silent(place, now())
     }
 
     /// A Ray that had not answered does, and not all that runs there is ready. Returns whether that may still change by itself.
@@ -211,6 +211,11 @@ impl ServeWriters {
     /// How many applications may hold GPUs though their replicas have ended.
     pub fn left_over(&self) -> usize {
         self.lock().values().map(|it| it.left_over().len()).sum()
+    }
+
+    /// How many Rays have not answered since the start, or not been judged.
+    pub fn silent_rays(&self) -> usize {
+        locked(&self.unanswered).count()
     }
 
     fn all(&self) -> Vec<Arc<ServeWriter>> {

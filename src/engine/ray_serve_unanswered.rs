@@ -11,6 +11,9 @@ use catalog::RayPlace;
 /// found their replicas again.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 
+/// Until it answers or its row is deleted, what may run there is kept and holds GPUs.
+const LOG_EVERY: Duration = Duration::from_secs(3600);
+
 #[derive(Debug, Default)]
 pub(super) struct Unanswered(Vec<SilentRay>);
 
@@ -19,6 +22,8 @@ struct SilentRay {
     place: RayPlace,
     /// Since when it answers, while what runs there still changes.
     answers_since: Option<Instant>,
+    /// When the log has last named it.
+    logged: Instant,
 }
 
 impl Unanswered {
@@ -26,16 +31,25 @@ impl Unanswered {
         self.0.iter().map(|it| it.place.clone()).collect()
     }
 
-    /// It does not answer. Returns whether that is new.
-    pub fn found_silent(&mut self, place: &RayPlace) -> bool {
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// It does not answer. Returns whether the log is to say so: at first, and once an hour.
+    pub fn found_silent(&mut self, place: &RayPlace, now: Instant) -> bool {
         if let Some(known) = self.of(place) {
             // It may be starting once more.
             known.answers_since = None;
-            return false;
+            let is_due = now.saturating_duration_since(known.logged) >= LOG_EVERY;
+            if is_due {
+                known.logged = now;
+            }
+            return is_due;
         }
         self.0.push(SilentRay {
             place: place.clone(),
             answers_since: None,
+            logged: now,
         });
         true
     }
@@ -78,8 +92,7 @@ mod tests {
     fn a_ray_that_answers_again_has_a_minute_until_it_is_judged() {
         let (place, start) = (place("http://ray:8265"), start());
         let mut unanswered = Unanswered::default();
-        assert!(unanswered.found_silent(&place));
-        assert!(!unanswered.found_silent(&place), "it was known");
+        assert!(unanswered.found_silent(&place, start));
         assert!(!unanswered.is_settling());
         assert!(unanswered.settles(&place, start));
         assert!(unanswered.is_settling());
@@ -91,12 +104,23 @@ mod tests {
     }
 
     #[test]
+    fn a_ray_that_does_not_answer_is_counted_and_named_in_the_log_once_an_hour() {
+        let (place, start) = (place("http://ray:8265"), start());
+        let mut unanswered = Unanswered::default();
+        assert!(unanswered.found_silent(&place, start));
+        let minute = Duration::from_secs(60);
+        let named = (1..=130).filter(|nth| unanswered.found_silent(&place, start + minute * *nth));
+        assert_eq!(named.collect::<Vec<u32>>(), [60, 120]);
+        assert_eq!(unanswered.count(), 1);
+    }
+
+    #[test]
     fn the_minute_begins_anew_if_it_falls_silent_again() {
         let (place, start) = (place("http://ray:8265"), start());
         let mut unanswered = Unanswered::default();
-        unanswered.found_silent(&place);
+        unanswered.found_silent(&place, start);
         unanswered.settles(&place, start);
-        unanswered.found_silent(&place);
+        unanswered.found_silent(&place, start);
         assert!(unanswered.settles(&place, start + SETTLES_WITHIN));
     }
 }

@@ -33,6 +33,16 @@ fn answer(pool: &Pool) -> String {
     body
 }
 
+/// Its metrics are those of a second ago.
+fn until_silent_rays(pool: &Pool, count: usize) {
+    let line = format!("model_pool_ray_serve_unanswered {count}\n");
+    wait_for(&format!("{count} silent Rays"), || {
+        let (status, text, _) = pool.request("GET", "/metrics", "", None);
+        assert_eq!(status, 200, "{text}");
+        text.contains(&line)
+    });
+}
+
 #[test]
 fn a_model_is_deployed_beside_others_answers_and_is_removed() {
     let ray = RayServe::start();
@@ -222,8 +232,10 @@ fn an_application_is_adopted_when_a_ray_answers_that_was_silent_at_the_start() {
     ray.set_down(true);
     pool.restart();
     assert_eq!(view(&pool)["replicas"], json!([]));
+    until_silent_rays(&pool, 1);
     ray.set_down(false);
     until_state(&pool, "ready");
+    until_silent_rays(&pool, 0);
     assert_eq!(view(&pool)["replicas"][0]["replica"], "r1");
     assert!(answer(&pool).contains(FIRST));
     assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
