@@ -1,7 +1,7 @@
 //! Adopts applications of Ray Serve that an earlier controller deployed, as replicas of this one (D2), and says which are
 //! no longer needed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -14,7 +14,7 @@ use super::seats_taken::{SeatsTaken, guests_of};
 use catalog::{Catalog, RayPlace, RayServeRecipe};
 use config::Config;
 use engine::{AdoptedApplication, ReplicaLog, Resolved};
-use pool::{Bytes, Event, ModelId, Share, Span, Time};
+use pool::{Bytes, Event, ModelId, ReplicaId, Share, Span, Time};
 
 /// Every Ray in which there may be applications of this pool; `remembered`: those that earlier runs have used.
 pub fn ray_places(catalog: &Catalog, config: &Config, remembered: Vec<RayPlace>) -> Vec<RayPlace> {
@@ -54,23 +54,43 @@ pub fn recipe_of_application(
     recipe.ok_or_else(|| "its model file names another engine now".to_owned())
 }
 
+/// Of models of which applications were found after the start.
+#[derive(Default)]
+struct OtherReplicas {
+    /// These have one that is ready, or of which something is deployed.
+    served: BTreeSet<ModelId>,
+    /// Loads that have waited for what is found, and have deployed nothing.
+    held: BTreeMap<ReplicaId, ModelId>,
+}
+
 impl Control {
     /// What was found after the start: applications are adopted as at the start, unless their models have no use for them by
-    /// now.
+    /// now. A load of the same model that has waited for that ends if the pool does not need it then.
     pub(super) fn take_late(&mut self, found: Resolved) {
-        for other in found.others {
+        let Resolved {
+            applications,
+            others,
+            holds,
+            ..
+        } = found;
+        for other in others {
             self.note(other);
         }
         let earlier = self.earlier_seats.clone();
         // Before any is taken: a model may have several.
-        let served: BTreeSet<ModelId> =
-            self.engines.processes.values().map(|it| it.model).collect();
+        let others = self.other_replicas(&applications);
         let mut events = Vec::new();
-        for application in found.applications {
-            match self.late_refusal(&application, &served) {
+        let mut adopted = BTreeSet::new();
+        for application in applications {
+            match self.late_refusal(&application, &others.served) {
                 None => {
                     let take = |seats: &[SeatsTaken]| self.take_application(application, seats);
-                    events.extend(earlier.with_reported(take));
+                    if let Some(event) = earlier.with_reported(take) {
+                        if let Event::ReplicaAdopted { model, .. } = &event {
+                            adopted.insert(*model);
+                        }
+                        events.push(event);
+                    }
                 }
                 Some(reason) => {
                     let now = self.clock.now();
@@ -82,13 +102,40 @@ impl Control {
                 }
             }
         }
+        // The pool decides whether these are still needed.
+        let held = others.held.into_iter();
+        let held = held.filter(|(_, model)| adopted.contains(model));
+        events.extend(held.map(|(replica, _)| Event::LoadNotBegun { replica }));
         if !events.is_empty() {
             self.turn_all(events);
             self.publish();
         }
+        // Loads that still run deploy from here on.
+        drop(holds);
     }
 
-    /// Why an application that was found after the start is not adopted. `served`: models that have replicas by now.
+    /// The replicas that the models of these applications have by now.
+    fn other_replicas(&self, found: &[AdoptedApplication]) -> OtherReplicas {
+        let mut others = OtherReplicas::default();
+        for application in found {
+            let Some(&model) = self.models.ids.get(&application.model) else {
+                continue;
+            };
+            for (&replica, facts) in &self.engines.processes {
+                if facts.model != model {
+                    continue;
+                }
+                if facts.ready || application.has_begun(&self.engines.serve_writers, replica) {
+                    others.served.insert(model);
+                } else {
+                    others.held.insert(replica, model);
+                }
+            }
+        }
+        others
+    }
+
+    /// Why an application that was found after the start is not adopted. `served`: models that have another one by now.
     fn late_refusal(
         &self,
         found: &AdoptedApplication,
@@ -109,8 +156,11 @@ impl Control {
         if self.unloaded.has(model) {
             return Some("its model was unloaded meanwhile".to_owned());
         }
-        let is_taken = self.engines.processes.contains_key(&found.replica);
-        is_taken.then(|| format!("{} is another replica by now", found.replica))
+        // With a new database the numbers begin anew.
+        let replica = found.replica;
+        let is_taken =
+            self.pool.has_given(replica) || self.engines.processes.contains_key(&replica);
+        is_taken.then(|| format!("{replica} has been another replica since the start"))
     }
 
     pub(super) fn take_application(

@@ -44,8 +44,15 @@ impl EarlierApplications {
     async fn judge(&self) {
         let mut pause = PAUSE;
         while !self.writers.unanswered().is_empty() {
-            sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            tokio::select! {
+                () = sleep(pause) => {}
+                // A load waits for what this look finds.
+                () = self.writers.until_heard() => {}
+            }
+            pause = match self.writers.is_settling() {
+                true => PAUSE,
+                false => (pause * 2).min(PAUSE_MAX),
+            };
             let recipe_of = |model: &str, arguments: &str| {
                 let routes = self.routes.load();
                 recipe_of_application(model, arguments, &routes.catalog)

@@ -29,6 +29,8 @@ pub(super) struct Picture {
     pub servable: Vec<Servable>,
     /// Applications of Ray Serve that may hold GPUs though their replicas have ended.
     pub left_over: usize,
+    /// Rays of which it is unknown since the start what runs there.
+    pub silent_rays: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +85,8 @@ pub struct LoadPath {
     pub findings: Vec<Finding>,
     /// Applications of Ray Serve that may hold GPUs though their replicas have ended.
     pub left_over: usize,
+    /// Rays of which it is unknown since the start what runs there.
+    pub silent_rays: usize,
 }
 
 impl LoadPath {
@@ -164,6 +168,7 @@ impl Watchdog {
         LoadPath {
             findings,
             left_over: picture.left_over,
+            silent_rays: picture.silent_rays,
         }
     }
 }

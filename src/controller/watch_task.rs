@@ -100,6 +100,7 @@ fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
             })
             .collect(),
         left_over: sights.serve_writers.left_over(),
+        silent_rays: sights.serve_writers.silent_rays(),
     }
 }
 

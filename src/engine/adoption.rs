@@ -40,6 +40,7 @@ use super::ray_serve_adoption::AdoptedApplication;
 use guardian::protocol::{End, Hello, MARK, News, Order, ProcessId, VERSION};
 use guardian::{cgroup, proc};
 use pool::ReplicaId;
+use ray_api::Hold;
 
 /// How long a guardian may take to answer, and an engine to be healthy.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -83,6 +84,8 @@ pub struct Resolved {
     /// In Ray, by `resolve_applications`.
     pub applications: Vec<AdoptedApplication>,
     pub others: Vec<Found>,
+    /// Nothing is deployed in the Rays of these applications until this is dropped.
+    pub holds: Vec<Hold>,
 }
 
 /// Returns when every remaining engine has been dealt with. `refuse` gives the reason why an engine is no

@@ -51,10 +51,12 @@ mod pinned;
 mod ray_serve;
 mod ray_serve_adoption;
 mod ray_serve_application;
+mod ray_serve_awaiting;
 mod ray_serve_end;
 mod ray_serve_program;
 #[cfg(test)]
 mod ray_serve_testing;
+mod ray_serve_unanswered;
 mod read_ahead;
 mod remote;
 mod remote_run;

@@ -24,6 +24,9 @@ use super::{Endpoint, Failure, Kept, Launch, Report, Watch};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Probes without a connection, of an application that runs: Serve's proxies start after it.
 const ATTEMPTS_MAX: u32 = 60;
+/// The stage of a load until then.
+const JUDGED_FIRST: &str =
+    "starting: Ray answers again; what an earlier process has deployed there is looked at first";
 
 /// The last report of the replica.
 #[derive(Default)]
@@ -180,7 +183,10 @@ impl Load<'_> {
                 failure: Failure::KeyRefused,
                 message,
             })?;
+        let waits = self.program.writer.wait(self.name);
+        self.until_judged(progress, report).await;
         self.deploy(progress, report).await?;
+        drop(waits);
         let mut reached: Option<Endpoint> = None;
         let mut attempts = 0;
         loop {
@@ -218,6 +224,24 @@ impl Load<'_> {
                 },
             };
             progress.tell(stage, percent, self.log, report);
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// What an earlier process has left in a Ray that did not answer at the start may serve this model: until that is known,
+    /// nothing is deployed. What Ray refuses is left to the deployment, which says why.
+    async fn until_judged(&self, progress: &mut Progress, report: &impl Fn(Report)) {
+        let writer = &self.program.writer;
+        while writer.is_held() {
+            let message = match writer.look().await {
+                Ok(_) => {
+                    writer.hear();
+                    JUDGED_FIRST.to_owned()
+                }
+                Err(error) if error.is_unknown() => unknown(&error),
+                Err(_) => return,
+            };
+            progress.tell(message, None, self.log, report);
             sleep(LOOK_EVERY).await;
         }
     }

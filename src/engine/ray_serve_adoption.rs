@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use ray_api::{Application, ApplicationState, Listing, RayError, ServeWriter, Spared, state_of};
+use ray_api::{Application, ApplicationState, Listing, RayError, ServeWriter, state_of};
 use tokio::time::timeout;
 
 use super::Endpoint;
 use super::adoption::Resolved;
-use super::found::{Fate, Found};
+use super::found::Found;
 use super::ray_serve_application::{self as application, ARGUMENTS, MODEL};
-use super::ray_serve_program::{ServeProgram, ServeWriters, Streaming};
+use super::ray_serve_awaiting::{end_awaiting, found, give_up_awaited};
+use super::ray_serve_program::{Awaiting, ServeProgram, ServeWriters, Streaming, now};
 use super::remote_run::read_key;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
@@ -22,7 +23,7 @@ use pool::ReplicaId;
 /// A Ray that does not answer must not keep the pool from serving.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 /// Any write to Serve's list, and a restart of Serve's controller, shows all applications as deploying for a moment: how often
-/// it is looked again, with this pause.
+/// it is looked again at the start, with this pause.
 const LOOKS_MAX: u32 = 10;
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
@@ -39,6 +40,12 @@ pub struct AdoptedApplication {
 }
 
 impl AdoptedApplication {
+    /// Whether this process has deployed anything of the replica in Ray.
+    pub fn has_begun(&self, writers: &ServeWriters, replica: ReplicaId) -> bool {
+        let name = application::name(&self.program.recipe.place, replica);
+        writers.shared.is_alive(&name)
+    }
+
     /// It is not needed after all, and is removed. `None`: later, because an earlier process may still stream through it.
     pub fn give_up(
         self,
@@ -74,6 +81,7 @@ enum Look<'a> {
     Listed(Looked<'a>),
     /// It has answered, and has no Serve.
     WithoutServe,
+    /// It does not answer, or what runs there still changes.
     Unknown,
 }
 
@@ -113,8 +121,8 @@ pub async fn resolve_applications(
     let mut others = BTreeMap::new();
     for it in &looked {
         for (name, replica, deployed) in own(it) {
-            // Deployed while the Ray was unknown, or adopted at another address of it.
-            if writers.shared.is_own(name) {
+            // Deployed while the Ray was unknown, or adopted or given up at another address of it.
+            if writers.shared.is_own(name) || writers.shared.is_streaming(name) {
                 continue;
             }
             let model = deployed.variable(MODEL);
@@ -139,9 +147,15 @@ pub async fn resolve_applications(
                     });
                 }
                 (Ok(_), None) => {}
-                (Err(NotAdopted::Yet(address)), _) => {
-                    writers.shared.spare(name, Spared::UntilAnswer(address));
-                }
+                (Err(NotAdopted::Yet(address)), _) => writers.spare_until_answer(Awaiting {
+                    address,
+                    since: now(),
+                    model: model.unwrap_or_default(),
+                    arguments: deployed.variable(ARGUMENTS).unwrap_or_default(),
+                    writer: Arc::clone(&it.writer),
+                    name: name.clone(),
+                    replica,
+                }),
                 (Err(NotAdopted::Unneeded(reason)), _) => {
                     others.entry(name.clone()).or_insert_with(|| Streaming {
                         writer: Arc::clone(&it.writer),
@@ -156,11 +170,18 @@ pub async fn resolve_applications(
     // One Ray may have two addresses, and lists an application at both: it is left over only if it is adopted at neither. So
     // nothing is removed before all have been looked at.
     others.retain(|name, _| !adopted.contains(name));
+    let is_answered = |it: &Awaiting| answered.iter().any(|place| place.address == it.address);
+    for it in writers.awaited(is_answered) {
+        // It was seen in the Ray that has answered, which is the same one.
+        if !writers.shared.is_own(&it.name) && !others.contains_key(&it.name) {
+            give_up_awaited(writers, it, "its model is in another Ray");
+        }
+    }
     for (_, it) in others.extract_if(.., |_, it| is_streaming(it.replica)) {
         writers.spare(it);
     }
     for place in answered {
-        writers.answered(place);
+        resolved.holds.extend(writers.answered(place));
     }
     for it in &looked {
         if own(it).iter().any(|(name, ..)| others.contains_key(*name)) {
@@ -179,6 +200,7 @@ pub async fn resolve_unanswered(
     recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
     is_streaming: impl Fn(ReplicaId) -> bool,
 ) -> Resolved {
+    end_awaiting(writers, &recipe_of);
     let places = writers.unanswered();
     let mut resolved = Resolved::default();
     resolve_applications(
@@ -206,15 +228,6 @@ async fn remove_left_over(writer: &ServeWriter) {
     writer.expect_late_writes(false);
 }
 
-fn found(name: &str, model: Option<String>, replica: ReplicaId, reason: &str) -> Found {
-    Found {
-        model,
-        replica: Some(replica),
-        fate: Fate::Stopped,
-        reason: format!("the application {name} of Ray Serve: {reason}"),
-    }
-}
-
 /// The applications of this pool in a Ray once they have settled.
 async fn look<'a>(writers: &ServeWriters, place: &'a RayPlace, keep: bool) -> Look<'a> {
     let writer = writers.of(place);
@@ -232,13 +245,20 @@ async fn look<'a>(writers: &ServeWriters, place: &'a RayPlace, keep: bool) -> Lo
             return unknown(writers, place, &why);
         }
     };
-    for _ in 0..LOOKS_MAX {
-        if !keep || is_settled(place, &listing) {
-            break;
+    if writers.shared.is_unanswered(&place.address) {
+        // No start waits for it: it is looked at again.
+        if keep && !is_settled(writers, place, &listing) && writers.settles(place) {
+            return Look::Unknown;
         }
-        tokio::time::sleep(LOOK_PAUSE).await;
-        if let Ok(Ok(again)) = timeout(LOOK_MAX, writer.look()).await {
-            listing = again;
+    } else {
+        for _ in 0..LOOKS_MAX {
+            if !keep || is_settled(writers, place, &listing) {
+                break;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+            if let Ok(Ok(again)) = timeout(LOOK_MAX, writer.look()).await {
+                listing = again;
+            }
         }
     }
     writer.expect_late_writes(true);
@@ -270,13 +290,13 @@ fn own<'a>(looked: &'a Looked<'_>) -> Vec<(&'a String, ReplicaId, &'a Applicatio
     own.collect()
 }
 
-/// Whether each application of the pool runs, or has failed.
-fn is_settled(place: &RayPlace, listing: &Listing) -> bool {
-    let mut own = listing
-        .applications
-        .iter()
-        .filter(|(name, it)| application::replica_of(place, name).is_some() && !it.is_leaving());
-    own.all(|(name, _)| {
+/// Whether each application that an earlier process has deployed runs, or has failed.
+fn is_settled(writers: &ServeWriters, place: &RayPlace, listing: &Listing) -> bool {
+    let mut earlier = listing.applications.iter().filter(|(name, it)| {
+        let is_of_pool = application::replica_of(place, name).is_some() && !it.is_leaving();
+        is_of_pool && !writers.shared.is_own(name)
+    });
+    earlier.all(|(name, _)| {
         let state = state_of(listing, name);
         matches!(
             state,

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use ray_api::{Ledger, RayAccess, ServeShared, ServeWriter, Spared, UsedRay};
-use tokio::time::sleep;
+use ray_api::{Hold, Ledger, RayAccess, ServeShared, ServeWriter, Spared, UsedRay};
+use tokio::time::{Instant, sleep};
 
 use super::found::Found;
+use super::ray_serve_unanswered::Unanswered;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
 
@@ -31,8 +32,22 @@ pub struct ServeWriters {
     pub(super) shared: Arc<ServeShared>,
     writers: Mutex<BTreeMap<Key, Arc<ServeWriter>>>,
     /// Rays that have not answered since the start.
-    unanswered: Mutex<Vec<RayPlace>>,
+    unanswered: Mutex<Unanswered>,
+    awaiting: Mutex<Vec<Awaiting>>,
     streaming: Mutex<Vec<Streaming>>,
+}
+
+/// An application whose model is in a Ray that has not answered yet, which may be the one in which it was found.
+#[derive(Debug)]
+pub(super) struct Awaiting {
+    /// Of the Ray that has not answered.
+    pub address: String,
+    pub since: Instant,
+    pub model: String,
+    pub arguments: String,
+    pub writer: Arc<ServeWriter>,
+    pub name: String,
+    pub replica: ReplicaId,
 }
 
 /// An application that no model needs, and through which an earlier process may still stream.
@@ -109,29 +124,56 @@ impl ServeWriters {
 
     /// Rays that have not answered since the start.
     pub fn unanswered(&self) -> Vec<RayPlace> {
-        locked(&self.unanswered).clone()
+        locked(&self.unanswered).places()
     }
 
-    /// What earlier processes have deployed there stays until the Ray answers. Returns whether that is new.
+    /// Whether one of them answers, and what runs there still changes.
+    pub fn is_settling(&self) -> bool {
+        locked(&self.unanswered).is_settling()
+    }
+
+    /// What earlier processes have deployed there stays until the Ray answers. Returns whether the log is to say so.
     pub(super) fn expect_answer(&self, place: &RayPlace) -> bool {
-        let is_new = self.shared.expect_answer(&place.address);
-        if is_new {
-            locked(&self.unanswered).push(place.clone());
-        }
-        is_new
+        self.shared.expect_answer(&place.address);
+        locked(&self.unanswered).found_silent(place, now())
     }
 
-    /// What runs there has been judged. What stayed anywhere because of this Ray alone is left over now.
-    pub(super) fn answered(&self, place: &RayPlace) {
+    /// A Ray that had not answered does, and not all that runs there is ready. Returns whether that may still change by itself.
+    pub(super) fn settles(&self, place: &RayPlace) -> bool {
+        locked(&self.unanswered).settles(place, now())
+    }
+
+    /// What runs there has been judged. If it had not answered at the start, loads may wait for it: they go on when the result is
+    /// dropped.
+    pub(super) fn answered(&self, place: &RayPlace) -> Option<Hold> {
         if !self.shared.is_unanswered(&place.address) {
-            return;
+            return None;
         }
-        locked(&self.unanswered).retain(|it| it.address != place.address);
-        if !self.shared.answered(&place.address).is_empty() {
-            for writer in self.all() {
-                writer.expect_late_writes(false);
-            }
+        let hold = self.shared.hold(&place.address);
+        locked(&self.unanswered).forget(place);
+        self.shared.answered(&place.address);
+        Some(hold)
+    }
+
+    /// Returns once a load has found that a Ray answers that had not.
+    pub async fn until_heard(&self) {
+        self.shared.until_heard().await;
+    }
+
+    /// The application stays until the Ray of its model has answered.
+    pub(super) fn spare_until_answer(&self, it: Awaiting) {
+        let why = Spared::UntilAnswer(it.address.clone());
+        self.shared.spare(&it.name, why);
+        let mut awaiting = locked(&self.awaiting);
+        if !awaiting.iter().any(|known| known.name == it.name) {
+            awaiting.push(it);
         }
+    }
+
+    /// Those that stay for an answer and for which `is_over`. The caller says at once what becomes of them.
+    pub(super) fn awaited(&self, mut is_over: impl FnMut(&Awaiting) -> bool) -> Vec<Awaiting> {
+        let mut awaiting = locked(&self.awaiting);
+        awaiting.extract_if(.., |it| is_over(it)).collect()
     }
 
     /// No model needs the application; it stays as long as an earlier process may stream through it.
@@ -171,6 +213,11 @@ impl ServeWriters {
         self.lock().values().map(|it| it.left_over().len()).sum()
     }
 
+    /// How many Rays have not answered since the start, or not been judged.
+    pub fn silent_rays(&self) -> usize {
+        locked(&self.unanswered).count()
+    }
+
     fn all(&self) -> Vec<Arc<ServeWriter>> {
         self.lock().values().cloned().collect()
     }
@@ -182,6 +229,14 @@ impl ServeWriters {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the moment of a Ray's answer, which no event of the loop has"
+)]
+pub(super) fn now() -> Instant {
+    Instant::now()
 }
 
 fn section(is_of_model: bool) -> &'static str {

@@ -18,7 +18,7 @@ pub use applications::{Application, Deployment, Listing, Replica};
 pub use client::{RayAccess, RayClient};
 pub use error::RayError;
 pub use ledger::{KeepRays, Ledger, RayWrite, UsedRay};
-pub use shared::{ServeShared, Spared};
+pub use shared::{Hold, ServeShared, Spared, WaitingLoad};
 pub use state::{ApplicationState, state_of};
 pub use text::{last_line, plain};
 pub use writer::{Removal, ServeWriter};

@@ -68,8 +68,10 @@ impl ServeWriter {
         let mut state = self.state.lock().await;
         // A removal that was given up before it had the lock has changed nothing yet: no write may bring the application back.
         for name in self.left_over() {
-            state.wanted.remove(&name);
-            self.shared.let_go(&name);
+            // If another writer of this process has it, it is wanted there.
+            if state.wanted.remove(&name).is_some() {
+                self.shared.let_go(&name);
+            }
         }
         let began = now();
         // Before the look, which does not show what comes up after it.
@@ -95,6 +97,9 @@ impl ServeWriter {
             }
             gone
         };
+        for name in &gone {
+            self.shared.gone(name);
+        }
         if !gone.is_empty() {
             let (address, gone) = (self.address(), shown(&gone));
             tracing::info!("at last gone from Ray Serve at {address}: {gone}");

@@ -16,7 +16,7 @@ use super::cleaning::Cleaning;
 use super::client::{RayAccess, RayClient};
 use super::ledger::UsedRay;
 use super::merge::{self, Own, Wanted};
-use super::shared::ServeShared;
+use super::shared::{ServeShared, WaitingLoad};
 use super::{ApplicationState, RayError, state_of};
 
 /// Looks and writes of one change, before other programs count as in the way.
@@ -98,6 +98,21 @@ impl ServeWriter {
         self.shared.ledger.has(&self.used)
     }
 
+    /// Whether nothing is to be deployed yet: what an earlier process has deployed there is unknown, or not adopted yet.
+    pub fn is_held(&self) -> bool {
+        self.shared.is_held(&self.used.address)
+    }
+
+    /// Until this is dropped, an application of this name is that of a load that waits to deploy it.
+    pub fn wait<'a>(&'a self, name: &'a str) -> WaitingLoad<'a> {
+        self.shared.wait(name)
+    }
+
+    /// The Ray answers, and is to be judged.
+    pub fn hear(&self) {
+        self.shared.hear();
+    }
+
     /// # Errors
     /// If Ray does not answer, or refuses, or its answer has another form.
     pub async fn look(&self) -> Result<Listing, RayError> {
@@ -158,6 +173,7 @@ impl ServeWriter {
         state.wanted.remove(name);
         self.shared.let_go(name);
         if !state.written.contains(name) {
+            self.shared.gone(name);
             return Ok(Removal::Gone);
         }
         // A look that begins in doubt does not say that it is gone.
@@ -170,6 +186,7 @@ impl ServeWriter {
         };
         if removal == Removal::Gone {
             state.written.remove(name);
+            self.shared.gone(name);
             self.forget_if_empty(&state, &seen).await;
         }
         Ok(removal)

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::remote::{admin, chat, message, until_state, view};
+use support::family::stub;
 use support::ray_serve::RayServe;
 use support::whole::{Pool, wait_for};
 
@@ -30,6 +31,16 @@ fn answer(pool: &Pool) -> String {
     let (status, body) = pool.post("/v1/chat/completions", &chat(false));
     assert_eq!(status, 200, "{body}");
     body
+}
+
+/// Its metrics are those of a second ago.
+fn until_silent_rays(pool: &Pool, count: usize) {
+    let line = format!("model_pool_ray_serve_unanswered {count}\n");
+    wait_for(&format!("{count} silent Rays"), || {
+        let (status, text, _) = pool.request("GET", "/metrics", "", None);
+        assert_eq!(status, 200, "{text}");
+        text.contains(&line)
+    });
 }
 
 #[test]
@@ -221,22 +232,24 @@ fn an_application_is_adopted_when_a_ray_answers_that_was_silent_at_the_start() {
     ray.set_down(true);
     pool.restart();
     assert_eq!(view(&pool)["replicas"], json!([]));
+    until_silent_rays(&pool, 1);
     ray.set_down(false);
     until_state(&pool, "ready");
+    until_silent_rays(&pool, 0);
     assert_eq!(view(&pool)["replicas"][0]["replica"], "r1");
     assert!(answer(&pool).contains(FIRST));
     assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
 }
 
 #[test]
-fn an_application_goes_if_its_model_was_loaded_anew_before_the_ray_answered() {
+fn requests_that_wait_for_a_silent_ray_are_served_by_the_application_that_is_there() {
     let ray = RayServe::start();
     let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
     answer(&pool);
     pool.kill();
     ray.set_down(true);
     pool.restart();
-    let second = "model-pool.lab.r2";
+    let writes = ray.writes().len();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| answer(&pool));
         wait_for("the load to begin", || {
@@ -244,10 +257,61 @@ fn an_application_goes_if_its_model_was_loaded_anew_before_the_ray_answered() {
         });
         ray.set_down(false);
         let body = waiting.join().expect("an answer");
-        assert!(body.contains(second), "{body}");
+        assert!(body.contains(FIRST), "{body}");
     });
-    wait_for("the first one to be gone", || ray.names() == [second]);
-    assert!(answer(&pool).contains(second));
+    wait_for("the load to be gone", || {
+        let shown = view(&pool);
+        let replicas = shown["replicas"].as_array();
+        replicas.is_some_and(|it| it.len() == 1 && it[0]["replica"] == "r1")
+    });
+    assert!(
+        answer(&pool).contains(FIRST),
+        "the model does not cool down"
+    );
+    assert_eq!(ray.names(), [FIRST]);
+    assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
+}
+
+#[test]
+fn with_a_new_database_a_load_finds_its_application_if_an_earlier_one_has_its_number() {
+    let ray = RayServe::start();
+    let mut former = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    answer(&former);
+    former.kill();
+    let writes = ray.writes().len();
+    ray.set_down(true);
+    let pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| answer(&pool));
+        wait_for("the load to begin", || {
+            view(&pool)["replicas"][0]["replica"] == "r1"
+        });
+        ray.set_down(false);
+        let body = waiting.join().expect("an answer");
+        assert!(body.contains(FIRST), "{body}");
+    });
+    assert_eq!(ray.names(), [FIRST]);
+    assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
+}
+
+#[test]
+fn with_a_new_database_an_application_is_not_adopted_under_a_number_that_was_given_again() {
+    let ray = RayServe::start();
+    let mut former = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    answer(&former);
+    former.kill();
+    ray.set_down(true);
+    let files = [model(&ray, "", ""), stub("near", &[])];
+    let pool = Pool::that_adopts(&files, CONFIG, "1m");
+    for order in ["load", "unload"] {
+        let near = json!({"model": "near"});
+        let (status, done) = admin(&pool, "POST", &format!("/llm/admin/{order}"), &near);
+        assert_eq!(status, 200, "{done}");
+    }
+    ray.set_down(false);
+    wait_for("the application to be gone", || ray.names().is_empty());
+    assert_eq!(view(&pool)["replicas"], json!([]));
+    assert!(answer(&pool).contains("model-pool.lab.r2"));
 }
 
 #[test]

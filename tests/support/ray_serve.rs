@@ -37,6 +37,7 @@ struct State {
     token: Option<String>,
     port: u16,
     is_down: bool,
+    is_restarting: bool,
     is_started: bool,
 }
 
@@ -76,6 +77,11 @@ impl RayServe {
     /// While it is down, connections are closed without an answer. Serve itself runs on.
     pub fn set_down(&self, is_down: bool) {
         self.state.lock().unwrap().is_down = is_down;
+    }
+
+    /// From now on applications that run are shown as starting, as after a restart of Ray's head. Their replicas run on.
+    pub fn set_restarting(&self, is_restarting: bool) {
+        self.state.lock().unwrap().is_restarting = is_restarting;
     }
 
     /// Another program deploys an application, which runs at once.
@@ -190,7 +196,13 @@ impl State {
             return json!({"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": null});
         }
         let applications = self.applications.iter();
-        let applications = applications.map(|(name, it)| (name.clone(), it.shown(name)));
+        let applications = applications.map(|(name, it)| {
+            let mut shown = it.shown(name);
+            if self.is_restarting && it.runs() {
+                shown["status"] = json!("DEPLOYING");
+            }
+            (name.clone(), shown)
+        });
         json!({
             "proxy_location": "EveryNode",
             "http_options": {"host": "127.0.0.1", "port": self.port, "root_path": ""},

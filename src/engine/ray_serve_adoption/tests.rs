@@ -69,6 +69,28 @@ async fn an_application_in_a_ray_that_did_not_answer_is_adopted_when_it_does() {
 }
 
 #[tokio::test]
+async fn an_application_is_not_judged_while_its_ray_still_starts_after_a_silence() {
+    let ray = deployed();
+    let writers = ServeWriters::default();
+    let places = [place(&ray.address())];
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&places[0]));
+    ray.set_down(true);
+    start(&writers, &places, recipe_of, false).await;
+    ray.set_down(false);
+    ray.set_restarting(true);
+    let early = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert!(names(&early).is_empty() && early.others.is_empty());
+    assert_eq!(writers.unanswered(), places, "it is looked at again");
+    assert!(writers.is_settling());
+    assert_eq!(ray.names(), [NAME]);
+
+    ray.set_restarting(false);
+    let late = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert_eq!(names(&late), [NAME]);
+    assert!(writers.unanswered().is_empty());
+}
+
+#[tokio::test]
 async fn a_ray_that_refuses_is_unknown_if_it_was_used_and_has_no_serve_otherwise() {
     let ray = RayServe::start();
     let writers = ServeWriters::default();
@@ -157,7 +179,53 @@ async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that
     assert_eq!(ray.names(), [NAME]);
     // They are two.
     silent.set_down(false);
-    let late = resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    let late = resolve_unanswered(&writers, true, recipe_of, |_| true).await;
     assert!(names(&late).is_empty());
+    writers
+        .of(&places[0])
+        .sweep()
+        .await
+        .expect("nothing is left over");
+    assert!(writers.release(|_| true).is_empty());
+    assert_eq!(ray.names(), [NAME], "an earlier process streams through it");
+    let released = writers.release(|_| false);
+    assert_eq!(released.len(), 1);
+    assert!(released[0].reason.contains("another Ray"), "{released:?}");
+    until_empty(&writers, &ray).await;
+}
+
+#[tokio::test]
+async fn an_application_that_waits_for_a_silent_ray_goes_when_its_model_file_no_longer_names_that()
+{
+    let (ray, silent) = (deployed(), RayServe::start());
+    let writers = ServeWriters::default();
+    let places = [place(&ray.address()), place(&silent.address())];
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&places[1]));
+    silent.set_down(true);
+    start(&writers, &places, recipe_of, false).await;
+    resolve_unanswered(&writers, true, recipe_of, |_| false).await;
+    assert!(writers.release(|_| false).is_empty());
+
+    let is_gone = |_: &str, _: &str| Err("the model is no longer in the catalogue".to_owned());
+    resolve_unanswered(&writers, true, is_gone, |_| false).await;
+    let released = writers.release(|_| false);
+    assert_eq!(released.len(), 1);
+    assert!(released[0].reason.contains("catalogue"), "{released:?}");
+    until_empty(&writers, &ray).await;
+}
+
+#[tokio::test]
+async fn an_application_that_stays_for_streams_is_not_adopted_at_another_address_of_its_ray() {
+    let ray = deployed();
+    let writers = ServeWriters::default();
+    let first = place(&ray.address());
+    let unneeded = |_: &str, _: &str| Err("its model file is broken".to_owned());
+    start(&writers, std::slice::from_ref(&first), unneeded, true).await;
+    let second = [place(&ray.address().replace("127.0.0.1", "localhost"))];
+    assert_ne!(second[0], first);
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&second[0]));
+    let found = start(&writers, &second, recipe_of, true).await;
+    assert!(names(&found).is_empty() && found.others.is_empty());
+    assert_eq!(writers.release(|_| false).len(), 1, "it goes once");
     until_empty(&writers, &ray).await;
 }

@@ -37,6 +37,9 @@ pub fn write_load_path(path: &LoadPath, text: &mut Text) {
     let help = "Applications of Ray Serve that may hold GPUs though their replicas have ended, because Ray does not answer or does not remove them.";
     text.family("ray_serve_left_over", Kind::Gauge, help);
     text.sample(&[], path.left_over as f64);
+    let help = "Rays that have not answered since the start: it is unknown which applications of this pool run there, and none is removed or deployed.";
+    text.family("ray_serve_unanswered", Kind::Gauge, help);
+    text.sample(&[], path.silent_rays as f64);
 }
 
 /// Those who work on requests before an engine has them.

@@ -221,6 +221,7 @@ impl Pool {
             tier: None,
             reads_until: loader.map(|loader| now + loader.takes),
             leave_when_served: None,
+            may_be_spared: false,
             parked: None,
         };
         self.replicas.insert(load, replica);

@@ -225,6 +225,11 @@ impl Pool {
         }
     }
 
+    /// Whether a replica has had this number since the start, or may have had: numbers are never reused.
+    pub fn has_given(&self, replica: ReplicaId) -> bool {
+        (self.replica_first..self.replica_next).contains(&replica.0)
+    }
+
     /// A model's priority: an administrator's override, else the catalogue's (P1).
     pub fn priority(&self, model: ModelId) -> Priority {
         self.models.get(&model).map_or(Priority(0), Model::priority)

@@ -109,6 +109,7 @@ impl Pool {
             tier: None,
             reads_until: None,
             leave_when_served: None,
+            may_be_spared: false,
             parked: None,
         };
         self.replicas.insert(id, replica);
@@ -123,6 +124,15 @@ impl Pool {
         actions.push(Action::Record(record));
         if let Some(why) = adoption_error {
             self.stop_adopted(&found, why, actions);
+        }
+    }
+
+    pub(crate) fn load_not_begun(&mut self, id: ReplicaId) {
+        if let Some(it) = self.replicas.get_mut(&id)
+            && matches!(it.phase, Phase::Launching { .. })
+        {
+            it.may_be_spared = true;
+            self.touch(id);
         }
     }
 

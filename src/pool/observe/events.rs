@@ -68,6 +68,7 @@ impl Pool {
                 };
                 self.replica_adopted(found, actions);
             }
+            Event::LoadNotBegun { replica } => self.load_not_begun(replica),
             Event::DeviceRead { device, reading } => self.device_read(device, &reading),
             Event::ModelSet { model, spec } => self.model_set(model, spec),
             Event::LimitsSet { limits } => self.limits_set(limits),
@@ -195,6 +196,7 @@ impl Pool {
             return;
         };
         replica.phase = Phase::Ready { since: now };
+        replica.may_be_spared = false;
         let (model, took) = (replica.model, now.since(since));
         let parked = replica.parked.take();
         self.begin_scaling(model);

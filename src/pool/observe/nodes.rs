@@ -90,7 +90,7 @@ impl Pool {
             }
             self.given_up.insert(replica, id);
             // An engine of an earlier controller is adopted or ended by the shell.
-            let is_own = (self.replica_first..self.replica_next).contains(&replica.0);
+            let is_own = self.has_given(replica);
             self.replica_next = self.replica_next.max(replica.0 + 1);
             if is_own {
                 actions.push(Action::Disown { node: id, replica });

@@ -191,6 +191,7 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
             stop(StopReason::Removed)
         }
         (Phase::Launching { .. }, None) if pool.is_outdated(id) => stop(StopReason::Changed),
+        (Phase::Launching { .. }, None) if pool.is_spared(id) => stop(StopReason::Surplus),
         (Phase::Launching { .. }, None) => None,
         (Phase::Ready { .. }, Some((reason, false))) => Some(Decision::Drain(Drain {
             replica: id,

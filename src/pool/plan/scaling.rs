@@ -28,6 +28,10 @@ impl Pool {
         if wanted == 0 || self.staying(model) <= wanted.max(wished) {
             return None;
         }
+        // A load that has not begun leaves before a replica that serves.
+        if model.replicas.iter().any(|it| self.is_spared(*it)) {
+            return None;
+        }
         let ready = |it: &&ReplicaId| matches!(self.replicas[*it].phase, Phase::Ready { .. });
         let least = |it: &&ReplicaId| (self.replicas[*it].in_flight, core::cmp::Reverse(**it));
         model
@@ -38,6 +42,23 @@ impl Pool {
             .filter(|it| !self.is_moving(&self.replicas[*it]))
             .min_by_key(least)
             .copied()
+    }
+
+    /// Whether this is a load that has not begun, of a model that has as many replicas without it as its requests, an
+    /// administrator's wish and orders call for.
+    pub(crate) fn is_spared(&self, id: ReplicaId) -> bool {
+        let replica = &self.replicas[&id];
+        if !replica.may_be_spared || !matches!(replica.phase, Phase::Launching { .. }) {
+            return false;
+        }
+        let model = &self.models[&replica.model];
+        let wished = model.wish.as_ref().map_or(0, |it| it.replicas as usize);
+        let loads = |it: &&Order| it.load().is_some_and(|load| load.model == replica.model);
+        let ordered = self.orders.values().filter(loads);
+        let ordered = ordered.map(|order| order.replicas as usize).max();
+        let scaled = self.scaled_to(replica.model);
+        let needed = scaled.max(wished).max(ordered.unwrap_or(0)).max(1);
+        self.staying(model) > needed
     }
 
     /// Since when all of the model's ready replicas have been idle; `None` if one is busy.

@@ -109,6 +109,11 @@ pub enum Event {
         /// When its last request ended.
         last_end: Option<Time>,
     },
+    /// Nothing has been started for this load yet: it may end as if it had never been, such as for a replica that was
+    /// adopted meanwhile (D2).
+    LoadNotBegun {
+        replica: ReplicaId,
+    },
 
     /// A reading of the inventory. The first one of a device adds it.
     DeviceRead {

@@ -102,6 +102,8 @@ pub struct Replica {
     pub(crate) reads_until: Option<Time>,
     /// Set while loading: it leaves as soon as the requests that wait for it have been served.
     pub(crate) leave_when_served: Option<(StopReason, OrderId)>,
+    /// Set while loading: it leaves if its model has replicas enough without it.
+    pub(crate) may_be_spared: bool,
     /// The host memory that it takes, from falling asleep until it is awake again.
     pub(crate) parked: Option<Parked>,
 }

@@ -228,3 +228,16 @@ async fn a_process_that_does_not_lead_any_more_writes_nothing() {
     assert!(writer.remove(FIRST).await.is_err());
     assert_eq!(ray.names(), [FIRST, SECOND]);
 }
+
+#[tokio::test]
+async fn what_another_writer_of_this_process_has_is_not_removed() {
+    let ray = RayServe::start();
+    let shared: Arc<ServeShared> = Arc::default();
+    let (here, there) = (writer(&ray, &shared), writer(&ray, &shared));
+    there.add(FIRST, config(FIRST)).await.expect("added");
+    here.leave(FIRST);
+    assert_eq!(here.sweep().await, Ok(BTreeSet::new()));
+    assert!(shared.is_alive(FIRST));
+    here.remove_left_over().await.expect("nothing is left over");
+    assert_eq!(ray.names(), [FIRST]);
+}

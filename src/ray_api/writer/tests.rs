@@ -253,3 +253,26 @@ async fn two_writers_of_one_ray_that_write_at_once_keep_both_changes() {
     assert_eq!(added, (Ok(()), Ok(())));
     assert_eq!(ray.names(), [FIRST, SECOND]);
 }
+
+#[tokio::test]
+async fn names_of_applications_that_are_gone_are_not_kept_while_another_ray_is_silent() {
+    let ray = RayServe::start();
+    let shared: Arc<ServeShared> = Arc::default();
+    let writer = writer_of(&ray, Arc::clone(&shared));
+    let silent = "http://silent:8265";
+    shared.expect_answer(silent);
+    writer.add(FIRST, config(FIRST)).await.expect("added");
+    writer.remove(FIRST).await.expect("removed");
+    let kept = || shared.kept_at(Some(silent)).all_but;
+    assert_eq!(kept(), Some(BTreeSet::from([FIRST.to_owned()])));
+    until_gone(&writer, FIRST).await;
+    assert_eq!(kept(), Some(BTreeSet::new()));
+
+    writer.add(SECOND, config(SECOND)).await.expect("added");
+    ray.set_down(true);
+    assert!(writer.remove(SECOND).await.is_err());
+    writer.leave(SECOND);
+    ray.set_down(false);
+    while !writer.sweep().await.expect("an answer").is_empty() {}
+    assert_eq!(kept(), Some(BTreeSet::new()));
+}

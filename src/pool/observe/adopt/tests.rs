@@ -195,3 +195,113 @@ fn what_is_on_no_device_of_ours_is_stopped_and_counts_for_nothing() {
     assert!(stops(&answer.actions)[0].contains("no longer in the catalogue"));
     assert_eq!(check(&pool), []);
 }
+
+fn launched(actions: &[Action]) -> Vec<ReplicaId> {
+    let launch = |action: &Action| match action {
+        Action::Launch { replica, .. } => Some(*replica),
+        _ => None,
+    };
+    actions.iter().filter_map(launch).collect()
+}
+
+fn arrives(ticket: u64) -> Event {
+    Event::RequestArrived {
+        ticket: crate::Ticket(ticket),
+        model: MODEL,
+        key: crate::KeyId(0),
+    }
+}
+
+fn not_begun(replica: u64) -> Event {
+    Event::LoadNotBegun {
+        replica: ReplicaId(replica),
+    }
+}
+
+#[test]
+fn a_load_that_has_not_begun_ends_when_a_replica_of_its_model_is_adopted_and_its_requests_go_there()
+{
+    let mut pool = pool(16);
+    let answer = pool.step(START, arrives(1));
+    assert_eq!(launched(&answer.actions), [ReplicaId(1)]);
+    let answer = pool.step_all(START, vec![adopted(7, 1, None), not_begun(1)]);
+    let grants = Action::Grant {
+        ticket: crate::Ticket(1),
+        replica: ReplicaId(7),
+    };
+    assert!(answer.actions.contains(&grants), "{:?}", answer.actions);
+    assert_eq!(stops(&answer.actions), ["more replicas than needed"]);
+    assert_eq!(check(&pool), []);
+    // As the shell reports the end of a load.
+    let exit = crate::Exit::Failed {
+        message: String::new(),
+        remedy: crate::Remedy::Time,
+    };
+    let replica = ReplicaId(1);
+    pool.step(START, Event::ReplicaExited { replica, exit });
+    assert_eq!(pool.models[&MODEL].failures, 0, "it has not failed");
+    assert!(pool.models[&MODEL].cooling_until.is_none());
+    assert_eq!(check(&pool), []);
+}
+
+#[test]
+fn a_load_that_has_begun_goes_on_beside_an_adopted_replica() {
+    let mut pool = pool(16);
+    pool.step(START, arrives(1));
+    let answer = pool.step(START, adopted(7, 1, None));
+    assert_eq!(stops(&answer.actions), [""; 0]);
+}
+
+#[test]
+fn of_a_model_that_is_scaled_the_load_leaves_and_not_the_replica_that_serves() {
+    let mut pool = pool(16);
+    let spec = ModelSpec {
+        name: "a".to_owned(),
+        scaling: Some(alloc::boxed::Box::new(crate::Scaling {
+            most: 2,
+            ..crate::Scaling::default()
+        })),
+        ..ModelSpec::default()
+    };
+    pool.step(START, Event::ModelSet { model: MODEL, spec });
+    pool.step(START, arrives(1));
+    // Its number is lower than that of the load, as that of an earlier run is.
+    let answer = pool.step_all(START, vec![adopted(0, 1, None), not_begun(1)]);
+    assert_eq!(stops(&answer.actions), ["more replicas than needed"]);
+    let closes = |it: &Action| matches!(it, Action::CloseGate { .. });
+    assert!(!answer.actions.iter().any(closes), "{:?}", answer.actions);
+    assert_eq!(check(&pool), []);
+}
+
+#[test]
+fn loads_that_have_not_begun_go_on_as_far_as_an_administrator_has_wished_for_them() {
+    let mut pool = pool(16);
+    let load = Some(crate::LoadWish {
+        replicas: 2,
+        devices: None,
+        since: START,
+    });
+    let over = crate::Override::default();
+    let model = MODEL;
+    let wish = Event::WishesRestored { model, over, load };
+    let mut begun = launched(&pool.step(START, wish).actions);
+    begun.extend(launched(&pool.step(START, Event::TimerFired).actions));
+    assert_eq!(begun, [ReplicaId(1), ReplicaId(2)]);
+    let events = vec![adopted(7, 1, None), not_begun(1), not_begun(2)];
+    let answer = pool.step_all(START, events);
+    assert_eq!(stops(&answer.actions).len(), 1, "{:?}", answer.actions);
+    assert_eq!(pool.live(&pool.models[&MODEL]), 2);
+    assert_eq!(check(&pool), []);
+}
+
+#[test]
+fn a_number_that_was_given_stays_given_when_its_replica_is_gone() {
+    let mut pool = pool(16);
+    assert!(!pool.has_given(ReplicaId(1)));
+    pool.step(START, arrives(1));
+    let (replica, exit) = (ReplicaId(1), crate::Exit::Requested);
+    pool.step(START, Event::ReplicaExited { replica, exit });
+    assert!(pool.has_given(ReplicaId(1)));
+    assert!(!pool.has_given(ReplicaId(2)));
+    assert!(!pool.has_given(ReplicaId(0)), "of an earlier run");
+}

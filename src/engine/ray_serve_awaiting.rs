@@ -1,0 +1,96 @@
+//! Applications that stay because the Ray of their model has not answered, and may be the one in which they run: until when.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::found::{Fate, Found};
+use super::ray_serve_program::{Awaiting, ServeWriters, Streaming, now};
+use catalog::RayServeRecipe;
+use pool::ReplicaId;
+
+/// An application that may serve a model of a silent Ray holds GPUs, and the model cannot be loaded while that Ray is silent.
+const AWAITED_MAX: Duration = Duration::from_secs(3600);
+
+/// Those that have stayed for the answer of another Ray and are not needed, whatever it answers.
+pub(super) fn end_awaiting(
+    writers: &ServeWriters,
+    recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
+) {
+    let now = now();
+    let reason_of = |it: &Awaiting| awaited_in_vain(it, recipe_of, now);
+    for it in writers.awaited(|it| reason_of(it).is_some()) {
+        let reason = reason_of(&it).unwrap_or_default();
+        give_up_awaited(writers, it, &reason);
+    }
+}
+
+/// Why an application need not stay for the answer of another Ray any longer.
+fn awaited_in_vain(
+    it: &Awaiting,
+    recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
+    now: Instant,
+) -> Option<String> {
+    match recipe_of(&it.model, &it.arguments) {
+        Err(reason) => Some(reason),
+        Ok(recipe) if recipe.place.address != it.address => {
+            Some("its model file names another Ray now than at the start".to_owned())
+        }
+        Ok(_) if now.saturating_duration_since(it.since) >= AWAITED_MAX => Some(format!(
+            "its model is in Ray at {}, which has not answered for {} minutes",
+            it.address,
+            AWAITED_MAX.as_secs() / 60
+        )),
+        Ok(_) => None,
+    }
+}
+
+/// It goes once no earlier process streams through it, with a record.
+pub(super) fn give_up_awaited(writers: &ServeWriters, it: Awaiting, reason: &str) {
+    writers.spare(Streaming {
+        found: found(&it.name, Some(it.model), it.replica, reason),
+        writer: it.writer,
+        name: it.name,
+        replica: it.replica,
+    });
+}
+
+/// What becomes of an application that is not adopted.
+pub(super) fn found(name: &str, model: Option<String>, replica: ReplicaId, reason: &str) -> Found {
+    Found {
+        model,
+        replica: Some(replica),
+        fate: Fate::Stopped,
+        reason: format!("the application {name} of Ray Serve: {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ray_serve_testing::{place, recipe};
+    use super::*;
+
+    #[test]
+    fn an_application_does_not_wait_for_ever_for_a_silent_ray() {
+        let writers = ServeWriters::default();
+        let (here, silent) = (place("http://here:8265"), place("http://silent:8265"));
+        let awaiting = Awaiting {
+            address: silent.address.clone(),
+            since: now(),
+            model: "far".to_owned(),
+            arguments: String::new(),
+            writer: writers.of(&here),
+            name: "model-pool.lab.r1".to_owned(),
+            replica: ReplicaId(1),
+        };
+        let recipe_of = |_: &str, _: &str| Ok(recipe(&silent));
+        let nearly = awaiting.since + AWAITED_MAX - Duration::from_secs(1);
+        assert_eq!(awaited_in_vain(&awaiting, &recipe_of, nearly), None);
+        let late = awaiting.since + AWAITED_MAX;
+        let reason = awaited_in_vain(&awaiting, &recipe_of, late).expect("it goes");
+        assert!(reason.contains("for 60 minutes"), "{reason}");
+        let moved = |_: &str, _: &str| Ok(recipe(&here));
+        let reason = awaited_in_vain(&awaiting, &moved, nearly).expect("it goes");
+        assert!(reason.contains("another Ray"), "{reason}");
+    }
+}
