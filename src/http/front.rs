@@ -96,7 +96,7 @@ impl Answer for Front {
                 // Boxed, so that a connection without a request is small.
                 let answered = direct::answer(app.clone(), parts, &mut body, record, route);
                 let response = work(Box::pin(answered), record).await;
-                (response, body.is_over(waits).await)
+                (response, body.takes_another(waits).await)
             }
             (Ok(()), None) => {
                 parts.extensions.insert(ConnectInfo(peer));

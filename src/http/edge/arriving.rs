@@ -116,7 +116,7 @@ impl PlainBody {
     }
 
     /// As [`Outcome::is_over`].
-    pub async fn is_over(self, waits: bool) -> bool {
+    pub async fn takes_another(self, waits: bool) -> bool {
         match self.progress {
             Progress::Left => !waits && throw_away(self.body).await,
             Progress::Begun => false,
