@@ -332,6 +332,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_that_is_closed_within_the_head_of_an_answer_is_not_tried_again() {
+        let (endpoint, _serving) = engine(&[
+            &["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"],
+            &["HTTP/1.1 200 OK\r\ncontent-le"],
+        ]);
+        let pool = Arc::new(ConnectionPool::default());
+        let answer = ask(&pool, &endpoint).await.expect("an answer");
+        answer.into_body().collect().await.expect("all of it");
+        let error = ask(&pool, &endpoint).await.err().expect("no answer");
+        assert!(!error.is_without_answer(), "{error}");
+    }
+
+    #[tokio::test]
     async fn one_piece_of_memory_serves_all_pieces_of_a_stream() {
         let (endpoint, _serving) = engine(&[&[
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
