@@ -345,6 +345,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_rest_of_a_request_is_sent_to_an_engine_that_answers_before_it_has_all() {
+        /// More than the sockets take.
+        const BYTES: usize = 32 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let endpoint = Endpoint::Tcp(listener.local_addr().expect("an address"));
+        let serving = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("a client");
+            let within = Some(Duration::from_secs(10));
+            socket.set_read_timeout(within).expect("a socket");
+            let mut part = vec![0; 1 << 16];
+            let mut length = socket.read(&mut part).expect("the head");
+            let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+            socket.write_all(head).expect("sent");
+            while length < BYTES {
+                let more = socket.read(&mut part).expect("the rest");
+                assert!(more > 0, "the client has left");
+                length += more;
+            }
+            socket.write_all(b"ok").expect("sent");
+        });
+        let pool = Arc::new(ConnectionPool::default());
+        let mut wire = pool.take(REPLICA, &endpoint).await.expect("a connection");
+        let request = Request::post("/v1/x").body(Bytes::from(vec![b'x'; BYTES]));
+        let answer = wire.send(request.expect("a request")).await;
+        let answer = Incoming::of(answer.expect("an answer"), wire, REPLICA, &pool);
+        let body = answer.into_body().collect().await.expect("all of it");
+        assert_eq!(body.to_bytes(), "ok");
+        serving.join().expect("all of the request");
+    }
+
+    #[tokio::test]
     async fn one_piece_of_memory_serves_all_pieces_of_a_stream() {
         let (endpoint, _serving) = engine(&[&[
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",

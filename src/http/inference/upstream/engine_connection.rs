@@ -88,6 +88,11 @@ impl EngineConnection {
         let answer =
             poll_fn(|context| self.poll_answer(context, &mut outgoing, (&mut received, &mut map)));
         let answer = answer.await?;
+        // An engine may begin its answer before it has read the whole request, and only refuses the rest of it with an error.
+        // What breaks meanwhile is seen where the body is read.
+        if answer.status.is_success() {
+            let _ = poll_fn(|context| outgoing.poll_write(&mut self.stream, context)).await;
+        }
         self.answered = true;
         self.keeps = answer.keeps && outgoing.is_sent();
         self.early = received;
