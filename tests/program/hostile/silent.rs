@@ -201,3 +201,13 @@ fn a_client_that_leaves_at_the_end_of_its_answer_is_counted_as_answered() {
     wait_for(line, || scene.metrics().contains(line));
     scene.end();
 }
+
+#[test]
+fn no_error_follows_an_answer_that_is_whole_although_its_stream_does_not_end() {
+    let scene = Scene::with(&["--raw", "open-after-done"], &[("idle_probe", "off")]);
+    scene.load();
+    let text = scene.stream_within("1s");
+    assert!(text.contains("[DONE]"), "{text}");
+    assert!(!text.contains("error"), "{text}");
+    scene.end();
+}

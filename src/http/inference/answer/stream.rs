@@ -197,7 +197,10 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
             }
         }
     };
-    if let Some(failure) = failure {
+    // Behind a whole answer no error follows, whatever ends its stream.
+    if let Some(failure) = failure
+        && !done
+    {
         served.answered(failure.status.as_u16());
         last(frames, telling.failed(&failure)).await;
     }

@@ -88,6 +88,11 @@ impl EngineConnection {
         let answer =
             poll_fn(|context| self.poll_answer(context, &mut outgoing, (&mut received, &mut map)));
         let answer = answer.await?;
+        // An engine may begin its answer before it has read the whole request, and only refuses the rest of it with an error.
+        // What breaks meanwhile is seen where the body is read.
+        if answer.status.is_success() {
+            let _ = poll_fn(|context| outgoing.poll_write(&mut self.stream, context)).await;
+        }
         self.answered = true;
         self.keeps = answer.keeps && outgoing.is_sent();
         self.early = received;
@@ -118,6 +123,10 @@ impl EngineConnection {
                 bytes.len()
             });
             match count {
+                // It has begun to answer, and so it has worked on the request.
+                Poll::Ready(Ok(0) | Err(_)) if !received.is_empty() => {
+                    break Poll::Ready(SendError::BrokenOff);
+                }
                 Poll::Ready(Ok(0)) => break Poll::Ready(SendError::Closed),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => break Poll::Ready(SendError::Broken(error)),
@@ -175,6 +184,8 @@ pub(crate) enum SendError {
     Closed,
     #[error("the connection broke before the answer: {0}")]
     Broken(#[source] io::Error),
+    #[error("the connection broke within the head of the answer")]
+    BrokenOff,
     #[error("the head of the answer cannot be read: {0}")]
     Head(#[source] BadHead),
 }
@@ -188,7 +199,10 @@ impl SendError {
                 error.kind(),
                 io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
             ),
-            SendError::Connect(_) | SendError::Unsent | SendError::Head(_) => false,
+            SendError::Connect(_)
+            | SendError::Unsent
+            | SendError::BrokenOff
+            | SendError::Head(_) => false,
         }
     }
 }

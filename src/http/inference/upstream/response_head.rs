@@ -6,7 +6,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use bytes::BytesMut;
 use thiserror::Error;
 
-use crate::inference::answer::events::event_end;
 use crate::inference::upstream::framing::Framing;
 
 /// An answer's head that is longer, or has more headers, is none.
@@ -66,7 +65,7 @@ impl ResponseHead {
         received: &mut BytesMut,
         map: &mut HeaderMap,
     ) -> Result<Option<ResponseHead>, BadHead> {
-        while let Some(length) = event_end(received) {
+        while let Some(length) = head_end(received) {
             if length > HEAD_BYTES_MAX {
                 return Err(BadHead::TooLong);
             }
@@ -111,6 +110,15 @@ impl ResponseHead {
                 && status != StatusCode::SWITCHING_PROTOCOLS,
         })
     }
+}
+
+/// The length of a head with its empty line, once all of it is there. Each line may have its own kind of end.
+fn head_end(received: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(b'\n', received).find_map(|at| {
+        let lines = &received[..=at];
+        let is_end = lines.ends_with(b"\n\n") || lines.ends_with(b"\n\r\n");
+        is_end.then_some(at + 1)
+    })
 }
 
 /// The lines of a head, without their ends.
@@ -289,6 +297,16 @@ mod tests {
         for length in 0..head.len() {
             assert!(taken(&head[..length]).unwrap().is_none(), "{length}");
         }
+    }
+
+    #[test]
+    fn a_head_ends_with_its_first_empty_line_whatever_ends_its_lines() {
+        let head = "HTTP/1.1 200 OK\nContent-Length: 8\n\r\n";
+        let mut received = BytesMut::from(format!("{head}\r\n\r\nbody").as_str());
+        let taken = ResponseHead::take(&mut received, &mut HeaderMap::new());
+        assert_eq!(taken.unwrap().unwrap().framing, Framing::Length(8));
+        assert_eq!(received, "\r\n\r\nbody");
+        assert!(self::taken(&head[..head.len() - 1]).unwrap().is_none());
     }
 
     #[test]

@@ -1,0 +1,181 @@
+//! Tests of `connection_pool.rs`, with engines that are sockets.
+
+use super::*;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
+const REPLICA: ReplicaId = ReplicaId(1);
+
+/// Answers the requests of one connection with these, and closes it.
+fn engine(answers: &'static [&'static [&'static str]]) -> (Endpoint, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let serving = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a client");
+        for pieces in answers {
+            let mut received = Vec::new();
+            let mut part = [0; 256];
+            while !received.ends_with(b"\r\n\r\nask") {
+                let length = socket.read(&mut part).expect("a request");
+                assert!(length > 0, "the client has left");
+                received.extend_from_slice(&part[..length]);
+            }
+            for piece in *pieces {
+                socket.write_all(piece.as_bytes()).expect("sent");
+            }
+        }
+    });
+    (Endpoint::Tcp(address), serving)
+}
+
+async fn ask(
+    pool: &Arc<ConnectionPool>,
+    endpoint: &Endpoint,
+) -> Result<Response<Incoming>, SendError> {
+    let mut wire = pool.take(REPLICA, endpoint).await?;
+    let request = Request::post("/v1/x").header("host", "localhost");
+    let request = request.body(Bytes::from_static(b"ask")).expect("a request");
+    let answer = wire.send(request).await?;
+    Ok(Incoming::of(answer, wire, REPLICA, pool))
+}
+
+#[tokio::test]
+async fn a_connection_whose_answer_was_read_serves_the_next_request() {
+    let (endpoint, serving) = engine(&[
+        &[
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel",
+            "lo\r\n2\r\n, ",
+            "\r\n5\r\nworld\r\n0\r\n\r\n",
+        ],
+        &["HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n", "no"],
+        &["HTTP/1.1 200 OK\r\n\r\n", "until the end"],
+    ]);
+    let pool = Arc::new(ConnectionPool::default());
+    for (status, text) in [
+        (StatusCode::OK, "hello, world"),
+        (StatusCode::NOT_FOUND, "no"),
+        (StatusCode::OK, "until the end"),
+    ] {
+        let answer = ask(&pool, &endpoint).await.expect("an answer");
+        assert_eq!(answer.status(), status);
+        let body = answer.into_body().collect().await.expect("all of it");
+        assert_eq!(body.to_bytes(), text);
+    }
+    let idle = pool.idle.lock().expect("not poisoned");
+    assert!(idle.by_replica.values().all(Vec::is_empty));
+    serving.join().expect("one connection was enough");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_an_error_after_what_came() {
+    let (endpoint, _serving) =
+        engine(&[&["HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"]]);
+    let pool = Arc::new(ConnectionPool::default());
+    let answer = ask(&pool, &endpoint).await.expect("an answer");
+    let mut body = answer.into_body();
+    let mut received = Vec::new();
+    let error = loop {
+        match body.frame().await.expect("no end") {
+            Ok(frame) => received.extend_from_slice(frame.data_ref().expect("data")),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(received, b"hello");
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    assert!(body.frame().await.is_none());
+}
+
+#[tokio::test]
+async fn what_came_before_a_broken_chunk_comes_before_the_error() {
+    let (endpoint, _serving) = engine(&[&[
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nno size\r\n",
+    ]]);
+    let pool = Arc::new(ConnectionPool::default());
+    let answer = ask(&pool, &endpoint).await.expect("an answer");
+    let mut body = answer.into_body();
+    let mut received = Vec::new();
+    let error = loop {
+        match body.frame().await.expect("no end") {
+            Ok(frame) => received.extend_from_slice(frame.data_ref().expect("data")),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(received, b"hello");
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    assert!(body.frame().await.is_none());
+}
+
+#[tokio::test]
+async fn a_connection_that_is_closed_before_the_answer_may_be_tried_again() {
+    let (endpoint, _serving) = engine(&[&[]]);
+    let pool = Arc::new(ConnectionPool::default());
+    let error = ask(&pool, &endpoint).await.err().expect("no answer");
+    assert!(error.is_without_answer(), "{error}");
+}
+
+#[tokio::test]
+async fn one_that_is_closed_within_the_head_of_an_answer_is_not_tried_again() {
+    let (endpoint, _serving) = engine(&[
+        &["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"],
+        &["HTTP/1.1 200 OK\r\ncontent-le"],
+    ]);
+    let pool = Arc::new(ConnectionPool::default());
+    let answer = ask(&pool, &endpoint).await.expect("an answer");
+    answer.into_body().collect().await.expect("all of it");
+    let error = ask(&pool, &endpoint).await.err().expect("no answer");
+    assert!(!error.is_without_answer(), "{error}");
+}
+
+#[tokio::test]
+async fn the_rest_of_a_request_is_sent_to_an_engine_that_answers_before_it_has_all() {
+    /// More than the sockets take.
+    const BYTES: usize = 32 << 20;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = Endpoint::Tcp(listener.local_addr().expect("an address"));
+    let serving = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a client");
+        let within = Some(Duration::from_secs(10));
+        socket.set_read_timeout(within).expect("a socket");
+        let mut part = vec![0; 1 << 16];
+        let mut length = socket.read(&mut part).expect("the head");
+        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+        socket.write_all(head).expect("sent");
+        while length < BYTES {
+            let more = socket.read(&mut part).expect("the rest");
+            assert!(more > 0, "the client has left");
+            length += more;
+        }
+        socket.write_all(b"ok").expect("sent");
+    });
+    let pool = Arc::new(ConnectionPool::default());
+    let mut wire = pool.take(REPLICA, &endpoint).await.expect("a connection");
+    let request = Request::post("/v1/x").body(Bytes::from(vec![b'x'; BYTES]));
+    let answer = wire.send(request.expect("a request")).await;
+    let answer = Incoming::of(answer.expect("an answer"), wire, REPLICA, &pool);
+    let body = answer.into_body().collect().await.expect("all of it");
+    assert_eq!(body.to_bytes(), "ok");
+    serving.join().expect("all of the request");
+}
+
+#[tokio::test]
+async fn one_piece_of_memory_serves_all_pieces_of_a_stream() {
+    let (endpoint, _serving) = engine(&[&[
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+        "1\r\na\r\n",
+        "1\r\nb\r\n",
+        "0\r\n\r\n",
+    ]]);
+    let pool = Arc::new(ConnectionPool::default());
+    let answer = ask(&pool, &endpoint).await.expect("an answer");
+    let mut body = answer.into_body();
+    let mut received = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.expect("a piece");
+        received.extend_from_slice(frame.data_ref().expect("data"));
+        assert_eq!(body.room, ROOM_BYTES);
+    }
+    assert_eq!(received, b"ab");
+}
