@@ -166,7 +166,7 @@ impl Loop {
                 }
             }
             std::mem::swap(&mut turns, &mut self.turns);
-            for id in turns.drain(..) {
+            for id in each_once(&mut turns) {
                 self.turn(id);
             }
         }
@@ -210,6 +210,14 @@ impl Loop {
     }
 }
 
+/// Both sides of a pair and its last turn may have asked for the next one. It is one: otherwise the busiest pair would get more
+/// and more of them.
+fn each_once(turns: &mut Vec<usize>) -> impl Iterator<Item = usize> {
+    turns.sort_unstable();
+    turns.dedup();
+    turns.drain(..)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +229,13 @@ mod tests {
     #[test]
     fn a_small_machine_has_one_and_a_large_one_several() {
         assert_eq!([1, 2, 15, 16, 64, 256].map(count), [1, 1, 1, 2, 8, 8]);
+    }
+
+    #[test]
+    fn a_pair_has_one_turn_however_many_events_it_has() {
+        let mut turns = vec![7, 3, 7, 7, 3];
+        assert_eq!(each_once(&mut turns).collect::<Vec<_>>(), [3, 7]);
+        assert!(turns.is_empty());
     }
 
     #[tokio::test]
