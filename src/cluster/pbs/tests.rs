@@ -247,6 +247,7 @@ async fn programs_that_are_missing_refuse_hang_or_print_nonsense_are_errors_that
         ),
         ("exec sleep 600", true, "the job may have been submitted"),
         ("echo Welcome", true, "printed `Welcome` and no job id"),
+        ("kill -9 $$", true, "a signal ended it"),
         (
             "echo 'qsub: cannot connect to server pbs01 (errno=111)' >&2; exit 111",
             true,
