@@ -57,7 +57,9 @@ pub(super) struct Call<'a> {
 pub(super) struct Ended {
     pub status: ExitStatus,
     pub stdout: String,
-    /// The end of standard error, on one line.
+    /// All of standard error.
+    pub errors: String,
+    /// Its end, on one line.
     pub message: String,
 }
 
@@ -136,10 +138,12 @@ async fn exchange(child: &mut Child, call: &Call<'_>) -> io::Result<Ended> {
         bounded(stderr, STDERR_BYTES_MAX, "standard error"),
         child.wait(),
     )?;
+    let errors = String::from_utf8_lossy(&stderr).into_owned();
     Ok(Ended {
         status,
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
-        message: one_line(&String::from_utf8_lossy(&stderr)),
+        message: one_line(&errors),
+        errors,
     })
 }
 
