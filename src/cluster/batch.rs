@@ -53,13 +53,18 @@ pub(super) fn failure(
 ) -> ClusterError {
     let message = ended.reason();
     let program = program.to_owned();
-    match is_unreachable(&message) {
-        true => ClusterError::Unreachable { program, message },
-        false => ClusterError::Refused {
-            program,
-            advice: advice_for(&message, advice),
-            message,
-        },
+    if is_unreachable(&message) {
+        return ClusterError::Unreachable { program, message };
+    }
+    if ended.status.code().is_none() {
+        // It may have done its work before that, such as to submit a job.
+        let message = format!("a signal ended it: {message}");
+        return ClusterError::Output { program, message };
+    }
+    ClusterError::Refused {
+        program,
+        advice: advice_for(&message, advice),
+        message,
     }
 }
 

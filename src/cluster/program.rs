@@ -57,20 +57,23 @@ pub(super) struct Call<'a> {
 pub(super) struct Ended {
     pub status: ExitStatus,
     pub stdout: String,
-    /// The end of standard error, on one line.
+    /// All of standard error.
+    pub errors: String,
+    /// Its end, on one line.
     pub message: String,
 }
 
 /// The program with all that it started; killed when this is dropped before its end.
 struct Group {
     child: Child,
+    /// The number of the group. A child that has ended has none any more, and what it started may go on.
+    pid: Option<Pid>,
     is_running: bool,
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let pid = self.child.id().and_then(|id| i32::try_from(id).ok());
-        if let Some(pid) = pid.and_then(Pid::from_raw).filter(|_| self.is_running) {
+        if let Some(pid) = self.pid.filter(|_| self.is_running) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
@@ -95,8 +98,10 @@ pub(super) async fn run(call: Call<'_>) -> Result<Ended, ClusterError> {
         error: error.to_string(),
         advice: call.advice,
     })?;
+    let pid = child.id().and_then(|id| i32::try_from(id).ok());
     let mut group = Group {
         child,
+        pid: pid.and_then(Pid::from_raw),
         is_running: true,
     };
     let ended = tokio::time::timeout(call.deadline, exchange(&mut group.child, &call)).await;
@@ -133,10 +138,12 @@ async fn exchange(child: &mut Child, call: &Call<'_>) -> io::Result<Ended> {
         bounded(stderr, STDERR_BYTES_MAX, "standard error"),
         child.wait(),
     )?;
+    let errors = String::from_utf8_lossy(&stderr).into_owned();
     Ok(Ended {
         status,
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
-        message: one_line(&String::from_utf8_lossy(&stderr)),
+        message: one_line(&errors),
+        errors,
     })
 }
 
@@ -217,18 +224,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_hangs_is_killed_with_its_children() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("pid");
-        let script = format!("sleep 600 & echo $! > {}; wait", file.display());
-        let error = run(shell(&script, Duration::from_millis(500))).await;
-        let error = error.expect_err("too long");
-        assert!(error.is_unknown() && error.to_string().contains("cluster.command.timeout"));
-        let child = std::fs::read_to_string(&file).expect("its child");
-        let process = format!("/proc/{}/stat", child.trim());
-        // A killed process stays a zombie until its new parent looks at it.
-        while std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z ")) {
-            tokio::task::yield_now().await;
+    async fn a_program_that_hangs_is_killed_with_its_children_even_if_it_has_ended_before_them() {
+        for end in ["wait", "exit 0"] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let file = folder.path().join("pid");
+            let script = format!("sleep 600 & echo $! > {}; {end}", file.display());
+            let error = run(shell(&script, Duration::from_millis(500))).await;
+            let error = error.expect_err("too long");
+            assert!(error.is_unknown() && error.to_string().contains("cluster.command.timeout"));
+            let child = std::fs::read_to_string(&file).expect("its child");
+            let process = format!("/proc/{}/stat", child.trim());
+            // A killed process stays a zombie until its new parent looks at it.
+            while std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z ")) {
+                tokio::task::yield_now().await;
+            }
         }
     }
 

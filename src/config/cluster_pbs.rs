@@ -10,8 +10,9 @@ use super::cluster_text::{argument_problem, is_name};
 use super::problem::Problem;
 use super::units::Length;
 
-/// Options of `qsub` that the pool sets itself: by the name and the variable it finds its jobs, and each job is one node.
-const OWN_OPTIONS: &[&str] = &["-N", "-v", "-V", "-J", "-I", "-h"];
+/// Options of `qsub` that the pool sets itself: by the name and the variable it finds its jobs, bash reads their script, each job
+/// is one node, and `qsub` prints its id (`-z` has it print nothing).
+const OWN_OPTIONS: &[&str] = &["-N", "-v", "-V", "-S", "-J", "-I", "-h", "-z"];
 
 /// How jobs are submitted to PBS Professional or OpenPBS.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -107,9 +108,12 @@ pub(super) fn problems(section: &PbsSection) -> Vec<Problem> {
         wrong("select", message);
     }
     for (index, option) in section.options.iter().enumerate() {
-        if let Some(own) = OWN_OPTIONS.iter().find(|own| option.starts_with(**own)) {
+        // A line of a script may have several.
+        let mut words = option.split_whitespace();
+        let own = words.find_map(|word| OWN_OPTIONS.iter().find(|own| word.starts_with(**own)));
+        if let Some(own) = own {
             let message = format!(
-                "is `{option}`, and {own} is the pool's own; set variables in cluster.pbs.setup with export NAME=value"
+                "is `{option}`, and {own} is the pool's own; remove it, and set variables in cluster.pbs.setup with export NAME=value"
             );
             wrong(&format!("options[{index}]"), message);
         }

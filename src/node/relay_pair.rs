@@ -33,6 +33,8 @@ pub(super) struct Pair {
     engine: Engine,
     up: Direction,
     down: Direction,
+    /// The engine takes no more of the request. What it has answered may still be on its way.
+    refused: bool,
     /// The engine has ended so, and the gateway has all but the end.
     closing: Option<io::Result<()>>,
     /// Bytes that went to gateways.
@@ -51,6 +53,7 @@ impl Pair {
             },
             up: Direction::default(),
             down: Direction::default(),
+            refused: false,
             closing: None,
             moved,
         }
@@ -85,7 +88,6 @@ impl Pair {
         let mut is_again = false;
         if self.closing.is_none() {
             let (gateway, engine) = (&mut self.gateway, &mut self.engine);
-            // First, because an engine may refuse what it has not read to its end.
             let moved = Some(&*self.moved);
             match self.down.move_on(engine, gateway, buffer, moved) {
                 Ok(Step::Waits) => {}
@@ -95,8 +97,12 @@ impl Pair {
             }
         }
         if self.closing.is_none() {
-            let (gateway, engine) = (&mut self.gateway, &mut self.engine);
-            match self.up.move_on(gateway, engine, buffer, None) {
+            let mut taker = Taker {
+                engine: &mut self.engine,
+                refused: &mut self.refused,
+            };
+            let moved = self.up.move_on(&mut self.gateway, &mut taker, buffer, None);
+            match moved {
                 Ok(Step::Waits) => {}
                 Ok(Step::Again) => is_again = true,
                 Ok(Step::Ended) => return Turn::Ended(Ok(())),
@@ -289,6 +295,29 @@ impl Write for Engine {
             Engine::Unix(socket) => socket.write(piece),
             Engine::Tcp(socket) => socket.write(piece),
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What takes a request. An engine may refuse it, answer and close before it has read all: then the rest is dropped, and how
+/// the engine has ended shows behind its answer.
+struct Taker<'a, T> {
+    engine: &'a mut T,
+    refused: &'a mut bool,
+}
+
+impl<T: Write> Write for Taker<'_, T> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if !*self.refused {
+            match self.engine.write(piece) {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => *self.refused = true,
+                written => return written,
+            }
+        }
+        Ok(piece.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

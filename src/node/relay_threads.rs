@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -166,7 +167,7 @@ impl Loop {
                 }
             }
             std::mem::swap(&mut turns, &mut self.turns);
-            for id in turns.drain(..) {
+            for id in each_once(&mut turns) {
                 self.turn(id);
             }
         }
@@ -197,7 +198,7 @@ impl Loop {
         let Some((pair, _)) = self.pairs.get_mut(&id) else {
             return;
         };
-        match pair.turn(&mut self.buffer) {
+        match contained(|| pair.turn(&mut self.buffer)) {
             Turn::Waits => {}
             Turn::Again => self.turns.push(id),
             Turn::Ended(how) => {
@@ -208,6 +209,21 @@ impl Loop {
             }
         }
     }
+}
+
+/// A fault ends the pair that has it, and not the thread with all of its pairs.
+fn contained(turn: impl FnOnce() -> Turn) -> Turn {
+    // The pair is not used again.
+    let turned = catch_unwind(AssertUnwindSafe(turn));
+    turned.unwrap_or_else(|_| Turn::Ended(Err(io::Error::other("a fault of the relay"))))
+}
+
+/// Both sides of a pair and its last turn may have asked for the next one. It is one: otherwise the busiest pair would get more
+/// and more of them.
+fn each_once(turns: &mut Vec<usize>) -> impl Iterator<Item = usize> {
+    turns.sort_unstable();
+    turns.dedup();
+    turns.drain(..)
 }
 
 #[cfg(test)]
@@ -221,6 +237,19 @@ mod tests {
     #[test]
     fn a_small_machine_has_one_and_a_large_one_several() {
         assert_eq!([1, 2, 15, 16, 64, 256].map(count), [1, 1, 1, 2, 8, 8]);
+    }
+
+    #[test]
+    fn a_pair_has_one_turn_however_many_events_it_has() {
+        let mut turns = vec![7, 3, 7, 7, 3];
+        assert_eq!(each_once(&mut turns).collect::<Vec<_>>(), [3, 7]);
+        assert!(turns.is_empty());
+    }
+
+    #[test]
+    fn a_fault_of_one_pair_leaves_the_others_their_thread() {
+        let turned = contained(|| panic!("a fault"));
+        assert!(matches!(turned, Turn::Ended(Err(_))), "{turned:?}");
     }
 
     #[tokio::test]

@@ -153,23 +153,28 @@ impl Pbs {
         }
     }
 
-    /// What PBS says about these jobs. One that is missing has ended since.
+    /// What PBS says about these jobs. One that is missing has ended since, if `qstat` says so of this very job.
     async fn described(&self, ids: &[String]) -> Result<Vec<Job>, ClusterError> {
         let mut ended = self.details(ids).await?;
         if is_without_history(&ended.message) && !self.no_history.swap(true, Ordering::Relaxed) {
             ended = self.details(ids).await?;
         }
-        let is_gone = GONE.iter().any(|it| ended.message.contains(it));
-        if is_unreachable(&ended.message) || !(ended.status.success() || is_gone) {
+        let is_gone = GONE.iter().any(|it| ended.errors.contains(it));
+        if is_unreachable(&ended.errors) || !(ended.status.success() || is_gone) {
             return Err(failure("qstat", &ended));
         }
         let records = text::records(&ended.stdout, "Job Id: ");
-        if !is_gone && records.len() < ids.len() {
+        let is_known = |id: &&String| {
+            let id = jobs::number(id);
+            let mut same = records.iter().filter(|it| jobs::number(&it.name) == id);
+            same.any(|it| !it.get("job_state").is_empty()) || is_named_as_gone(&ended.errors, id)
+        };
+        let known = ids.iter().filter(is_known).count();
+        if known < ids.len() {
             return Err(ClusterError::Output {
                 program: "qstat".to_owned(),
                 message: format!(
-                    "it describes {} of {} jobs; {}",
-                    records.len(),
+                    "it describes {known} of {} jobs; {}",
                     ids.len(),
                     ended.reason()
                 ),
@@ -277,6 +282,17 @@ impl Cluster for Pbs {
     async fn log_end(&self, id: &LeaseId) -> Option<String> {
         self.last_line(id)
     }
+}
+
+/// Whether a line says of the job with this number that it has gone.
+fn is_named_as_gone(errors: &str, number: &str) -> bool {
+    let mut lines = errors
+        .lines()
+        .filter(|line| GONE.iter().any(|it| line.contains(it)));
+    lines.any(|line| {
+        let mut words = line.split([' ', ',', ':']);
+        words.any(|it| jobs::number(it) == number)
+    })
 }
 
 /// What a server prints that has job_history_enable off.

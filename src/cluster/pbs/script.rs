@@ -72,6 +72,8 @@ pub(super) fn render(
     lines.push(SIGNALS.to_owned());
     if !pbs.setup.trim().is_empty() {
         lines.push(pbs.setup.trim_end().to_owned());
+        // Where a site has `set -e`, the first signal would end the script while its node drains.
+        lines.push("set +e".to_owned());
     }
     if shape.gpus > 0 && !pbs.exclusive {
         lines.push(GPUS.replace("STATUS", &NO_GPUS.to_string()));

@@ -247,6 +247,7 @@ async fn programs_that_are_missing_refuse_hang_or_print_nonsense_are_errors_that
         ),
         ("exec sleep 600", true, "the job may have been submitted"),
         ("echo Welcome", true, "printed `Welcome` and no job id"),
+        ("kill -9 $$", true, "a signal ended it"),
         (
             "echo 'qsub: cannot connect to server pbs01 (errno=111)' >&2; exit 111",
             true,
@@ -334,8 +335,15 @@ async fn a_server_that_does_not_answer_is_an_error_and_never_an_empty_list() {
 async fn a_job_that_goes_while_it_is_looked_at_has_ended() {
     let stat = "cat $(dirname $0)/text; echo 'qstat: Unknown Job Id 8.pbs01' >&2; exit 153";
     let (folder, pbs) = with_programs(&[SELECT, ("qstat", stat)]);
-    write(&folder, "text", &job("7.pbs01", RUNS));
-    assert_eq!(pbs.status().await.expect("known").len(), 1);
+    let both = [job("7.pbs01", RUNS), job("9.pbs01", FAILED)].concat();
+    write(&folder, "text", &both);
+    assert_eq!(pbs.status().await.expect("known").len(), 2);
+    // One that is neither described nor named as gone is unknown, and so is one without its state.
+    for text in [job("7.pbs01", RUNS), both.replace("job_state", "other")] {
+        write(&folder, "text", &text);
+        let error = pbs.status().await.expect_err("unknown");
+        assert!(error.is_unknown(), "{error}");
+    }
     let (_folder, pbs) = with_programs(&[NONE]);
     assert!(pbs.status().await.expect("none").is_empty());
 }

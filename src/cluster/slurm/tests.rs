@@ -257,6 +257,7 @@ async fn programs_that_are_missing_refuse_hang_or_print_nonsense_are_errors_that
         ),
         ("exec sleep 600", true, "the job may have been submitted"),
         ("echo Welcome", true, "printed `Welcome` and no job id"),
+        ("kill -9 $$", true, "a signal ended it"),
         (
             "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1",
             true,

@@ -1,6 +1,8 @@
-//! One direction between two sides that take and give as much as a test lets them.
+//! One direction between two sides that take and give as much as a test lets them; and a pair of real sockets, whose events
+//! the test brings.
 
 use super::*;
+use std::net::TcpListener;
 
 /// Gives and takes without a socket.
 #[derive(Default)]
@@ -122,4 +124,40 @@ fn what_goes_to_the_gateway_is_counted_as_it_goes() {
         assert_eq!(moved.load(Ordering::Relaxed), sum);
         to.room = usize::MAX;
     }
+}
+
+#[test]
+fn the_answer_of_an_engine_that_closes_before_it_has_read_the_request_reaches_the_gateway() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let mut far_gateway = std::net::TcpStream::connect(address).expect("connected");
+    let (gateway, _) = listener.accept().expect("one");
+    let (engine, mut far_engine) = std::os::unix::net::UnixStream::pair().expect("two ends");
+    gateway.set_nonblocking(true).expect("set");
+    engine.set_nonblocking(true).expect("set");
+    let gateway = Gateway::new(gateway, None);
+    let mut pair = Pair::new(gateway, LocalSocket::Unix(engine), Arc::default());
+    let engine_event = |pair: &mut Pair, is_readable| match &mut pair.engine {
+        Engine::Unix(socket) => {
+            (socket.is_readable, socket.is_closed) = (is_readable, is_readable);
+        }
+        Engine::Tcp(_) => panic!("it is a socket of this machine"),
+    };
+    let mut buffer = [0; BUFFER];
+    // It answers and closes while the pair looks at the request.
+    engine_event(&mut pair, false);
+    far_engine.write_all(b"too large").expect("taken");
+    drop(far_engine);
+    far_gateway.write_all(&[0; 2 * BUFFER]).expect("taken");
+    while !pair.refused {
+        pair.gateway.socket.is_readable = true;
+        let turn = pair.turn(&mut buffer);
+        assert!(matches!(turn, Turn::Waits), "{turn:?}");
+    }
+    engine_event(&mut pair, true);
+    let turn = pair.turn(&mut buffer);
+    assert!(matches!(turn, Turn::Ended(Ok(()))), "{turn:?}");
+    let mut answer = [0; 9];
+    far_gateway.read_exact(&mut answer).expect("all of it");
+    assert_eq!(&answer, b"too large");
 }

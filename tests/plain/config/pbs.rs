@@ -62,6 +62,17 @@ fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
             ["cluster.pbs.options[0] is `-v A=b`", "export NAME=value"],
         ),
         (
+            "{options: ['-P project -N mine']}",
+            [
+                "options[0] is `-P project -N mine`, and -N is",
+                "the pool's own",
+            ],
+        ),
+        (
+            "{options: [-z]}",
+            ["cluster.pbs.options[0] is `-z`", "the pool's own"],
+        ),
+        (
             "{options: [project]}",
             ["cluster.pbs.options[0] is `project`", "-P project"],
         ),

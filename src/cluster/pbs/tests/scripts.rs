@@ -38,7 +38,7 @@ mp_node= mp_sent= mp_ends= mp_again=yes
 "#;
     assert!(script.starts_with(expected), "{script}");
     for part in [
-        "\nmodule load cuda\nif [ -z \"${CUDA_VISIBLE_DEVICES+set}\" ]; then\n",
+        "\nmodule load cuda\nset +e\nif [ -z \"${CUDA_VISIBLE_DEVICES+set}\" ]; then\n",
         "\nmodel-pool node --controller https://pool.example.org:8443 --name \"pbs-${PBS_JOBID%%.*}\" --token-file '/shared/the token' --demand 5 --data '/scratch/a b/'\"$PBS_JOBID\" --listen '0.0.0.0:0; rm -r /' &\nmp_node=$!\n",
         "sleep 28681 &",
     ] {
@@ -98,21 +98,20 @@ fn status(mut job: Child) -> Option<i32> {
 }
 
 #[test]
-fn a_node_gets_one_sigterm_however_often_its_job_is_signalled() {
-    let folder = batch::played(&[("node", NODE)]);
-    let job = job(&folder, |_| ());
-    while !folder.path().join("up").exists() {
-        std::thread::yield_now();
+fn a_node_gets_one_sigterm_however_often_its_job_is_signalled_and_whatever_its_site_sets() {
+    for setup in ["", "set -euo pipefail"] {
+        let folder = batch::played(&[("node", NODE)]);
+        let job = job(&folder, |section| section.pbs.setup = setup.to_owned());
+        while !folder.path().join("up").exists() {
+            std::thread::yield_now();
+        }
+        signal(&job, "-URG");
+        signal(&job, "-URG");
+        assert_eq!(status(job), Some(5), "the node's own status");
+        let log = read(&folder, "model-pool-7.pbs01.log");
+        assert_eq!(log.matches("drains").count(), 1, "{log}");
+        assert!(log.ends_with("drained\n"), "{log}");
     }
-    signal(&job, "-URG");
-    signal(&job, "-URG");
-    assert_eq!(status(job), Some(5), "the node's own status");
-    assert_eq!(
-        read(&folder, "model-pool-7.pbs01.log")
-            .matches("drains")
-            .count(),
-        1
-    );
 }
 
 #[test]
