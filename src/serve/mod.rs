@@ -49,10 +49,9 @@ use standby::{Ended, Led};
 use starting::{
     FIGURES_WITHIN, LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, deposed,
 };
+use stop_time::CONNECTIONS_WITHIN;
 use takeover::{Inherited, TakeoverSocket};
 
-/// How long connections may take to finish after the pool has drained.
-const CONNECTIONS_WITHIN: Duration = Duration::from_secs(5);
 /// How long the loop may take to end, including its last writes.
 const LOOP_WITHIN: Duration = Duration::from_secs(20);
 /// How long requests that wait for a load may delay a takeover.

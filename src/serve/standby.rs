@@ -18,8 +18,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::starting::{LOOK_WITHIN, OPEN_WITHIN, Progress};
+use super::stop_time::CONNECTIONS_WITHIN;
 use super::takeover::Inherited;
-use super::{CONNECTIONS_WITHIN, adopt_listener, line, notify, start, stop_signal};
+use super::{adopt_listener, line, notify, start, stop_signal};
 use config::{Config, StandbySection};
 use controller::Clock;
 use http::{Edge, Standby};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use config::Config;
 use pool::ModelSpec;
 
-use super::CONNECTIONS_WITHIN;
-
+/// How long connections may take to finish after the pool has drained.
+pub(super) const CONNECTIONS_WITHIN: Duration = Duration::from_secs(5);
 /// The writes that requests have left, however many there are, and the end of the store.
 const LAST_WRITES_WITHIN: Duration = Duration::from_secs(20);
 
