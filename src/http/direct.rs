@@ -6,7 +6,7 @@ use std::pin::pin;
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{Method, Response};
+use axum::http::{Method, Response, Uri};
 use axum::response::IntoResponse;
 
 use crate::auth::User;
@@ -35,6 +35,8 @@ pub(super) async fn answer(
     record: &Record,
     route: &'static str,
 ) -> Response<Body> {
+    // Rights are given to routes without the base path.
+    parts.uri = Uri::from_static(route);
     match User::from_request_parts(&mut parts, &app).await {
         Err(failure) => failure.into_response(),
         Ok(user) => {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::{HeaderValue, Request, Response, Version, header};
+use axum::http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use hyper::body::Body as _;
@@ -88,8 +88,9 @@ impl Answer for Front {
         let usual = direct::route(&parts, app.base()).filter(|_| cors.is_none());
         let (mut response, is_over) = match (checked, usual) {
             (Err(failure), _) => {
-                let is_over = body.is_end_stream() || (!waits && throw_away(body).await);
-                (failure.into_response(), is_over)
+                let is_whole = failure.status != StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                let is_read = body.is_end_stream() || (!waits && throw_away(body).await);
+                (failure.into_response(), is_whole && is_read)
             }
             (Ok(()), Some(route)) => {
                 let (mut body, record) = (PlainBody::new(body), &exchange.record);

@@ -23,14 +23,13 @@ use super::connection_watch::{ConnectionWatch, Turn, Verdict};
 use super::counted_stream::CountedStream;
 use super::exchange::Sent;
 use super::handover::{self, Handover, Outgoing, Stage};
+use super::refusing::HEAD_BYTES_MAX;
 use super::seats::ConnectionPermit;
 use super::streaming::Streaming;
 use crate::seldom::seldom;
 use controller::Clock;
 
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// All of a request's head, and over HTTP/2 the list of its headers.
-const HEAD_BYTES_MAX: u32 = 64 << 10;
 const HEADERS_MAX: usize = 100;
 /// Requests at once on one connection of HTTP/2.
 const STREAMS_MAX: u32 = 256;

@@ -9,6 +9,8 @@ use crate::error::Failure;
 /// Names under which people put keys into addresses; without `-` and `_`.
 const KEY_NAMES: &[&str] = &["apikey", "key", "xapikey", "accesstoken", "token"];
 const PATH_BYTES_MAX: usize = 2048;
+/// All of a request's head, and over HTTP/2 the list of its headers.
+pub(super) const HEAD_BYTES_MAX: u32 = 64 << 10;
 
 /// Why a request is refused whatever its route is. The documentation lies below `base`.
 pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
@@ -20,6 +22,17 @@ pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
             "invalid_request_error",
             "method_not_allowed",
             format!("{method} goes with no route here; the routes are listed at {base}/docs"),
+        ));
+    }
+    // hyper reads some more than its bound before it looks.
+    if bytes_of_head(parts) > HEAD_BYTES_MAX as usize {
+        return Err(Failure::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "invalid_request_error",
+            "head_too_large",
+            format!(
+                "the request's head has more than {HEAD_BYTES_MAX} bytes; send fewer or shorter headers"
+            ),
         ));
     }
     let is_absolute = parts.uri.authority().is_some() && parts.version < Version::HTTP_2;
@@ -46,6 +59,16 @@ pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// As HTTP/1.1 writes it, but for the method and the version.
+fn bytes_of_head(parts: &Parts) -> usize {
+    let target = parts.uri.path_and_query().map_or(0, |it| it.as_str().len());
+    let lines = parts.headers.iter();
+    target
+        + lines
+            .map(|(name, value)| name.as_str().len() + value.len() + 4)
+            .sum::<usize>()
 }
 
 /// Paths that can only be meant to be read as others. Names of models may have an encoded slash.

@@ -29,20 +29,23 @@ use crate::inference::understood::understand;
 use crate::state::App;
 
 /// Whatever the dialect, `path` says which of the engine's routes is meant.
-pub(crate) async fn complete(
+pub(crate) fn complete(
     app: App,
     user: User,
     request: Request<Body>,
     path: &'static str,
     dialect: Dialect,
-) -> Response {
+) -> impl Future<Output = Response> + Send {
+    // Taken apart before the future begins, which has no room for the whole then.
     let (Parts { headers, .. }, body) = request.into_parts();
     let context = RequestContext::taking(&app, user, headers);
-    let work = pin!(async {
-        let body = read(&app, body).await?;
-        complete_read(&app, &context, body, path, dialect).await
-    });
-    context.end(&app, work).await
+    async move {
+        let work = pin!(async {
+            let body = read(&app, body).await?;
+            complete_read(&app, &context, body, path, dialect).await
+        });
+        context.end(&app, work).await
+    }
 }
 
 /// The same for a request whose body has been read.

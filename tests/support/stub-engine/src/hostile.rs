@@ -244,7 +244,7 @@ fn answer_raw(raw: Raw, mut socket: TcpStream) {
             }
         }
         Raw::OpenAfterDone => {
-            let events = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello\"}}]}\n\ndata: [DONE]\n\n";
+            let events = "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"bad\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello\"},\"finish_reason\":null}]}\n\ndata: [DONE]\n\n";
             let text = format!("{stream}\r\n{:x}\r\n{events}\r\n", events.len());
             let _ = socket.write_all(text.as_bytes());
             // The body of the request, and then the end of the connection.
