@@ -13,7 +13,7 @@ use tokio_rustls::rustls::ServerConnection;
 
 use engine::LocalSocket;
 
-/// After so many pieces of one pair the others have their turn.
+/// Pieces that one pair moves in a row before the others have their turn.
 const PIECES_A_TURN: usize = 32;
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 

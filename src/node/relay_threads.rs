@@ -218,7 +218,7 @@ fn contained(turn: impl FnOnce() -> Turn) -> Turn {
     turned.unwrap_or_else(|_| Turn::Ended(Err(io::Error::other("a fault of the relay"))))
 }
 
-/// Both sides of a pair and its last turn may have asked for the next one. It is one: otherwise the busiest pair would get more
+/// Both sides of a pair and its last turn may have requested the next one. It is one: otherwise the busiest pair would get more
 /// and more of them.
 fn each_once(turns: &mut Vec<usize>) -> impl Iterator<Item = usize> {
     turns.sort_unstable();

@@ -204,7 +204,7 @@ impl Pbs {
         let account = pbs.account.as_ref();
         let account = account.map_or_else(String::new, |it| format!("-A {it} "));
         findings.push(Finding::Note(format!(
-            "whether nodes see the files, reach the controller and are told which GPUs are theirs is only known in a job; try: echo '{}; echo \"GPUs: $CUDA_VISIBLE_DEVICES\"' | qsub {queue}{account}-j oe -l select=1:{}=1 -l walltime=00:02:00, and look at its output when it has ended",
+            "whether nodes see the files, reach the controller and know which GPUs are theirs is only seen in a job; try: echo '{}; echo \"GPUs: $CUDA_VISIBLE_DEVICES\"' | qsub {queue}{account}-j oe -l select=1:{}=1 -l walltime=00:02:00, and look at its output when it has ended",
             finding::on_a_node(section),
             pbs.gpu_resource
         )));

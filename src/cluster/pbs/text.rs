@@ -1,6 +1,6 @@
 //! What `qstat -f` and `pbsnodes -a` print: a heading for each thing, and a line for each attribute below it. This form is
-//! read, and not `-F json`, because one value of any job can break the JSON (openpbs: issues 1255 and 2541, pull request
-//! 2049), and because some versions leave jobs out of it (issue 2672).
+//! read, and not `-F json`, because one value of any job can break the JSON, and because some versions leave jobs out of it (both are in
+//! the tracker of openpbs/openpbs: 1255, 2049, 2541 and 2672).
 
 use std::collections::BTreeMap;
 

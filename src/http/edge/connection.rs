@@ -129,7 +129,7 @@ fn http2_builder() -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// What a connection is asked.
+/// One step of a connection.
 enum Step<'a, 'b> {
     /// To move what there is to move; ready at its end.
     Move(&'a mut Context<'b>),

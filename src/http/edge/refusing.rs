@@ -124,6 +124,18 @@ mod tests {
     }
 
     #[test]
+    fn a_head_is_refused_above_its_bound_and_not_at_it() {
+        let with = |bytes: usize| {
+            let request = Request::get("/a").header("x", "y".repeat(bytes));
+            status(request)
+        };
+        // The target, the name of the header, and what separates name, value and line.
+        let room = HEAD_BYTES_MAX as usize - "/a".len() - "x".len() - 4;
+        assert_eq!(with(room), 200);
+        assert_eq!(with(room + 1), 431);
+    }
+
+    #[test]
     fn odd_targets_and_verbs_are_refused() {
         for (method, target, expected) in [
             ("GET", "/v1/models", 200),

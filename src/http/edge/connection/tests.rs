@@ -70,7 +70,7 @@ impl Answer for Streams {
                 if !frames.send(Bytes::from_static(piece.as_bytes())).await {
                     return;
                 }
-                // The body is asked twice until it has nothing for the moment.
+                // The body is polled twice until it has nothing for the moment.
                 tokio::task::yield_now().await;
                 tokio::task::yield_now().await;
             }
@@ -87,7 +87,7 @@ impl Answer for Streams {
     }
 }
 
-/// What the client gets until so many streams have come this far.
+/// What the client gets until the given number of streams has come this far.
 async fn read_until(client: &mut DuplexStream, end: &str, count: usize) -> String {
     let mut received = String::new();
     let mut part = [0; 1024];

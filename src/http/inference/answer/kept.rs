@@ -10,8 +10,8 @@ use crate::inference::answer::aggregate::{Usage, usage_of};
 use crate::inference::answer::events::data_of;
 use crate::inference::upstream::in_flight::InFlightRequest;
 
-/// Whether the client gets this event. The usage is always asked of the engine, and shown to those
-/// who asked for it.
+/// Whether the client gets this event. The usage is always requested from the engine, and shown to clients that
+/// requested it.
 pub(super) fn keep(
     event: &[u8],
     shows_usage: bool,

@@ -1,10 +1,10 @@
-//! Where the body of an engine's answer ends: after so many bytes, after its last chunk, or with the connection. It reads
+//! Where the body of an engine's answer ends: after its length, after its last chunk, or with the connection. It reads
 //! nothing by itself.
 
 use bytes::BytesMut;
 use thiserror::Error;
 
-/// Of a size line the number has at most so many digits, and the rest at most so many bytes, as all trailers together.
+/// Limits of a size line: the digits of its number, and the bytes of its rest. All trailers together have the second one, too.
 const DIGITS_MAX: u8 = 15;
 const REST_BYTES_MAX: u32 = 16 << 10;
 
