@@ -82,10 +82,12 @@ impl Answer for Front {
         let cors = is_inference
             .then(|| cors::layer(&app.config().server))
             .flatten();
-        let is_anthropic = anthropic::is_route(path)
-            || (anthropic::is_models_route(path) && anthropic::speaks(&parts.headers));
+        let usual = direct::route(&parts, app.base());
+        let is_anthropic = usual.is_none()
+            && (anthropic::is_route(path)
+                || (anthropic::is_models_route(path) && anthropic::speaks(&parts.headers)));
         let waits = parts.headers.contains_key(header::EXPECT);
-        let usual = direct::route(&parts, app.base()).filter(|_| cors.is_none());
+        let usual = usual.filter(|_| cors.is_none());
         let (mut response, is_over) = match (checked, usual) {
             (Err(failure), _) => {
                 let is_whole = failure.status != StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -111,10 +113,14 @@ impl Answer for Front {
                 };
                 let request = Request::from_parts(parts, body);
                 let record = &exchange.record;
+                // Boxed, so that a request that goes past the table does not move its room about.
                 let response = match cors {
                     // Around the whole table, fallbacks too.
-                    Some(cors) => work(routed(cors.layer(router), request), record).await,
-                    None => work(routed(router, request), record).await,
+                    Some(cors) => {
+                        let routed = Box::pin(routed(cors.layer(router), request));
+                        work(routed, record).await
+                    }
+                    None => work(Box::pin(routed(router, request)), record).await,
                 };
                 match outcome {
                     None => (response, true),

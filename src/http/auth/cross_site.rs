@@ -15,12 +15,20 @@ const SHOWN_MAX: usize = 200;
 
 /// Whether a request without a key may be answered. `server.cors` names the pages that may ask.
 pub(crate) fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
-    let config = app.config();
-    let cors = config.server.cors.as_ref();
-    let listed = cors.map_or(&[][..], |cors| &cors.origins);
-    check_page(parts, listed, app.edge.has_tls())?;
-    check_name(parts, |authority| app.edge.is_certain(authority))?;
+    if is_of_page(parts) {
+        let config = app.config();
+        let cors = config.server.cors.as_ref();
+        let listed = cors.map_or(&[][..], |cors| &cors.origins);
+        check_page(parts, listed, app.edge.has_tls())?;
+        check_name(parts, |authority| app.edge.is_certain(authority))?;
+    }
     check_type(parts)
+}
+
+/// Whether a browser has written that a page sends this.
+fn is_of_page(parts: &Parts) -> bool {
+    let mut names = parts.headers.keys();
+    names.any(|name| *name == header::ORIGIN || *name == FETCH_SITE)
 }
 
 fn text(parts: &Parts, name: HeaderName) -> Option<&str> {
@@ -30,9 +38,8 @@ fn text(parts: &Parts, name: HeaderName) -> Option<&str> {
 
 /// A page whose name was bound to 127.0.0.1 has our origin. On other interfaces its address is no reason to let it in.
 fn check_name(parts: &Parts, is_certain: impl Fn(&str) -> bool) -> Result<(), Failure> {
-    let is_page = [header::ORIGIN, FETCH_SITE].map(|name| parts.headers.contains_key(name));
     let host = authority(parts).unwrap_or_default();
-    if is_page == [false, false] || !from_loopback() || is_certain(host) {
+    if !is_of_page(parts) || !from_loopback() || is_certain(host) {
         return Ok(());
     }
     let host: String = host.chars().take(SHOWN_MAX).collect();
@@ -91,11 +98,14 @@ pub(crate) fn check_page(parts: &Parts, listed: &[String], has_tls: bool) -> Res
 /// A type that no page of another origin sends without having asked whether it may.
 pub(crate) fn check_type(parts: &Parts) -> Result<(), Failure> {
     let has_body = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
-    let path = parts.uri.path();
-    if !has_body || FORMS.iter().any(|form| path.ends_with(form)) {
+    let kind = parts.headers.get(header::CONTENT_TYPE);
+    if !has_body || kind.is_some_and(|kind| kind.as_bytes() == b"application/json") {
         return Ok(());
     }
-    let kind = parts.headers.get(header::CONTENT_TYPE);
+    let path = parts.uri.path();
+    if FORMS.iter().any(|form| path.ends_with(form)) {
+        return Ok(());
+    }
     let kind = kind.map_or("", |kind| kind.to_str().unwrap_or("\u{fffd}"));
     if is_json(kind) {
         return Ok(());

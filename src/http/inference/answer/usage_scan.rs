@@ -6,6 +6,17 @@ use serde_json::{Value, json};
 use crate::inference::answer::aggregate::{Usage, usage_of};
 
 const NAME: &[u8] = b"usage";
+/// The bytes that shape JSON.
+const MEANS: [bool; 256] = {
+    let mut means = [false; 256];
+    let shaping = b"\"{}[]:,";
+    let mut nth = 0;
+    while nth < shaping.len() {
+        means[shaping[nth] as usize] = true;
+        nth += 1;
+    }
+    means
+};
 /// A longer one is not read.
 const USAGE_BYTES_MAX: usize = 4 << 10;
 
@@ -51,6 +62,11 @@ impl UsageScan {
                 }
                 continue;
             }
+            // Of what stands between texts only a few bytes mean something.
+            let Some(length) = bytes[at..].iter().position(|byte| MEANS[*byte as usize]) else {
+                break;
+            };
+            at += length;
             match bytes[at] {
                 b'"' => {
                     self.in_string = true;
