@@ -284,8 +284,8 @@ fn a_load_waits_for_a_used_ray_that_has_no_serve_yet_and_is_served_by_the_applic
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| answer(&pool));
         wait_for("the load to find that there is no Serve", || {
-            let stage = view(&pool)["replicas"][0]["stage"].clone();
-            stage.as_str().is_some_and(|it| it.contains("refuses"))
+            let words = view(&pool)["replicas"][0]["stage_words"].clone();
+            words.as_str().is_some_and(|it| it.contains("refuses"))
         });
         ray.set_without_serve(false);
         let body = waiting.join().expect("an answer");
