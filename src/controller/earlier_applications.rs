@@ -2,6 +2,7 @@
 //! are judged when it does, and those through which an earlier process may still stream are removed when that has ended. The
 //! task looks; the loop decides.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::clock::Clock;
 use super::earlier_seats::EarlierSeats;
 use super::message::Message;
 use super::routing::Routes;
-use engine::{Found, Resolved, ServeWriters};
+use engine::{Found, LateLooks, Resolved, ServeWriters};
 use pool::ReplicaId;
 
 /// The first pause between looks at Rays that do not answer.
@@ -42,25 +43,31 @@ pub(super) async fn run(it: EarlierApplications) {
 impl EarlierApplications {
     /// Until every Ray has answered.
     async fn judge(&self) {
+        let recipe_of = |model: &str, arguments: &str| {
+            let routes = self.routes.load();
+            recipe_of_application(model, arguments, &routes.catalog)
+        };
+        let is_streaming = |replica: ReplicaId| self.may_stream(replica);
+        let mut looks = LateLooks::new(&self.writers, self.keep);
         let mut pause = PAUSE;
+        let mut due = pin!(sleep(pause));
         while !self.writers.unanswered().is_empty() {
-            tokio::select! {
-                () = sleep(pause) => {}
+            let look = tokio::select! {
+                Some(look) = looks.looked() => Some(look),
+                () = due.as_mut() => None,
                 // A load waits for what this look finds.
-                () = self.writers.until_heard() => {}
+                () = self.writers.until_heard() => None,
+            };
+            if let Some(look) = look {
+                self.send(looks.judge(look, &recipe_of, &is_streaming).await);
+                continue;
             }
+            looks.begin(&recipe_of);
             pause = match self.writers.is_settling() {
                 true => PAUSE,
                 false => (pause * 2).min(PAUSE_MAX),
             };
-            let recipe_of = |model: &str, arguments: &str| {
-                let routes = self.routes.load();
-                recipe_of_application(model, arguments, &routes.catalog)
-            };
-            let is_streaming = |replica| self.may_stream(replica);
-            let found =
-                engine::resolve_unanswered(&self.writers, self.keep, recipe_of, is_streaming);
-            self.send(found.await);
+            due.set(sleep(pause));
         }
     }
 

@@ -37,7 +37,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// Opens a connection, with `TCP_NODELAY` set. Errors are the system's: `NotFound` or `ConnectionRefused` while
-/// the engine does not listen yet. There is no timeout.
+/// the engine does not listen yet. An engine of this machine that accepts nothing is waited for until the caller gives up.
 pub async fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
     match endpoint {
         Endpoint::Unix(path) => UnixStream::connect(path).await.map(Stream::unix),

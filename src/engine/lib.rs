@@ -53,6 +53,7 @@ mod ray_serve_adoption;
 mod ray_serve_application;
 mod ray_serve_awaiting;
 mod ray_serve_end;
+mod ray_serve_late;
 mod ray_serve_program;
 #[cfg(test)]
 mod ray_serve_testing;
@@ -102,8 +103,9 @@ pub use path_watch::{keep_alive, keep_alive_patiently};
 pub use pinned::{Fingerprint, NoFingerprint, WrongCertificate, connect as connect_pinned};
 pub use ray_api::{KeepRays, Ledger as RayLedger, RayWrite, UsedRay};
 pub use ray_serve::run_application;
-pub use ray_serve_adoption::{AdoptedApplication, resolve_applications, resolve_unanswered};
+pub use ray_serve_adoption::{AdoptedApplication, resolve_applications};
 pub use ray_serve_end::GONE_MAX as APPLICATION_GONE_WITHIN;
+pub use ray_serve_late::LateLooks;
 pub use ray_serve_program::{ServeProgram, ServeWriters};
 pub use read_ahead::{ReadAhead, ReadEnd};
 pub use remote::Remote;

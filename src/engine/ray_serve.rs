@@ -229,7 +229,8 @@ impl Load<'_> {
     }
 
     /// What an earlier process has left in a Ray that did not answer at the start may serve this model: until that is known,
-    /// nothing is deployed. What Ray refuses is left to the deployment, which says why.
+    /// nothing is deployed. What Ray refuses is left to the deployment, which says why; but a Ray that was used has had Serve,
+    /// and may be starting.
     async fn until_judged(&self, progress: &mut Progress, report: &impl Fn(Report)) {
         let writer = &self.program.writer;
         while writer.is_held() {
@@ -239,6 +240,7 @@ impl Load<'_> {
                     JUDGED_FIRST.to_owned()
                 }
                 Err(error) if error.is_unknown() => unknown(&error),
+                Err(error @ RayError::Refused { .. }) if writer.is_used() => unknown(&error),
                 Err(_) => return,
             };
             progress.tell(message, None, self.log, report);

@@ -14,7 +14,7 @@ use super::Endpoint;
 use super::adoption::Resolved;
 use super::found::Found;
 use super::ray_serve_application::{self as application, ARGUMENTS, MODEL};
-use super::ray_serve_awaiting::{end_awaiting, found, give_up_awaited};
+use super::ray_serve_awaiting::{found, give_up_awaited};
 use super::ray_serve_program::{Awaiting, ServeProgram, ServeWriters, Streaming, now};
 use super::remote_run::read_key;
 use catalog::{RayPlace, RayServeRecipe};
@@ -70,15 +70,15 @@ impl AdoptedApplication {
 }
 
 /// A Ray that has answered.
-struct Looked<'a> {
-    place: &'a RayPlace,
+pub(super) struct Looked {
+    place: RayPlace,
     writer: Arc<ServeWriter>,
     listing: Listing,
 }
 
 /// The outcome of a look at a Ray.
-enum Look<'a> {
-    Listed(Looked<'a>),
+pub(super) enum Look {
+    Listed(Box<Looked>),
     /// It has answered, and has no Serve.
     WithoutServe,
     /// It does not answer, or what runs there still changes.
@@ -104,12 +104,25 @@ pub async fn resolve_applications(
     is_streaming: impl Fn(ReplicaId) -> bool,
     resolved: &mut Resolved,
 ) {
-    let looks: Vec<_> = places
+    let looks = places
         .iter()
-        .map(|place| look(writers, place, keep))
-        .collect();
+        .map(|place| async move { (place.clone(), look(writers, place, keep).await) });
+    let looks = join_all(looks).await;
+    resolve_looks(writers, looks, keep, &recipe_of, &is_streaming, resolved).await;
+}
+
+/// The same for Rays that have been looked at. What is looked at together is judged together, and one judgement follows another:
+/// an application may be listed in two Rays.
+pub(super) async fn resolve_looks(
+    writers: &ServeWriters,
+    looks: Vec<(RayPlace, Look)>,
+    keep: bool,
+    recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
+    is_streaming: &impl Fn(ReplicaId) -> bool,
+    resolved: &mut Resolved,
+) {
     let (mut answered, mut looked) = (Vec::new(), Vec::new());
-    for (place, look) in places.iter().zip(join_all(looks).await) {
+    for (place, look) in looks {
         match look {
             Look::Unknown => continue,
             Look::WithoutServe => {}
@@ -127,7 +140,7 @@ pub async fn resolve_applications(
             }
             let model = deployed.variable(MODEL);
             let judged = match keep {
-                true => judge(writers, it, name, deployed, &recipe_of).await,
+                true => judge(writers, it, name, deployed, recipe_of).await,
                 false => Err(NotAdopted::Unneeded("pool.on_restart is stop".to_owned())),
             };
             match (judged, &deployed.deployed_app_config) {
@@ -180,7 +193,7 @@ pub async fn resolve_applications(
     for (_, it) in others.extract_if(.., |_, it| is_streaming(it.replica)) {
         writers.spare(it);
     }
-    for place in answered {
+    for place in &answered {
         resolved.holds.extend(writers.answered(place));
     }
     for it in &looked {
@@ -191,28 +204,6 @@ pub async fn resolve_applications(
     resolved
         .others
         .extend(others.into_values().map(|it| it.found));
-}
-
-/// The same for the Rays that have not answered since the start, as far as they answer now.
-pub async fn resolve_unanswered(
-    writers: &ServeWriters,
-    keep: bool,
-    recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
-    is_streaming: impl Fn(ReplicaId) -> bool,
-) -> Resolved {
-    end_awaiting(writers, &recipe_of);
-    let places = writers.unanswered();
-    let mut resolved = Resolved::default();
-    resolve_applications(
-        writers,
-        &places,
-        keep,
-        recipe_of,
-        is_streaming,
-        &mut resolved,
-    )
-    .await;
-    resolved
 }
 
 async fn remove_left_over(writer: &ServeWriter) {
@@ -229,7 +220,7 @@ async fn remove_left_over(writer: &ServeWriter) {
 }
 
 /// The applications of this pool in a Ray once they have settled.
-async fn look<'a>(writers: &ServeWriters, place: &'a RayPlace, keep: bool) -> Look<'a> {
+pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -> Look {
     let writer = writers.of(place);
     let mut listing = match timeout(LOOK_MAX, writer.look()).await {
         Ok(Ok(listing)) => listing,
@@ -262,14 +253,14 @@ async fn look<'a>(writers: &ServeWriters, place: &'a RayPlace, keep: bool) -> Lo
         }
     }
     writer.expect_late_writes(true);
-    Look::Listed(Looked {
-        place,
+    Look::Listed(Box::new(Looked {
+        place: place.clone(),
         writer,
         listing,
-    })
+    }))
 }
 
-fn unknown<'a>(writers: &ServeWriters, place: &RayPlace, why: &str) -> Look<'a> {
+fn unknown(writers: &ServeWriters, place: &RayPlace, why: &str) -> Look {
     if writers.expect_answer(place) {
         tracing::warn!(
             "it is unknown which applications of this pool run in Ray at {}: {why}; they stay until it answers, and are adopted or removed then",
@@ -280,11 +271,11 @@ fn unknown<'a>(writers: &ServeWriters, place: &RayPlace, why: &str) -> Look<'a> 
 }
 
 /// The pool's applications that are not being removed, with their replicas.
-fn own<'a>(looked: &'a Looked<'_>) -> Vec<(&'a String, ReplicaId, &'a Application)> {
+fn own(looked: &Looked) -> Vec<(&String, ReplicaId, &Application)> {
     let all = looked.listing.applications.iter();
     let there = all.filter(|(_, deployed)| !deployed.is_leaving());
     let own = there.filter_map(|(name, deployed)| {
-        let replica = application::replica_of(looked.place, name)?;
+        let replica = application::replica_of(&looked.place, name)?;
         Some((name, replica, deployed))
     });
     own.collect()
@@ -308,7 +299,7 @@ fn is_settled(writers: &ServeWriters, place: &RayPlace, listing: &Listing) -> bo
 /// The recipe of its model and where its requests go, or why it is not adopted.
 async fn judge(
     writers: &ServeWriters,
-    looked: &Looked<'_>,
+    looked: &Looked,
     name: &str,
     deployed: &Application,
     recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,

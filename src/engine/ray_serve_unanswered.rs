@@ -22,6 +22,8 @@ struct SilentRay {
     place: RayPlace,
     /// Since when it answers, while what runs there still changes.
     answers_since: Option<Instant>,
+    /// The last look has failed.
+    has_failed: bool,
     /// When the log has last named it.
     logged: Instant,
 }
@@ -38,8 +40,10 @@ impl Unanswered {
     /// It does not answer. Returns whether the log is to say so: at first, and once an hour.
     pub fn found_silent(&mut self, place: &RayPlace, now: Instant) -> bool {
         if let Some(known) = self.of(place) {
-            // It may be starting once more.
-            known.answers_since = None;
+            // One look may fail by chance. If a second one in a row does, it may be starting once more.
+            if std::mem::replace(&mut known.has_failed, true) {
+                known.answers_since = None;
+            }
             let is_due = now.saturating_duration_since(known.logged) >= LOG_EVERY;
             if is_due {
                 known.logged = now;
@@ -49,6 +53,7 @@ impl Unanswered {
         self.0.push(SilentRay {
             place: place.clone(),
             answers_since: None,
+            has_failed: true,
             logged: now,
         });
         true
@@ -57,6 +62,7 @@ impl Unanswered {
     /// It answers, and not all that runs there is ready. Returns whether that may still change by itself.
     pub fn settles(&mut self, place: &RayPlace, now: Instant) -> bool {
         self.of(place).is_some_and(|it| {
+            it.has_failed = false;
             let since = *it.answers_since.get_or_insert(now);
             now.saturating_duration_since(since) < SETTLES_WITHIN
         })
@@ -115,12 +121,35 @@ mod tests {
     }
 
     #[test]
-    fn the_minute_begins_anew_if_it_falls_silent_again() {
+    fn the_minute_begins_anew_if_it_falls_silent_again_and_not_if_one_look_fails() {
+        let (place, start) = (place("http://ray:8265"), start());
+        let over = start + SETTLES_WITHIN;
+        for (failed_looks, begins_anew) in [(1, false), (2, true), (3, true)] {
+            let mut unanswered = Unanswered::default();
+            unanswered.found_silent(&place, start);
+            unanswered.settles(&place, start);
+            for _ in 0..failed_looks {
+                unanswered.found_silent(&place, start);
+            }
+            assert_eq!(
+                unanswered.settles(&place, over),
+                begins_anew,
+                "{failed_looks}"
+            );
+        }
+    }
+
+    #[test]
+    fn looks_that_fail_now_and_then_do_not_put_the_judgement_off() {
         let (place, start) = (place("http://ray:8265"), start());
         let mut unanswered = Unanswered::default();
         unanswered.found_silent(&place, start);
-        unanswered.settles(&place, start);
-        unanswered.found_silent(&place, start);
-        assert!(unanswered.settles(&place, start + SETTLES_WITHIN));
+        for seconds in [0, 20, 40] {
+            let now = start + Duration::from_secs(seconds);
+            assert!(unanswered.settles(&place, now));
+            unanswered.found_silent(&place, now);
+            assert!(unanswered.is_settling());
+        }
+        assert!(!unanswered.settles(&place, start + SETTLES_WITHIN));
     }
 }

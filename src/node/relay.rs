@@ -22,7 +22,8 @@ use tokio_rustls::server::TlsStream;
 
 use super::machine::Machine;
 use super::peer_server::PeerServer;
-use super::relay_pair::{Gateway, Pair};
+use super::relay_pair::Pair;
+use super::relay_sides::Gateway;
 use super::relay_threads::RelayThreads;
 use engine::{
     Endpoint, Fingerprint, LocalSocket, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK,
@@ -33,6 +34,9 @@ use engine::{
 const CONNECTIONS_MAX: usize = 16 * 1024;
 /// A connection must have sent its request by then.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+/// An engine that accepts no connection for so long has none. It is less than what the gateway waits for the node, so that this
+/// is what it learns.
+const CONNECT_MAX: Duration = Duration::from_secs(8);
 /// How a request of another node begins.
 const HTTP_BEGINS: &[u8] = b"GET ";
 
@@ -197,7 +201,7 @@ async fn serve(
         .get(&replica)
         .and_then(|it| it.endpoint.clone());
     let connected = match endpoint {
-        Some(endpoint) => connect(&endpoint).await.ok(),
+        Some(endpoint) => connect(&endpoint, CONNECT_MAX).await.ok(),
         None => None,
     };
     let Some(engine) = connected else {
@@ -211,8 +215,11 @@ async fn serve(
 }
 
 /// Engines of a node are processes of its machine.
-async fn connect(endpoint: &Endpoint) -> io::Result<LocalSocket> {
-    engine::connect(endpoint).await?.into_local()
+async fn connect(endpoint: &Endpoint, within: Duration) -> io::Result<LocalSocket> {
+    match timeout(within, engine::connect(endpoint)).await {
+        Ok(connected) => connected?.into_local(),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
 }
 
 /// The first line, without its end, or the beginning of a request of HTTP. What comes behind it stays to be read.

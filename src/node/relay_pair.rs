@@ -2,17 +2,22 @@
 //! piece goes on as it comes, and nothing is read while the other side does not take it.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use mio::event::{Event, Source};
+use mio::event::Event;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-use tokio_rustls::rustls::ServerConnection;
 
+use super::relay_sides::{Engine, Gateway, Socket, Taker, done};
 use engine::LocalSocket;
 
+/// A gateway that has all of the answer and its end closes the connection at once; one that is gone never does.
+const LINGERS_MAX: Duration = Duration::from_secs(5);
+/// An engine that reads nothing does not see that the gateway has left. (Where the gateway's last bytes have found no room, its end
+/// comes only when the kernel of its machine gives them up, and shows by keepalive.)
+const LEFT_MAX: Duration = Duration::from_secs(5);
 /// Pieces that one pair moves in a row before the others have their turn.
 const PIECES_A_TURN: usize = 32;
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
@@ -22,6 +27,8 @@ const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 pub(super) enum Turn {
     /// Something has to happen first.
     Waits,
+    /// The same, and not for longer than until then.
+    WaitsUntil(Instant),
     /// There is more to do at once.
     Again,
     Ended(io::Result<()>),
@@ -35,8 +42,10 @@ pub(super) struct Pair {
     down: Direction,
     /// The engine takes no more of the request. What it has answered may still be on its way.
     refused: bool,
-    /// The engine has ended so, and the gateway has all but the end.
+    /// The engine has ended so, and the gateway has all but the end, or has that, too.
     closing: Option<io::Result<()>>,
+    /// It is not waited for longer.
+    ends_at: Option<Instant>,
     /// Bytes that went to gateways.
     moved: Arc<AtomicU64>,
 }
@@ -55,6 +64,7 @@ impl Pair {
             down: Direction::default(),
             refused: false,
             closing: None,
+            ends_at: None,
             moved,
         }
     }
@@ -84,7 +94,10 @@ impl Pair {
     }
 
     /// Moves what there is to move.
-    pub fn turn(&mut self, buffer: &mut [u8]) -> Turn {
+    pub fn turn(&mut self, buffer: &mut [u8], now: Instant) -> Turn {
+        if self.ends_at.is_some_and(|at| at <= now) {
+            return self.ended();
+        }
         let mut is_again = false;
         if self.closing.is_none() {
             let (gateway, engine) = (&mut self.gateway, &mut self.engine);
@@ -96,31 +109,64 @@ impl Pair {
                 Err(error) => self.close(Err(error)),
             }
         }
-        if self.closing.is_none() {
-            let mut taker = Taker {
-                engine: &mut self.engine,
-                refused: &mut self.refused,
-            };
-            let moved = self.up.move_on(&mut self.gateway, &mut taker, buffer, None);
-            match moved {
-                Ok(Step::Waits) => {}
-                Ok(Step::Again) => is_again = true,
-                Ok(Step::Ended) => return Turn::Ended(Ok(())),
-                Err(error) => return Turn::Ended(Err(error)),
-            }
+        if self.closing.is_some() {
+            return self.linger(buffer, now);
         }
-        if self.closing.is_some() && !matches!(done(self.gateway.flush()), Ok(None)) {
-            return Turn::Ended(self.closing.take().unwrap_or(Ok(())));
+        let mut taker = Taker {
+            engine: &mut self.engine,
+            refused: &mut self.refused,
+        };
+        match self.up.move_on(&mut self.gateway, &mut taker, buffer, None) {
+            Ok(Step::Waits) => {}
+            Ok(Step::Again) => is_again = true,
+            Ok(Step::Ended) => return Turn::Ended(Ok(())),
+            Err(error) => return Turn::Ended(Err(error)),
         }
-        match is_again {
-            true => Turn::Again,
-            false => Turn::Waits,
+        if is_again {
+            return Turn::Again;
         }
+        // The end of what the gateway has sent comes behind what the engine does not take.
+        if self.gateway.socket.is_closed && self.up.holds() {
+            return Turn::WaitsUntil(*self.ends_at.get_or_insert(now + LEFT_MAX));
+        }
+        Turn::Waits
     }
 
     fn close(&mut self, how: io::Result<()>) {
         self.closing = Some(how);
         self.gateway.close();
+    }
+
+    /// After the engine's end the gateway gets what is left for it, and the end. What it still sends is dropped until it has
+    /// ended, too: a socket that is closed before all is read discards what is still on its way out (RFC 9112, 9.6).
+    fn linger(&mut self, buffer: &mut [u8], now: Instant) -> Turn {
+        match done(self.gateway.flush()) {
+            Ok(Some(())) => {}
+            Ok(None) => return Turn::Waits,
+            Err(_) => return self.ended(),
+        }
+        let at = match self.ends_at {
+            Some(at) => at,
+            None => {
+                self.gateway.shut();
+                // It may have left, which a write has shown before its event.
+                self.gateway.socket.is_readable = true;
+                *self.ends_at.insert(now + LINGERS_MAX)
+            }
+        };
+        for _ in 0..PIECES_A_TURN {
+            match done(self.gateway.socket.read(buffer)) {
+                Ok(Some(1..)) => {}
+                Ok(None) => return Turn::WaitsUntil(at),
+                Ok(Some(0)) | Err(_) => return self.ended(),
+            }
+        }
+        Turn::Again
+    }
+
+    fn ended(&mut self) -> Turn {
+        let late = || Err(ErrorKind::TimedOut.into());
+        Turn::Ended(self.closing.take().unwrap_or_else(late))
     }
 }
 
@@ -140,6 +186,10 @@ struct Direction {
 }
 
 impl Direction {
+    fn holds(&self) -> bool {
+        self.begin < self.rest.len()
+    }
+
     fn move_on(
         &mut self,
         from: &mut impl Read,
@@ -148,9 +198,9 @@ impl Direction {
         moved: Option<&AtomicU64>,
     ) -> io::Result<Step> {
         for _ in 0..PIECES_A_TURN {
-            if self.begin < self.rest.len() {
+            if self.holds() {
                 self.begin += write(to, &self.rest[self.begin..], moved)?;
-                if self.begin < self.rest.len() {
+                if self.holds() {
                     return Ok(Step::Waits);
                 }
                 (self.rest, self.begin) = (Vec::new(), 0);
@@ -192,206 +242,6 @@ fn write(to: &mut impl Write, piece: &[u8], moved: Option<&AtomicU64>) -> io::Re
         moved.fetch_add(written as u64, Ordering::Relaxed);
     }
     Ok(written)
-}
-
-/// `None`: it would have to wait.
-fn done<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// A socket, and what is known of it: an event says once that something came or that there is room.
-struct Socket<S> {
-    stream: S,
-    is_readable: bool,
-    is_writable: bool,
-    /// No more comes; what has come is still to be read.
-    is_closed: bool,
-}
-
-impl<S: Source> Socket<S> {
-    /// Tried before the first event.
-    fn new(stream: S) -> Socket<S> {
-        Socket {
-            stream,
-            is_readable: true,
-            is_writable: true,
-            is_closed: false,
-        }
-    }
-
-    fn heard(&mut self, event: &Event) {
-        self.is_closed |= event.is_read_closed() || event.is_error();
-        self.is_readable |= event.is_readable() || self.is_closed;
-        self.is_writable |= event.is_writable() || event.is_write_closed() || event.is_error();
-    }
-}
-
-impl<S: Read> Read for Socket<S> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if !self.is_readable {
-                return Err(ErrorKind::WouldBlock.into());
-            }
-            match self.stream.read(buffer) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.is_readable = false;
-                    return Err(error);
-                }
-                Ok(bytes) => {
-                    // Less than there was room for: it is empty now, and what comes later is another event.
-                    self.is_readable = bytes == buffer.len() || self.is_closed;
-                    return Ok(bytes);
-                }
-            }
-        }
-    }
-}
-
-impl<S: Write> Write for Socket<S> {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        loop {
-            if !self.is_writable {
-                return Err(ErrorKind::WouldBlock.into());
-            }
-            match self.stream.write(piece) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.is_writable = false;
-                    return Err(error);
-                }
-                Ok(bytes) => return Ok(bytes),
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The engine's side, within this machine.
-enum Engine {
-    Unix(Socket<UnixStream>),
-    Tcp(Socket<TcpStream>),
-}
-
-impl Read for Engine {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Engine::Unix(socket) => socket.read(buffer),
-            Engine::Tcp(socket) => socket.read(buffer),
-        }
-    }
-}
-
-impl Write for Engine {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        match self {
-            Engine::Unix(socket) => socket.write(piece),
-            Engine::Tcp(socket) => socket.write(piece),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// What takes a request. An engine may refuse it, answer and close before it has read all: then the rest is dropped, and how
-/// the engine has ended shows behind its answer.
-struct Taker<'a, T> {
-    engine: &'a mut T,
-    refused: &'a mut bool,
-}
-
-impl<T: Write> Write for Taker<'_, T> {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        if !*self.refused {
-            match self.engine.write(piece) {
-                Err(error) if error.kind() != ErrorKind::WouldBlock => *self.refused = true,
-                written => return written,
-            }
-        }
-        Ok(piece.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The gateway's side: in clear, or inside TLS with the handshake done.
-pub(super) struct Gateway {
-    socket: Socket<TcpStream>,
-    tls: Option<Box<ServerConnection>>,
-}
-
-impl Gateway {
-    pub fn new(socket: std::net::TcpStream, tls: Option<ServerConnection>) -> Gateway {
-        Gateway {
-            socket: Socket::new(TcpStream::from_std(socket)),
-            tls: tls.map(Box::new),
-        }
-    }
-
-    /// Says that no more comes; what says so inside TLS is still to be flushed.
-    fn close(&mut self) {
-        match &mut self.tls {
-            Some(tls) => tls.send_close_notify(),
-            // It may be closed already.
-            None => drop(self.socket.stream.shutdown(Shutdown::Write)),
-        }
-    }
-}
-
-impl Read for Gateway {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else {
-            return self.socket.read(buffer);
-        };
-        loop {
-            if let Some(bytes) = done(tls.reader().read(buffer))? {
-                return Ok(bytes);
-            }
-            tls.read_tls(&mut self.socket)?;
-            if let Err(error) = tls.process_new_packets() {
-                // With the reason for the other side, if there is room.
-                let _ = tls.write_tls(&mut self.socket);
-                return Err(io::Error::new(ErrorKind::InvalidData, error));
-            }
-        }
-    }
-}
-
-impl Write for Gateway {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        // What was encrypted before goes first, so that not more is taken than the socket takes.
-        self.flush()?;
-        let Some(tls) = &mut self.tls else {
-            return self.socket.write(piece);
-        };
-        let bytes = tls.writer().write(piece)?;
-        // What does not go now is flushed later.
-        done(self.flush())?;
-        Ok(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let Some(tls) = &mut self.tls else {
-            return Ok(());
-        };
-        while tls.wants_write() {
-            if tls.write_tls(&mut self.socket)? == 0 {
-                return Err(ErrorKind::WriteZero.into());
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! that moves it on, by a read and a write, and no other work of the node stands in its way. Only pairs whose gateway has
 //! proved the secret come here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token, Waker};
 use tokio::sync::oneshot;
@@ -121,6 +121,7 @@ fn start(nth: usize) -> io::Result<Arc<Line>> {
         orders: received,
         pairs: BTreeMap::new(),
         turns: Vec::new(),
+        due: BTreeSet::new(),
         buffer: vec![0; BUFFER_BYTES],
     };
     thread::Builder::new()
@@ -139,6 +140,8 @@ struct Loop {
     pairs: BTreeMap<usize, (Box<Pair>, oneshot::Sender<io::Result<()>>)>,
     /// Pairs that have something to do.
     turns: Vec<usize>,
+    /// Pairs that do not wait longer than until then. They may have ended meanwhile: numbers are never reused.
+    due: BTreeSet<(Instant, usize)>,
     buffer: Vec<u8>,
 }
 
@@ -147,7 +150,7 @@ impl Loop {
         let mut events = Events::with_capacity(EVENTS_AT_ONCE);
         let mut turns = Vec::new();
         loop {
-            let wait = (!self.turns.is_empty()).then_some(Duration::ZERO);
+            let wait = self.waits();
             match self.poll.poll(&mut events, wait) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 polled => polled?,
@@ -166,11 +169,27 @@ impl Loop {
                     self.turns.push(token / 2);
                 }
             }
+            let now = now();
+            while let Some(&(at, id)) = self.due.first()
+                && at <= now
+            {
+                self.due.pop_first();
+                self.turns.push(id);
+            }
             std::mem::swap(&mut turns, &mut self.turns);
             for id in each_once(&mut turns) {
-                self.turn(id);
+                self.turn(id, now);
             }
         }
+    }
+
+    /// For how long nothing is to do unless something happens.
+    fn waits(&self) -> Option<Duration> {
+        if !self.turns.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let (at, _) = self.due.first()?;
+        Some(at.saturating_duration_since(now()))
     }
 
     /// Whether it goes on.
@@ -194,12 +213,15 @@ impl Loop {
         }
     }
 
-    fn turn(&mut self, id: usize) {
+    fn turn(&mut self, id: usize, now: Instant) {
         let Some((pair, _)) = self.pairs.get_mut(&id) else {
             return;
         };
-        match contained(|| pair.turn(&mut self.buffer)) {
+        match contained(|| pair.turn(&mut self.buffer, now)) {
             Turn::Waits => {}
+            Turn::WaitsUntil(at) => {
+                self.due.insert((at, id));
+            }
             Turn::Again => self.turns.push(id),
             Turn::Ended(how) => {
                 if let Some((pair, over)) = self.pairs.remove(&id) {
@@ -209,6 +231,14 @@ impl Loop {
             }
         }
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock of this thread, by which it stops waiting for a side that is gone"
+)]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// A fault ends the pair that has it, and not the thread with all of its pairs.
@@ -229,7 +259,7 @@ fn each_once(turns: &mut Vec<usize>) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relay_pair::Gateway;
+    use crate::relay_sides::Gateway;
     use engine::LocalSocket;
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
@@ -252,20 +282,36 @@ mod tests {
         assert!(matches!(turned, Turn::Ended(Err(_))), "{turned:?}");
     }
 
-    #[tokio::test]
-    async fn dropped_they_end_what_they_carry() {
+    /// A pair, and its far ends.
+    fn pair() -> (Pair, TcpStream, UnixStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let _far_gateway = TcpStream::connect(address).expect("connected");
+        let far_gateway = TcpStream::connect(address).expect("connected");
         let (gateway, _) = listener.accept().expect("one");
-        let (engine, _far_engine) = UnixStream::pair().expect("two ends");
+        let (engine, far_engine) = UnixStream::pair().expect("two ends");
         gateway.set_nonblocking(true).expect("set");
         engine.set_nonblocking(true).expect("set");
         let gateway = Gateway::new(gateway, None);
         let pair = Pair::new(gateway, LocalSocket::Unix(engine), Arc::default());
+        (pair, far_gateway, far_engine)
+    }
+
+    #[tokio::test]
+    async fn dropped_they_end_what_they_carry() {
+        let (pair, _far_gateway, _far_engine) = pair();
         let threads = RelayThreads::start().expect("threads");
         let carried = threads.carry(pair);
         drop(threads);
         assert!(carried.ended().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_stays_after_the_end_of_its_engine_is_not_waited_for_for_ever() {
+        let (pair, _far_gateway, far_engine) = pair();
+        let threads = RelayThreads::start().expect("threads");
+        let carried = threads.carry(pair);
+        drop(far_engine);
+        let ended = tokio::time::timeout(Duration::from_secs(30), carried.ended());
+        assert!(ended.await.expect("an end").is_ok());
     }
 }

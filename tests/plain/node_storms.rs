@@ -24,6 +24,7 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         all.gone += one.gone;
         all.disowned += one.disowned;
         all.adopted += one.adopted;
+        all.spared += one.spared;
         all.restarts += one.restarts;
         all.drains += one.drains;
         all.requested += one.requested;
@@ -52,6 +53,8 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         rarer.iter().all(|count| *count > seeds / 5),
         "too quiet: {all:?}"
     );
+    // It needs a restart while a model loads on one node that is ready on another.
+    assert!(all.spared > 0, "too quiet: {all:?}");
 }
 
 #[test]
@@ -85,4 +88,9 @@ fn a_launch_on_a_node_that_is_still_silent_is_caught() {
 #[test]
 fn memory_of_an_engine_that_has_not_ended_yet_is_caught() {
     assert!(caught(NodeFault::EndsAtOnce, "N4"));
+}
+
+#[test]
+fn a_load_that_had_begun_and_ends_for_an_adopted_replica_is_caught() {
+    assert!(caught(NodeFault::BegunUnseen, "D2"));
 }

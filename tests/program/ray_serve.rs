@@ -273,6 +273,28 @@ fn requests_that_wait_for_a_silent_ray_are_served_by_the_application_that_is_the
 }
 
 #[test]
+fn a_load_waits_for_a_used_ray_that_has_no_serve_yet_and_is_served_by_the_application_there() {
+    let ray = RayServe::start();
+    let mut pool = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");
+    answer(&pool);
+    pool.kill();
+    ray.set_without_serve(true);
+    pool.restart();
+    let writes = ray.writes().len();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| answer(&pool));
+        wait_for("the load to find that there is no Serve", || {
+            let words = view(&pool)["replicas"][0]["stage_words"].clone();
+            words.as_str().is_some_and(|it| it.contains("refuses"))
+        });
+        ray.set_without_serve(false);
+        let body = waiting.join().expect("an answer");
+        assert!(body.contains(FIRST), "{body}");
+    });
+    assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
+}
+
+#[test]
 fn with_a_new_database_a_load_finds_its_application_if_an_earlier_one_has_its_number() {
     let ray = RayServe::start();
     let mut former = Pool::that_adopts(&[model(&ray, "", "")], CONFIG, "1m");

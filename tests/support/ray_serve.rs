@@ -38,6 +38,7 @@ struct State {
     port: u16,
     is_down: bool,
     is_restarting: bool,
+    is_without_serve: bool,
     is_started: bool,
 }
 
@@ -82,6 +83,11 @@ impl RayServe {
     /// From now on applications that run are shown as starting, as after a restart of Ray's head. Their replicas run on.
     pub fn set_restarting(&self, is_restarting: bool) {
         self.state.lock().unwrap().is_restarting = is_restarting;
+    }
+
+    /// While it is, there is no list of applications, as in the first moments of a head that starts.
+    pub fn set_without_serve(&self, is_without_serve: bool) {
+        self.state.lock().unwrap().is_without_serve = is_without_serve;
     }
 
     /// Another program deploys an application, which runs at once.
@@ -174,6 +180,9 @@ impl State {
         }
         let mut words = head.split(' ');
         match (words.next(), words.next()) {
+            (_, Some(APPLICATIONS)) if self.is_without_serve => {
+                http("404 Not Found", "", "404: Not Found")
+            }
             (Some("GET"), Some(APPLICATIONS)) => {
                 let list = self.list().to_string();
                 let list = self.with_texts(&list);

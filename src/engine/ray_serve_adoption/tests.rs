@@ -2,6 +2,7 @@
 
 use support::ray_serve::RayServe;
 
+use super::super::ray_serve_late::LateLooks;
 use super::super::ray_serve_testing::{place, recipe};
 use super::*;
 
@@ -27,6 +28,24 @@ async fn start(
     let streams = |_| is_streaming;
     resolve_applications(writers, places, true, recipe_of, streams, &mut resolved).await;
     resolved
+}
+
+/// One look at each Ray that has not answered since the start.
+async fn resolve_unanswered(
+    writers: &ServeWriters,
+    keep: bool,
+    recipe_of: impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
+    is_streaming: impl Fn(ReplicaId) -> bool,
+) -> Resolved {
+    let mut looks = LateLooks::new(writers, keep);
+    let mut all = Resolved::default();
+    looks.begin(&recipe_of);
+    while let Some(look) = looks.looked().await {
+        let one = looks.judge(look, &recipe_of, &is_streaming).await;
+        all.applications.extend(one.applications);
+        all.others.extend(one.others);
+    }
+    all
 }
 
 fn names(resolved: &Resolved) -> Vec<&str> {
@@ -66,6 +85,40 @@ async fn an_application_in_a_ray_that_did_not_answer_is_adopted_when_it_does() {
     assert!(late.others.is_empty(), "{:?}", late.others);
     assert!(writers.unanswered().is_empty());
     assert!(ray.writes().is_empty());
+}
+
+#[tokio::test]
+async fn a_ray_that_never_answers_delays_none_of_the_others() {
+    let ray = deployed();
+    // Connections are made, and nothing answers.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (here, hanging) = (place(&ray.address()), place(&format!("http://{address}")));
+    let writers = ServeWriters::default();
+    let recipe_of = |_: &str, _: &str| Ok(recipe(&here));
+    writers.expect_answer(&hanging);
+    writers.expect_answer(&here);
+    let mut looks = LateLooks::new(&writers, true);
+    looks.begin(&recipe_of);
+    let look = looks.looked().await.expect("one has answered");
+    let found = looks.judge(look, &recipe_of, &|_| false).await;
+    assert_eq!(names(&found), [NAME]);
+    assert_eq!(writers.unanswered(), [hanging]);
+}
+
+#[tokio::test]
+async fn an_application_that_two_addresses_show_is_removed_with_one_record() {
+    let ray = deployed();
+    let second = ray.address().replace("127.0.0.1", "localhost");
+    let writers = ServeWriters::default();
+    let places = [place(&ray.address()), place(&second)];
+    ray.set_down(true);
+    let gone = |_: &str, _: &str| Err("the model is no longer in the catalogue".to_owned());
+    start(&writers, &places, gone, false).await;
+    ray.set_down(false);
+    let late = resolve_unanswered(&writers, true, gone, |_| false).await;
+    assert_eq!(late.others.len(), 1, "{:?}", late.others);
+    until_empty(&writers, &ray).await;
 }
 
 #[tokio::test]

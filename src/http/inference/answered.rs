@@ -269,6 +269,12 @@ impl Call {
                         self.request.teller.begun();
                         served.first_token();
                     }
+                    if assembled.done {
+                        let rest = async { while let Some(Ok(_)) = upstream.frame().await {} };
+                        // Boxed, because the timer would be part of each request's future.
+                        let _ = Box::pin(tokio::time::timeout(stream::OPEN_MAX, rest)).await;
+                        break;
+                    }
                 }
                 Some(Err(_)) => {
                     served.lease.worked(false);

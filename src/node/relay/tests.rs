@@ -167,6 +167,45 @@ async fn the_last_bytes_of_an_engine_on_a_socket_come_before_its_end() {
 }
 
 #[tokio::test]
+async fn an_engine_that_answers_and_ends_before_it_has_read_the_request_is_heard() {
+    // More than what is on its way at once.
+    let (request, answer) = (vec![b'?'; 16 << 20], vec![b'!'; 32 << 10]);
+    for is_plain in [true, false] {
+        let scene = Scene::new(is_plain).await;
+        let refusing = async {
+            let (mut gateway, mut engine) = scene.talk().await;
+            engine.write_all(&answer).await.expect("taken");
+            engine.shutdown().await.expect("ended");
+            gateway.write_all(&request).await.expect("taken");
+            gateway.flush().await.expect("sent");
+            let mut all = Vec::new();
+            gateway.read_to_end(&mut all).await.expect("a clean end");
+            assert!(all == answer, "{} bytes", all.len());
+        };
+        scene.serving(refusing).await;
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_accepts_no_connection_is_not_waited_for() {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    let any = "127.0.0.1:0".parse().expect("an address");
+    socket.bind(any).expect("a port");
+    // Few wait to be accepted, and the next ones get no answer.
+    let listener = socket.listen(1).expect("a listener");
+    let endpoint = Endpoint::Tcp(listener.local_addr().expect("an address"));
+    let mut waiting = Vec::new();
+    let error = loop {
+        match connect(&endpoint, Duration::from_millis(200)).await {
+            Ok(socket) => waiting.push(socket),
+            Err(error) => break error,
+        }
+        assert!(waiting.len() < 100, "all connections are made");
+    };
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
 async fn a_listener_that_ends_ends_what_it_carries() {
     for is_plain in [true, false] {
         let scene = Scene::new(is_plain).await;

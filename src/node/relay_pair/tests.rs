@@ -126,38 +126,119 @@ fn what_goes_to_the_gateway_is_counted_as_it_goes() {
     }
 }
 
-#[test]
-fn the_answer_of_an_engine_that_closes_before_it_has_read_the_request_reaches_the_gateway() {
+/// A pair, and its far ends.
+fn pair() -> (Pair, std::net::TcpStream, std::os::unix::net::UnixStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    let mut far_gateway = std::net::TcpStream::connect(address).expect("connected");
+    let far_gateway = std::net::TcpStream::connect(address).expect("connected");
     let (gateway, _) = listener.accept().expect("one");
-    let (engine, mut far_engine) = std::os::unix::net::UnixStream::pair().expect("two ends");
+    let (engine, far_engine) = std::os::unix::net::UnixStream::pair().expect("two ends");
     gateway.set_nonblocking(true).expect("set");
     engine.set_nonblocking(true).expect("set");
     let gateway = Gateway::new(gateway, None);
-    let mut pair = Pair::new(gateway, LocalSocket::Unix(engine), Arc::default());
-    let engine_event = |pair: &mut Pair, is_readable| match &mut pair.engine {
+    let pair = Pair::new(gateway, LocalSocket::Unix(engine), Arc::default());
+    (pair, far_gateway, far_engine)
+}
+
+#[expect(clippy::disallowed_methods, reason = "any moment")]
+fn start() -> Instant {
+    Instant::now()
+}
+
+fn engine_event(pair: &mut Pair, is_readable: bool) {
+    match &mut pair.engine {
         Engine::Unix(socket) => {
             (socket.is_readable, socket.is_closed) = (is_readable, is_readable);
         }
         Engine::Tcp(_) => panic!("it is a socket of this machine"),
-    };
-    let mut buffer = [0; BUFFER];
-    // It answers and closes while the pair looks at the request.
-    engine_event(&mut pair, false);
-    far_engine.write_all(b"too large").expect("taken");
-    drop(far_engine);
+    }
+}
+
+/// The engine answers and closes while the pair looks at the request, of which more comes.
+fn refused(pair: &mut Pair, far_gateway: &mut std::net::TcpStream, now: Instant) {
     far_gateway.write_all(&[0; 2 * BUFFER]).expect("taken");
     while !pair.refused {
         pair.gateway.socket.is_readable = true;
-        let turn = pair.turn(&mut buffer);
+        let turn = pair.turn(&mut [0; BUFFER], now);
         assert!(matches!(turn, Turn::Waits), "{turn:?}");
     }
-    engine_event(&mut pair, true);
-    let turn = pair.turn(&mut buffer);
+    engine_event(pair, true);
+}
+
+#[test]
+fn the_answer_of_an_engine_that_closes_before_it_has_read_the_request_reaches_the_gateway() {
+    let (mut pair, mut far_gateway, mut far_engine) = pair();
+    let (mut buffer, now) = ([0; BUFFER], start());
+    engine_event(&mut pair, false);
+    far_engine.write_all(b"too large").expect("taken");
+    drop(far_engine);
+    refused(&mut pair, &mut far_gateway, now);
+    let turn = pair.turn(&mut buffer, now);
+    assert!(matches!(turn, Turn::WaitsUntil(_)), "{turn:?}");
+    let mut answer = Vec::new();
+    far_gateway.read_to_end(&mut answer).expect("and the end");
+    assert_eq!(answer, b"too large");
+    // Once the gateway has left, the pair has ended.
+    drop(far_gateway);
+    let turn = loop {
+        pair.gateway.socket.is_readable = true;
+        match pair.turn(&mut buffer, now) {
+            Turn::WaitsUntil(_) => std::thread::yield_now(),
+            turn => break turn,
+        }
+    };
     assert!(matches!(turn, Turn::Ended(Ok(()))), "{turn:?}");
-    let mut answer = [0; 9];
-    far_gateway.read_exact(&mut answer).expect("all of it");
-    assert_eq!(&answer, b"too large");
+}
+
+#[test]
+fn what_a_gateway_sends_after_the_end_of_its_engine_is_dropped_for_a_while_and_does_not_break_the_answer()
+ {
+    let (mut pair, mut far_gateway, mut far_engine) = pair();
+    let (mut buffer, now) = ([0; BUFFER], start());
+    engine_event(&mut pair, false);
+    far_engine.write_all(b"too large").expect("taken");
+    drop(far_engine);
+    refused(&mut pair, &mut far_gateway, now);
+    for _ in 0..3 {
+        far_gateway.write_all(&[0; 2 * BUFFER]).expect("taken");
+        pair.gateway.socket.is_readable = true;
+        let turn = pair.turn(&mut buffer, now);
+        let Turn::WaitsUntil(at) = turn else {
+            panic!("{turn:?}");
+        };
+        assert_eq!(at, now + LINGERS_MAX);
+    }
+    let turn = pair.turn(&mut buffer, now + LINGERS_MAX);
+    assert!(matches!(turn, Turn::Ended(Ok(()))), "{turn:?}");
+    drop(pair);
+    let mut answer = Vec::new();
+    far_gateway.read_to_end(&mut answer).expect("and the end");
+    assert_eq!(answer, b"too large");
+}
+
+#[test]
+fn a_pair_whose_gateway_has_left_ends_though_its_engine_reads_nothing() {
+    let (mut pair, mut far_gateway, _far_engine) = pair();
+    let (mut buffer, now) = ([0; BUFFER], start());
+    while !pair.up.holds() {
+        far_gateway.write_all(&[0; BUFFER]).expect("taken");
+        pair.gateway.socket.is_readable = true;
+        pair.turn(&mut buffer, now);
+    }
+    let turn = pair.turn(&mut buffer, now);
+    assert!(matches!(turn, Turn::Waits), "it may read on: {turn:?}");
+    drop(far_gateway);
+    (
+        pair.gateway.socket.is_readable,
+        pair.gateway.socket.is_closed,
+    ) = (true, true);
+    for later in [now, now + LEFT_MAX / 2] {
+        let turn = pair.turn(&mut buffer, later);
+        let Turn::WaitsUntil(at) = turn else {
+            panic!("{turn:?}");
+        };
+        assert_eq!(at, now + LEFT_MAX);
+    }
+    let turn = pair.turn(&mut buffer, now + LEFT_MAX);
+    assert!(matches!(turn, Turn::Ended(Err(_))), "{turn:?}");
 }

@@ -37,8 +37,13 @@ impl Pool {
     /// Those that are ready there and reached.
     pub(crate) fn staying_ready(&self, model: &Model) -> usize {
         let all = model.replicas.iter().map(|id| &self.replicas[id]);
-        let ready = all.filter(|it| matches!(it.phase, Phase::Ready { .. }) && !self.is_silent(it));
-        ready.filter(|it| !self.is_moving(it)).count()
+        all.filter(|it| self.stays_ready(it)).count()
+    }
+
+    /// Whether it is ready and reached, on a node whose models do not move.
+    pub(crate) fn stays_ready(&self, replica: &Replica) -> bool {
+        let is_ready = matches!(replica.phase, Phase::Ready { .. });
+        is_ready && !self.is_silent(replica) && !self.is_moving(replica)
     }
 
     /// The live replicas of the model that have to move or to end.

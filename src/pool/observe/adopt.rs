@@ -66,6 +66,10 @@ impl Pool {
             model.last_used = Some(now);
         }
         let live = adoption_error.is_none();
+        if live {
+            // It serves with these settings. Loads that failed meanwhile may have waited for where it runs.
+            model.forget_failures();
+        }
         let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
         if live && model.replicas.len() >= wished {
             model.restoring = false;

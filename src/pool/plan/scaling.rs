@@ -32,16 +32,10 @@ impl Pool {
         if model.replicas.iter().any(|it| self.is_spared(*it)) {
             return None;
         }
-        let ready = |it: &&ReplicaId| matches!(self.replicas[*it].phase, Phase::Ready { .. });
+        let serves = |it: &&ReplicaId| self.stays_ready(&self.replicas[*it]);
         let least = |it: &&ReplicaId| (self.replicas[*it].in_flight, core::cmp::Reverse(**it));
-        model
-            .replicas
-            .iter()
-            .filter(ready)
-            .filter(|it| !self.is_silent(&self.replicas[*it]))
-            .filter(|it| !self.is_moving(&self.replicas[*it]))
-            .min_by_key(least)
-            .copied()
+        let serving = model.replicas.iter().filter(serves);
+        serving.min_by_key(least).copied()
     }
 
     /// Whether this is a load that has not begun, of a model that has as many replicas without it as its requests, an

@@ -57,6 +57,10 @@ impl TimeLimits {
         last.is_some_and(|last| at.since(*last) < COOLS_DOWN_MAX)
     }
 
+    pub fn are_known_of(&self, node: NodeId) -> bool {
+        self.of.contains_key(&node)
+    }
+
     /// Something broke: loads that had begun may have to begin anew.
     pub fn disturbed(&mut self) {
         self.place_since.clear();

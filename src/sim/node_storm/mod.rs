@@ -3,6 +3,7 @@
 //! killed between an order and a node's answer. The real core runs in a small world whose processes really hold memory;
 //! `truth` and `limits` check what must never happen (N1–N5, N7).
 
+mod adopting;
 mod cluster;
 mod limits;
 mod shell;
@@ -32,6 +33,8 @@ pub enum NodeFault {
     SilenceEnded,
     /// The pool is informed that an engine has ended when it was only ordered to.
     EndsAtOnce,
+    /// The pool is informed that loads have not begun which have.
+    BegunUnseen,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +53,8 @@ pub struct NodeStormReport {
     /// Engines that came back after they had been given up.
     pub disowned: u64,
     pub adopted: u64,
+    /// Loads that ended before they had begun, because another replica was adopted.
+    pub spared: u64,
     pub restarts: u64,
     pub drains: u64,
     pub requested: u64,
@@ -124,6 +129,8 @@ struct Play {
     /// The first replica number of this run of the controller, and the newest so far.
     first: u64,
     newest: u64,
+    /// Loads that the pool knows have not begun.
+    not_begun: BTreeSet<ReplicaId>,
     /// Nothing breaks any more.
     peace: bool,
     fault: Option<NodeFault>,
@@ -183,6 +190,7 @@ impl Play {
             node_of: BTreeMap::new(),
             first: 1,
             newest: 0,
+            not_begun: BTreeSet::new(),
             peace: false,
             fault: storm.fault,
             report: NodeStormReport::default(),

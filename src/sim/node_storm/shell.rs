@@ -2,14 +2,15 @@
 //! to a node that is cut off is lost, and so is what such a node reports.
 
 use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::super::world::World;
 use super::{Due, LENGTH, NodeFault, Play, limits};
 use pool::{
-    Action, Command, Event, Exit, NodeId, Pool, Remedy, ReplicaId, Share, Span, StopReason, Ticket,
-    Time,
+    Action, Command, Event, Exit, ModelId, NodeId, Pool, Remedy, ReplicaId, Share, Span,
+    StopReason, Ticket, Time,
 };
 
 impl Play {
@@ -51,41 +52,11 @@ impl Play {
         for (device, reading) in self.truth.devices_of(node) {
             self.feed(at, Event::DeviceRead { device, reading });
         }
-        for replica in running {
-            self.states_what_it_has(at, replica);
-        }
+        let adopted = running.into_iter();
+        let adopted = adopted.filter_map(|it| self.states_what_it_has(at, it));
+        let adopted: BTreeSet<ModelId> = adopted.collect();
         self.limit_is_known(at, node);
-    }
-
-    /// A node reports again what each of its engines is; those of an earlier controller are adopted or ended.
-    fn states_what_it_has(&mut self, at: Time, replica: ReplicaId) {
-        let Some(process) = self.truth.processes.get(&replica).cloned() else {
-            return;
-        };
-        if !self.is_of_this_run(replica) {
-            let Some(ready) = process.ready.filter(|_| !process.is_ordered_to_end) else {
-                return self.ends_soon(at, replica);
-            };
-            self.report.adopted += 1;
-            return self.feed(
-                at,
-                Event::ReplicaAdopted {
-                    replica,
-                    model: process.model,
-                    placement: process.shares,
-                    ready_for: at.since(ready),
-                    in_flight: 0,
-                    last_end: None,
-                },
-            );
-        }
-        if process.ready.is_some() {
-            self.feed(at, Event::ReplicaReady { replica });
-        }
-    }
-
-    fn is_of_this_run(&self, replica: ReplicaId) -> bool {
-        replica.0 >= self.first
+        self.have_not_begun(at, &adopted);
     }
 
     pub(super) fn cut(&mut self, at: Time, node: NodeId) {
@@ -175,6 +146,7 @@ impl Play {
         self.world = World::new(Pool::new(limits(), false, ReplicaId(self.first)));
         self.world.now = at;
         self.waiting.clear();
+        self.not_begun.clear();
         self.limits.disturbed();
         self.leases.forget_open();
         self.starts(at);
@@ -240,7 +212,7 @@ impl Play {
         self.world.gates.remove(&replica);
     }
 
-    fn ends_soon(&mut self, at: Time, replica: ReplicaId) {
+    pub(super) fn ends_soon(&mut self, at: Time, replica: ReplicaId) {
         if let Some(process) = self.truth.processes.get_mut(&replica) {
             process.is_ordered_to_end = true;
             let slow = Span(self.random.below(12_000));
@@ -276,6 +248,9 @@ impl Play {
                     return self.cut_streams(at, *replica);
                 }
                 self.check_cut(at, *replica, reason);
+                if matches!(reason, StopReason::Surplus) {
+                    self.check_surplus(at, *replica);
+                }
                 if self.reaches(*replica) {
                     self.ends_soon(at, *replica);
                     if self.fault == Some(NodeFault::EndsAtOnce) {
@@ -297,18 +272,12 @@ impl Play {
         }
     }
 
-    fn reaches(&self, replica: ReplicaId) -> bool {
+    pub(super) fn reaches(&self, replica: ReplicaId) -> bool {
         let node = self.node_of.get(&replica);
         node.is_some_and(|node| !self.links[node].is_cut)
     }
 
-    fn launches(
-        &mut self,
-        at: Time,
-        replica: ReplicaId,
-        model: pool::ModelId,
-        placement: &[Share],
-    ) {
+    fn launches(&mut self, at: Time, replica: ReplicaId, model: ModelId, placement: &[Share]) {
         self.report.launches += 1;
         let node = self.truth.devices[&placement[0].device].node;
         self.node_of.insert(replica, node);

@@ -211,3 +211,23 @@ fn no_error_follows_an_answer_that_is_whole_although_its_stream_does_not_end() {
     assert!(!text.contains("error"), "{text}");
     scene.end();
 }
+
+#[test]
+fn a_stream_ends_soon_after_its_answer_although_the_engine_keeps_its_body_open() {
+    let flags = ["--raw", "open-after-done"];
+    // Nothing else ends it.
+    let pool = [
+        ("idle_probe", "off"),
+        ("stall_after", "10m"),
+        ("first_token_after", "10m"),
+    ];
+    let scene = Scene::with(&flags, &pool);
+    scene.load();
+    let text = scene.stream().whole();
+    assert!(text.contains("[DONE]"), "{text}");
+    assert!(!text.contains("error"), "{text}");
+    let line = "model_pool_requests_total{model=\"bad\",code=\"200\"} 1";
+    wait_for(line, || scene.metrics().contains(line));
+    assert_eq!(scene.ask().status, 200, "an answer in one piece");
+    scene.end();
+}

@@ -26,6 +26,9 @@ use crate::inference::upstream::remote;
 use crate::seldom::seldom;
 use pool::Span;
 
+/// How long an engine may keep the body of a whole answer open. One that ends it within this time keeps its connection.
+pub(crate) const OPEN_MAX: Duration = Duration::from_secs(1);
+
 /// What a client sees beside the answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Show {
@@ -188,8 +191,17 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     served.answered(200);
                     return Box::pin(close(stream, frames)).await;
                 }
+                if done {
+                    // The client has its whole answer. Mostly the end is there, too, and no timer begins.
+                    let rest = async { while let Some(Ok(_)) = upstream.frame().await {} };
+                    tokio::select! {
+                        biased;
+                        _ = tokio::time::timeout(OPEN_MAX, rest) => {}
+                        _ = &mut ended => {}
+                    }
+                    break None;
+                }
             }
-            None | Some(Err(_)) if done => break None,
             // An end without `[DONE]` is no end, however politely the connection was closed.
             None | Some(Err(_)) => {
                 served.lease.worked(false);

@@ -305,3 +305,32 @@ fn a_number_that_was_given_stays_given_when_its_replica_is_gone() {
     assert!(!pool.has_given(ReplicaId(2)));
     assert!(!pool.has_given(ReplicaId(0)), "of an earlier run");
 }
+
+#[test]
+fn failures_are_forgotten_when_an_earlier_replica_of_the_model_is_adopted_and_serves() {
+    let mut pool = pool(16);
+    let at = |minutes: u64| START + Span::from_secs(60 * minutes);
+    // Loads that wait for a Ray that does not answer run out of time, one after another.
+    for nth in 0..5 {
+        let answer = pool.step(at(60 * nth), arrives(nth));
+        let load = launched(&answer.actions)[0];
+        let answer = pool.step(at(60 * nth + 30), Event::TimerFired);
+        assert_eq!(stops(&answer.actions).len(), 1, "{:?}", answer.actions);
+        let (replica, exit) = (load, crate::Exit::Requested);
+        pool.step(at(60 * nth + 31), Event::ReplicaExited { replica, exit });
+    }
+    assert!(pool.is_quarantined(&pool.models[&MODEL]));
+
+    let now = at(300);
+    pool.step(now, adopted(0, 1, None));
+    assert_eq!(pool.models[&MODEL].failures, 0);
+    assert!(pool.models[&MODEL].last_failure.is_none());
+    assert!(!pool.is_quarantined(&pool.models[&MODEL]));
+    let answer = pool.step(now, arrives(6));
+    let grants = Action::Grant {
+        ticket: crate::Ticket(6),
+        replica: ReplicaId(0),
+    };
+    assert!(answer.actions.contains(&grants), "{:?}", answer.actions);
+    assert_eq!(check(&pool), []);
+}

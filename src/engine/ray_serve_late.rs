@@ -1,0 +1,92 @@
+//! Looks at the Rays that have not answered since the start. All are looked at at the same time, and what runs in one is judged
+//! as soon as it has answered: one that never does delays none of the others.
+
+use std::collections::BTreeSet;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+
+use super::adoption::Resolved;
+use super::ray_serve_adoption::{Look, look, resolve_looks};
+use super::ray_serve_awaiting::end_awaiting;
+use super::ray_serve_program::ServeWriters;
+use catalog::{RayPlace, RayServeRecipe};
+use pool::ReplicaId;
+
+pub struct LateLooks<'a> {
+    writers: &'a ServeWriters,
+    /// `pool.on_restart: adopt`.
+    keep: bool,
+    looks: FuturesUnordered<BoxFuture<'a, LateLook>>,
+    /// The addresses that are being looked at.
+    looked_at: BTreeSet<String>,
+    /// Applications that are removed. One Ray may have two addresses, and shows them at both.
+    removed: BTreeSet<ReplicaId>,
+}
+
+/// What a look at one Ray has come to.
+pub struct LateLook {
+    place: RayPlace,
+    look: Look,
+}
+
+impl<'a> LateLooks<'a> {
+    pub fn new(writers: &'a ServeWriters, keep: bool) -> LateLooks<'a> {
+        LateLooks {
+            writers,
+            keep,
+            looks: FuturesUnordered::new(),
+            looked_at: BTreeSet::new(),
+            removed: BTreeSet::new(),
+        }
+    }
+
+    /// Begins to look at each that is not being looked at. `recipe_of`: as of `resolve_applications`.
+    pub fn begin(&mut self, recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>) {
+        end_awaiting(self.writers, recipe_of);
+        if self.looks.is_empty() {
+            self.removed.clear();
+        }
+        let (writers, keep) = (self.writers, self.keep);
+        for place in writers.unanswered() {
+            if self.looked_at.insert(place.address.clone()) {
+                self.looks.push(Box::pin(async move {
+                    let look = look(writers, &place, keep).await;
+                    LateLook { place, look }
+                }));
+            }
+        }
+    }
+
+    /// Waits for the next one that answers, or has not for too long; `None`: none is being looked at. No look is lost if this is
+    /// dropped before.
+    pub async fn looked(&mut self) -> Option<LateLook> {
+        let look = self.looks.next().await?;
+        self.looked_at.remove(&look.place.address);
+        Some(look)
+    }
+
+    /// Deals with what runs there. It has to be awaited to its end: what is adopted by then belongs to this process.
+    pub async fn judge(
+        &mut self,
+        LateLook { place, look }: LateLook,
+        recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
+        is_streaming: &impl Fn(ReplicaId) -> bool,
+    ) -> Resolved {
+        let (looks, mut resolved) = (vec![(place, look)], Resolved::default());
+        resolve_looks(
+            self.writers,
+            looks,
+            self.keep,
+            recipe_of,
+            is_streaming,
+            &mut resolved,
+        )
+        .await;
+        let mut is_new =
+            |replica: Option<ReplicaId>| replica.is_none_or(|it| self.removed.insert(it));
+        resolved.others.retain(|it| is_new(it.replica));
+        resolved
+    }
+}

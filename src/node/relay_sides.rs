@@ -1,0 +1,213 @@
+//! The two sides of a connection between a gateway and an engine, as a thread reads and writes them that waits for neither: sockets
+//! whose events are remembered, and TLS within one of them.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+
+use mio::event::{Event, Source};
+use mio::net::{TcpStream, UnixStream};
+use tokio_rustls::rustls::ServerConnection;
+
+/// `None`: it would have to wait.
+pub(super) fn done<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A socket, and what is known of it: an event says once that something came or that there is room.
+pub(super) struct Socket<S> {
+    pub stream: S,
+    pub is_readable: bool,
+    is_writable: bool,
+    /// No more comes; what has come is still to be read.
+    pub is_closed: bool,
+}
+
+impl<S: Source> Socket<S> {
+    /// Tried before the first event.
+    pub fn new(stream: S) -> Socket<S> {
+        Socket {
+            stream,
+            is_readable: true,
+            is_writable: true,
+            is_closed: false,
+        }
+    }
+
+    pub fn heard(&mut self, event: &Event) {
+        self.is_closed |= event.is_read_closed() || event.is_error();
+        self.is_readable |= event.is_readable() || self.is_closed;
+        self.is_writable |= event.is_writable() || event.is_write_closed() || event.is_error();
+    }
+}
+
+impl<S: Read> Read for Socket<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if !self.is_readable {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            match self.stream.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.is_readable = false;
+                    return Err(error);
+                }
+                Ok(bytes) => {
+                    // Less than there was room for: it is empty now, and what comes later is another event.
+                    self.is_readable = bytes == buffer.len() || self.is_closed;
+                    return Ok(bytes);
+                }
+            }
+        }
+    }
+}
+
+impl<S: Write> Write for Socket<S> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        loop {
+            if !self.is_writable {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            match self.stream.write(piece) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.is_writable = false;
+                    return Err(error);
+                }
+                Ok(bytes) => return Ok(bytes),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The engine's side, within this machine.
+pub(super) enum Engine {
+    Unix(Socket<UnixStream>),
+    Tcp(Socket<TcpStream>),
+}
+
+impl Read for Engine {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Engine::Unix(socket) => socket.read(buffer),
+            Engine::Tcp(socket) => socket.read(buffer),
+        }
+    }
+}
+
+impl Write for Engine {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        match self {
+            Engine::Unix(socket) => socket.write(piece),
+            Engine::Tcp(socket) => socket.write(piece),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What takes a request. An engine may refuse it, answer and close before it has read all: then the rest is dropped, and how
+/// the engine has ended shows behind its answer.
+pub(super) struct Taker<'a, T> {
+    pub engine: &'a mut T,
+    pub refused: &'a mut bool,
+}
+
+impl<T: Write> Write for Taker<'_, T> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if !*self.refused {
+            match self.engine.write(piece) {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => *self.refused = true,
+                written => return written,
+            }
+        }
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The gateway's side: in clear, or inside TLS with the handshake done.
+pub(super) struct Gateway {
+    pub socket: Socket<TcpStream>,
+    tls: Option<Box<ServerConnection>>,
+}
+
+impl Gateway {
+    pub fn new(socket: std::net::TcpStream, tls: Option<ServerConnection>) -> Gateway {
+        Gateway {
+            socket: Socket::new(TcpStream::from_std(socket)),
+            tls: tls.map(Box::new),
+        }
+    }
+
+    /// Nothing is written after this. What says so inside TLS is still to be flushed.
+    pub fn close(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+        }
+    }
+
+    /// Ends what it gets, once all is flushed. What it sends is still read.
+    pub fn shut(&mut self) {
+        // It may have left already.
+        let _ = self.socket.stream.shutdown(Shutdown::Write);
+    }
+}
+
+impl Read for Gateway {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else {
+            return self.socket.read(buffer);
+        };
+        loop {
+            if let Some(bytes) = done(tls.reader().read(buffer))? {
+                return Ok(bytes);
+            }
+            tls.read_tls(&mut self.socket)?;
+            if let Err(error) = tls.process_new_packets() {
+                // With the reason for the other side, if there is room.
+                let _ = tls.write_tls(&mut self.socket);
+                return Err(io::Error::new(ErrorKind::InvalidData, error));
+            }
+        }
+    }
+}
+
+impl Write for Gateway {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        // What was encrypted before goes first, so that not more is taken than the socket takes.
+        self.flush()?;
+        let Some(tls) = &mut self.tls else {
+            return self.socket.write(piece);
+        };
+        let bytes = tls.writer().write(piece)?;
+        // What does not go now is flushed later.
+        done(self.flush())?;
+        Ok(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else {
+            return Ok(());
+        };
+        while tls.wants_write() {
+            if tls.write_tls(&mut self.socket)? == 0 {
+                return Err(ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+}
