@@ -60,6 +60,15 @@ impl Pressure {
         delays > 2 * waits
     }
 
+    /// Whether it may close the gate of any model on this many devices; a bound, so that busy replicas are compared only
+    /// where one of them may be concerned.
+    ///
+    /// With `r` requests that wait, `d` devices, and at least one request in flight, `closes` compares `r · s / 2` at most
+    /// with `d · s + 2 · d · longest` at least, whatever `s` is; rounding takes off `d` at most.
+    pub fn may_close(&self, devices: u64) -> bool {
+        self.longest == Span::ZERO || self.requests > devices.max(1).saturating_mul(2)
+    }
+
     /// How long a request of the busy model waits that finds the gate closed.
     pub fn wait(&self, busy: Busy, devices: u64) -> Span {
         let turns = Span(self.turns.0 / devices.max(1)).max(self.longest);
@@ -145,6 +154,31 @@ mod tests {
         let swap = Span(50);
         assert!(pressure(20, swap).closes(busy(1, swap), 1));
         assert!(!pressure(20, swap).closes(busy(1, swap), 4));
+    }
+
+    #[test]
+    fn where_a_gate_closes_the_bound_allows_it() {
+        let mut closed = 0;
+        for waiting in 0..80 {
+            for swap in [0, 1, 50, 3_000].map(Span) {
+                let pressure = pressure(waiting, swap);
+                for devices in [0, 1, 2, 5, 20] {
+                    for (in_flight, request) in [(1, 1), (1, 4_000), (3, 7), (8, 60_000)] {
+                        let request = Span(request);
+                        let busy = Busy {
+                            in_flight,
+                            request,
+                            swap,
+                        };
+                        let closes = pressure.closes(busy, devices);
+                        assert!(!closes || pressure.may_close(devices));
+                        closed += u32::from(closes);
+                    }
+                }
+            }
+        }
+        assert!(closed > 0, "the bound was never needed");
+        assert!(!pressure(8, Span(50)).may_close(4) && pressure(9, Span(50)).may_close(4));
     }
 
     #[test]
