@@ -70,7 +70,7 @@ impl Pool {
         copy.refresh_demands();
         loop {
             match plan::next(&copy)? {
-                Decision::Block { rank, retry } => copy.demand_index.block(rank, retry),
+                Decision::Block { demands } => copy.demand_index.block_all(demands),
                 Decision::Defer { rank } => copy.demand_index.defer(rank),
                 Decision::Postpone { rank, until } => copy.demand_index.postpone(rank, until),
                 // Whether waiting helps is judged when a demand is new, not again at each change.

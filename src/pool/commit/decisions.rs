@@ -101,7 +101,7 @@ impl Pool {
             Decision::Abandon { load } => self.abandon(load),
             Decision::Fetch { model, why } => self.fetch(model, &why, actions),
             Decision::EndFetch { model, .. } => self.end_fetch(model, actions),
-            Decision::Block { rank, retry } => self.demand_index.block(rank, retry),
+            Decision::Block { demands } => self.demand_index.block_all(demands),
             Decision::Defer { rank } => self.demand_index.defer(rank),
             Decision::Postpone { rank, until } => self.demand_index.postpone(rank, until),
             Decision::RequestNode {

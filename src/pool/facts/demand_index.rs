@@ -69,7 +69,13 @@ impl DemandIndex {
             .min()
     }
 
-    pub fn block(&mut self, rank: DemandRank, retry: Option<Time>) {
+    pub fn block_all(&mut self, demands: Vec<(DemandRank, Option<Time>)>) {
+        for (rank, retry) in demands {
+            self.block(rank, retry);
+        }
+    }
+
+    fn block(&mut self, rank: DemandRank, retry: Option<Time>) {
         let growths = self.growths;
         self.postponed.remove(&rank);
         if let Some(pending) = self.by_rank.get_mut(&rank) {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::facts::demand_index::PendingReplica;
-use crate::facts::state::Pool;
+use crate::facts::state::{Model, Pool};
 use crate::plan::orders;
 use crate::plan::requirements::never_fits;
 use crate::types::ids::OrderId;
@@ -126,8 +126,7 @@ impl Pool {
 
     /// How long a model may wait for the turns of others.
     pub(crate) fn patience(&self, id: ModelId) -> Span {
-        let half = Span(self.models[&id].spec.queue_timeout.0 / 2);
-        half.min(PATIENCE_MAX)
+        self.models[&id].patience()
     }
 
     /// Examines again the demands whose retry time has come.
@@ -154,6 +153,14 @@ impl Pool {
             self.demand_index.orphaned_retries.retain(|at| *at > now);
             self.grows_everywhere();
         }
+    }
+}
+
+impl Model {
+    /// How long it may wait for the turns of others.
+    pub(crate) fn patience(&self) -> Span {
+        let half = Span(self.spec.queue_timeout.0 / 2);
+        half.min(PATIENCE_MAX)
     }
 }
 

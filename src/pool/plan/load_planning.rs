@@ -2,7 +2,8 @@
 //!
 //! Demands are examined in the order of their rank: the new ones and, when memory may have become free somewhere,
 //! those that were blocked before. A demand that needs at least as much as a blocked one, and ranks no better, is
-//! blocked too without being planned. So a long queue costs a few plans, not one per model.
+//! blocked too without being planned. So a long queue costs a few plans, not one per model. What is blocked changes no
+//! other fact, so that the examination goes on, and all that it blocks is one decision.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -42,41 +43,51 @@ pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
     }
     let queues = Queues::of(pool);
     let mut blocked = Blocking::default();
+    let mut demands = Vec::new();
     for (rank, pending) in &pool.demand_index.by_rank {
-        match pending.blocked {
+        let decision = match pending.blocked {
             None if queues.holds_back(pool, pending) => continue,
-            None => return Some(decide(pool, rank, pending)),
+            None => Some(decide(pool, rank, pending)),
             Some(known) if known.postponed => continue,
-            Some(known) if known.growths == pool.demand_index.growths => {}
-            Some(_) if queues.holds_back(pool, pending) => {
-                return Some(Decision::Defer { rank: *rank });
-            }
+            Some(known) if known.growths == pool.demand_index.growths => None,
+            Some(_) if queues.holds_back(pool, pending) => Some(Decision::Defer { rank: *rank }),
             // An administrator waits for the answer, so a permanent failure is refused at once.
-            Some(_) if rank.class == Class::Order => return Some(decide(pool, rank, pending)),
+            Some(_) if rank.class == Class::Order => Some(decide(pool, rank, pending)),
             Some(_) if blocked.covers(pool, pending) => continue,
             // A lesser blocked demand covered it when memory grew before, and that one has gone.
             Some(known) if known.growths < pool.demand_index.growths_before => {
-                return Some(decide(pool, rank, pending));
+                Some(decide(pool, rank, pending))
             }
-            Some(_) if agenda.grown_everywhere => return Some(decide(pool, rank, pending)),
+            Some(_) if agenda.grown_everywhere => Some(decide(pool, rank, pending)),
             Some(_) if place::fits_on(pool, &pending.requirements, &agenda.grown) => {
-                return Some(decide(pool, rank, pending));
+                Some(decide(pool, rank, pending))
             }
             Some(known) => {
                 let here = obstacles::retry_on(pool, &pending.requirements, &agenda.grown);
-                return Some(Decision::Block {
-                    rank: *rank,
-                    retry: known.retry.into_iter().chain(here).min(),
-                });
+                let retry = known.retry.into_iter().chain(here).min();
+                Some(block(rank, retry))
             }
+        };
+        match decision {
+            None => {}
+            Some(Decision::Block { demands: more }) => demands.extend(more),
+            Some(other) if demands.is_empty() => return Some(other),
+            // It is decided again once these are blocked.
+            Some(_) => break,
         }
         blocked.add(pool, pending);
     }
-    None
+    (!demands.is_empty()).then_some(Decision::Block { demands })
+}
+
+fn block(rank: &DemandRank, retry: Option<Time>) -> Decision {
+    let demands = vec![(*rank, retry)];
+    Decision::Block { demands }
 }
 
 /// Disks and links for which loads wait already: nothing more is evicted for a load from one of them before its
 /// time.
+#[derive(Default)]
 struct Queues {
     /// Demands of this priority or less stay behind.
     behind: BTreeMap<LoaderId, Priority>,
@@ -84,6 +95,9 @@ struct Queues {
 
 impl Queues {
     fn of(pool: &Pool) -> Queues {
+        if pool.planned.is_empty() && pool.demand_index.postponed.is_empty() {
+            return Queues::default();
+        }
         // A node without memory has no disk that weights are read from.
         let has_memory = |id: &DeviceId| pool.devices[id].total > Bytes::ZERO;
         let with_memory = pool.nodes.values().filter(|ids| ids.iter().any(has_memory));
@@ -118,6 +132,9 @@ impl Queues {
     }
 
     fn holds_back(&self, pool: &Pool, pending: &PendingReplica) -> bool {
+        if self.behind.is_empty() {
+            return false;
+        }
         let Some(it) = pool.models[&pending.requirements.model].spec.loader else {
             return false;
         };
@@ -139,10 +156,7 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
         let why = demands::reason(pool, rank, pending);
         return match pool.models[&model].fetch {
             None => Decision::Fetch { model, why },
-            Some(_) => Decision::Block {
-                rank: *rank,
-                retry: None,
-            },
+            Some(_) => block(rank, None),
         };
     }
     let Some(refusal) = plan.refusal.clone() else {
@@ -180,10 +194,7 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
         }
     }
     let node_retry = node_demand::retry(pool, &pending.requirements);
-    Decision::Block {
-        rank: *rank,
-        retry: plan.retry.into_iter().chain(node_retry).min(),
-    }
+    block(rank, plan.retry.into_iter().chain(node_retry).min())
 }
 
 /// How long the victims of a load for requests may stay, because its disk or link is in use: until there is just enough time for the
@@ -241,8 +252,8 @@ impl Least {
             forced: requirements.forced_by.is_some(),
             priority: requirements.priority,
             since: requirements.since,
-            swap: pool.comes_back_in(requirements.model),
-            patience_ends: requirements.since + pool.patience(requirements.model),
+            swap: pool.return_time(model),
+            patience_ends: requirements.since + model.patience(),
             crowd: requirements.crowd,
             devices: requirements.devices,
             bytes: requirements.bytes,

@@ -27,7 +27,8 @@ pub(crate) fn instead(
     }
     let wait = |until: Option<Time>| {
         let retry = until.into_iter().chain(plan.retry).min();
-        Some(Decision::Block { rank: *rank, retry })
+        let demands = vec![(*rank, retry)];
+        Some(Decision::Block { demands })
     };
     let patience = pool.limits.node_patience;
     let shape = successor(pool, requirements).or_else(|| cheapest_shape(pool, requirements));

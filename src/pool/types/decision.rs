@@ -161,9 +161,9 @@ pub(crate) enum Decision {
         model: ModelId,
         reason: StopReason,
     },
+    /// Demands that cannot be planned now, each with the time when time alone may change that.
     Block {
-        rank: DemandRank,
-        retry: Option<Time>,
+        demands: Vec<(DemandRank, Option<Time>)>,
     },
     /// Memory may have become free for a blocked demand that must stay behind others at a disk: it is planned like a
     /// new one when it no longer has to.
