@@ -34,6 +34,7 @@ impl Pool {
         self.retry_demands();
         self.refresh_demands();
         self.press();
+        self.devices.update_index();
         // Every decision uses up one of these: a ticket, a phase, a step of an order, a planned load, a demand.
         let things =
             self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
@@ -46,6 +47,7 @@ impl Pool {
             let promises = matches!(decision, Decision::Promise { .. });
             self.commit(decision, &mut actions);
             self.refresh_demands();
+            self.devices.update_index();
             // What was planned presses no longer.
             if promises {
                 self.press();

@@ -9,14 +9,11 @@ use core::cmp::Reverse;
 use crate::facts::state::Pool;
 use crate::plan::explaining;
 use crate::types::action::{Action, Record, RecordKind};
-use crate::types::decision::{Plan, Verdict, blocked};
+use crate::types::decision::{CANDIDATES_MAX, Plan, Verdict, blocked};
 use crate::types::ids::{Bytes, DeviceId, ModelId, OrderId, Priority, ReplicaId, Span, Time};
 use crate::types::reason::Refusal;
 use crate::types::replica::Phase;
 use crate::types::share::Share;
-
-/// The most candidates in one record of the history.
-const CANDIDATES_MAX: usize = 32;
 
 impl Pool {
     pub(crate) fn record(

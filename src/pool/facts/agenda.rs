@@ -4,7 +4,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::state::Pool;
+use crate::facts::state::{Model, Pool};
 use crate::types::ids::{DeviceId, LoaderId, ModelId, NodeId, ReplicaId, Time};
 use crate::types::replica::Phase;
 
@@ -152,7 +152,11 @@ impl Pool {
 
     /// Whether the model's disk or link is in use on a node.
     pub(crate) fn reads_on(&self, model: ModelId, node: NodeId) -> bool {
-        let Some(loader) = self.models[&model].spec.loader else {
+        self.is_reading(&self.models[&model], node)
+    }
+
+    pub(crate) fn is_reading(&self, model: &Model, node: NodeId) -> bool {
+        let Some(loader) = model.spec.loader else {
             return false;
         };
         let all = (node, loader.loader, ReplicaId(0))..=(node, loader.loader, ReplicaId(u64::MAX));

@@ -4,6 +4,7 @@ pub(crate) mod agenda;
 pub(crate) mod closings;
 pub(crate) mod demand_index;
 pub(crate) mod device;
+pub(crate) mod devices;
 pub(crate) mod host;
 pub(crate) mod moving;
 pub(crate) mod node;

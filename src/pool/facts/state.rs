@@ -8,7 +8,7 @@ use alloc::string::ToString;
 use crate::facts::agenda::Agenda;
 use crate::facts::closings::Closings;
 use crate::facts::demand_index::DemandIndex;
-use crate::facts::device::Device;
+use crate::facts::devices::Devices;
 use crate::facts::host::Host;
 use crate::facts::shadows::Shadows;
 use crate::types::autoscaling::Scaler;
@@ -89,7 +89,7 @@ pub(crate) struct Waiting {
 pub struct Pool {
     pub(crate) limits: Limits,
     pub(crate) now: Time,
-    pub(crate) devices: BTreeMap<DeviceId, Device>,
+    pub(crate) devices: Devices,
     /// The devices of each node that is not gone.
     pub(crate) nodes: BTreeMap<NodeId, BTreeSet<DeviceId>>,
     /// Nodes that have joined, also those that are gone again.
@@ -178,7 +178,7 @@ impl Pool {
         Pool {
             limits,
             now: Time(0),
-            devices: BTreeMap::new(),
+            devices: Devices::default(),
             nodes: BTreeMap::new(),
             known_nodes: BTreeMap::new(),
             silent: BTreeMap::new(),

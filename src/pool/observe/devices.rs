@@ -84,10 +84,7 @@ impl Pool {
             true => (self.drain_of(reading.node), self.away(reading.node)),
             false => (None, None),
         };
-        let device = self
-            .devices
-            .entry(id)
-            .or_insert_with(|| Device::new(reading));
+        let device = self.devices.of_reading(id, reading);
         if new {
             (device.drain, device.away) = (drain, away);
             if let Some(departed) = self.departed.remove(&id) {

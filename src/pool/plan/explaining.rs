@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
+use crate::plan::claim::Claim;
 use crate::plan::victims;
 use crate::types::decision::{Plan, Verdict};
 use crate::types::explanation::{CONSIDERED_MAX, Considered, Explanation, Standing};
@@ -27,6 +28,7 @@ pub(crate) fn of_plan(
     if plan.victims.iter().all(|it| it.planned) {
         return None;
     }
+    let claim = Claim::of(pool, requirements);
     let chosen: BTreeSet<ReplicaId> = plan.victims.iter().map(|it| it.replica).collect();
     let mut found: Vec<(Standing, Priority, Option<VictimRank>, ReplicaId)> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -38,7 +40,7 @@ pub(crate) fn of_plan(
             continue;
         };
         let priority = pool.priority(replica.model);
-        found.push(match victims::evictable(pool, requirements, *holder) {
+        found.push(match victims::evictable(pool, &claim, *holder) {
             _ if chosen.contains(holder) => (Standing::Chosen, priority, None, *holder),
             Ok(it) => (Standing::Spared, priority, Some(it.rank), *holder),
             Err(why) => (Standing::Protected(why), priority, None, *holder),

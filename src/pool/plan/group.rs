@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
+use crate::plan::claim::Claim;
 use crate::plan::victims::{self};
 use crate::types::choice::Choice;
 use crate::types::choice::Evictable;
@@ -125,10 +126,11 @@ fn with_eviction(
     any_will_do: bool,
     best: Option<Cost>,
 ) -> Vec<Choice> {
+    let claim = Claim::of(pool, requirements);
     // On a full pool hardly any node has enough that may leave: only there it is computed what each would cost.
     let possible = members(pool, requirements, node).filter_map(|member| {
         let holders = pool.devices[&member.device].holders.iter().copied();
-        let leaves = |holder: &ReplicaId| victims::may_leave(pool, requirements, *holder).is_ok();
+        let leaves = |holder: &ReplicaId| victims::may_leave(pool, &claim, *holder).is_ok();
         let leaving: Vec<ReplicaId> = holders.filter(leaves).collect();
         let (device, free, needs) = (member.device, member.free, member.needs);
         victims::frees_enough(pool, device, free, needs, &leaving).then_some((member, leaving))

@@ -1,10 +1,13 @@
 //! The only code that makes choices: it derives the next decision from the facts and changes none of them.
 
 pub(crate) mod cheapest;
+pub(crate) mod claim;
 pub(crate) mod cleanup;
 pub(crate) mod explaining;
 pub(crate) mod fetches;
+pub(crate) mod free_devices;
 pub(crate) mod group;
+pub(crate) mod holders;
 pub(crate) mod keep_hot;
 pub(crate) mod load_planning;
 pub(crate) mod measurement;

@@ -5,8 +5,9 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
+use crate::plan::claim::Claim;
+use crate::plan::holders::{self, FullDevice, Holder};
 use crate::plan::keep_hot::keep_hot_ends;
-use crate::plan::victims;
 use crate::types::decision::{Candidate, Prospect, Verdict};
 use crate::types::ids::{Bytes, DeviceId, ReplicaId, Time};
 use crate::types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
@@ -19,10 +20,11 @@ const OBSTACLES_OF_PLACE_MAX: usize = 4;
 
 /// What prevents the load, on all devices that could serve it.
 pub(crate) fn of(pool: &Pool, requirements: &Requirements) -> Vec<Obstacle> {
+    let claim = Claim::of(pool, requirements);
     let mut found = Vec::new();
-    for &device in pool.devices.keys() {
-        match requirements.needs_on(pool, device) {
-            Ok(_) => on_device(pool, requirements, device, OBSTACLES_MAX, &mut found),
+    for (&device, ledger) in pool.devices.iter() {
+        match claim.needs_on(pool, device, ledger) {
+            Ok(_) => on_device(pool, &claim, device, OBSTACLES_MAX, None, &mut found),
             Err(Unfit::Cordoned { reason }) => {
                 found.push(all_of(pool, device, Blocker::Cordoned { reason }));
             }
@@ -39,30 +41,30 @@ pub(crate) fn of(pool: &Pool, requirements: &Requirements) -> Vec<Obstacle> {
     found
 }
 
-/// A verdict on each device that was not `seen` as a place.
+/// A verdict on each device that was not `seen` as a place. `full` are those that the plan has looked at.
 pub(crate) fn verdicts(
     pool: &Pool,
-    requirements: &Requirements,
+    claim: &Claim,
     seen: &BTreeSet<DeviceId>,
+    full: &[FullDevice],
 ) -> Vec<Candidate> {
     // That a place without memory cannot give any is no useful verdict.
-    let tells = |device: &&DeviceId| {
-        requirements.bytes == Bytes::ZERO || pool.devices[*device].total > Bytes::ZERO
-    };
+    let any_bytes = claim.requirements.bytes == Bytes::ZERO;
     pool.devices
-        .keys()
-        .filter(|device| !seen.contains(device))
-        .filter(tells)
-        .map(|&device| {
-            let verdict = match requirements.needs_on(pool, device) {
+        .iter()
+        .filter(|(device, _)| !seen.contains(device))
+        .filter(|(_, ledger)| any_bytes || ledger.total > Bytes::ZERO)
+        .map(|(&device, ledger)| {
+            let verdict = match claim.needs_on(pool, device, ledger) {
                 Err(unfit) => Verdict::Unfit(unfit),
                 Ok(_) => {
                     let mut obstacles = Vec::new();
                     on_device(
                         pool,
-                        requirements,
+                        claim,
                         device,
                         OBSTACLES_OF_PLACE_MAX,
+                        looked_at(full, device),
                         &mut obstacles,
                     );
                     Verdict::Blocked { obstacles }
@@ -87,11 +89,18 @@ fn all_of(pool: &Pool, device: DeviceId, what: Blocker) -> Obstacle {
     }
 }
 
+/// The device as the plan has looked at it. They are in the order of their ids.
+fn looked_at(full: &[FullDevice], device: DeviceId) -> Option<&FullDevice> {
+    let nth = full.binary_search_by_key(&device, |it| it.device).ok()?;
+    Some(&full[nth])
+}
+
 fn on_device(
     pool: &Pool,
-    requirements: &Requirements,
+    claim: &Claim,
     device: DeviceId,
     most: usize,
+    full: Option<&FullDevice>,
     found: &mut Vec<Obstacle>,
 ) {
     let ledger = &pool.devices[&device];
@@ -109,11 +118,18 @@ fn on_device(
     if ledger.settling > Bytes::ZERO {
         push(ledger.settling, Blocker::Settling);
     }
-    for &holder in ledger.holders.iter().take(most) {
-        if let Err(why) = victims::may_leave(pool, requirements, holder)
-            && let Some(what) = blocker(pool, holder, why)
+    let stays = |holder: Holder| {
+        if let Err(why) = holder.leaves
+            && let Some(what) = blocker(pool, holder.replica, why)
         {
-            push(pool.held(holder, device), what);
+            push(holder.held, what);
+        }
+    };
+    match full {
+        Some(full) => full.holders.iter().copied().take(most).for_each(stays),
+        None => {
+            let holders = holders::on(pool, claim, device, ledger);
+            holders.take(most).for_each(stays);
         }
     }
 }
@@ -145,19 +161,24 @@ struct Reach {
     later: bool,
 }
 
-/// Whether waiting can help, and when to try again.
-pub(crate) fn prospect(pool: &Pool, requirements: &Requirements) -> (Prospect, Option<Time>) {
+/// Whether waiting can help, and when to try again. `full` are the devices that the plan has looked at.
+pub(crate) fn prospect(
+    pool: &Pool,
+    claim: &Claim,
+    full: &[FullDevice],
+) -> (Prospect, Option<Time>) {
+    let enough = claim.requirements.devices;
     let mut retry: Option<Time> = None;
     let mut best = Reach::default();
     for node in pool.nodes.values() {
         let (mut soon, mut later) = (0, 0);
         for &device in node {
-            let reach = reach(pool, requirements, device, &mut retry);
+            let reach = reach(pool, claim, device, looked_at(full, device), &mut retry);
             soon += u32::from(reach.soon);
             later += u32::from(reach.later);
         }
-        best.soon |= soon >= requirements.devices;
-        best.later |= later >= requirements.devices;
+        best.soon |= soon >= enough;
+        best.later |= later >= enough;
     }
     best.soon |= pool.unknown_node_may_return();
     let prospect = match (best.soon, best.later) {
@@ -175,9 +196,10 @@ pub(crate) fn retry_on(
     requirements: &Requirements,
     devices: &BTreeSet<DeviceId>,
 ) -> Option<Time> {
+    let claim = Claim::of(pool, requirements);
     let mut retry = None;
     let mut look = |device: &DeviceId| {
-        reach(pool, requirements, *device, &mut retry);
+        reach(pool, &claim, *device, None, &mut retry);
     };
     if requirements.devices > 1 {
         let nodes = pool.nodes.values();
@@ -192,13 +214,18 @@ pub(crate) fn retry_on(
 
 fn reach(
     pool: &Pool,
-    requirements: &Requirements,
+    claim: &Claim,
     device: DeviceId,
+    full: Option<&FullDevice>,
     retry: &mut Option<Time>,
 ) -> Reach {
     let ledger = &pool.devices[&device];
     let mut look_at = |at: Time| *retry = Some(retry.map_or(at, |known| known.min(at)));
-    let needs = match requirements.needs_on(pool, device) {
+    let needs = match full {
+        Some(full) => Ok(full.needs),
+        None => claim.needs_on(pool, device, ledger),
+    };
+    let needs = match needs {
         Ok(needs) => needs,
         // A cordon with an end is waited for; one without is not.
         Err(Unfit::Cordoned { .. }) => {
@@ -215,18 +242,19 @@ fn reach(
         }
         Err(_) => {
             // A new replica never fits here; a sleeper that is here and was smaller may wake.
+            let model = claim.requirements.model;
             let sleeps_here = |id: &ReplicaId| {
                 pool.replicas
                     .get(id)
-                    .is_some_and(|it| it.model == requirements.model && pool.asleep.contains(id))
+                    .is_some_and(|it| it.model == model && pool.asleep.contains(id))
             };
             if ledger.holders.iter().any(sleeps_here) {
-                for &holder in &ledger.holders {
+                for holder in holders::on(pool, claim, device, ledger) {
                     if let Err(
                         Protection::Turn { left }
                         | Protection::Young { left }
                         | Protection::Yields { left },
-                    ) = victims::may_leave(pool, requirements, holder)
+                    ) = holder.leaves
                     {
                         look_at(pool.now + left);
                     }
@@ -238,11 +266,11 @@ fn reach(
     let (free, overrun) = pool.free_and_overrun(ledger);
     let needs = needs + overrun;
     let (mut soon, mut later) = (free, free);
-    for &holder in &ledger.holders {
-        let held = pool.held(holder, device);
-        let Err(why) = victims::may_leave(pool, requirements, holder) else {
+    let count = |holder: Holder| {
+        let held = holder.held;
+        let Err(why) = holder.leaves else {
             (soon, later) = (soon + held, later + held);
-            continue;
+            return;
         };
         match why {
             Protection::Turn { left } | Protection::Young { left } => {
@@ -259,7 +287,7 @@ fn reach(
             }
             Protection::HigherPriority => {
                 // An idle replica of higher priority leaves when its keep-hot time ends.
-                if let Some(at) = keep_hot_ends(pool, holder) {
+                if let Some(at) = keep_hot_ends(pool, holder.replica) {
                     look_at(at);
                 }
                 later = later + held;
@@ -267,6 +295,10 @@ fn reach(
             Protection::AlwaysHot | Protection::Same | Protection::Leaving | Protection::Growth => {
             }
         }
+    };
+    match full {
+        Some(full) => full.holders.iter().copied().for_each(count),
+        None => holders::on(pool, claim, device, ledger).for_each(count),
     }
     Reach {
         soon: soon >= needs,

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use crate::facts::state::{Model, Pool};
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
+use crate::plan::claim::Claim;
 use crate::plan::victims::{self};
 use crate::types::choice::Choice;
 use crate::types::choice::Evictable;
@@ -202,13 +203,14 @@ fn wake_of(pool: &Pool, requirements: &Requirements, id: ReplicaId) -> Option<Ch
             .any(|(free, needs)| free < needs)
     };
     let (cost, victims) = if short() {
+        let claim = Claim::of(pool, requirements);
         let holders: alloc::collections::BTreeSet<ReplicaId> = ledgers()
             .flat_map(|it| it.holders.iter().copied())
             .filter(|holder| *holder != id)
             .collect();
         let evictable = holders
             .into_iter()
-            .filter_map(|holder| victims::evictable(pool, requirements, holder).ok())
+            .filter_map(|holder| victims::evictable(pool, &claim, holder).ok())
             .collect();
         cheapest(&domain, &free, evictable)?
     } else {

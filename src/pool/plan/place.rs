@@ -6,7 +6,10 @@ use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::plan::cheapest::{Domain, cheapest, with_freed};
+use crate::plan::claim::Claim;
+use crate::plan::free_devices::{self, FreeDevices};
 use crate::plan::group;
+use crate::plan::holders::FullDevice;
 use crate::plan::obstacles;
 use crate::plan::parking;
 use crate::plan::requirements::never_fits;
@@ -14,9 +17,8 @@ use crate::plan::victims::{self};
 use crate::types::choice::Choice;
 use crate::types::choice::Evictable;
 use crate::types::decision::{Candidate, Plan, Prospect, Verdict, Victim};
-use crate::types::ids::{Bytes, DeviceId, ReplicaId, Span};
-use crate::types::link::Link;
-use crate::types::rank::{Cost, PlaceRank};
+use crate::types::ids::{DeviceId, ReplicaId, Span};
+use crate::types::rank::Cost;
 use crate::types::reason::Refusal;
 use crate::types::replica::Replica;
 use crate::types::requirements::Requirements;
@@ -46,26 +48,31 @@ pub(crate) fn fits_on(
             .next()
             .is_some();
     }
+    let claim = Claim::of(pool, requirements);
     devices.iter().any(|&device| {
-        pool.devices.contains_key(&device)
-            && requirements.needs_on(pool, device).is_ok_and(|needs| {
-                pool.free_later(device) >= needs
-                    || evict(pool, requirements, device, needs).is_some()
-            })
+        let Some(ledger) = pool.devices.get(&device) else {
+            return false;
+        };
+        claim.needs_on(pool, device, ledger).is_ok_and(|needs| {
+            let full = || FullDevice::of(pool, &claim, device, ledger, needs);
+            pool.free_later(device) >= needs || evict(pool, &claim, &full()).is_some()
+        })
     })
 }
 
 fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
     let mut plan = Plan::empty(pool, requirements);
+    let claim = Claim::of(pool, requirements);
     if let Some(refusal) = never_fits(pool, requirements) {
         plan.refusal = Some(refusal);
         plan.prospect = Prospect::Never;
         if explain {
-            plan.candidates = obstacles::verdicts(pool, requirements, &BTreeSet::new());
+            plan.candidates = obstacles::verdicts(pool, &claim, &BTreeSet::new(), &[]);
         }
         return plan;
     }
-    let (mut best, mut candidates) = cheapest_place(pool, requirements, explain);
+    let mut full = Vec::new();
+    let (mut best, mut candidates) = cheapest_place(pool, &claim, explain, &mut full);
     if let Some(cost) = best.as_ref().map(|best| best.rank.cost)
         && cost.busy > 0
         && cost.highest_priority == Some(requirements.priority)
@@ -75,7 +82,8 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
             past_idle: true,
             ..requirements.clone()
         };
-        let (other, seen) = cheapest_place(pool, &past_idle, explain);
+        let past_idle = Claim::of(pool, &past_idle);
+        let (other, seen) = cheapest_place(pool, &past_idle, explain, &mut Vec::new());
         if other
             .as_ref()
             .is_some_and(|it| it.rank.cost.busy < cost.busy)
@@ -111,7 +119,7 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
             plan.victims = choice.victims.iter().map(|it| it.describe(pool)).collect();
         }
         None => {
-            (plan.prospect, plan.retry) = obstacles::prospect(pool, requirements);
+            (plan.prospect, plan.retry) = obstacles::prospect(pool, &claim, &full);
             plan.refusal = Some(Refusal::NoRoom {
                 needs: requirements.bytes,
                 devices: requirements.devices,
@@ -120,23 +128,25 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
         }
     }
     if explain {
-        let seen = plan.candidates.iter().flat_map(|it| it.devices.clone());
-        let seen: BTreeSet<DeviceId> = seen.collect();
-        let others = obstacles::verdicts(pool, requirements, &seen);
+        let seen = plan.candidates.iter().flat_map(|it| it.devices.iter());
+        let seen: BTreeSet<DeviceId> = seen.copied().collect();
+        let others = obstacles::verdicts(pool, &claim, &seen, &full);
         plan.candidates.extend(others);
     }
     plan
 }
 
+/// Fills `full` with the devices that lack memory, if it looks at them.
 fn cheapest_place(
     pool: &Pool,
-    requirements: &Requirements,
+    claim: &Claim,
     explain: bool,
+    full: &mut Vec<FullDevice>,
 ) -> (Option<Choice>, Vec<Candidate>) {
     let mut candidates = Vec::new();
-    let best = match requirements.devices {
-        1 => one_device(pool, requirements, explain, &mut candidates),
-        _ => several_devices(pool, requirements, &mut candidates),
+    let best = match claim.requirements.devices {
+        1 => one_device(pool, claim, explain, full, &mut candidates),
+        _ => several_devices(pool, claim.requirements, &mut candidates),
     };
     (best, candidates)
 }
@@ -145,70 +155,54 @@ fn cheapest_place(
 /// show what they would have cost.
 fn one_device(
     pool: &Pool,
-    requirements: &Requirements,
+    claim: &Claim,
     explain: bool,
+    full: &mut Vec<FullDevice>,
     candidates: &mut Vec<Candidate>,
 ) -> Option<Choice> {
-    let mut best: Option<Choice> = None;
-    let mut full = Vec::new();
-    let mut take = |choice: Choice, candidates: &mut Vec<Candidate>| {
+    let free = match explain {
+        true => FreeDevices::all(pool, claim),
+        false => FreeDevices::tightest(pool, claim),
+    };
+    candidates.extend(free.candidates());
+    let mut best = free.best.map(|rank| Choice {
+        rank,
+        devices: vec![rank.device],
+        victims: Vec::new(),
+        wakes: None,
+    });
+    if best.is_some() && !explain {
+        return best;
+    }
+    for (&device, ledger) in pool.devices.iter() {
+        let Ok(needs) = claim.needs_on(pool, device, ledger) else {
+            continue;
+        };
+        if pool.free_and_overrun(ledger).0 < needs {
+            full.push(FullDevice::of(pool, claim, device, ledger, needs));
+        }
+    }
+    for choice in full.iter().filter_map(|it| evict(pool, claim, it)) {
         candidates.push(choice.candidate());
         if best.as_ref().is_none_or(|best| choice.rank < best.rank) {
             best = Some(choice);
-        }
-        best.is_some()
-    };
-    let mut any = false;
-    for &device in pool.devices.keys() {
-        let Ok(needs) = requirements.needs_on(pool, device) else {
-            continue;
-        };
-        let free = pool.free_later(device);
-        if free < needs {
-            full.push((device, needs));
-            continue;
-        }
-        let rank = rank_of(pool, requirements, device, needs, free, Cost::default());
-        let devices = vec![device];
-        let victims = Vec::new();
-        any = take(
-            Choice {
-                rank,
-                devices,
-                victims,
-                wakes: None,
-            },
-            candidates,
-        );
-    }
-    if !any || explain {
-        for (device, needs) in full {
-            if let Some(choice) = evict(pool, requirements, device, needs) {
-                take(choice, candidates);
-            }
         }
     }
     best
 }
 
-fn evict(
-    pool: &Pool,
-    requirements: &Requirements,
-    device: DeviceId,
-    needs: Bytes,
-) -> Option<Choice> {
+fn evict(pool: &Pool, claim: &Claim, full: &FullDevice) -> Option<Choice> {
+    let device = full.device;
     let ledger = &pool.devices[&device];
     let (free, overrun) = pool.free_and_overrun(ledger);
-    let needs = needs + overrun;
-    let leaves = |holder: &ReplicaId| victims::may_leave(pool, requirements, *holder).is_ok();
-    let leaving: Vec<ReplicaId> = ledger.holders.iter().copied().filter(leaves).collect();
+    let needs = full.needs + overrun;
     // On a full pool hardly any device has enough that may leave: only there it is computed what each would cost.
-    if !victims::frees_enough(pool, device, free, needs, &leaving) {
+    if free + full.may_free() < needs {
         return None;
     }
+    let leaving = full.holders.iter().filter(|it| it.leaves.is_ok());
     let evictable: Vec<Evictable> = leaving
-        .into_iter()
-        .map(|holder| victims::leaving(pool, holder))
+        .map(|it| victims::leaving(pool, it.replica))
         .collect();
     let domain = Domain {
         devices: vec![device],
@@ -217,7 +211,7 @@ fn evict(
     let (cost, victims) = cheapest(&domain, &[free], evictable)?;
     let freed = with_freed(&domain, &[free], &victims)[0];
     Some(Choice {
-        rank: rank_of(pool, requirements, device, needs, freed, cost),
+        rank: free_devices::rank_of(pool, claim, device, needs, freed, cost),
         devices: domain.devices,
         victims,
         wakes: None,
@@ -237,25 +231,6 @@ fn several_devices(
         }
     }
     best
-}
-
-fn rank_of(
-    pool: &Pool,
-    requirements: &Requirements,
-    device: DeviceId,
-    needs: Bytes,
-    free: Bytes,
-    cost: Cost,
-) -> PlaceRank {
-    let ledger = &pool.devices[&device];
-    PlaceRank {
-        cost,
-        link: Link::NvLink,
-        fetches: pool.lacks_weights(ledger.node, requirements.model),
-        must_wait: ledger.free_now() < needs || pool.reads_on(requirements.model, ledger.node),
-        left_over: free.saturating_sub(needs),
-        device,
-    }
 }
 
 impl Choice {

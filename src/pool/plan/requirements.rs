@@ -87,21 +87,31 @@ impl Requirements {
 
     /// What it needs on the device, if the device can ever hold a part of it.
     pub(crate) fn needs_on(&self, pool: &Pool, id: DeviceId) -> Result<Bytes, Unfit> {
-        let device = &pool.devices[&id];
-        let bytes = self.fits_empty(pool, id, device)?;
+        self.needs_of(pool, &pool.models[&self.model], id, &pool.devices[&id])
+    }
+
+    /// The same of its model and a device that are looked up already.
+    pub(crate) fn needs_of(
+        &self,
+        pool: &Pool,
+        model: &Model,
+        id: DeviceId,
+        device: &Device,
+    ) -> Result<Bytes, Unfit> {
+        let bytes = self.fits_empty(model, id, device)?;
         if let Some(cordon) = device.closed() {
             return Err(Unfit::Cordoned {
                 reason: cordon.reason.clone(),
             });
         }
-        match pool.node_away(id) {
+        match device.away.and_then(|_| pool.node_away(id)) {
             Some(away) => Err(Unfit::NodeAway(away)),
             None => Ok(bytes),
         }
     }
 
-    fn fits_empty(&self, pool: &Pool, id: DeviceId, device: &Device) -> Result<Bytes, Unfit> {
-        let allowed = pool.models[&self.model].spec.allowed.as_ref();
+    fn fits_empty(&self, model: &Model, id: DeviceId, device: &Device) -> Result<Bytes, Unfit> {
+        let allowed = model.spec.allowed.as_ref();
         if allowed.is_some_and(|allowed| !allowed.contains(&id)) {
             return Err(Unfit::NotAllowed);
         }
@@ -133,9 +143,10 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
         let last = pool.last_gone.clone();
         return Some(Refusal::NoDevices { last });
     }
+    let model = &pool.models[&requirements.model];
     let fits = |id: &DeviceId| {
         requirements
-            .fits_empty(pool, *id, &pool.devices[id])
+            .fits_empty(model, *id, &pool.devices[id])
             .is_ok()
     };
     let enough = requirements.devices as usize;
@@ -147,7 +158,7 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
         }
         most = most.max(fitting);
     }
-    let allowed = pool.models[&requirements.model].spec.allowed.as_ref();
+    let allowed = model.spec.allowed.as_ref();
     let usable: Vec<Bytes> = pool
         .devices
         .iter()

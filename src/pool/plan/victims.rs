@@ -3,6 +3,7 @@
 use core::cmp::Reverse;
 
 use crate::facts::state::{Model, Pool};
+use crate::plan::claim::Claim;
 use crate::plan::parking;
 use crate::types::choice::Evictable;
 use crate::types::demand;
@@ -11,8 +12,7 @@ use crate::types::model::IdleYields;
 use crate::types::obstacle::Protection;
 use crate::types::policy::Part;
 use crate::types::rank::VictimRank;
-use crate::types::replica::{Phase, Replica};
-use crate::types::requirements::Requirements;
+use crate::types::replica::{Phase, Planned, Replica};
 use crate::types::share::Share;
 
 /// A turn of this many swaps leaves two thirds of the time for serving when two models are always waited for.
@@ -30,13 +30,27 @@ const REQUESTS_MAX: Span = Span(60_000);
 const RELOADS_UNTIL_YIELD: u64 = 3;
 const YIELD_LEAST: Span = Span::from_secs(30);
 
-/// Whether this holder of memory may leave for `requirements`: what `evictable` says, without what that would cost.
-pub(crate) fn may_leave(
+/// Whether this holder of memory may leave for the claim: what `evictable` says, without what that would cost.
+pub(crate) fn may_leave(pool: &Pool, claim: &Claim, id: ReplicaId) -> Result<(), Protection> {
+    leaves(
+        pool,
+        claim,
+        id,
+        pool.planned.get(&id),
+        pool.replicas.get(&id),
+    )
+}
+
+/// The same of a holder that is looked up already: a planned load, a replica, or a sleeper that is to wake, which is both.
+pub(crate) fn leaves(
     pool: &Pool,
-    requirements: &Requirements,
+    claim: &Claim,
     id: ReplicaId,
+    planned: Option<&Planned>,
+    replica: Option<&Replica>,
 ) -> Result<(), Protection> {
-    if let Some(planned) = pool.planned.get(&id) {
+    let requirements = claim.requirements;
+    if let Some(planned) = planned {
         let displaced = planned.model != requirements.model
             && planned.order.is_none()
             && pool.priority(planned.model) < requirements.priority;
@@ -48,21 +62,21 @@ pub(crate) fn may_leave(
     if pool.asleep.contains(&id) {
         return Ok(());
     }
-    let replica = &pool.replicas[&id];
+    let replica = replica.expect("a holder is a replica or a planned load");
     let model = &pool.models[&replica.model];
-    match protection(pool, requirements, id, replica, model) {
+    match protection(pool, claim, id, replica, model) {
         Some(protection) => Err(protection),
         None => Ok(()),
     }
 }
 
-/// Whether this holder of memory may leave for `requirements`, and what that would cost.
+/// Whether this holder of memory may leave for the claim, and what that would cost.
 pub(crate) fn evictable(
     pool: &Pool,
-    requirements: &Requirements,
+    claim: &Claim,
     id: ReplicaId,
 ) -> Result<Evictable, Protection> {
-    may_leave(pool, requirements, id)?;
+    may_leave(pool, claim, id)?;
     Ok(leaving(pool, id))
 }
 
@@ -173,14 +187,15 @@ impl Pool {
     }
 }
 
-/// The rule that keeps a replica from leaving for `requirements`, if any.
+/// The rule that keeps a replica from leaving for the claim, if any.
 fn protection(
     pool: &Pool,
-    requirements: &Requirements,
+    claim: &Claim,
     id: ReplicaId,
     replica: &Replica,
     model: &Model,
 ) -> Option<Protection> {
+    let requirements = claim.requirements;
     let since = match replica.phase {
         Phase::Draining { .. } | Phase::Parking { .. } | Phase::Stopping { .. } => {
             return Some(Protection::Leaving);
@@ -204,7 +219,7 @@ fn protection(
         return None;
     }
     if own > requirements.priority {
-        return above(pool, requirements, replica, model);
+        return above(pool, claim, replica, model);
     }
     if requirements.is_gentle {
         return Some(Protection::Growth);
@@ -219,7 +234,7 @@ fn protection(
         return Some(Protection::Busy);
     }
     let is_pressed = pool.pressed.contains(&id);
-    let turn = turn(pool, requirements, model, age, is_pressed);
+    let turn = turn(pool, claim, model, age, is_pressed);
     if replica.in_flight > 0 {
         return (turn > Span::ZERO).then_some(Protection::Turn { left: turn });
     }
@@ -227,7 +242,7 @@ fn protection(
     let stays = match model.spec.min_resident {
         Some(residence) => Span(residence.0.saturating_sub(age.0)),
         None if requirements.past_idle || !parts.has(Part::NextRequest) => Span::ZERO,
-        None => near_request(pool, requirements, model, replica),
+        None => near_request(pool, claim, model, replica),
     };
     let left = stays.min(turn);
     (left > Span::ZERO).then_some(Protection::Young { left })
@@ -240,17 +255,11 @@ fn protection(
 /// requests if that is longer, and it begins when a request waits for the place: the replica probably becomes idle by
 /// itself, and then no request is held up until it has drained. So a model that is always in use leaves after a bounded
 /// time, and one that is not is hardly ever closed.
-fn turn(
-    pool: &Pool,
-    requirements: &Requirements,
-    model: &Model,
-    age: Span,
-    is_pressed: bool,
-) -> Span {
+fn turn(pool: &Pool, claim: &Claim, model: &Model, age: Span, is_pressed: bool) -> Span {
     let (length, passed) = match model.spec.max_turn {
         Some(length) => (length, age),
         None => {
-            let swap = swap(pool, requirements, model);
+            let swap = swap(claim, model);
             if is_pressed {
                 let least = swap.0.saturating_mul(SWAPS_PRESSED);
                 return Span(least.saturating_sub(age.0));
@@ -260,8 +269,8 @@ fn turn(
             let requests = model.requests_take(REQUESTS_PER_TURN);
             let turn = Span(swap.0.saturating_mul(SWAPS_PER_TURN)).max(requests);
             // It ends before those that wait for it give up.
-            let turn = turn.min(pool.patience(requirements.model));
-            (turn, age.min(pool.now.since(requirements.since)))
+            let turn = turn.min(claim.patience);
+            (turn, age.min(pool.now.since(claim.requirements.since)))
         }
     };
     Span(length.0.saturating_sub(passed.0))
@@ -276,37 +285,28 @@ impl Model {
 }
 
 /// The time from stopping an idle replica of this model until the requested one is ready.
-fn swap(pool: &Pool, requirements: &Requirements, model: &Model) -> Span {
-    pool.comes_back_in(requirements.model) + model.stop_takes
+fn swap(claim: &Claim, model: &Model) -> Span {
+    claim.ready_in + model.stop_takes
 }
 
 /// How much longer an idle replica stays because its own next request is near (P3): half a swap from its last one at
 /// most, less the more requests wait, never beyond its turn, and not once a request has waited for long. A request that
 /// is answered meanwhile saves a whole swap.
-fn near_request(
-    pool: &Pool,
-    requirements: &Requirements,
-    model: &Model,
-    replica: &Replica,
-) -> Span {
-    let window = Span(swap(pool, requirements, model).0 >> (1 + requirements.crowd));
+fn near_request(pool: &Pool, claim: &Claim, model: &Model, replica: &Replica) -> Span {
+    let requirements = claim.requirements;
+    let window = Span(swap(claim, model).0 >> (1 + requirements.crowd));
     let idle = replica
         .idle_since()
         .map_or(Span::ZERO, |since| pool.now.since(since));
     let waited = pool.now.since(requirements.since);
-    let patience = Span(pool.patience(requirements.model).0.saturating_sub(waited.0));
+    let patience = Span(claim.patience.0.saturating_sub(waited.0));
     let left = Span(window.0.saturating_sub(idle.0)).min(patience);
     let expected = model.demand.expected_for(idle, left);
     expected.map_or(Span::ZERO, |expected| expected.min(left))
 }
 
 /// What keeps a replica of higher priority, that is not always-hot, from leaving (P2, P6).
-fn above(
-    pool: &Pool,
-    requirements: &Requirements,
-    replica: &Replica,
-    model: &Model,
-) -> Option<Protection> {
+fn above(pool: &Pool, claim: &Claim, replica: &Replica, model: &Model) -> Option<Protection> {
     let higher = Some(Protection::HigherPriority);
     let after = match pool.limits.idle_yields {
         IdleYields::Never => return higher,
@@ -317,7 +317,10 @@ fn above(
         }
     };
     let leased = model.over.expires.is_some_and(|expires| expires > pool.now);
-    if requirements.is_gentle || leased || model.over.keep_hot.is_some() || !model.queue.is_empty()
+    if claim.requirements.is_gentle
+        || leased
+        || model.over.keep_hot.is_some()
+        || !model.queue.is_empty()
     {
         return higher;
     }

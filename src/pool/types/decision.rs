@@ -60,6 +60,9 @@ pub struct Victim {
     pub planned: bool,
 }
 
+/// The most candidates in one record of the history: the chosen one, and the first of the others.
+pub(crate) const CANDIDATES_MAX: usize = 32;
+
 /// A place that was considered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {

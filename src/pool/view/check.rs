@@ -52,6 +52,9 @@ pub fn check(pool: &Pool) -> Vec<Violation> {
     hosts(pool, &mut found);
     replicas(pool, &mut found);
     queues(pool, &mut found);
+    if !pool.devices.is_index_right() {
+        found.push(Violation::IndexWrong("devices by their room"));
+    }
     found.extend(pool.missed().map(Violation::Missed));
     found
 }
@@ -75,7 +78,7 @@ fn memory(pool: &Pool, found: &mut Vec<Violation>) {
             *later.entry(share.device).or_default() += share.bytes.0;
         }
     }
-    for (&device, ledger) in &pool.devices {
+    for (&device, ledger) in pool.devices.iter() {
         let capacity = ledger.capacity();
         let counted = Bytes(reserved.get(&device).copied().unwrap_or(0));
         let planned = Bytes(later.get(&device).copied().unwrap_or(0));

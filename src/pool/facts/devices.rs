@@ -1,0 +1,217 @@
+//! The devices, with an index of those that take loads by their kind and what is free on them: a load looks only at devices
+//! with room for it, however many there are. A ledger changes through `get_mut` alone, which notes the device, and
+//! `update_index` is the one place that updates the index. A device that is noted is looked at by itself until then, so that
+//! the index is never out of date.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Deref;
+
+use crate::facts::device::Device;
+use crate::types::event::DeviceReading;
+use crate::types::ids::{Bytes, DeviceId, KindId};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Devices {
+    all: BTreeMap<DeviceId, Device>,
+    by_room: BTreeMap<KindId, BTreeSet<Entry>>,
+    /// The entry of each device that has one.
+    entry_of: BTreeMap<DeviceId, (KindId, Entry)>,
+    /// Devices that may have changed since the index was updated.
+    changed: BTreeSet<DeviceId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    /// What a plan may count on there; a bound if it is not exact.
+    at_most: Bytes,
+    device: DeviceId,
+    /// Unless replicas hold more than their shares: then it depends on which of them leave.
+    is_exact: bool,
+}
+
+/// A device that may have room for a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub device: DeviceId,
+    /// Its kind and what a plan may count on there; `None`: its ledger says whether there is room.
+    pub known: Option<(KindId, Bytes)>,
+}
+
+/// Reading is that of a map.
+impl Deref for Devices {
+    type Target = BTreeMap<DeviceId, Device>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+impl Devices {
+    pub(crate) fn get_mut(&mut self, id: &DeviceId) -> Option<&mut Device> {
+        let device = self.all.get_mut(id)?;
+        self.changed.insert(*id);
+        Some(device)
+    }
+
+    /// The device of a reading, which may be new.
+    pub(crate) fn of_reading(&mut self, id: DeviceId, reading: &DeviceReading) -> &mut Device {
+        self.changed.insert(id);
+        self.all.entry(id).or_insert_with(|| Device::new(reading))
+    }
+
+    pub(crate) fn remove(&mut self, id: &DeviceId) -> Option<Device> {
+        let device = self.all.remove(id)?;
+        self.changed.insert(*id);
+        Some(device)
+    }
+
+    /// Every device on which a plan may count on as much as is needed on its kind, and some that have less or take nothing.
+    pub(crate) fn with_room<'a>(
+        &'a self,
+        needs: impl Fn(KindId) -> Bytes + 'a,
+    ) -> impl Iterator<Item = Room> + 'a {
+        let (all, changed) = (&self.all, &self.changed);
+        let indexed = self.by_room.iter().flat_map(move |(kind, entries)| {
+            let least = Entry {
+                at_most: needs(*kind),
+                device: DeviceId(0),
+                is_exact: false,
+            };
+            entries.range(least..).map(move |entry| Room {
+                device: entry.device,
+                known: entry.is_exact.then_some((*kind, entry.at_most)),
+            })
+        });
+        let indexed = indexed.filter(move |room| !changed.contains(&room.device));
+        let noted = changed
+            .iter()
+            .filter(move |device| all.contains_key(device));
+        indexed.chain(noted.map(|device| Room {
+            device: *device,
+            known: None,
+        }))
+    }
+
+    /// Updates the index for the devices that have changed.
+    pub(crate) fn update_index(&mut self) {
+        for id in core::mem::take(&mut self.changed) {
+            let device = self.all.get(&id).filter(|it| !it.takes_nothing());
+            let entry = device.map(|it| (it.kind, Entry::of(id, it)));
+            let before = match entry {
+                Some(entry) => self.entry_of.insert(id, entry),
+                None => self.entry_of.remove(&id),
+            };
+            // Most changes, such as a reading, leave what is free as it was.
+            if before == entry {
+                continue;
+            }
+            if let Some((kind, entry)) = before {
+                let of_kind = self.by_room.entry(kind).or_default();
+                of_kind.remove(&entry);
+                if of_kind.is_empty() {
+                    self.by_room.remove(&kind);
+                }
+            }
+            if let Some((kind, entry)) = entry {
+                self.by_room.entry(kind).or_default().insert(entry);
+            }
+        }
+    }
+
+    /// Whether the index says of every device what its ledger says: it is built anew and compared.
+    pub(crate) fn is_index_right(&self) -> bool {
+        let mut updated = self.clone();
+        updated.update_index();
+        let mut anew = Devices {
+            all: updated.all.clone(),
+            changed: updated.all.keys().copied().collect(),
+            ..Devices::default()
+        };
+        anew.update_index();
+        updated.by_room == anew.by_room && updated.entry_of == anew.entry_of
+    }
+}
+
+impl Entry {
+    fn of(device: DeviceId, ledger: &Device) -> Entry {
+        Entry {
+            // With all that exceeds the shares, as if every replica there left.
+            at_most: ledger.later(ledger.excess).0,
+            device,
+            is_exact: ledger.excess_of.is_empty(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ids::ReplicaId;
+    use crate::types::node::Away;
+    use alloc::vec::Vec;
+
+    fn devices(totals: &[u64]) -> Devices {
+        let mut devices = Devices::default();
+        for (nth, total) in totals.iter().enumerate() {
+            let reading = DeviceReading {
+                total: Bytes(*total),
+                ..DeviceReading::default()
+            };
+            devices.of_reading(DeviceId(nth as u32), &reading);
+        }
+        devices.update_index();
+        devices
+    }
+
+    fn with_room(devices: &Devices, needs: u64) -> Vec<(u32, Option<u64>)> {
+        let found = devices.with_room(|_| Bytes(needs));
+        let plain = |room: Room| (room.device.0, room.known.map(|(_, free)| free.0));
+        found.map(plain).collect()
+    }
+
+    #[test]
+    fn the_tightest_device_with_room_comes_first() {
+        let devices = devices(&[40, 10, 20, 20]);
+        let all = [(2, Some(20)), (3, Some(20)), (0, Some(40))];
+        assert_eq!(with_room(&devices, 15), all);
+        assert!(with_room(&devices, 41).is_empty());
+        assert!(devices.is_index_right());
+    }
+
+    #[test]
+    fn a_device_that_has_changed_is_looked_at_by_itself_until_the_index_is_updated() {
+        let mut devices = devices(&[40, 20]);
+        let first = devices.get_mut(&DeviceId(0)).expect("it is there");
+        first.reserve(ReplicaId(1), Bytes(30));
+        assert_eq!(with_room(&devices, 15), [(1, Some(20)), (0, None)]);
+        devices.update_index();
+        assert_eq!(with_room(&devices, 15), [(1, Some(20))]);
+        assert_eq!(with_room(&devices, 10), [(0, Some(10)), (1, Some(20))]);
+        assert!(devices.is_index_right());
+    }
+
+    #[test]
+    fn where_a_replica_holds_more_than_its_share_the_ledger_decides() {
+        let mut devices = devices(&[40, 40]);
+        let first = devices.get_mut(&DeviceId(0)).expect("it is there");
+        first.reserve(ReplicaId(1), Bytes(10));
+        first.excess = Bytes(5);
+        first.excess_of.insert(ReplicaId(1), Bytes(5));
+        devices.update_index();
+        assert_eq!(with_room(&devices, 30), [(0, None), (1, Some(40))]);
+        assert_eq!(with_room(&devices, 31), [(1, Some(40))]);
+    }
+
+    #[test]
+    fn devices_that_take_nothing_or_are_gone_are_not_in_the_index() {
+        let mut devices = devices(&[40, 30, 20]);
+        devices.get_mut(&DeviceId(0)).expect("it is there").away = Some(Away::Silent);
+        devices.remove(&DeviceId(1));
+        devices.update_index();
+        assert_eq!(with_room(&devices, 0), [(2, Some(20))]);
+        devices.get_mut(&DeviceId(0)).expect("it is there").away = None;
+        devices.update_index();
+        assert_eq!(with_room(&devices, 0), [(2, Some(20)), (0, Some(40))]);
+        assert!(devices.is_index_right());
+    }
+}
