@@ -1,6 +1,6 @@
 //! How decisions grow with models, devices and waiting requests: the 50th and 99th percentile of single
 //! steps and plans, and the memory of a model that nobody uses. A plain program, because percentiles
-//! are what is promised: `cargo bench --bench scale`.
+//! are what is promised: `cargo bench --bench scale`, and `-- --large` for 8,000 devices alone.
 
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ fn spec(nth: u32) -> ModelSpec {
 }
 
 impl Rig {
-    /// Full devices whose replicas are busy and keep their turn, and a queue that cannot move.
-    fn new(models: u32, devices: u32, waiting: u64) -> Rig {
+    /// Devices and models, nothing loaded.
+    fn empty(models: u32, devices: u32) -> Rig {
         let mut rig = Rig {
             pool: Pool::new(Limits::default(), false, ReplicaId(1)),
             ready: Vec::new(),
@@ -59,13 +59,16 @@ impl Rig {
             .chain((0..models).map(model))
             .collect();
         rig.pool.step_all(Time(0), setup);
+        rig
+    }
+
+    /// Full devices whose replicas are busy and keep their turn, and a queue that cannot move.
+    fn new(models: u32, devices: u32, waiting: u64) -> Rig {
+        let mut rig = Rig::empty(models, devices);
         // Whoever asks first is loaded, until nothing is free; everybody else waits.
         for nth in 0..models {
             if let Some(replica) = rig.ask(nth) {
-                rig.now = Time(rig.now.0 + 50);
-                rig.pool.step(rig.now, Event::ReplicaReady { replica });
-                rig.read(replica, 1, 1);
-                rig.ready.push((replica, ModelId(nth), 1));
+                rig.serve(nth, replica);
             } else {
                 rig.waiting += 1;
             }
@@ -94,6 +97,14 @@ impl Rig {
             Action::Launch { replica, .. } => Some(*replica),
             _ => None,
         })
+    }
+
+    /// The launched replica becomes ready and serves the request that it was launched for.
+    fn serve(&mut self, model: u32, replica: ReplicaId) {
+        self.now = Time(self.now.0 + 50);
+        self.pool.step(self.now, Event::ReplicaReady { replica });
+        self.read(replica, 1, 1);
+        self.ready.push((replica, ModelId(model), 1));
     }
 
     fn read(&mut self, replica: ReplicaId, in_flight: u32, entered: u64) {
@@ -163,10 +174,24 @@ fn row(models: u32, devices: u32, waiting: u64) {
         let Some(at) = wake else { break };
         timed(&mut turns, || wake = pool.step(at, Event::TimerFired).wake);
     }
+    let models_from_the_last = |nth: usize| models - 1 - (nth as u32 * 13) % models.min(500);
+    let plans = previews(&rig, (0..rounds).map(models_from_the_last));
+    println!(
+        "{models:>7} {devices:>6} {:>8} {count:>8} | {} | {} | {} | {}",
+        rig.waiting,
+        percentiles(reads),
+        percentiles(arrivals),
+        percentiles(plans),
+        percentiles(turns),
+    );
+}
+
+/// What administrators are shown for a load of each of these models.
+fn previews(rig: &Rig, models: impl Iterator<Item = u32>) -> Vec<Duration> {
     let mut plans = Vec::new();
-    for nth in 0..rounds {
+    for model in models {
         let order = LoadOrder {
-            model: ModelId(models - 1 - (nth as u32 * 13) % models.min(500)),
+            model: ModelId(model),
             replicas: Some(1),
             devices: None,
             priority: Some(Priority(1)),
@@ -178,17 +203,42 @@ fn row(models: u32, devices: u32, waiting: u64) {
             rig.pool.preview(rig.now, &order);
         });
     }
+    plans
+}
+
+/// Loads each model but the last hundred where there is room for all.
+fn room(models: u32, devices: u32) {
+    let mut rig = Rig::empty(models, devices);
+    let (mut loads, mut others) = (Vec::new(), Vec::new());
+    for nth in 0..models - 100 {
+        let mut launched = None;
+        timed(&mut loads, || launched = rig.ask(nth));
+        let replica = launched.expect("there is room for all");
+        timed(&mut others, || rig.serve(nth, replica));
+    }
+    let plans = previews(&rig, models - 100..models);
     println!(
-        "{models:>7} {devices:>6} {:>8} {count:>8} | {} | {} | {} | {}",
-        rig.waiting,
-        percentiles(reads),
-        percentiles(arrivals),
+        "{models:>7} {devices:>6} {:>8} {:>8} | {} | {} | {}",
+        "room",
+        rig.ready.len(),
+        percentiles(loads),
+        percentiles(others),
         percentiles(plans),
-        percentiles(turns),
     );
 }
 
-fn main() {
+/// 1,000 nodes: with room for every model, and full.
+fn large() {
+    println!(
+        "{:>7} {:>6} {:>8} {:>8} | {:>21} | {:>21} | {:>21}",
+        "models", "GPUs", "", "loaded", "a load", "it is ready", "plan, explained"
+    );
+    room(10_000, 8_000);
+    headings();
+    row(32_000, 8_000, 1_000);
+}
+
+fn headings() {
     println!(
         "{:>7} {:>6} {:>8} {:>8} | {:>21} | {:>21} | {:>21} | {:>21}",
         "models",
@@ -200,6 +250,13 @@ fn main() {
         "plan, explained",
         "a turn ends"
     );
+}
+
+fn main() {
+    if std::env::args().any(|it| it == "--large") {
+        return large();
+    }
+    headings();
     for (models, devices, waiting) in [
         (10, 2, 10),
         (100, 8, 100),

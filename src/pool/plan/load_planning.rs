@@ -95,13 +95,6 @@ struct Queues {
 
 impl Queues {
     fn of(pool: &Pool) -> Queues {
-        if pool.planned.is_empty() && pool.demand_index.postponed.is_empty() {
-            return Queues::default();
-        }
-        // A node without memory has no disk that weights are read from.
-        let has_memory = |id: &DeviceId| pool.devices[id].total > Bytes::ZERO;
-        let with_memory = pool.nodes.values().filter(|ids| ids.iter().any(has_memory));
-        let nodes = with_memory.count().max(1);
         let mut in_use: BTreeMap<LoaderId, usize> = BTreeMap::new();
         for (_, loader, _) in &pool.reading {
             *in_use.entry(*loader).or_default() += 1;
@@ -119,6 +112,14 @@ impl Queues {
                 waiting.entry(it.loader).or_default().push(priority);
             }
         }
+        // Mostly nothing waits, and there may be a thousand nodes.
+        if waiting.is_empty() {
+            return Queues::default();
+        }
+        // A node without memory has no disk that weights are read from.
+        let has_memory = |id: &DeviceId| pool.devices[id].total > Bytes::ZERO;
+        let with_memory = pool.nodes.values().filter(|ids| ids.iter().any(has_memory));
+        let nodes = with_memory.count().max(1);
         let behind = waiting.into_iter().filter_map(|(loader, mut waiting)| {
             // One more load may wait for each node if it is more important than those that wait.
             waiting.sort_by_key(|priority| Reverse(*priority));
