@@ -8,7 +8,7 @@ use core::ops::Deref;
 
 use crate::facts::device::Device;
 use crate::types::event::DeviceReading;
-use crate::types::ids::{Bytes, DeviceId, KindId};
+use crate::types::ids::{Bytes, DeviceId, KindId, NodeId};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Devices {
@@ -25,6 +25,7 @@ struct Entry {
     /// What a plan may count on there; a bound if it is not exact.
     at_most: Bytes,
     device: DeviceId,
+    node: NodeId,
     /// Unless replicas hold more than their shares: then it depends on which of them leave.
     is_exact: bool,
 }
@@ -33,6 +34,7 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub device: DeviceId,
+    pub node: NodeId,
     /// Its kind and what a plan may count on there; `None`: its ledger says whether there is room.
     pub known: Option<(KindId, Bytes)>,
 }
@@ -75,21 +77,25 @@ impl Devices {
             let least = Entry {
                 at_most: needs(*kind),
                 device: DeviceId(0),
+                node: NodeId(0),
                 is_exact: false,
             };
             entries.range(least..).map(move |entry| Room {
                 device: entry.device,
+                node: entry.node,
                 known: entry.is_exact.then_some((*kind, entry.at_most)),
             })
         });
         let indexed = indexed.filter(move |room| !changed.contains(&room.device));
-        let noted = changed
-            .iter()
-            .filter(move |device| all.contains_key(device));
-        indexed.chain(noted.map(|device| Room {
-            device: *device,
-            known: None,
-        }))
+        let noted = changed.iter().filter_map(move |device| {
+            let node = all.get(device)?.node;
+            Some(Room {
+                device: *device,
+                node,
+                known: None,
+            })
+        });
+        indexed.chain(noted)
     }
 
     /// Updates the index for the devices that have changed.
@@ -138,6 +144,7 @@ impl Entry {
             // With all that exceeds the shares, as if every replica there left.
             at_most: ledger.later(ledger.excess).0,
             device,
+            node: ledger.node,
             is_exact: ledger.excess_of.is_empty(),
         }
     }

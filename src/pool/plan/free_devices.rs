@@ -1,12 +1,12 @@
 //! The devices with enough free memory for a replica on one device, and the best of them (M5). A load asks the index of
 //! the devices for them, a plan for administrators looks at each device; tests compare both at every load.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::facts::state::Pool;
 use crate::plan::claim::Claim;
 use crate::types::decision::{CANDIDATES_MAX, Candidate, Verdict};
-use crate::types::ids::{Bytes, DeviceId};
+use crate::types::ids::{Bytes, DeviceId, NodeId};
 use crate::types::link::Link;
 use crate::types::rank::{Cost, PlaceRank};
 
@@ -39,6 +39,7 @@ impl FreeDevices {
     /// The same by the index, without those that neither are the best nor get into the history.
     pub(crate) fn tightest(pool: &Pool, claim: &Claim) -> FreeDevices {
         let mut found = FreeDevices::default();
+        let nodes = Nodes::of(pool, claim);
         let needs_on_kind = |kind| claim.requirements.bytes_on(kind);
         for room in pool.devices.with_room(needs_on_kind) {
             let device = room.device;
@@ -58,8 +59,8 @@ impl FreeDevices {
             }
             let left_over = free.saturating_sub(needs);
             found.list(device, left_over);
-            // Ranked so if nothing speaks against it. Of a kind the tightest come first, so that most need no more.
-            let at_best = PlaceRank {
+            // Of a kind the tightest come first, so that most devices need no more than this.
+            let mut at_best = PlaceRank {
                 cost: Cost::default(),
                 link: Link::NvLink,
                 fetches: false,
@@ -67,9 +68,16 @@ impl FreeDevices {
                 left_over,
                 device,
             };
-            if found.best.is_none_or(|best| at_best < best) {
+            let known = found.best;
+            let may_be_best = |rank: PlaceRank| known.is_none_or(|best| rank < best);
+            if !may_be_best(at_best) {
+                continue;
+            }
+            at_best.fetches = nodes.lack_weights(room.node);
+            at_best.must_wait = nodes.reading.contains(&room.node);
+            if may_be_best(at_best) {
                 let rank = rank_of(pool, claim, device, needs, free, Cost::default());
-                found.best = found.best.into_iter().chain([rank]).min();
+                found.best = known.into_iter().chain([rank]).min();
             }
         }
         if let Some(best) = found.best {
@@ -106,6 +114,38 @@ impl FreeDevices {
             wakes: None,
             verdict: Verdict::Free { left_over },
         })
+    }
+}
+
+/// What speaks against whole nodes. Where it speaks against all of them, as when none has the weights, the best device is
+/// still found among a few.
+struct Nodes {
+    /// Nodes that need not fetch the model's weights; `None`: all of them, since no node says what it has.
+    with_weights: Option<BTreeSet<NodeId>>,
+    /// Nodes whose disk or link the model would have to wait for.
+    reading: BTreeSet<NodeId>,
+}
+
+impl Nodes {
+    fn of(pool: &Pool, claim: &Claim) -> Nodes {
+        let model = claim.requirements.model;
+        let has_weights = |node: &NodeId| !pool.lacks_weights(*node, model);
+        let with_weights = || -> BTreeSet<NodeId> {
+            let nodes = pool.nodes.keys().copied();
+            nodes.filter(has_weights).collect()
+        };
+        let loader = claim.model.spec.loader.map(|it| it.loader);
+        let reading = pool.reading.iter();
+        let reading = reading.filter(|(_, of, _)| Some(*of) == loader);
+        Nodes {
+            with_weights: (!pool.weights_on.is_empty()).then(with_weights),
+            reading: reading.map(|(node, ..)| *node).collect(),
+        }
+    }
+
+    fn lack_weights(&self, node: NodeId) -> bool {
+        let with_weights = self.with_weights.as_ref();
+        with_weights.is_some_and(|nodes| !nodes.contains(&node))
     }
 }
 
