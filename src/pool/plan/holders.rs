@@ -26,6 +26,9 @@ pub(crate) struct Holder {
 pub(crate) struct FullDevice {
     pub device: DeviceId,
     pub needs: Bytes,
+    /// What a plan may count on, and what must be freed before anything new fits: one of them is zero.
+    pub free: Bytes,
+    pub overrun: Bytes,
     pub holders: Vec<Holder>,
 }
 
@@ -37,9 +40,12 @@ impl FullDevice {
         ledger: &Device,
         needs: Bytes,
     ) -> FullDevice {
+        let (free, overrun) = pool.free_and_overrun(ledger);
         FullDevice {
             device,
             needs,
+            free,
+            overrun,
             holders: on(pool, claim, device, ledger).collect(),
         }
     }

@@ -263,7 +263,10 @@ fn reach(
             return Reach::default();
         }
     };
-    let (free, overrun) = pool.free_and_overrun(ledger);
+    let (free, overrun) = match full {
+        Some(full) => (full.free, full.overrun),
+        None => pool.free_and_overrun(ledger),
+    };
     let needs = needs + overrun;
     let (mut soon, mut later) = (free, free);
     let count = |holder: Holder| {

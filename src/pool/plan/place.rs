@@ -192,10 +192,8 @@ fn one_device(
 }
 
 fn evict(pool: &Pool, claim: &Claim, full: &FullDevice) -> Option<Choice> {
-    let device = full.device;
-    let ledger = &pool.devices[&device];
-    let (free, overrun) = pool.free_and_overrun(ledger);
-    let needs = full.needs + overrun;
+    let (device, free) = (full.device, full.free);
+    let needs = full.needs + full.overrun;
     // On a full pool hardly any device has enough that may leave: only there it is computed what each would cost.
     if free + full.may_free() < needs {
         return None;
