@@ -287,3 +287,6 @@ impl Blocking {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
