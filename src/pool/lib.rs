@@ -55,6 +55,7 @@ pub use types::model::{
     OverrideChange, Parking, Tier,
 };
 pub use types::node_demand::{NodeShape, PendingNode};
+pub use types::objective::Objective;
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
 pub use types::policy::{Part, Policy};
 pub use types::rank::Cost;

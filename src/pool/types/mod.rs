@@ -21,6 +21,7 @@ pub(crate) mod meaning;
 pub(crate) mod model;
 pub(crate) mod node;
 pub(crate) mod node_demand;
+pub(crate) mod objective;
 pub(crate) mod obstacle;
 pub(crate) mod occupancy;
 pub(crate) mod order;
