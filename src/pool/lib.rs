@@ -62,6 +62,7 @@ pub use types::rank::Cost;
 pub use types::reason::{LoadReason, Refusal, StopReason};
 pub use types::replica_state::ReplicaState;
 pub use types::resident_adapters::{AdapterAccess, FilesFingerprint, ResidentAdapters};
+pub use types::shadow_costs::ShadowCosts;
 pub use types::share::Share;
 pub use types::stall::StallReason;
 pub use view::check::{Violation, check};

@@ -36,5 +36,6 @@ pub(crate) mod replica_state;
 pub(crate) mod requirements;
 pub(crate) mod resident_adapters;
 pub(crate) mod saves;
+pub(crate) mod shadow_costs;
 pub(crate) mod share;
 pub(crate) mod stall;
