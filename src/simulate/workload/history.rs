@@ -3,8 +3,6 @@
 //! was ready that they waited as long as they did. Where a store does not know what waited, one request came when each
 //! load was decided.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
@@ -14,6 +12,7 @@ use rand_distr::Exp1;
 use rand_pcg::Pcg64Mcg;
 
 use super::fault::WorkloadFault;
+use super::in_order::{InOrder, Request};
 use config::DatabaseUrl;
 use pool::Time;
 use store::{ModelPast, Past, Store};
@@ -35,9 +34,6 @@ pub struct History {
     /// The store knows which requests waited.
     knows_waits: bool,
 }
-
-/// (milliseconds, model, duration of the request).
-type Request = (u64, u32, u64);
 
 #[derive(Clone, Copy, Debug)]
 struct Stay {
@@ -213,12 +209,7 @@ impl History {
             }
             (minute[0].at, requests)
         });
-        InOrder {
-            minutes,
-            held: BinaryHeap::new(),
-            complete_until: 0,
-            reach: self.reach(),
-        }
+        InOrder::new(minutes, self.reach())
     }
 
     /// How long before its minute a request came at most.
@@ -271,34 +262,6 @@ fn waited(minute: &Minute, ready: &[u64], load: u64, random: &mut Pcg64Mcg) -> V
         }
     }
     came
-}
-
-/// Puts the requests of minutes in order, some of which came before their minute.
-struct InOrder<I> {
-    /// With the beginning of each minute.
-    minutes: I,
-    held: BinaryHeap<Reverse<Request>>,
-    /// No request of a later minute came before this time.
-    complete_until: u64,
-    reach: u64,
-}
-
-impl<I: Iterator<Item = (u64, Vec<Request>)>> Iterator for InOrder<I> {
-    type Item = Request;
-
-    fn next(&mut self) -> Option<Request> {
-        loop {
-            let first = self.held.peek().map(|Reverse(first)| first.0);
-            if first.is_some_and(|at| at < self.complete_until) {
-                return self.held.pop().map(|Reverse(request)| request);
-            }
-            let Some((minute, requests)) = self.minutes.next() else {
-                return self.held.pop().map(|Reverse(request)| request);
-            };
-            self.complete_until = minute.saturating_sub(self.reach);
-            self.held.extend(requests.into_iter().map(Reverse));
-        }
-    }
 }
 
 /// The moment after so many milliseconds of these parts.
@@ -381,23 +344,6 @@ mod tests {
         assert!(a.iter().all(|at| ready(&at) || waited(&at)), "{a:?}");
         assert!(a.iter().filter(waited).count() >= 4, "{a:?}");
         assert!(a.iter().filter(ready).count() >= 36, "{a:?}");
-    }
-
-    #[test]
-    fn requests_that_came_before_their_minute_are_in_the_order_of_time() {
-        let minutes = [
-            (60_000, vec![(70_000, 0, 1), (61_000, 1, 1)]),
-            (120_000, vec![(121_000, 0, 1), (65_000, 1, 1)]),
-            (300_000, vec![(300_000, 0, 1)]),
-        ];
-        let ordered = InOrder {
-            minutes: minutes.into_iter(),
-            held: BinaryHeap::new(),
-            complete_until: 0,
-            reach: 60_000,
-        };
-        let times: Vec<u64> = ordered.map(|it| it.0).collect();
-        assert_eq!(times, [61_000, 65_000, 70_000, 121_000, 300_000]);
     }
 
     #[test]
