@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn requests_that_came_before_their_minute_are_in_the_order_of_time() {
-        let minutes = [
+        let minutes: [(u64, Vec<Request>); 3] = [
             (60_000, vec![(70_000, 0, 1), (61_000, 1, 1)]),
             (120_000, vec![(121_000, 0, 1), (65_000, 1, 1)]),
             (300_000, vec![(300_000, 0, 1)]),
