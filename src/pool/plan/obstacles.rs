@@ -225,6 +225,7 @@ fn reach(
                     if let Err(
                         Protection::Turn { left }
                         | Protection::Young { left }
+                        | Protection::NotWorth { left }
                         | Protection::Yields { left },
                     ) = victims::may_leave(pool, requirements, holder)
                     {
@@ -245,7 +246,9 @@ fn reach(
             continue;
         };
         match why {
-            Protection::Turn { left } | Protection::Young { left } => {
+            Protection::Turn { left }
+            | Protection::Young { left }
+            | Protection::NotWorth { left } => {
                 look_at(pool.now + left);
                 (soon, later) = (soon + held, later + held);
             }
