@@ -87,7 +87,12 @@ pub fn samples(
             match answers.get(nth) {
                 None => answers.push(texts),
                 Some(plain) if *plain == texts => {}
-                Some(_) => return Err(format!("the answer of a {} was changed by proposals", text.name())),
+                Some(_) => {
+                    return Err(format!(
+                        "the answer of a {} was changed by proposals",
+                        text.name()
+                    ));
+                }
             }
         }
     }
