@@ -94,7 +94,10 @@ pub(super) fn alone(requests: &[GenerationRequest]) -> Vec<Vec<(Piece, Outcome)>
     answers.collect()
 }
 
-pub(super) fn together(demo: &mut Demo, requests: &[GenerationRequest]) -> Vec<Vec<(Piece, Outcome)>> {
+pub(super) fn together(
+    demo: &mut Demo,
+    requests: &[GenerationRequest],
+) -> Vec<Vec<(Piece, Outcome)>> {
     let answers: Vec<_> = requests.iter().map(|request| demo.ask(request)).collect();
     demo.free();
     let answers = answers.into_iter().map(collect);
