@@ -4,7 +4,7 @@
 //! What is proposed costs rows of a step and changes no answer. A lookup is counted as right or wrong whether its tokens were
 //! proposed or not, so that nothing has to be proposed to find out that a text repeats, or does so no more.
 
-/// So much of a step of one row is what each further row costs, at most: weights that lie in memory are read once for all rows.
+/// So many further rows cost as much as a step of a single row, at least: weights are read from memory once for all rows.
 const ROWS_OF_A_STEP: f32 = 5.0;
 /// Most rows in a step of those that go on, with what is proposed to them: with more of them a step takes as long as it has rows.
 const STEP_ROWS_MAX: usize = 16;
