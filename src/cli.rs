@@ -351,6 +351,16 @@ pub struct EngineArgs {
     /// Steps without a new request after which one joins in any case.
     #[arg(long, requires = "waiting_served_ratio_milli")]
     pub max_waiting_steps: Option<u32>,
+    /// Maximum tokens proposed for a request in one step, found earlier in its own text; 0 turns speculation off. By default 8 on
+    /// the CPU, and 0 on GPUs.
+    #[arg(long)]
+    pub num_speculative_tokens: Option<usize>,
+    /// Maximum last tokens that are looked up.
+    #[arg(long, default_value_t = 3)]
+    pub prompt_lookup_max: usize,
+    /// Minimum last tokens that are looked up.
+    #[arg(long, default_value_t = 2)]
+    pub prompt_lookup_min: usize,
     /// Quantize wide weights while loading: q8_0 or q4_k.
     #[arg(long, value_name = "FORM")]
     pub quantization: Option<Quantization>,

@@ -30,6 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         threads: None,
         tokenizer_workers: None,
         budgets: Default::default(),
+        speculation: Default::default(),
     };
     serve(options, async { drop(tokio::signal::ctrl_c().await) }).await?;
     Ok(())

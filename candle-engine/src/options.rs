@@ -1,5 +1,9 @@
 //! The options of one engine and the choice of its device.
 
+mod speculation;
+
+pub use speculation::Speculation;
+
 use crate::error::EngineError;
 use crate::stored::Encoding;
 use candle_core::{DType, Device};
@@ -32,6 +36,8 @@ pub struct EngineOptions {
     pub tokenizer_workers: Option<usize>,
     /// Bounds on tokens, beside the context.
     pub budgets: TokenBudgets,
+    /// Tokens that are proposed and verified together.
+    pub speculation: Speculation,
     /// Matrices of wide numbers are written anew in this form while they are loaded; `None` leaves them as they are.
     pub quantization: Option<Quantization>,
     /// Looks at every number of the weights before the model counts as ready.
@@ -192,6 +198,7 @@ impl EngineOptions {
                 ),
             ));
         }
+        self.speculation.validate()?;
         self.check_devices()?;
         if self.threads == Some(0) {
             return Err(EngineError::option(

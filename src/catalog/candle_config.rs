@@ -18,6 +18,7 @@ use super::limits;
 use super::model_file::{ComputeDevice, EngineConfig, Quantization, Task};
 use super::recipe::{CandleRecipe, Joining, TokenBudgets};
 use super::server_config::Around;
+use super::speculation::{self, SpeculativeConfig};
 
 /// Sequences the embedded engine computes together, unless the file says otherwise.
 const CANDLE_CONCURRENCY: u32 = 4;
@@ -78,6 +79,7 @@ pub(super) fn candle(
         max_batch_total_tokens,
         max_waiting_tokens,
         waiting_served_ratio,
+        speculative_config,
         quantization,
         verify,
         overflow,
@@ -136,6 +138,7 @@ pub(super) fn candle(
         threads,
         tokenizer_workers,
         budgets,
+        speculation: speculation::read(speculative_config, notes)?,
         quantization,
         verify: verify.unwrap_or_default(),
         overflows: overflow.is_some(),
@@ -165,6 +168,9 @@ struct EngineKwargs {
     /// When waiting requests join those that run.
     max_waiting_tokens: Option<i64>,
     waiting_served_ratio: Option<f64>,
+    /// Tokens that are proposed by looking up a request's own text; `Some(None)` is `null`.
+    #[serde(default, deserialize_with = "speculation::or_null")]
+    speculative_config: Option<Option<SpeculativeConfig>>,
     /// Wide weights are written anew while they are loaded.
     quantization: Option<Quantization>,
     verify: Option<bool>,

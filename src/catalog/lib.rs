@@ -58,6 +58,7 @@ mod request_fields;
 mod sampling;
 mod scaling;
 mod server_config;
+mod speculation;
 mod template_forms;
 mod token_counter;
 mod validation;
@@ -102,7 +103,8 @@ pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use ray_serve::{RayPlace, RayServeRecipe, ServeApplication};
 pub use recipe::{
     CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen, Quantization,
-    Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError, TokenBudgets,
+    Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Speculation, Task, TemplateError,
+    TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe};

@@ -230,6 +230,16 @@ pub struct Joining {
     pub steps: u32,
 }
 
+/// Tokens that the embedded engine proposes by looking up a request's own text; `None` is the engine's own choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Speculation {
+    /// Of one request in a step; 0 is no speculation.
+    pub tokens: Option<u32>,
+    /// How many last tokens are looked up, at most and at least.
+    pub lookup_max: Option<u32>,
+    pub lookup_min: Option<u32>,
+}
+
 /// The embedded engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CandleRecipe {
@@ -248,6 +258,7 @@ pub struct CandleRecipe {
     /// Requests that are made tokens of at once; `None`: the engine's own choice.
     pub tokenizer_workers: Option<u32>,
     pub budgets: TokenBudgets,
+    pub speculation: Speculation,
     /// Wide weights are written anew in this form while they are loaded.
     pub quantization: Option<Quantization>,
     /// Every number of the weights is looked at before the model counts as ready.

@@ -225,6 +225,7 @@ impl Control {
                 threads: recipe.threads.map(wide),
                 tokenizer_workers: recipe.tokenizer_workers.map(wide),
                 budgets: recipe.budgets,
+                speculation: recipe.speculation,
                 quantization: recipe.quantization,
                 verify: recipe.verify,
                 task: recipe.task,

@@ -55,6 +55,16 @@ impl EngineDriver for CandleDriver {
                 option(name, tokens.to_string().into());
             }
         }
+        let speculation = &program.speculation;
+        for (name, tokens) in [
+            ("--num-speculative-tokens", speculation.tokens),
+            ("--prompt-lookup-max", speculation.lookup_max),
+            ("--prompt-lookup-min", speculation.lookup_min),
+        ] {
+            if let Some(tokens) = tokens {
+                option(name, tokens.to_string().into());
+            }
+        }
         if let Some(form) = program.quantization {
             option("--quantization", form.as_str().into());
         }

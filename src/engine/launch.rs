@@ -156,6 +156,9 @@ pub struct CandleProgram {
     /// Requests that are made tokens of at once; `None` leaves it to the engine.
     pub tokenizer_workers: Option<usize>,
     pub budgets: catalog::TokenBudgets,
+    /// An older controller sends none.
+    #[serde(default)]
+    pub speculation: catalog::Speculation,
     pub quantization: Option<catalog::Quantization>,
     pub verify: bool,
     pub task: Option<catalog::Task>,
@@ -180,6 +183,7 @@ impl fmt::Debug for CandleProgram {
             .field("threads", &self.threads)
             .field("tokenizer_workers", &self.tokenizer_workers)
             .field("budgets", &self.budgets)
+            .field("speculation", &self.speculation)
             .field("quantization", &self.quantization)
             .field("verify", &self.verify)
             .field("task", &self.task)

@@ -41,6 +41,7 @@ async fn the_controller_of_the_other_tests() {
             threads: None,
             tokenizer_workers: None,
             budgets: Default::default(),
+            speculation: Default::default(),
             quantization: None,
             verify: false,
             task: None,

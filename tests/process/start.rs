@@ -182,6 +182,7 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
             threads: Some(1),
             tokenizer_workers: Some(1),
             budgets: Default::default(),
+            speculation: Default::default(),
             quantization: None,
             verify: false,
             task: None,

@@ -14,6 +14,7 @@ fn options() -> EngineOptions {
         threads: None,
         tokenizer_workers: None,
         budgets: TokenBudgets::default(),
+        speculation: Speculation::default(),
         quantization: None,
         verify: false,
         adapters: Default::default(),

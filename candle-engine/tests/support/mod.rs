@@ -74,6 +74,7 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         threads: None,
         tokenizer_workers: None,
         budgets: Default::default(),
+        speculation: Default::default(),
     }
 }
 

@@ -13,6 +13,7 @@ pub fn candle(device: ComputeDevice) -> CandleRecipe {
         threads: None,
         tokenizer_workers: None,
         budgets: TokenBudgets::default(),
+        speculation: Speculation::default(),
         quantization: None,
         verify: false,
         overflows: false,

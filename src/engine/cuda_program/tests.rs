@@ -25,6 +25,7 @@ fn program(device: CandleDevice, cuda: CudaProgram) -> CandleProgram {
         threads: None,
         tokenizer_workers: None,
         budgets: Default::default(),
+        speculation: Default::default(),
         quantization: None,
         verify: false,
         task: None,

@@ -42,6 +42,64 @@ fn the_embedded_engines_own_options_are_read_and_their_mistakes_named() {
 }
 
 #[test]
+fn speculation_of_the_embedded_engine_has_the_names_of_vllm_and_null_turns_it_off() {
+    let with = |speculative: Value| {
+        let kwargs = json!({"speculative_config": speculative});
+        read(&candle(&[("engine_config.engine_kwargs", kwargs)]))
+    };
+    let figures = |entry: &Recipe| {
+        let Recipe::Candle(recipe) = entry else {
+            panic!("{entry:?}")
+        };
+        let it = recipe.speculation;
+        (it.tokens, it.lookup_max, it.lookup_min)
+    };
+    let (entry, _) = read(&candle(&[])).unwrap();
+    assert_eq!(
+        figures(&entry.recipe),
+        (None, None, None),
+        "the engine's own choice"
+    );
+    for (speculative, expected) in [
+        (Value::Null, (Some(0), None, None)),
+        (json!({"num_speculative_tokens": 0}), (Some(0), None, None)),
+        (
+            json!({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 1}),
+            (Some(5), Some(4), Some(1)),
+        ),
+        (json!({"prompt_lookup_max": 1}), (None, Some(1), Some(1))),
+        (json!({"prompt_lookup_min": 5}), (None, Some(5), Some(5))),
+    ] {
+        let (entry, _) = with(speculative).unwrap();
+        assert_eq!(figures(&entry.recipe), expected);
+    }
+    for (wrong, parts) in [
+        (
+            json!({"num_speculative_tokens": 65}),
+            ["num_speculative_tokens", "65", "0 to 64"],
+        ),
+        (
+            json!({"prompt_lookup_max": 0}),
+            ["prompt_lookup_max", "0", "1 to 16"],
+        ),
+        (
+            json!({"prompt_lookup_max": 2, "prompt_lookup_min": 3}),
+            ["prompt_lookup_min", "is 3", "which is 2"],
+        ),
+        (
+            json!({"method": "eagle"}),
+            ["speculative_config", "method", "ngram"],
+        ),
+        (
+            json!({"model": "a-draft"}),
+            ["speculative_config", "model", "method"],
+        ),
+    ] {
+        assert_has(&with(wrong).unwrap_err().to_string(), &parts);
+    }
+}
+
+#[test]
 fn the_embedded_engine_sleeps_and_drops_nothing() {
     let sleeps = |word: &str| read(&candle(&[("pool_config.sleep", json!(word))]));
     let (entry, _) = sleeps("weights").unwrap();

@@ -149,6 +149,9 @@ impl Flags {
                 | "--concurrency"
                 | "--threads"
                 | "--tokenizer-workers"
+                | "--num-speculative-tokens"
+                | "--prompt-lookup-max"
+                | "--prompt-lookup-min"
                 | "--device" => drop(value()?),
                 _ if self.gpu.take(&name, &mut value)? => {}
                 _ if self.script.take(&name, &mut value)? => {}
