@@ -87,7 +87,9 @@ fn cuda_probe() -> Result<(), String> {
 
 /// The embedded engine runs in a separate process, so that all its memory is freed when it exits.
 fn engine(args: EngineArgs) -> Result<(), String> {
-    use candle_engine::{AdapterOptions, EngineOptions, Joining, Listen, TokenBudgets};
+    use candle_engine::{
+        AdapterOptions, EngineOptions, Joining, Listen, NumberTypes, TokenBudgets,
+    };
     // The controller adds the time to each line it keeps.
     tracing_subscriber::fmt()
         .without_time()
@@ -121,6 +123,10 @@ fn engine(args: EngineArgs) -> Result<(), String> {
                 }),
         },
         quantization: args.quantization,
+        numbers: NumberTypes {
+            products: args.dtype,
+            kv_cache: args.kv_cache_dtype,
+        },
         verify: args.verify,
         task: args.task,
         adapters: AdapterOptions {

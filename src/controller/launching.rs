@@ -226,6 +226,7 @@ impl Control {
                 tokenizer_workers: recipe.tokenizer_workers.map(wide),
                 budgets: recipe.budgets,
                 quantization: recipe.quantization,
+                numbers: recipe.numbers,
                 verify: recipe.verify,
                 task: recipe.task,
                 adapters: recipe.adapters.clone(),

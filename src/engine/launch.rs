@@ -157,6 +157,9 @@ pub struct CandleProgram {
     pub tokenizer_workers: Option<usize>,
     pub budgets: catalog::TokenBudgets,
     pub quantization: Option<catalog::Quantization>,
+    /// A program of an earlier version does not send them.
+    #[serde(default)]
+    pub numbers: catalog::NumberTypes,
     pub verify: bool,
     pub task: Option<catalog::Task>,
     /// LoRA adapters that are loaded with it, with their folders.
@@ -181,6 +184,7 @@ impl fmt::Debug for CandleProgram {
             .field("tokenizer_workers", &self.tokenizer_workers)
             .field("budgets", &self.budgets)
             .field("quantization", &self.quantization)
+            .field("numbers", &self.numbers)
             .field("verify", &self.verify)
             .field("task", &self.task)
             .field("overflows", &self.overflows)

@@ -42,6 +42,7 @@ async fn the_controller_of_the_other_tests() {
             tokenizer_workers: None,
             budgets: Default::default(),
             quantization: None,
+            numbers: Default::default(),
             verify: false,
             task: None,
             adapters: Vec::new(),

@@ -183,6 +183,7 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
             tokenizer_workers: Some(1),
             budgets: Default::default(),
             quantization: None,
+            numbers: Default::default(),
             verify: false,
             task: None,
             adapters: Vec::new(),

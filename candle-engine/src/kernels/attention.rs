@@ -151,6 +151,7 @@ impl Job for Looking<'_> {
         match self.cache.shape().precision {
             Precision::F32 => self.look::<T, dense::F32>(tier),
             Precision::F16 => self.look::<T, dense::F16>(tier),
+            Precision::Bf16 => self.look::<T, dense::Bf16>(tier),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn options() -> EngineOptions {
+pub(super) fn options() -> EngineOptions {
     EngineOptions {
         model_dir: PathBuf::from("somewhere"),
         model_name: "name".to_owned(),
@@ -15,6 +15,7 @@ fn options() -> EngineOptions {
         tokenizer_workers: None,
         budgets: TokenBudgets::default(),
         quantization: None,
+        numbers: NumberTypes::default(),
         verify: false,
         adapters: Default::default(),
         task: None,

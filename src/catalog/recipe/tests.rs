@@ -14,6 +14,7 @@ pub fn candle(device: ComputeDevice) -> CandleRecipe {
         tokenizer_workers: None,
         budgets: TokenBudgets::default(),
         quantization: None,
+        numbers: NumberTypes::default(),
         verify: false,
         overflows: false,
         device,

@@ -26,6 +26,7 @@ fn program(device: CandleDevice, cuda: CudaProgram) -> CandleProgram {
         tokenizer_workers: None,
         budgets: Default::default(),
         quantization: None,
+        numbers: Default::default(),
         verify: false,
         task: None,
         adapters: Vec::new(),
