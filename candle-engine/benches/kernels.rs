@@ -38,6 +38,7 @@ mod step;
 )]
 #[path = "../src/stored.rs"]
 mod stored;
+mod texts;
 
 use kernels::{Attention, CacheLayer, CacheShape, Matrix, Pool, Precision, attend};
 use step::{PAGE_TOKENS, Span};
@@ -112,6 +113,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
         attention(&pool, precision);
     }
+    texts::measure(&pool);
     Ok(())
 }
 

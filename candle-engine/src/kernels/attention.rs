@@ -40,7 +40,7 @@ pub(crate) struct Attention {
     pub score_factor: f32,
     /// Scores then become `cap · tanh(score / cap)`.
     pub score_cap: Option<f32>,
-    /// Only so many of the latest tokens are looked at, the own one among them.
+    /// Only so many of the latest tokens are looked at, the own one among them; without `causal`, as many of the next ones too.
     pub window: Option<usize>,
     /// Later tokens are not looked at; without it, all tokens of the span are.
     pub causal: bool,
@@ -183,7 +183,7 @@ impl Looking<'_> {
             let end = if self.attention.causal {
                 position + 1
             } else {
-                all
+                position.saturating_add(window).min(all)
             };
             ((position + 1).saturating_sub(window), end)
         };

@@ -108,7 +108,7 @@ fn reference(
             let end = if attention.causal {
                 position + 1
             } else {
-                tokens
+                tokens.min(position.saturating_add(attention.window.unwrap_or(usize::MAX)))
             };
             let first = (position + 1).saturating_sub(attention.window.unwrap_or(usize::MAX));
             let scores: Vec<f64> = (first..end)
@@ -187,6 +187,22 @@ fn rows_see_what_a_whole_matrix_of_scores_shows() {
             Attention {
                 causal: false,
                 ..attention(4)
+            },
+        ),
+        (
+            SHAPE,
+            Attention {
+                causal: false,
+                window: Some(9),
+                ..attention(2)
+            },
+        ),
+        (
+            SHAPE,
+            Attention {
+                causal: false,
+                window: Some(70),
+                ..attention(2)
             },
         ),
         (
