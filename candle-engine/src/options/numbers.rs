@@ -64,7 +64,7 @@ impl EngineOptions {
             ("dtype", types.products.to_string()),
             ("kv_cache_dtype", types.kv_cache.to_string()),
         ];
-        match given.iter().find(|(_, value)| value != "auto") {
+        match given.into_iter().find(|(_, value)| value != "auto") {
             Some((name, value)) => Err(EngineError::option(
                 name,
                 format!(
