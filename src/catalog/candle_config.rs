@@ -12,6 +12,7 @@ use super::candle_checks;
 use super::candle_models::{self, Serves};
 use super::diagnostics::Diagnostics;
 use super::engine_fields::{COMMAND, context, only_of_servers, warn_of_paths};
+use super::engines::OptionFate;
 use super::fields::fields_of;
 use super::limits;
 use super::model_file::{
@@ -191,6 +192,20 @@ pub(super) fn option_keys() -> &'static [&'static str] {
     fields_of::<EngineKwargs>()
 }
 
+/// What becomes of an option in a file of an older form, which was for vLLM: not all of its types of numbers are here.
+pub(super) fn option_fate(key: &str, value: &Value) -> OptionFate {
+    let is_read = match key {
+        "dtype" => Option::<ProductType>::deserialize(value).is_ok(),
+        "kv_cache_dtype" => Option::<CacheType>::deserialize(value).is_ok(),
+        key if option_keys().contains(&key) => true,
+        _ => return OptionFate::Unknown,
+    };
+    match is_read {
+        true => OptionFate::Taken,
+        false => OptionFate::Refused("has no such type of numbers".to_owned()),
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Overflow {
@@ -333,4 +348,30 @@ fn check_device(
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn vllms_types_of_numbers_in_older_files_have_no_effect_where_the_engine_has_them_not() {
+        let fate = |key: &str, value: Value| option_fate(key, &value);
+        for (key, value) in [
+            ("dtype", json!("auto")),
+            ("dtype", json!("float32")),
+            ("kv_cache_dtype", json!("float16")),
+            ("concurrency", json!(2)),
+        ] {
+            assert!(matches!(fate(key, value), OptionFate::Taken), "{key}");
+        }
+        for (key, value) in [
+            ("dtype", json!("half")),
+            ("kv_cache_dtype", json!("fp8_e5m2")),
+        ] {
+            assert!(matches!(fate(key, value), OptionFate::Refused(_)), "{key}");
+        }
+        assert!(matches!(fate("swap_space", json!(4)), OptionFate::Unknown));
+    }
 }

@@ -149,6 +149,8 @@ impl Flags {
                 | "--concurrency"
                 | "--threads"
                 | "--tokenizer-workers"
+                | "--dtype"
+                | "--kv-cache-dtype"
                 | "--device" => drop(value()?),
                 _ if self.gpu.take(&name, &mut value)? => {}
                 _ if self.script.take(&name, &mut value)? => {}
