@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bench::BenchArgs;
-use candle_engine::{DeviceChoice, Quantization, Task};
+use candle_engine::{CacheType, DeviceChoice, ProductType, Quantization, Task};
 use clap::{Args, Parser, Subcommand};
 use config::Config;
 use simulate::SimulateArgs;
@@ -364,6 +364,12 @@ pub struct EngineArgs {
     /// Quantize wide weights while loading: q8_0 or q4_k.
     #[arg(long, value_name = "FORM")]
     pub quantization: Option<Quantization>,
+    /// What matrices of BF16 are multiplied in on the CPU: auto, bfloat16 or float32.
+    #[arg(long, value_name = "TYPE", default_value = "auto")]
+    pub dtype: ProductType,
+    /// What keys and values are kept in on the CPU: auto (float32), float16, bfloat16 or float32.
+    #[arg(long, value_name = "TYPE", default_value = "auto")]
+    pub kv_cache_dtype: CacheType,
     /// Check every number of the weights before the model becomes ready.
     #[arg(long)]
     pub verify: bool,

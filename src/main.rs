@@ -88,7 +88,7 @@ fn cuda_probe() -> Result<(), String> {
 /// The embedded engine runs in a separate process, so that all its memory is freed when it exits.
 fn engine(args: EngineArgs) -> Result<(), String> {
     use candle_engine::{
-        AdapterOptions, EngineOptions, Joining, Listen, Speculation, TokenBudgets,
+        AdapterOptions, EngineOptions, Joining, Listen, NumberTypes, Speculation, TokenBudgets,
     };
     // The controller adds the time to each line it keeps.
     tracing_subscriber::fmt()
@@ -128,6 +128,10 @@ fn engine(args: EngineArgs) -> Result<(), String> {
             lookup_min: args.prompt_lookup_min,
         },
         quantization: args.quantization,
+        numbers: NumberTypes {
+            products: args.dtype,
+            kv_cache: args.kv_cache_dtype,
+        },
         verify: args.verify,
         task: args.task,
         adapters: AdapterOptions {

@@ -24,6 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         devices: vec![DeviceChoice::Cpu],
         device_bytes: None,
         quantization: None,
+        numbers: Default::default(),
         verify: false,
         adapters: Default::default(),
         task: None,

@@ -12,6 +12,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+mod numbers;
+
+pub use numbers::{CacheType, NumberTypes, ProductType};
+
 /// Everything that [`serve`](crate::serve) needs to know.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
@@ -40,6 +44,8 @@ pub struct EngineOptions {
     pub speculation: Speculation,
     /// Matrices of wide numbers are written anew in this form while they are loaded; `None` leaves them as they are.
     pub quantization: Option<Quantization>,
+    /// Types of numbers on the CPU.
+    pub numbers: NumberTypes,
     /// Looks at every number of the weights before the model counts as ready.
     pub verify: bool,
     /// What the model is served for; `None` is what its files say.
@@ -200,6 +206,7 @@ impl EngineOptions {
         }
         self.speculation.validate()?;
         self.check_devices()?;
+        self.check_numbers()?;
         if self.threads == Some(0) {
             return Err(EngineError::option(
                 "threads",

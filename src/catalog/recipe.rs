@@ -14,7 +14,9 @@ use super::candle_models::Serves;
 use super::engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 use super::engines::{Extra, Parking, RerankApi, ServerRecipe, TokenApi, post};
 use super::limits::DEVICES_MAX;
-pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep, Task};
+pub use super::model_file::{
+    CacheType, ComputeDevice, Listen, NumberTypes, ProductType, Quantization, Secret, Sleep, Task,
+};
 use super::ray_serve::RayServeRecipe;
 use super::remote::RemoteRecipe;
 
@@ -261,6 +263,7 @@ pub struct CandleRecipe {
     pub speculation: Speculation,
     /// Wide weights are written anew in this form while they are loaded.
     pub quantization: Option<Quantization>,
+    pub numbers: NumberTypes,
     /// Every number of the weights is looked at before the model counts as ready.
     pub verify: bool,
     /// Layers that do not fit on its GPUs are computed on the CPU.

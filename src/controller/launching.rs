@@ -227,6 +227,7 @@ impl Control {
                 budgets: recipe.budgets,
                 speculation: recipe.speculation,
                 quantization: recipe.quantization,
+                numbers: recipe.numbers,
                 verify: recipe.verify,
                 task: recipe.task,
                 adapters: recipe.adapters.clone(),

@@ -160,6 +160,9 @@ pub struct CandleProgram {
     #[serde(default)]
     pub speculation: catalog::Speculation,
     pub quantization: Option<catalog::Quantization>,
+    /// A program of an earlier version does not send them.
+    #[serde(default)]
+    pub numbers: catalog::NumberTypes,
     pub verify: bool,
     pub task: Option<catalog::Task>,
     /// LoRA adapters that are loaded with it, with their folders.
@@ -185,6 +188,7 @@ impl fmt::Debug for CandleProgram {
             .field("budgets", &self.budgets)
             .field("speculation", &self.speculation)
             .field("quantization", &self.quantization)
+            .field("numbers", &self.numbers)
             .field("verify", &self.verify)
             .field("task", &self.task)
             .field("overflows", &self.overflows)

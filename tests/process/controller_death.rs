@@ -43,6 +43,7 @@ async fn the_controller_of_the_other_tests() {
             budgets: Default::default(),
             speculation: Default::default(),
             quantization: None,
+            numbers: Default::default(),
             verify: false,
             task: None,
             adapters: Vec::new(),

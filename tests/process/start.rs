@@ -184,6 +184,7 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
             budgets: Default::default(),
             speculation: Default::default(),
             quantization: None,
+            numbers: Default::default(),
             verify: false,
             task: None,
             adapters: Vec::new(),

@@ -2,7 +2,9 @@
 
 use crate::client::now;
 use crate::random_model::CONTEXT_TOKENS;
-use candle_engine::{DeviceChoice, EngineOptions, Listen, Speculation, TokenBudgets, serve};
+use candle_engine::{
+    DeviceChoice, EngineOptions, Listen, NumberTypes, Speculation, TokenBudgets, serve,
+};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -78,6 +80,7 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         return Err("engine PATH PORT THREADS SPECULATES [QUANTIZATION]".into());
     };
     let quantization = quantization.first().map(|form| form.parse()).transpose()?;
+    let chosen = |name: &str| std::env::var(name).unwrap_or_else(|_| "auto".to_owned());
     let options = EngineOptions {
         model_dir: PathBuf::from(path),
         model_name: "model".to_owned(),
@@ -87,6 +90,10 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         devices: vec![DeviceChoice::Cpu],
         device_bytes: None,
         quantization,
+        numbers: NumberTypes {
+            products: chosen("DTYPE").parse()?,
+            kv_cache: chosen("KV_CACHE_DTYPE").parse()?,
+        },
         verify: false,
         adapters: Default::default(),
         task: None,

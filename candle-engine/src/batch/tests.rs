@@ -37,6 +37,7 @@ fn options(concurrency: usize) -> EngineOptions {
         devices: vec![DeviceChoice::Cpu],
         device_bytes: None,
         quantization: None,
+        numbers: Default::default(),
         verify: false,
         task: None,
         adapters: crate::options::AdapterOptions::default(),

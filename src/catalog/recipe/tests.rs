@@ -15,6 +15,7 @@ pub fn candle(device: ComputeDevice) -> CandleRecipe {
         budgets: TokenBudgets::default(),
         speculation: Speculation::default(),
         quantization: None,
+        numbers: NumberTypes::default(),
         verify: false,
         overflows: false,
         device,

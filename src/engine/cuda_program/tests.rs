@@ -27,6 +27,7 @@ fn program(device: CandleDevice, cuda: CudaProgram) -> CandleProgram {
         budgets: Default::default(),
         speculation: Default::default(),
         quantization: None,
+        numbers: Default::default(),
         verify: false,
         task: None,
         adapters: Vec::new(),

@@ -1,6 +1,8 @@
 //! Models of the embedded engine: their keys, their uses, and what is refused before one is loaded.
 
-use model_pool::catalog::{CANDLE_CPU_OVERHEAD, Extra, Quantization, Recipe};
+use model_pool::catalog::{
+    CANDLE_CPU_OVERHEAD, CacheType, Extra, ProductType, Quantization, Recipe,
+};
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 use serde_json::{Value, json};
@@ -23,6 +25,18 @@ fn the_embedded_engines_own_options_are_read_and_their_mistakes_named() {
         (
             json!({"quantization": "q5_k"}),
             ["engine_kwargs.quantization", "q5_k", "q8_0"],
+        ),
+        (
+            json!({"dtype": "half"}),
+            ["engine_kwargs.dtype", "half", "bfloat16"],
+        ),
+        (
+            json!({"kv_cache_dtype": "fp8"}),
+            ["engine_kwargs.kv_cache_dtype", "fp8", "float16"],
+        ),
+        (
+            json!({"kv_cache_dtype": "float16", "device": "cuda"}),
+            ["engine_kwargs.kv_cache_dtype", "on cuda", "remove it"],
         ),
         (
             json!({"verify": "yes"}),
@@ -97,6 +111,27 @@ fn speculation_of_the_embedded_engine_has_the_names_of_vllm_and_null_turns_it_of
     ] {
         assert_has(&with(wrong).unwrap_err().to_string(), &parts);
     }
+}
+
+#[test]
+fn the_types_of_numbers_are_vllms_words_and_left_to_the_engine_without_them() {
+    let numbers = |kwargs: Value| {
+        let (entry, _) = read(&candle(&[("engine_config.engine_kwargs", kwargs)])).unwrap();
+        let Recipe::Candle(recipe) = entry.recipe else {
+            panic!("{:?}", entry.recipe)
+        };
+        (recipe.numbers.products, recipe.numbers.kv_cache)
+    };
+    let auto = (ProductType::Auto, CacheType::Auto);
+    assert_eq!(numbers(json!({})), auto);
+    assert_eq!(
+        numbers(json!({"dtype": "auto", "kv_cache_dtype": "auto"})),
+        auto
+    );
+    assert_eq!(
+        numbers(json!({"dtype": "float32", "kv_cache_dtype": "float16"})),
+        (ProductType::F32, CacheType::F16)
+    );
 }
 
 #[test]
