@@ -122,7 +122,7 @@ fn tokenizer_and_template(
 /// The threads that compute on the CPU, and what they multiply matrices of BF16 in.
 pub(crate) fn pool(threads: NonZeroUsize, products: ProductType) -> Pool {
     let pool = Pool::new(threads);
-    match products.rounds(pool.level()) {
+    match products.rounds() {
         true => pool.rounding(),
         false => pool,
     }

@@ -177,11 +177,6 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
     }
     let mut files = loading::open(options, &engine.progress)?;
     let purpose = encoder::Purpose::of(&files, options.task)?;
-    let mut options = options.clone();
-    if purpose != encoder::Purpose::Texts {
-        options.numbers.products = options.numbers.products.for_vectors();
-    }
-    let options = &options;
     let model = Arc::new(loading::load(&mut files, options, &engine.progress)?);
     if let Some(service) = encoder::of_decoder(options, purpose, &files, &model)? {
         ready_to_encode(engine, service);

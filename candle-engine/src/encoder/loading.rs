@@ -127,7 +127,7 @@ pub(crate) fn load(
     };
     files.load(plan_of_load, progress)?;
     let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
-    let products = options.numbers.products.for_vectors();
+    let products = options.numbers.products;
     let pool = device
         .is_cpu()
         .then(|| Arc::new(loading::pool(threads, products)));

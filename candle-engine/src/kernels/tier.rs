@@ -58,12 +58,6 @@ impl Level {
         Self::available().pop().unwrap_or(Self::Plain)
     }
 
-    /// Whether the processor multiplies numbers of BF16 by instructions of its own, which is faster than what it does with
-    /// wider ones.
-    pub(crate) fn multiplies_bf16(self) -> bool {
-        self == Self::Avx512Bf16
-    }
-
     /// Runs a job that uses products of BF16.
     #[inline]
     pub(super) fn run_bf16<J: Job>(self, job: J) -> J::Output {

@@ -2,7 +2,7 @@
 
 use super::{DeviceChoice, EngineOptions};
 use crate::error::EngineError;
-use crate::kernels::{Level, Precision};
+use crate::kernels::Precision;
 use std::fmt;
 use std::str::FromStr;
 
@@ -18,7 +18,7 @@ pub struct NumberTypes {
 /// What matrices of BF16 are multiplied in. Other matrices are multiplied with inputs of F32, or as their blocks say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ProductType {
-    /// BF16 where the model generates texts and the processor has products of BF16, else F32.
+    /// F32, until both have been measured on processors that have products of BF16.
     #[default]
     Auto,
     /// Inputs are rounded to BF16, and sums are of F32.
@@ -77,22 +77,9 @@ impl EngineOptions {
 }
 
 impl ProductType {
-    /// Whether inputs are rounded to BF16 with such instructions.
-    pub(crate) fn rounds(self, level: Level) -> bool {
-        match self {
-            Self::Auto => level.multiplies_bf16(),
-            Self::Bf16 => true,
-            Self::F32 => false,
-        }
-    }
-
-    /// The same for a model that gives vectors or scores: they are kept and compared for longer than a processor serves, so
-    /// they do not depend on it.
-    pub(crate) fn for_vectors(self) -> Self {
-        match self {
-            Self::Auto => Self::F32,
-            chosen => chosen,
-        }
+    /// Whether inputs of BF16 matrices are rounded to BF16.
+    pub(crate) fn rounds(self) -> bool {
+        self == Self::Bf16
     }
 }
 
@@ -194,12 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn inputs_are_rounded_by_themselves_only_for_texts_and_where_the_processor_multiplies_bf16() {
-        let auto = ProductType::Auto;
-        assert!(auto.rounds(Level::Avx512Bf16));
-        assert!(!auto.rounds(Level::Avx512) && !auto.rounds(Level::Plain));
-        assert!(!auto.for_vectors().rounds(Level::Avx512Bf16));
-        assert!(ProductType::Bf16.for_vectors().rounds(Level::Plain));
-        assert!(!ProductType::F32.rounds(Level::Avx512Bf16));
+    fn inputs_are_rounded_only_where_that_is_chosen() {
+        let rounding = PRODUCTS.into_iter().filter(|it| it.rounds());
+        assert_eq!(rounding.collect::<Vec<_>>(), [ProductType::Bf16]);
     }
 }

@@ -216,7 +216,7 @@ fn a_row_with_rounded_inputs_has_the_same_bits_in_every_batch_with_any_threads()
     for level in Level::available() {
         let alone = alone(level);
         // The processor's own instruction adds the two products of a lane in an order of its own.
-        if !level.multiplies_bf16() {
+        if level != Level::Avx512Bf16 {
             assert_eq!(bits(&alone), bits(&plain), "{level:?}");
         }
         for threads in [1, 3] {
