@@ -100,17 +100,3 @@ pub(super) fn now_unix() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or(Duration::ZERO).as_secs()
 }
-
-/// A folder with programs that play those of a batch system.
-#[cfg(test)]
-pub(super) fn played(programs: &[(&str, &str)]) -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
-
-    let folder = tempfile::tempdir().expect("a folder");
-    for (name, script) in programs {
-        let path = folder.path().join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("set");
-    }
-    folder
-}

@@ -16,6 +16,8 @@ mod program;
 mod ray;
 mod shape;
 mod slurm;
+#[cfg(test)]
+mod stand_ins;
 
 pub use backend::{Cluster, Release};
 pub use command::CommandCluster;
