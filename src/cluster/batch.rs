@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::ends;
 use super::program::{Ended, one_line};
 use super::{ClusterError, LeaseState};
 
@@ -92,7 +93,7 @@ pub(super) fn add_log_end(state: &mut LeaseState, line: Option<String>) {
     if let LeaseState::Ended { why } = state
         && let Some(line) = line
     {
-        why.push_str(&format!("; its log ends with: {line}"));
+        why.push_str(&ends::log_end(&line));
     }
 }
 

@@ -4,6 +4,7 @@
 mod backend;
 mod batch;
 mod command;
+mod ends;
 mod error;
 mod finding;
 mod follower;
