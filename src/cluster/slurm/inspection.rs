@@ -25,8 +25,7 @@ impl Slurm {
         for program in ["sbatch", "squeue", "scancel", "sinfo"] {
             findings.push(self.version(program).await);
         }
-        let is_missing = |it: &Finding| matches!(it, Finding::Problem(_));
-        if findings.iter().any(is_missing) {
+        if findings.iter().any(Finding::is_problem) {
             return findings;
         }
         let partitions = match self.partitions().await {
@@ -46,7 +45,10 @@ impl Slurm {
         for shape in &self.section.shapes {
             findings.extend(self.shape(shape, &partitions).await);
         }
-        findings.extend(self.shared_files());
+        let folder = self.section.slurm.log_dir.as_deref();
+        let logs = ("cluster.slurm.log_dir", folder);
+        findings.extend(finding::shared_files(&self.section, logs));
+        findings.push(Finding::Note(self.reachability()));
         findings
     }
 
@@ -94,11 +96,8 @@ impl Slurm {
                     true => "text (its JSON is missing, broken or too long)",
                     false => "JSON",
                 };
-                Finding::Good(format!(
-                    "squeue answers as {form}; this pool (cluster.name: {}) has {live} pending or running job{}",
-                    self.section.name,
-                    if live == 1 { "" } else { "s" }
-                ))
+                let answers = format!("squeue answers as {form}");
+                finding::live_jobs(&answers, &self.section, live)
             }
             Err(error) => Finding::Problem(error.to_string()),
         }
@@ -183,18 +182,6 @@ impl Slurm {
             Ok(ended) => Finding::Problem(refusal(name, &ended)),
             Err(error) => Finding::Problem(format!("shape {name}: {CALL_ADVICE}: {error}")),
         });
-        findings
-    }
-
-    /// Files that nodes need at the same path. Whether nodes see them, only a job can tell.
-    fn shared_files(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        let section = &self.section;
-        findings.extend(finding::token_file(section));
-        let folder = section.slurm.log_dir.as_deref();
-        findings.extend(folder.map(|it| finding::log_folder("cluster.slurm.log_dir", it)));
-        findings.extend(finding::program(section));
-        findings.push(Finding::Note(self.reachability()));
         findings
     }
 
