@@ -7,7 +7,7 @@ use super::super::ClusterError;
 use super::super::finding::{self, Finding};
 use super::super::program::run;
 use super::text::{Record, records, span};
-use super::{Pbs, failure, is_unreachable, script};
+use super::{ERRORS, Pbs, script};
 use config::ShapeSection;
 
 const PROGRAMS: &[&str] = &["qsub", "qselect", "qstat", "qsig", "qdel", "pbsnodes"];
@@ -80,9 +80,7 @@ impl Pbs {
     ) -> Result<Vec<Record>, ClusterError> {
         let arguments = arguments.iter().map(|it| (*it).to_owned()).collect();
         let ended = run(self.query(program, arguments)).await?;
-        if !ended.status.success() || is_unreachable(&ended.message) {
-            return Err(failure(program, &ended));
-        }
+        let ended = ERRORS.answer(program, ended)?;
         Ok(records(&ended.stdout, heading))
     }
 

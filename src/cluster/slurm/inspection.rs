@@ -1,10 +1,9 @@
 //! Looks at a Slurm cluster for what a configuration needs, and submits nothing: `model-pool check --slurm`.
 
 use super::super::ClusterError;
-use super::super::batch::advice_for;
 use super::super::finding::{self, Finding};
 use super::super::program::{Ended, run};
-use super::{Slurm, is_unreachable, jobs, reasons};
+use super::{ERRORS, Slurm, jobs};
 use config::ShapeSection;
 
 const CALL_ADVICE: &str = "nodes could not be requested";
@@ -62,10 +61,7 @@ impl Slurm {
         let format = format!("--format=%P{separator}%a{separator}%l{separator}%G");
         let arguments = vec!["--noheader".to_owned(), "--all".to_owned(), format];
         let ended = run(self.call("sinfo", arguments, "")).await?;
-        // `sinfo` ends with 0 even without an answer.
-        if !ended.status.success() || is_unreachable(&ended.message) {
-            return Err(super::failure("sinfo", &ended));
-        }
+        let ended = ERRORS.answer("sinfo", ended)?;
         let mut partitions: Vec<Partition> = Vec::new();
         for line in ended.stdout.lines() {
             let fields: Vec<&str> = line.split(separator).collect();
@@ -199,7 +195,7 @@ impl Slurm {
 
 fn refusal(name: &str, ended: &Ended) -> String {
     let message = ended.reason();
-    let advice = advice_for(&message, reasons::ADVICE);
+    let advice = ERRORS.advice_for(&message);
     format!("shape {name}: Slurm refuses it: {message}{advice}")
 }
 
