@@ -10,6 +10,8 @@ use super::program::{Call, Ended, one_line, run};
 use super::{ClusterError, LeaseId, LeaseState};
 
 const LOG_TAIL_BYTES: u64 = 4 << 10;
+/// The beginning of the names of jobs and of their logs.
+pub(super) const PREFIX: &str = "model-pool";
 
 /// A client program: in this folder, or on the PATH.
 pub(super) fn program(folder: Option<&Path>, name: &str) -> PathBuf {
@@ -110,6 +112,11 @@ pub(super) fn submitted(
 
 pub(super) fn has_any(text: &str, parts: &[&str]) -> bool {
     parts.iter().any(|part| text.contains(part))
+}
+
+/// The file of a job's output. `id` may be the sign that a batch system has for it.
+pub(super) fn log_name(id: &str) -> String {
+    format!("{PREFIX}-{id}.log")
 }
 
 /// The last line of a job's log that the batch system has not written itself, if this machine sees the file.

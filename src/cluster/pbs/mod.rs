@@ -234,7 +234,7 @@ impl Pbs {
     /// The end of a job's output, if it lies in a folder that this machine sees.
     fn last_line(&self, id: &LeaseId) -> Option<String> {
         let path = match &self.section.pbs.log_dir {
-            Some(folder) => folder.join(script::log_name(id.as_str())),
+            Some(folder) => folder.join(batch::log_name(id.as_str())),
             None => {
                 let number = jobs::number(id.as_str());
                 Path::new(".").join(script::copied_log_name(&self.section.name, number))

@@ -208,7 +208,7 @@ impl Slurm {
         let folder = self.section.slurm.log_dir.clone();
         let path = folder
             .unwrap_or_else(|| PathBuf::from("."))
-            .join(script::log_name(id.as_str()));
+            .join(batch::log_name(id.as_str()));
         batch::last_line(&path, |line| line.starts_with("slurmstepd"))
     }
 }
