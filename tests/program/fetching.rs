@@ -72,15 +72,7 @@ fn body(model: &str, stream: bool) -> String {
 }
 
 fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let text = if body.is_null() {
-        String::new()
-    } else {
-        body.to_string()
-    };
-    let key = pool.admin_key();
-    let (status, text, _) = pool.request(method, &format!("/llm/admin{path}"), &text, Some(&key));
-    let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    (status, value)
+    pool.admin(method, &format!("/llm/admin{path}"), body)
 }
 
 fn view(pool: &Pool, name: &str) -> Value {
