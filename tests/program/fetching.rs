@@ -48,20 +48,7 @@ impl Lab {
     }
 
     fn pool_with(&self, files: &[(String, String)], config: &str, more: &[(&str, &str)]) -> Pool {
-        let config = format!(
-            "sources: {{cache_dir: {:?}, hub: {:?}, keep_free: 1MiB}}\n{config}",
-            self.cache.path(),
-            self.hub.url()
-        );
-        let none = [
-            "HF_TOKEN",
-            "HUGGING_FACE_HUB_TOKEN",
-            "HF_ENDPOINT",
-            "HF_HUB_OFFLINE",
-        ];
-        let mut env: Vec<(&str, &str)> = none.iter().map(|name| (*name, "")).collect();
-        env.extend(more);
-        Pool::with_env(files, &config, &env)
+        self.hub.pool(self.cache.path(), files, config, more)
     }
 }
 
