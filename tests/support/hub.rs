@@ -16,6 +16,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use sha1::Digest as _;
 
+use crate::routed;
 use crate::whole::Pool;
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -77,26 +78,14 @@ impl Hub {
     pub fn start() -> Hub {
         let inner = Arc::new(Mutex::new(Inner::default()));
         let state = Arc::clone(&inner);
-        let (sender, receiver) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                sender.send(listener.local_addr().unwrap()).unwrap();
-                let routes = Router::new()
-                    .route("/api/models", get(search))
-                    .route("/api/models/{org}/{name}/revision/{revision}", get(list))
-                    .route("/{org}/{name}/resolve/{commit}/{*path}", get(file))
-                    .with_state(state);
-                axum::serve(listener, routes).await.unwrap();
-            });
-        });
+        let routes = Router::new()
+            .route("/api/models", get(search))
+            .route("/api/models/{org}/{name}/revision/{revision}", get(list))
+            .route("/{org}/{name}/resolve/{commit}/{*path}", get(file))
+            .with_state(state);
         Hub {
             inner,
-            address: receiver.recv().unwrap(),
+            address: routed::serve(routes),
         }
     }
 

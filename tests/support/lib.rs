@@ -19,6 +19,7 @@ pub mod postgres;
 pub mod provider;
 pub mod ray_serve;
 pub mod required;
+pub mod routed;
 pub mod schema;
 pub mod servers;
 pub mod streamed;
