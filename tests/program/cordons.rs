@@ -2,7 +2,6 @@
 //! the engines meet, and what a restart remembers.
 
 use serde_json::{Value, json};
-use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
 const TWO_DEVICES: &str =
@@ -11,12 +10,7 @@ const TWO_DEVICES: &str =
 
 /// A model of 10 GiB whose engine is the stub.
 fn stub(name: &str, flags: &[&str]) -> (String, String) {
-    let extra: String = flags.iter().map(|flag| format!(", {flag:?}")).collect();
-    let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\"{extra}]\npool_config: {{memory_gib: 10}}\n",
-        stub_engine().display().to_string()
-    );
-    (format!("{name}.yaml"), file)
+    support::stub::model(name, flags, "memory_gib: 10")
 }
 
 fn chat(model: &str, stream: bool) -> String {
@@ -24,7 +18,6 @@ fn chat(model: &str, stream: bool) -> String {
         .to_string()
 }
 
-/// An administrator's request: status and answer.
 fn device(pool: &Pool, name: &str) -> Value {
     let (_, list) = pool.admin("GET", "/llm/admin/devices", &Value::Null);
     let devices = list["devices"].as_array().expect("devices").clone();

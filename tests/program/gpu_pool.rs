@@ -3,7 +3,6 @@
 
 use serde_json::{Value, json};
 use support::machine::{GIB, Machine};
-use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
 /// A model whose engine takes so much on each of its GPUs.
@@ -12,13 +11,7 @@ fn model(machine: &Machine, name: &str, gib: u64, pool: &str, flags: &[&str]) ->
     let bytes = (gib * GIB).to_string();
     let mut words = vec!["--fake-gpu-state", &state, "--fake-gpu-bytes", &bytes];
     words.extend(flags);
-    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-    let engine = stub_engine().display().to_string();
-    let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{engine:?}, \"--port\", \"{{{{ port }}}}\", {}]\npool_config: {{{pool}}}\n",
-        words.join(", ")
-    );
-    (format!("{name}.yaml"), file)
+    support::stub::model(name, &words, pool)
 }
 
 fn load(pool: &Pool, body: Value) -> Value {

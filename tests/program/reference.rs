@@ -8,7 +8,6 @@ use std::process::Command;
 
 use serde_json::json;
 use support::servers::dead_url;
-use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
 const MADE: &str = "This page is made from the program by a test; edits are overwritten.";
@@ -158,13 +157,8 @@ fn families(text: &str) -> BTreeMap<String, Family> {
 
 #[test]
 fn the_page_of_metrics_is_made_from_a_running_service() {
-    let model = |name: &str, more: &str| {
-        let program = stub_engine().display().to_string();
-        let text = format!(
-            "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{program:?}, --port, \"{{{{ port }}}}\"]\npool_config: {{memory_gib: 10{more}}}\n"
-        );
-        (format!("{name}.yaml"), text)
-    };
+    let model =
+        |name: &str, more: &str| support::stub::model(name, &[], &format!("memory_gib: 10{more}"));
     let endpoint = dead_url().replace("/v1", "");
     let config = format!("telemetry: {{endpoint: \"{endpoint}\"}}\n");
     let pool = Pool::with_models(&[model("low", ""), model("high", ", priority: 1")], &config);

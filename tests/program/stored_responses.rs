@@ -15,13 +15,7 @@ const RESPONSES: &str = "/v1/responses";
 
 /// A model `writer` whose engine has these flags.
 fn model(flags: &[&str]) -> (String, String) {
-    let words: Vec<String> = flags.iter().map(|flag| format!(", {flag:?}")).collect();
-    let text = format!(
-        "engine_config:\n  model_id: writer\n  type: CommandEngine\n  listen: port\n  command: [{:?}, --port, \"{{{{ port }}}}\"{}]\npool_config: {{memory_gib: 1}}\n",
-        support::stub::stub_engine().display().to_string(),
-        words.concat()
-    );
-    ("writer.yaml".to_owned(), text)
+    support::stub::model("writer", flags, "memory_gib: 1")
 }
 
 fn pool(flags: &[&str], config: &str) -> Pool {

@@ -5,17 +5,12 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
 const TWO_DEVICES: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: d0, memory: 16GiB}, {name: d1, memory: 16GiB}]}\n";
 
 fn stub(name: &str, pool_config: &str) -> (String, String) {
-    let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\"]\npool_config: {{{pool_config}}}\n",
-        stub_engine().display().to_string()
-    );
-    (format!("{name}.yaml"), file)
+    support::stub::model(name, &[], pool_config)
 }
 
 /// State, and the device of its replica.
