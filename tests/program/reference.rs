@@ -2,8 +2,6 @@
 //! written; without it a page that is not up to date fails. `tests/plain/reference.rs` makes the others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
@@ -13,18 +11,7 @@ use support::whole::{Pool, wait_for};
 const MADE: &str = "This page is made from the program by a test; edits are overwritten.";
 
 fn check(name: &str, made: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("docs/reference")
-        .join(name);
-    if std::env::var_os("UPDATE").is_some() {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, made).unwrap();
-    }
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        kept == made,
-        "docs/reference/{name} is not up to date; run UPDATE=1 cargo test --test program reference::"
-    );
+    support::reference::check(name, made, "program");
 }
 
 /// The help of a command, in an empty environment, whose variables it would show.

@@ -18,6 +18,7 @@ pub mod network;
 pub mod postgres;
 pub mod provider;
 pub mod ray_serve;
+pub mod reference;
 pub mod required;
 pub mod routed;
 pub mod schema;
