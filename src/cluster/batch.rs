@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::ends;
 use super::program::{Call, Ended, one_line, run};
-use super::{ClusterError, LeaseId, LeaseState};
+use super::{ClusterError, LeaseId, LeaseState, NodeLease};
 
 const LOG_TAIL_BYTES: u64 = 4 << 10;
 /// The beginning of the names of jobs and of their logs.
@@ -16,6 +16,35 @@ pub(super) const PREFIX: &str = "model-pool";
 /// A client program: in this folder, or on the PATH.
 pub(super) fn program(folder: Option<&Path>, name: &str) -> PathBuf {
     folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
+}
+
+/// What both say of a job of this pool, beside its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct JobFacts {
+    pub id: String,
+    pub shape: String,
+    /// The number of the pool's request, where the job has it.
+    pub demand: Option<u64>,
+    pub host: String,
+    pub time_limit: Option<Duration>,
+    pub starts_unix: Option<u64>,
+    pub ends_unix: Option<u64>,
+}
+
+impl JobFacts {
+    /// `node`: the name by which its node joins. `None`: its id is none.
+    pub fn lease(self, node: String, state: LeaseState) -> Option<NodeLease> {
+        Some(NodeLease {
+            id: LeaseId::parse(&self.id).ok()?,
+            node,
+            shape: self.shape,
+            demand: self.demand,
+            state,
+            time_limit: self.time_limit,
+            starts_unix: self.starts_unix,
+            ends_unix: self.ends_unix,
+        })
+    }
 }
 
 /// How the programs of a batch system say what goes wrong.
@@ -133,8 +162,8 @@ pub(super) fn last_line(path: &Path, is_foreign: fn(&str) -> bool) -> Option<Str
 }
 
 /// Adds the end of its log to why a job has ended.
-pub(super) fn add_log_end(state: &mut LeaseState, line: Option<String>) {
-    if let LeaseState::Ended { why } = state
+pub(super) fn add_log_end(lease: &mut NodeLease, line: Option<String>) {
+    if let LeaseState::Ended { why } = &mut lease.state
         && let Some(line) = line
     {
         why.push_str(&ends::log_end(&line));

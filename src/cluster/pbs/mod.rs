@@ -214,21 +214,14 @@ impl Pbs {
     }
 
     fn lease(&self, job: Job) -> Option<NodeLease> {
-        let id = LeaseId::parse(&job.id).ok()?;
-        let mut state = job.lease_state();
-        if job.has_failed() {
-            batch::add_log_end(&mut state, self.last_line(&id));
+        let (state, has_failed) = (job.lease_state(), job.has_failed());
+        let node = format!("pbs-{}", job.number());
+        let mut lease = job.facts.lease(node, state)?;
+        if has_failed {
+            let line = self.last_line(&lease.id);
+            batch::add_log_end(&mut lease, line);
         }
-        Some(NodeLease {
-            node: format!("pbs-{}", job.number()),
-            id,
-            shape: job.shape,
-            demand: job.demand,
-            state,
-            time_limit: job.time_limit,
-            starts_unix: job.starts_unix,
-            ends_unix: job.ends_unix,
-        })
+        Some(lease)
     }
 
     /// The end of a job's output, if it lies in a folder that this machine sees.
@@ -267,14 +260,14 @@ impl Cluster for Pbs {
     async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
         // People may type the number alone.
         let jobs = self.jobs().await?;
-        let is_meant = |job: &&Job| job.id == id.as_str() || job.number() == id.as_str();
+        let is_meant = |job: &&Job| job.facts.id == id.as_str() || job.number() == id.as_str();
         let Some(job) = jobs.iter().find(is_meant) else {
             return Err(ClusterError::WrongId { id: id.to_string() });
         };
         if job.has_ended() {
             return Ok(());
         }
-        let id = job.id.clone();
+        let id = job.facts.id.clone();
         // `qdel` gives a running job only some seconds.
         let (program, arguments) = match how {
             Release::Drain if job.has_machine() => {

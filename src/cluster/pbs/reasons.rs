@@ -197,7 +197,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
 /// Why a job has ended. Negative statuses are PBS' own, and above 128 or 256 is the signal that ended its shell: PBS
 /// Professional Administrator's Guide, "Job Exit Codes".
 pub(super) fn ended(job: &Job) -> String {
-    let place = ends::place(&job.host);
+    let place = ends::place(&job.facts.host);
     let is_deleted = job.substate == Some(91);
     let Some(exit) = job.exit else {
         return match job.state.as_str() {
@@ -205,13 +205,13 @@ pub(super) fn ended(job: &Job) -> String {
                 "PBS has moved it to another server, which this pool does not look at".to_owned()
             }
             _ if is_deleted => "the job was deleted".to_owned(),
-            _ if job.host.is_empty() => "it was taken back before it ran".to_owned(),
+            _ if job.facts.host.is_empty() => "it was taken back before it ran".to_owned(),
             _ => format!("PBS does not say why{place}"),
         };
     };
     match exit {
         0 => ends::RELEASED.to_owned(),
-        -29 => ends::time_is_over(job.time_limit),
+        -29 => ends::time_is_over(job.facts.time_limit),
         -27 | -26 => format!(
             "it needed more of the host's memory than its job has{place}; add mem= to select of the shape or of cluster.pbs"
         ),
@@ -230,7 +230,7 @@ pub(super) fn ended(job: &Job) -> String {
         127 => ends::no_program(&place, "cluster.pbs"),
         126 => ends::cannot_run(&place),
         129.. if is_deleted => "the job was deleted".to_owned(),
-        129.. if job.is_out_of_time() => ends::time_is_over(job.time_limit),
+        129.. if job.is_out_of_time() => ends::time_is_over(job.facts.time_limit),
         143 | 271 => format!(
             "it was ended{place} by SIGTERM, as when a job of higher priority takes its place"
         ),

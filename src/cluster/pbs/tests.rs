@@ -63,10 +63,11 @@ const FAILED: &str = "    job_state = F
 fn described(jobs: &[Job]) -> Vec<String> {
     let one = |job: &Job| {
         let state = in_words(job.lease_state());
-        let times = (job.starts_unix, job.ends_unix);
+        let facts = &job.facts;
+        let times = (facts.starts_unix, facts.ends_unix);
         format!(
             "{} {} {:?} {times:?} {state}",
-            job.id, job.shape, job.demand
+            facts.id, facts.shape, facts.demand
         )
     };
     jobs.iter().map(one).collect()

@@ -113,7 +113,7 @@ impl Slurm {
     async fn jobs(&self) -> Result<Vec<Job>, ClusterError> {
         let mut jobs = self.queue().await?;
         for job in self.accounting().await {
-            if job.has_ended() && jobs.iter().all(|it| it.id != job.id) {
+            if job.has_ended() && jobs.iter().all(|it| it.facts.id != job.facts.id) {
                 jobs.push(job);
             }
         }
@@ -186,21 +186,14 @@ impl Slurm {
     }
 
     fn lease(&self, job: Job) -> Option<NodeLease> {
-        let id = LeaseId::parse(&job.id).ok()?;
-        let mut state = job.lease_state();
-        if job.has_failed() {
-            batch::add_log_end(&mut state, self.last_line(&id));
+        let (state, has_failed) = (job.lease_state(), job.has_failed());
+        let node = node_name(&job.facts.id);
+        let mut lease = job.facts.lease(node, state)?;
+        if has_failed {
+            let line = self.last_line(&lease.id);
+            batch::add_log_end(&mut lease, line);
         }
-        Some(NodeLease {
-            node: node_name(id.as_str()),
-            id,
-            shape: job.shape,
-            demand: job.demand,
-            state,
-            time_limit: job.time_limit,
-            starts_unix: job.starts_unix,
-            ends_unix: job.ends_unix,
-        })
+        Some(lease)
     }
 
     /// The end of a job's output, if it lies in a folder that this machine sees.
@@ -241,10 +234,13 @@ impl Cluster for Slurm {
     async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
         // A job keeps its number and its name for ever. `scancel` checks the name once more.
         let jobs = self.jobs().await?;
-        let Some(job) = jobs.iter().find(|job| job.id == id.as_str()) else {
+        let Some(job) = jobs.iter().find(|job| job.facts.id == id.as_str()) else {
             return Err(ClusterError::WrongId { id: id.to_string() });
         };
-        let name = format!("--name={}", script::job_name(&self.section, &job.shape));
+        let name = format!(
+            "--name={}",
+            script::job_name(&self.section, &job.facts.shape)
+        );
         let steps: &[&[&str]] = match how {
             Release::Now => &[&[]],
             // `scancel` without a signal gives a running job only some seconds.
@@ -279,10 +275,11 @@ fn node_name(id: &str) -> String {
 /// Hosts on which a job has failed lately; none if there are so many that the hosts are not the cause.
 fn failed_hosts(jobs: &[Job], now_unix: u64) -> Vec<String> {
     let is_late = |job: &&Job| {
-        let ended = job.ends_unix.unwrap_or(0);
-        job.has_failed() && !job.host.is_empty() && ended + EXCLUDED_FOR_SECONDS > now_unix
+        let ended = job.facts.ends_unix.unwrap_or(0);
+        job.has_failed() && !job.facts.host.is_empty() && ended + EXCLUDED_FOR_SECONDS > now_unix
     };
-    let hosts: BTreeSet<&String> = jobs.iter().filter(is_late).map(|job| &job.host).collect();
+    let late = jobs.iter().filter(is_late).map(|job| &job.facts.host);
+    let hosts: BTreeSet<&String> = late.collect();
     match hosts.len() > EXCLUDED_MAX {
         true => Vec::new(),
         false => hosts.into_iter().cloned().collect(),

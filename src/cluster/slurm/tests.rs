@@ -29,8 +29,8 @@ fn fixture(name: &str) -> String {
 
 fn described(job: &Job) -> String {
     let state = in_words(job.lease_state());
-    let limit = job.time_limit.map(|it| it.as_secs() / 60);
-    format!("{} {} {limit:?} {state}", job.id, job.shape)
+    let limit = job.facts.time_limit.map(|it| it.as_secs() / 60);
+    format!("{} {} {limit:?} {state}", job.facts.id, job.facts.shape)
 }
 
 const EXPECTED: &[&str] = &[
@@ -44,11 +44,11 @@ const EXPECTED: &[&str] = &[
 ];
 
 fn check(mut jobs: Vec<Job>, failed: &str) {
-    jobs.sort_by_key(|job| job.id.parse::<u64>().expect("a number"));
+    jobs.sort_by_key(|job| job.facts.id.parse::<u64>().expect("a number"));
     let mut all: Vec<String> = jobs.iter().map(described).collect();
     assert_eq!(all.remove(1), failed);
     assert_eq!(all, EXPECTED);
-    let running = &jobs[3];
+    let running = &jobs[3].facts;
     assert_eq!(
         (running.starts_unix, running.ends_unix),
         (Some(1_795_468_642), Some(1_795_472_242))
@@ -99,7 +99,7 @@ fn newer_json_has_lists_of_states_and_wrapped_numbers() {
         ]
     );
     assert_eq!(
-        (jobs[0].starts_unix, jobs[0].ends_unix),
+        (jobs[0].facts.starts_unix, jobs[0].facts.ends_unix),
         (Some(1_700_000_000), None)
     );
 }
@@ -121,9 +121,10 @@ fn accounting_tells_who_cancelled_and_which_status_a_job_had() {
     assert_eq!(failed_hosts(&jobs, 1_700_000_200), ["gpu08"]);
     assert!(failed_hosts(&jobs, 1_700_009_999).is_empty(), "long ago");
     let many: Vec<Job> = (0..4)
-        .map(|host| Job {
-            host: host.to_string(),
-            ..jobs[1].clone()
+        .map(|host| {
+            let mut job = jobs[1].clone();
+            job.facts.host = host.to_string();
+            job
         })
         .collect();
     assert!(
