@@ -40,6 +40,15 @@ pub fn root() -> &'static Path {
         .expect("tests/support lies two folders deep")
 }
 
+/// # Panics
+/// If the text lacks one of the parts.
+#[track_caller]
+pub fn assert_has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is missing in: {text}");
+    }
+}
+
 /// `target/debug`, or the folder where this test was built.
 pub fn profile_dir() -> PathBuf {
     let own = std::env::current_exe().expect("the path of this test");
