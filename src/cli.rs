@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bench::BenchArgs;
-use candle_engine::{DeviceChoice, Quantization, Task};
+use candle_engine::{CacheType, DeviceChoice, ProductType, Quantization, Task};
 use clap::{Args, Parser, Subcommand};
 use config::Config;
 use simulate::SimulateArgs;
@@ -351,9 +351,25 @@ pub struct EngineArgs {
     /// Steps without a new request after which one joins in any case.
     #[arg(long, requires = "waiting_served_ratio_milli")]
     pub max_waiting_steps: Option<u32>,
+    /// Maximum tokens proposed for a request in one step, found earlier in its own text; 0 turns speculation off. By default 8 on
+    /// the CPU, and 0 on GPUs.
+    #[arg(long)]
+    pub num_speculative_tokens: Option<usize>,
+    /// Maximum last tokens that are looked up.
+    #[arg(long, default_value_t = 3)]
+    pub prompt_lookup_max: usize,
+    /// Minimum last tokens that are looked up.
+    #[arg(long, default_value_t = 2)]
+    pub prompt_lookup_min: usize,
     /// Quantize wide weights while loading: q8_0 or q4_k.
     #[arg(long, value_name = "FORM")]
     pub quantization: Option<Quantization>,
+    /// What matrices of BF16 are multiplied in on the CPU: auto, bfloat16 or float32.
+    #[arg(long, value_name = "TYPE", default_value = "auto")]
+    pub dtype: ProductType,
+    /// What keys and values are kept in on the CPU: auto (float32), float16, bfloat16 or float32.
+    #[arg(long, value_name = "TYPE", default_value = "auto")]
+    pub kv_cache_dtype: CacheType,
     /// Check every number of the weights before the model becomes ready.
     #[arg(long)]
     pub verify: bool,

@@ -87,7 +87,9 @@ fn cuda_probe() -> Result<(), String> {
 
 /// The embedded engine runs in a separate process, so that all its memory is freed when it exits.
 fn engine(args: EngineArgs) -> Result<(), String> {
-    use candle_engine::{AdapterOptions, EngineOptions, Joining, Listen, TokenBudgets};
+    use candle_engine::{
+        AdapterOptions, EngineOptions, Joining, Listen, NumberTypes, Speculation, TokenBudgets,
+    };
     // The controller adds the time to each line it keeps.
     tracing_subscriber::fmt()
         .without_time()
@@ -120,7 +122,16 @@ fn engine(args: EngineArgs) -> Result<(), String> {
                     steps,
                 }),
         },
+        speculation: Speculation {
+            tokens: args.num_speculative_tokens,
+            lookup_max: args.prompt_lookup_max,
+            lookup_min: args.prompt_lookup_min,
+        },
         quantization: args.quantization,
+        numbers: NumberTypes {
+            products: args.dtype,
+            kv_cache: args.kv_cache_dtype,
+        },
         verify: args.verify,
         task: args.task,
         adapters: AdapterOptions {

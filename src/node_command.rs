@@ -13,7 +13,7 @@ use node::{Settings, Target, WeightsSettings};
 use node_link::check_node_name;
 
 use crate::cli::NodeArgs;
-use crate::serve::{lock::StateLock, log, source_settings, stop_signal};
+use crate::serve::{lock::StateLock, log, stop_signal};
 use crate::{cuda, devices};
 
 /// A token has 46 characters.
@@ -72,7 +72,7 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
             cuda: cuda_program,
             inventory: Arc::new(inventory),
             weights: WeightsSettings {
-                sources: source_settings(&config),
+                sources: fetching::settings(&config),
                 cache: catalog::cache_dir(&config),
                 peers_at_once: config.node.peers_at_once,
                 copy_shared: config.node.copy_shared,

@@ -17,7 +17,7 @@ use config::Config;
 use source::{Progress, SourceFault, Sources};
 
 use crate::cli::PullArgs;
-use crate::serve::source_settings;
+use crate::fetching;
 use progress::Display;
 
 /// How often the display changes.
@@ -58,7 +58,7 @@ fn pull(args: &PullArgs) -> Result<(), End> {
         .enable_all()
         .build()
         .map_err(|error| End::Failed(format!("cannot start: {error}")))?;
-    let sources = Sources::new(source_settings(&config));
+    let sources = Sources::new(fetching::settings(&config));
     let Some(model) = &args.model else {
         let like = wanted::any_of_the_hub(&config).map_err(End::Failed)?;
         let words = args.search.join(" ");

@@ -2,7 +2,7 @@
 //! least time of each and the ratios.
 //!
 //! `cargo bench -p candle-engine --bench kernels`, with `-- --threads N` where it is not to be all, `--only Q8_0,Q4K` for some
-//! encodings, `--megabytes N` for other than 192 MB of weights (1 stays in the nearest caches). In a build with debug assertions every pointer is checked in the inner loops, and the kernels are several times slower.
+//! encodings (`Bf16+` is BF16 with inputs that are rounded to BF16), `--megabytes N` for other than 192 MB of weights (1 stays in the nearest caches). In a build with debug assertions every pointer is checked in the inner loops, and the kernels are several times slower.
 
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
@@ -38,6 +38,7 @@ mod step;
 )]
 #[path = "../src/stored.rs"]
 mod stored;
+mod texts;
 
 use kernels::{Attention, CacheLayer, CacheShape, Matrix, Pool, Precision, attend};
 use step::{PAGE_TOKENS, Span};
@@ -98,15 +99,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (encoding, kind) in kinds {
         let name = format!("{encoding:?}");
         if only.as_ref().is_none_or(|only| only.contains(&&*name)) {
-            products(&pool, encoding, kind, all_bytes)?;
+            products(&pool, &name, (encoding, kind), all_bytes)?;
         }
+    }
+    let rounding = Pool::new(threads).rounding();
+    if only.as_ref().is_none_or(|only| only.contains(&"Bf16+")) {
+        let kinds = (Encoding::Bf16, GgmlDType::BF16);
+        products(&rounding, "Bf16+", kinds, all_bytes)?;
     }
     if only.is_some() {
         return Ok(());
     }
-    for precision in [Precision::F32, Precision::F16] {
+    for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
         attention(&pool, precision);
     }
+    texts::measure(&pool);
     Ok(())
 }
 
@@ -181,8 +188,8 @@ fn read(pool: &Pool, bytes: &[u8]) {
 
 fn products(
     pool: &Pool,
-    encoding: Encoding,
-    kind: GgmlDType,
+    name: &str,
+    (encoding, kind): (Encoding, GgmlDType),
     all_bytes: usize,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let weights = Tensor::from_vec(random(ROWS * COLUMNS), (ROWS, COLUMNS), &Device::Cpu)?;
@@ -247,7 +254,7 @@ fn products(
     let work = 2.0 * (PREFILL_ROWS * ROWS * COLUMNS) as f64;
     println!(
         "{:5} {:9.1} {:9.1} {:6.2} {:9.1} {:6.2} {:6.2} | {:9.2} {:9.2} {:6.2} | {:9.2} {:9.2} {:6.2} {:8.0}",
-        format!("{encoding:?}"),
+        name,
         speed(reading),
         speed(own_1),
         reading / own_1,

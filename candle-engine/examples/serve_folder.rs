@@ -24,12 +24,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         devices: vec![DeviceChoice::Cpu],
         device_bytes: None,
         quantization: None,
+        numbers: Default::default(),
         verify: false,
         adapters: Default::default(),
         task: None,
         threads: None,
         tokenizer_workers: None,
         budgets: Default::default(),
+        speculation: Default::default(),
     };
     serve(options, async { drop(tokio::signal::ctrl_c().await) }).await?;
     Ok(())

@@ -51,6 +51,7 @@ mod vocabulary;
 pub use cuda_facts::{CudaFacts, cuda_facts};
 pub use error::EngineError;
 pub use options::{
-    AdapterOptions, DeviceChoice, EngineOptions, Joining, Listen, Quantization, Task, TokenBudgets,
+    AdapterOptions, CacheType, DeviceChoice, EngineOptions, Joining, Listen, NumberTypes,
+    ProductType, Quantization, Speculation, Task, TokenBudgets,
 };
 pub use server::serve;

@@ -7,7 +7,7 @@ use crate::files::{LoadPlan, MappedFile, ModelFiles};
 use crate::grammar::Grammars;
 use crate::kernels::Pool;
 use crate::model::{Decoder, Resources};
-use crate::options::{DeviceChoice, EngineOptions, Quantization};
+use crate::options::{DeviceChoice, EngineOptions, ProductType, Quantization};
 use crate::placing;
 use crate::progress::{CONFIG, Progress, TOKENIZER, WARM_UP, WEIGHTS_PERCENT};
 use crate::sampling::SamplingSettings;
@@ -81,7 +81,8 @@ pub(crate) fn load(
     let resources = Resources {
         pages: page_count(options),
         context_tokens: options.context_tokens,
-        pool: Arc::new(Pool::new(threads(options))),
+        pool: Arc::new(pool(threads(options), options.numbers.products)),
+        cache: options.numbers.kv_cache.precision(),
     };
     let decoder = Decoder::load(files, &placement, &resources, &|_| progress.weights(1, 1))?;
     let weights = Weights {
@@ -116,6 +117,15 @@ fn tokenizer_and_template(
         tokenizer.eos_token.as_deref(),
     )?;
     Ok((tokenizer, template))
+}
+
+/// The threads that compute on the CPU, and what they multiply matrices of BF16 in.
+pub(crate) fn pool(threads: NonZeroUsize, products: ProductType) -> Pool {
+    let pool = Pool::new(threads);
+    match products.rounds() {
+        true => pool.rounding(),
+        false => pool,
+    }
 }
 
 /// Threads that compute on the CPU: those that this process may use, unless the options say fewer.

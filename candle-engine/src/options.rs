@@ -1,5 +1,9 @@
 //! The options of one engine and the choice of its device.
 
+mod speculation;
+
+pub use speculation::Speculation;
+
 use crate::error::EngineError;
 use crate::stored::Encoding;
 use candle_core::{DType, Device};
@@ -7,6 +11,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+mod numbers;
+
+pub use numbers::{CacheType, NumberTypes, ProductType};
 
 /// Everything that [`serve`](crate::serve) needs to know.
 #[derive(Debug, Clone)]
@@ -32,8 +40,12 @@ pub struct EngineOptions {
     pub tokenizer_workers: Option<usize>,
     /// Bounds on tokens, beside the context.
     pub budgets: TokenBudgets,
+    /// Tokens that are proposed and verified together.
+    pub speculation: Speculation,
     /// Matrices of wide numbers are written anew in this form while they are loaded; `None` leaves them as they are.
     pub quantization: Option<Quantization>,
+    /// Types of numbers on the CPU.
+    pub numbers: NumberTypes,
     /// Looks at every number of the weights before the model counts as ready.
     pub verify: bool,
     /// What the model is served for; `None` is what its files say.
@@ -192,7 +204,9 @@ impl EngineOptions {
                 ),
             ));
         }
+        self.speculation.validate()?;
         self.check_devices()?;
+        self.check_numbers()?;
         if self.threads == Some(0) {
             return Err(EngineError::option(
                 "threads",

@@ -11,12 +11,14 @@ mod support;
 #[allow(dead_code, reason = "the bench uses more of it")]
 mod tokens;
 
-use candle_engine::{EngineOptions, Listen, Quantization, Task};
+use candle_engine::{
+    CacheType, EngineOptions, Listen, NumberTypes, ProductType, Quantization, Task,
+};
 use gguf::Kind;
 use hyper::StatusCode;
 use random_model::Shape;
 use safetensors::Dtype;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use support::{Engine, MODEL, options};
 
@@ -121,5 +123,74 @@ async fn a_folder_and_gguf_files_of_the_same_weights_are_served_alike() {
     for quantization in [Quantization::Q8_0, Quantization::Q4K] {
         let answer = continuation(&at("bf16"), Some(quantization)).await;
         assert!(!answer.is_empty(), "{quantization:?}");
+    }
+}
+
+async fn engine_with(model: &Path, numbers: NumberTypes) -> Engine {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = EngineOptions {
+        concurrency: 4,
+        numbers,
+        ..options(model, Listen::Unix(folder.path().join("socket")))
+    };
+    Engine::start_with(options, folder).await
+}
+
+/// The text of a greedy answer, with the probabilities of its words.
+async fn scored(engine: &Engine, first: u32, tokens: u32) -> (Value, Value) {
+    let prompt: Vec<u32> = (0..tokens).map(|index| first + 7 * index).collect();
+    let body = json!({"model": MODEL, "prompt": prompt, "max_tokens": 16, "temperature": 0, "ignore_eos": true, "logprobs": 1});
+    let (status, answer) = engine.post("/v1/completions", &body).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let choice = &answer["choices"][0];
+    (
+        choice["text"].clone(),
+        choice["logprobs"]["token_logprobs"].clone(),
+    )
+}
+
+#[tokio::test]
+async fn rounded_inputs_and_a_cache_of_two_bytes_give_alone_what_they_give_among_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = folder.path().join("bf16");
+    SHAPE
+        .write_folder(&tokens::words(), &model, Dtype::BF16)
+        .expect("room for a model");
+    let exact = engine_with(
+        &model,
+        NumberTypes {
+            products: ProductType::F32,
+            kv_cache: CacheType::F32,
+        },
+    )
+    .await;
+    let cache_bytes = async |engine: &Engine| {
+        let (_, memory) = engine.get("/memory").await;
+        memory["kv_cache_bytes_max"].as_u64().expect("a number")
+    };
+    let exact_bytes = cache_bytes(&exact).await;
+    let exact_scores = scored(&exact, 1000, 40).await;
+    exact.stop().await.expect("ends");
+
+    for kv_cache in [CacheType::F16, CacheType::Bf16] {
+        let numbers = NumberTypes {
+            products: ProductType::Bf16,
+            kv_cache,
+        };
+        let engine = engine_with(&model, numbers).await;
+        assert_eq!(2 * cache_bytes(&engine).await, exact_bytes);
+        let prompts = [(1000, 40), (2000, 1), (500, 33), (3000, 7)];
+        let mut alone = Vec::new();
+        for (first, tokens) in prompts {
+            alone.push(scored(&engine, first, tokens).await);
+        }
+        assert_ne!(
+            alone[0].1, exact_scores.1,
+            "it is computed with rounded numbers"
+        );
+        let [a, b, c, d] = prompts.map(|(first, tokens)| scored(&engine, first, tokens));
+        let (a, b, c, d) = tokio::join!(a, b, c, d);
+        assert_eq!([a, b, c, d].as_slice(), alone.as_slice());
+        engine.stop().await.expect("ends");
     }
 }

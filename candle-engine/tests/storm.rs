@@ -67,13 +67,23 @@ async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone()
         context_tokens: CONTEXT_TOKENS,
         concurrency: 16,
         total_tokens: CACHE_TOKENS,
+        speculates: true,
     };
     let engine = Process::start(PROCESS, &wanted).await;
     let client = engine.client();
+    // What each request gets alone, it gets where each step has one token of it.
+    let plain = Process::start(
+        PROCESS,
+        &Wanted {
+            speculates: false,
+            ..wanted
+        },
+    )
+    .await;
     let mut draw = Draw::new(SEED);
     let mut alone = Vec::new();
     for asked in catalogue(&mut draw, DIFFERENT) {
-        let (status, answer) = client.post(asked.route, &asked.body).await;
+        let (status, answer) = plain.client().post(asked.route, &asked.body).await;
         let is_refused = answer["error"]["code"] == "context_length_exceeded";
         assert!(
             is_refused || status == StatusCode::OK,
@@ -82,6 +92,7 @@ async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone()
         );
         alone.push((asked, choices_of(&answer)));
     }
+    plain.stop();
     let alone = Arc::new(alone);
     let requests = requests_wanted();
     let mut plan: VecDeque<(usize, Patience)> = (0..requests)
@@ -107,6 +118,13 @@ async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone()
         "resident memory grew from {first} to {second} bytes between the halves"
     );
     println!("resident after each half: {first} and {second} bytes");
+    let metrics = client.text("/metrics").await;
+    let accepted = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("candle_engine_spec_decode_accepted_tokens_total "))
+        .and_then(|count| count.parse::<f64>().ok());
+    println!("proposed tokens that were right: {accepted:?}");
+    assert!(accepted > Some(0.0), "{metrics}");
     let (asked, expected) = &alone[0];
     assert_eq!(
         choices_of(&client.post(asked.route, &asked.body).await.1),
@@ -301,6 +319,7 @@ async fn a_large_model_takes_the_memory_that_was_announced() {
         context_tokens: 512,
         concurrency: 2,
         total_tokens: 1024,
+        speculates: true,
     };
     let engine = Process::start(PROCESS, &wanted).await;
     let client = engine.client();

@@ -1,8 +1,6 @@
 //! From `engine_config` to the recipe of the embedded engine: its own keys, and what of them contradicts the
 //! rest, or the model's own files where they are here.
 
-use std::path::Path;
-
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -10,14 +8,19 @@ use config::{Config, Provider};
 
 use super::CatalogError;
 use super::adapters;
-use super::candle_models::{self, ModelSummary, Serves};
+use super::candle_checks;
+use super::candle_models::{self, Serves};
 use super::diagnostics::Diagnostics;
 use super::engine_fields::{COMMAND, context, only_of_servers, warn_of_paths};
+use super::engines::OptionFate;
 use super::fields::fields_of;
 use super::limits;
-use super::model_file::{ComputeDevice, EngineConfig, Quantization, Task};
+use super::model_file::{
+    CacheType, ComputeDevice, EngineConfig, NumberTypes, ProductType, Quantization, Task,
+};
 use super::recipe::{CandleRecipe, Joining, TokenBudgets};
 use super::server_config::Around;
+use super::speculation::{self, SpeculativeConfig};
 
 /// Sequences the embedded engine computes together, unless the file says otherwise.
 const CANDLE_CONCURRENCY: u32 = 4;
@@ -78,7 +81,10 @@ pub(super) fn candle(
         max_batch_total_tokens,
         max_waiting_tokens,
         waiting_served_ratio,
+        speculative_config,
         quantization,
+        dtype,
+        kv_cache_dtype,
         verify,
         overflow,
         task,
@@ -122,11 +128,16 @@ pub(super) fn candle(
     let summary = candle_models::look(&model_path)
         .map_err(|problem| notes.refuse(path_key(engine), problem))?;
     if let Some(it) = summary {
-        check_context(context, it, notes)?;
+        candle_checks::context(context, it, notes)?;
     }
     check_overflow(overflow, device, around, notes)?;
-    check_quantization(quantization, summary, &model_path, notes)?;
-    check_task(task, summary, notes)?;
+    candle_checks::quantization(quantization, summary, &model_path, notes)?;
+    let numbers = NumberTypes {
+        products: dtype.unwrap_or_default(),
+        kv_cache: kv_cache_dtype.unwrap_or_default(),
+    };
+    candle_checks::numbers(numbers, device, summary, notes)?;
+    candle_checks::task(task, summary, notes)?;
     Ok(CandleRecipe {
         model_path,
         serves: task.map(Serves::of).or(summary.map(|it| it.serves)),
@@ -136,7 +147,9 @@ pub(super) fn candle(
         threads,
         tokenizer_workers,
         budgets,
+        speculation: speculation::read(speculative_config, notes)?,
         quantization,
+        numbers,
         verify: verify.unwrap_or_default(),
         overflows: overflow.is_some(),
         device,
@@ -165,8 +178,14 @@ struct EngineKwargs {
     /// When waiting requests join those that run.
     max_waiting_tokens: Option<i64>,
     waiting_served_ratio: Option<f64>,
+    /// Tokens that are proposed by looking up a request's own text; `Some(None)` is `null`.
+    #[serde(default, deserialize_with = "speculation::or_null")]
+    speculative_config: Option<Option<SpeculativeConfig>>,
     /// Wide weights are written anew while they are loaded.
     quantization: Option<Quantization>,
+    /// What matrices of BF16 are multiplied in, and what keys and values are kept in.
+    dtype: Option<ProductType>,
+    kv_cache_dtype: Option<CacheType>,
     verify: Option<bool>,
     /// Where layers go that do not fit on its GPUs.
     overflow: Option<Overflow>,
@@ -177,6 +196,20 @@ struct EngineKwargs {
 /// The options of the embedded engine by name.
 pub(super) fn option_keys() -> &'static [&'static str] {
     fields_of::<EngineKwargs>()
+}
+
+/// What becomes of an option in a file of an older form, which was for vLLM: not all of its types of numbers are here.
+pub(super) fn option_fate(key: &str, value: &Value) -> OptionFate {
+    let is_read = match key {
+        "dtype" => Option::<ProductType>::deserialize(value).is_ok(),
+        "kv_cache_dtype" => Option::<CacheType>::deserialize(value).is_ok(),
+        key if option_keys().contains(&key) => true,
+        _ => return OptionFate::Unknown,
+    };
+    match is_read {
+        true => OptionFate::Taken,
+        false => OptionFate::Refused("has no such type of numbers".to_owned()),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -210,71 +243,6 @@ fn path_key(engine: &EngineConfig) -> &'static str {
     match engine.model_path {
         Some(_) => "engine_config.model_path",
         None => "engine_config.hf_model_id",
-    }
-}
-
-/// The engine refuses a context that the model was not made for.
-fn check_context(
-    context: Option<u32>,
-    summary: ModelSummary,
-    notes: &Diagnostics,
-) -> Result<(), CatalogError> {
-    match (context, summary.context) {
-        (Some(wanted), Some(most)) if u64::from(wanted) > most => Err(notes.refuse(
-            "engine_config.max_total_tokens",
-            format!("is {wanted}, and the model was made for {most} tokens; write {most} at most, or remove it"),
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// It is for matrices of wide numbers, which a GGUF file need not have and an encoder computes as they are.
-fn check_quantization(
-    quantization: Option<Quantization>,
-    summary: Option<ModelSummary>,
-    path: &Path,
-    notes: &mut Diagnostics,
-) -> Result<(), CatalogError> {
-    let Some(form) = quantization else {
-        return Ok(());
-    };
-    let field = "engine_config.engine_kwargs.quantization";
-    if summary.is_some_and(|it| it.is_encoder) {
-        return Err(notes.refuse(
-            field,
-            format!(
-                "is {}, and encoders are computed in wide numbers; remove it",
-                form.as_str()
-            ),
-        ));
-    }
-    if candle_models::gguf_file(path).is_some() {
-        notes.warn(
-            field,
-            "concerns the wide numbers of a GGUF file alone; what is quantised in it stays as it is",
-        );
-    }
-    Ok(())
-}
-
-/// Of a decoder it can be chosen; others have a form for one thing alone.
-fn check_task(
-    task: Option<Task>,
-    summary: Option<ModelSummary>,
-    notes: &Diagnostics,
-) -> Result<(), CatalogError> {
-    match (task, summary) {
-        (Some(task), Some(it)) if it.is_fixed && Serves::of(task) != it.serves => {
-            let own = it.serves.task().as_str();
-            Err(notes.refuse(
-                "engine_config.engine_kwargs.task",
-                format!(
-                    "is {}, and the model's form is for {own} alone; remove it",
-                    task.as_str()
-                ),
-            ))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -386,4 +354,30 @@ fn check_device(
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn vllms_types_of_numbers_in_older_files_have_no_effect_where_the_engine_has_them_not() {
+        let fate = |key: &str, value: Value| option_fate(key, &value);
+        for (key, value) in [
+            ("dtype", json!("auto")),
+            ("dtype", json!("float32")),
+            ("kv_cache_dtype", json!("float16")),
+            ("concurrency", json!(2)),
+        ] {
+            assert!(matches!(fate(key, value), OptionFate::Taken), "{key}");
+        }
+        for (key, value) in [
+            ("dtype", json!("half")),
+            ("kv_cache_dtype", json!("fp8_e5m2")),
+        ] {
+            assert!(matches!(fate(key, value), OptionFate::Refused(_)), "{key}");
+        }
+        assert!(matches!(fate("swap_space", json!(4)), OptionFate::Unknown));
+    }
 }

@@ -5,7 +5,8 @@
 //! weights       on the CPU as they lie in their files, of which they stay mapped, or in the form they are written in at
 //!               load; encoders in four bytes; on a GPU as wide as they are stored
 //! cache         pages of 16 tokens: concurrency × context, at most max_batch_total_tokens; keys and values of four bytes on
-//!               the CPU, of two on a GPU unless weights have four; no windows; latent attention expanded for each head
+//!               the CPU, or two by `kv_cache_dtype`, of two on a GPU unless weights have four; no windows; latent attention
+//!               expanded for each head
 //! activations   4 bytes × rows of a step × (4 hidden + 3 feed-forward + 3 queries), and logits of every sequence; encoders
 //!               have twice the scores of all heads instead, rows × heads × context
 //! adapters      as many as may be loaded at once, of the highest rank, in four bytes a number
@@ -21,7 +22,7 @@ use pool::Bytes;
 use super::candle_models;
 use super::engine_kind::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
 use super::estimate::{EstimateError, by_file_sizes, share, times};
-use super::model_file::{ComputeDevice, Quantization};
+use super::model_file::{CacheType, ComputeDevice, Quantization};
 use super::recipe::CandleRecipe;
 use model_files::{CacheLoad, ModelFiles, NumberWidth, Split, Widths};
 use model_files::{Rows, Weights};
@@ -49,7 +50,11 @@ pub(super) fn need(
     let weights_of_four = files.weights.stored_bytes >= files.weights.held_in(4);
     let width = match recipe.device {
         ComputeDevice::Cuda | ComputeDevice::Metal if !weights_of_four => NumberWidth::TWO_BYTES,
-        _ => NumberWidth::FOUR_BYTES,
+        ComputeDevice::Cuda | ComputeDevice::Metal => NumberWidth::FOUR_BYTES,
+        ComputeDevice::Cpu => match recipe.numbers.kv_cache {
+            CacheType::F16 | CacheType::Bf16 => NumberWidth::TWO_BYTES,
+            CacheType::Auto | CacheType::F32 => NumberWidth::FOUR_BYTES,
+        },
     };
     let load = CacheLoad {
         tokens: cache_tokens(recipe, context),

@@ -10,6 +10,7 @@ mod answer_room;
 mod arguments;
 mod as_file;
 mod broken;
+mod candle_checks;
 mod candle_config;
 mod candle_models;
 mod candle_need;
@@ -58,6 +59,7 @@ mod request_fields;
 mod sampling;
 mod scaling;
 mod server_config;
+mod speculation;
 mod template_forms;
 mod token_counter;
 mod validation;
@@ -101,8 +103,9 @@ pub use plain_requests::CANDLE_METRICS;
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use ray_serve::{RayPlace, RayServeRecipe, ServeApplication};
 pub use recipe::{
-    CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen, Quantization,
-    Recipe, RenderedCommand, Secret, Sleep, SleepCommands, Task, TemplateError, TokenBudgets,
+    CacheType, CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen,
+    NumberTypes, ProductType, Quantization, Recipe, RenderedCommand, Secret, Sleep, SleepCommands,
+    Speculation, Task, TemplateError, TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe};

@@ -247,6 +247,66 @@ impl Quantization {
     }
 }
 
+/// Types of numbers of the embedded engine on the CPU; on GPUs they follow the weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumberTypes {
+    /// What matrices of BF16 are multiplied in.
+    #[serde(default)]
+    pub products: ProductType,
+    /// What keys and values are kept in.
+    #[serde(default)]
+    pub kv_cache: CacheType,
+}
+
+/// What the embedded engine multiplies matrices of BF16 in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProductType {
+    /// By the processor, and by what the model is for.
+    #[default]
+    #[serde(rename = "auto")]
+    Auto,
+    #[serde(rename = "bfloat16")]
+    Bf16,
+    #[serde(rename = "float32")]
+    F32,
+}
+
+impl ProductType {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ProductType::Auto => "auto",
+            ProductType::Bf16 => "bfloat16",
+            ProductType::F32 => "float32",
+        }
+    }
+}
+
+/// What the embedded engine keeps keys and values in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CacheType {
+    /// Four bytes a number.
+    #[default]
+    #[serde(rename = "auto")]
+    Auto,
+    #[serde(rename = "float16")]
+    F16,
+    #[serde(rename = "bfloat16")]
+    Bf16,
+    #[serde(rename = "float32")]
+    F32,
+}
+
+impl CacheType {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CacheType::Auto => "auto",
+            CacheType::F16 => "float16",
+            CacheType::Bf16 => "bfloat16",
+            CacheType::F32 => "float32",
+        }
+    }
+}
+
 /// What the embedded engine serves a model for, where the model's files do not say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -14,7 +14,9 @@ use super::candle_models::Serves;
 use super::engine_kind::{CANDLE_CPU_OVERHEAD, EngineKind, GPU_OVERHEAD};
 use super::engines::{Extra, Parking, RerankApi, ServerRecipe, TokenApi, post};
 use super::limits::DEVICES_MAX;
-pub use super::model_file::{ComputeDevice, Listen, Quantization, Secret, Sleep, Task};
+pub use super::model_file::{
+    CacheType, ComputeDevice, Listen, NumberTypes, ProductType, Quantization, Secret, Sleep, Task,
+};
 use super::ray_serve::RayServeRecipe;
 use super::remote::RemoteRecipe;
 
@@ -230,6 +232,16 @@ pub struct Joining {
     pub steps: u32,
 }
 
+/// Tokens that the embedded engine proposes by looking up a request's own text; `None` is the engine's own choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Speculation {
+    /// Of one request in a step; 0 is no speculation.
+    pub tokens: Option<u32>,
+    /// How many last tokens are looked up, at most and at least.
+    pub lookup_max: Option<u32>,
+    pub lookup_min: Option<u32>,
+}
+
 /// The embedded engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CandleRecipe {
@@ -248,8 +260,10 @@ pub struct CandleRecipe {
     /// Requests that are made tokens of at once; `None`: the engine's own choice.
     pub tokenizer_workers: Option<u32>,
     pub budgets: TokenBudgets,
+    pub speculation: Speculation,
     /// Wide weights are written anew in this form while they are loaded.
     pub quantization: Option<Quantization>,
+    pub numbers: NumberTypes,
     /// Every number of the weights is looked at before the model counts as ready.
     pub verify: bool,
     /// Layers that do not fit on its GPUs are computed on the CPU.

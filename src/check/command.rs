@@ -50,6 +50,9 @@ pub(super) fn command(
             let counts = [
                 ("threads", recipe.threads),
                 ("tokenizer-workers", recipe.tokenizer_workers),
+                ("num-speculative-tokens", recipe.speculation.tokens),
+                ("prompt-lookup-max", recipe.speculation.lookup_max),
+                ("prompt-lookup-min", recipe.speculation.lookup_min),
             ];
             for (name, count) in counts {
                 line += &count.map_or_else(String::new, |count| format!(" --{name} {count}"));

@@ -5,18 +5,106 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::program::{Ended, one_line};
-use super::{ClusterError, LeaseState};
+use super::ends;
+use super::program::{Call, Ended, one_line, run};
+use super::{ClusterError, LeaseId, LeaseState, NodeLease};
 
 const LOG_TAIL_BYTES: u64 = 4 << 10;
+/// The beginning of the names of jobs and of their logs.
+pub(super) const PREFIX: &str = "model-pool";
 
 /// A client program: in this folder, or on the PATH.
 pub(super) fn program(folder: Option<&Path>, name: &str) -> PathBuf {
     folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
 }
 
-/// An error of the program that submits: if it took too long, the job may exist.
-pub(super) fn not_submitted(error: ClusterError) -> ClusterError {
+/// What both say of a job of this pool, beside its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct JobFacts {
+    pub id: String,
+    pub shape: String,
+    /// The number of the pool's request, where the job has it.
+    pub demand: Option<u64>,
+    pub host: String,
+    pub time_limit: Option<Duration>,
+    pub starts_unix: Option<u64>,
+    pub ends_unix: Option<u64>,
+}
+
+impl JobFacts {
+    /// `node`: the name by which its node joins. `None`: its id is none.
+    pub fn lease(self, node: String, state: LeaseState) -> Option<NodeLease> {
+        Some(NodeLease {
+            id: LeaseId::parse(&self.id).ok()?,
+            node,
+            shape: self.shape,
+            demand: self.demand,
+            state,
+            time_limit: self.time_limit,
+            starts_unix: self.starts_unix,
+            ends_unix: self.ends_unix,
+        })
+    }
+}
+
+/// How the programs of a batch system say what goes wrong.
+pub(super) struct Errors {
+    /// Parts of what they print while it does not answer.
+    pub unreachable: &'static [&'static str],
+    /// A part of a message, and what to do about it.
+    pub advice: &'static [(&'static str, &'static str)],
+}
+
+impl Errors {
+    pub fn is_unreachable(&self, message: &str) -> bool {
+        has_any(message, self.unreachable)
+    }
+
+    /// Why a program has ended with another status than 0.
+    pub fn failure(&self, program: &str, ended: &Ended) -> ClusterError {
+        let message = ended.reason();
+        let program = program.to_owned();
+        if self.is_unreachable(&message) {
+            return ClusterError::Unreachable { program, message };
+        }
+        if ended.status.code().is_none() {
+            // It may have done its work before that, such as to submit a job.
+            let message = format!("a signal ended it: {message}");
+            return ClusterError::Output { program, message };
+        }
+        ClusterError::Refused {
+            program,
+            advice: self.advice_for(&message),
+            message,
+        }
+    }
+
+    /// The advice of the first part that the message has, with the separator before it; empty if the message says it all.
+    pub fn advice_for(&self, message: &str) -> String {
+        let found = self.advice.iter().find(|(part, _)| message.contains(part));
+        found.map_or_else(String::new, |(_, advice)| format!("; {advice}"))
+    }
+
+    /// What a program has printed that changes nothing. Some end with 0 even without an answer.
+    pub fn answer(&self, program: &str, ended: Ended) -> Result<Ended, ClusterError> {
+        match ended.status.success() && !self.is_unreachable(&ended.message) {
+            true => Ok(ended),
+            false => Err(self.failure(program, &ended)),
+        }
+    }
+
+    /// Calls the program that submits a job. If it takes too long, the job may exist.
+    pub async fn submit(&self, call: Call<'_>) -> Result<Ended, ClusterError> {
+        let program = call.name;
+        let ended = run(call).await.map_err(not_submitted)?;
+        match ended.status.success() {
+            true => Ok(ended),
+            false => Err(self.failure(program, &ended)),
+        }
+    }
+}
+
+fn not_submitted(error: ClusterError) -> ClusterError {
     match error {
         ClusterError::Timeout {
             program,
@@ -33,45 +121,31 @@ pub(super) fn not_submitted(error: ClusterError) -> ClusterError {
     }
 }
 
-/// The program that submits has ended well, and has printed something else than the id of a job.
-pub(super) fn no_job_id(program: &str, output: &str) -> ClusterError {
-    ClusterError::Output {
+/// The id that the program that submits has printed. `number`: the part of it that has digits alone.
+pub(super) fn submitted(
+    program: &str,
+    ended: &Ended,
+    id: &str,
+    number: &str,
+) -> Result<LeaseId, ClusterError> {
+    let is_number = !number.is_empty() && number.chars().all(|it| it.is_ascii_digit());
+    let id = LeaseId::parse(id).ok().filter(|_| is_number);
+    id.ok_or_else(|| ClusterError::Output {
         program: program.to_owned(),
         message: format!(
             "it printed `{}` and no job id; the job may have been submitted, which `model-pool cluster status` shows",
-            one_line(output)
+            one_line(&ended.stdout)
         ),
-    }
+    })
 }
 
-/// Why a program has ended with another status than 0.
-pub(super) fn failure(
-    program: &str,
-    ended: &Ended,
-    is_unreachable: fn(&str) -> bool,
-    advice: &[(&str, &str)],
-) -> ClusterError {
-    let message = ended.reason();
-    let program = program.to_owned();
-    if is_unreachable(&message) {
-        return ClusterError::Unreachable { program, message };
-    }
-    if ended.status.code().is_none() {
-        // It may have done its work before that, such as to submit a job.
-        let message = format!("a signal ended it: {message}");
-        return ClusterError::Output { program, message };
-    }
-    ClusterError::Refused {
-        program,
-        advice: advice_for(&message, advice),
-        message,
-    }
+pub(super) fn has_any(text: &str, parts: &[&str]) -> bool {
+    parts.iter().any(|part| text.contains(part))
 }
 
-/// The advice of the first part that the message has, with the separator before it; empty if the message says it all.
-pub(super) fn advice_for(message: &str, advice: &[(&str, &str)]) -> String {
-    let found = advice.iter().find(|(part, _)| message.contains(part));
-    found.map_or_else(String::new, |(_, advice)| format!("; {advice}"))
+/// The file of a job's output. `id` may be the sign that a batch system has for it.
+pub(super) fn log_name(id: &str) -> String {
+    format!("{PREFIX}-{id}.log")
 }
 
 /// The last line of a job's log that the batch system has not written itself, if this machine sees the file.
@@ -88,29 +162,15 @@ pub(super) fn last_line(path: &Path, is_foreign: fn(&str) -> bool) -> Option<Str
 }
 
 /// Adds the end of its log to why a job has ended.
-pub(super) fn add_log_end(state: &mut LeaseState, line: Option<String>) {
-    if let LeaseState::Ended { why } = state
+pub(super) fn add_log_end(lease: &mut NodeLease, line: Option<String>) {
+    if let LeaseState::Ended { why } = &mut lease.state
         && let Some(line) = line
     {
-        why.push_str(&format!("; its log ends with: {line}"));
+        why.push_str(&ends::log_end(&line));
     }
 }
 
 pub(super) fn now_unix() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or(Duration::ZERO).as_secs()
-}
-
-/// A folder with programs that play those of a batch system.
-#[cfg(test)]
-pub(super) fn played(programs: &[(&str, &str)]) -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
-
-    let folder = tempfile::tempdir().expect("a folder");
-    for (name, script) in programs {
-        let path = folder.path().join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("set");
-    }
-    folder
 }

@@ -209,18 +209,16 @@ fn unusable(command: &[String], message: &str) -> ClusterError {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
+    use crate::stand_ins::{played, read, shape};
 
     /// A cluster whose programs are these scripts; the folder keeps what they read.
     fn with_programs(scripts: [&str; 3]) -> (tempfile::TempDir, CommandCluster) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut commands = scripts.iter().enumerate().map(|(index, script)| {
-            let path = folder.path().join(format!("program{index}"));
-            std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("set");
+        let names = ["program0", "program1", "program2"];
+        let programs: Vec<(&str, &str)> = names.into_iter().zip(scripts).collect();
+        let folder = played(&programs);
+        let mut commands = names.iter().map(|name| {
+            let path = folder.path().join(name);
             vec![path.display().to_string(), "argument".to_owned()]
         });
         let mut section = ClusterSection {
@@ -229,18 +227,8 @@ mod tests {
             ..ClusterSection::default()
         };
         section.shapes.push(config::ShapeSection {
-            name: "a2".to_owned(),
-            gpus: 2,
             memory: config::Size(pool::Bytes(24 << 30)),
-            time_limit: config::Length::from_secs(60),
-            cost_per_hour: None,
-            gres: None,
-            partition: None,
-            constraint: None,
-            queue: None,
-            select: None,
-            resources: BTreeMap::new(),
-            labels: BTreeMap::new(),
+            ..shape("a2", 2, 60)
         });
         section.command.scale_up = commands.next().expect("three");
         section.command.scale_down = commands.next().expect("three");
@@ -252,8 +240,7 @@ mod tests {
     const KEEPS: &str = "cat > $(dirname $0)/input; echo '{\"id\": \"vm-1\"}'";
 
     fn input(folder: &tempfile::TempDir) -> Value {
-        let text = std::fs::read_to_string(folder.path().join("input")).expect("kept");
-        serde_json::from_str(&text).expect("JSON")
+        serde_json::from_str(&read(folder, "input")).expect("JSON")
     }
 
     #[tokio::test]

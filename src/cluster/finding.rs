@@ -18,6 +18,12 @@ pub enum Finding {
     Problem(String),
 }
 
+impl Finding {
+    pub(super) fn is_problem(&self) -> bool {
+        matches!(self, Finding::Problem(_))
+    }
+}
+
 /// The join token, as this machine sees it.
 pub(super) fn token_file(section: &ClusterSection) -> Option<Finding> {
     let file = section.token_file.as_ref()?;
@@ -31,7 +37,7 @@ pub(super) fn token_file(section: &ClusterSection) -> Option<Finding> {
 }
 
 /// The program of the nodes, if it is a path.
-pub(super) fn program(section: &ClusterSection) -> Option<Finding> {
+fn program(section: &ClusterSection) -> Option<Finding> {
     let is_path = section.program.starts_with('/');
     let is_missing = is_path && !Path::new(&section.program).is_file();
     is_missing.then(|| {
@@ -53,8 +59,29 @@ pub(super) fn version(program: &str, ended: Result<Ended, ClusterError>) -> Find
     }
 }
 
+/// What answers with the jobs of this pool, and how many of them have not ended.
+pub(super) fn live_jobs(answers: &str, section: &ClusterSection, live: usize) -> Finding {
+    Finding::Good(format!(
+        "{answers}; this pool (cluster.name: {}) has {live} pending or running job{}",
+        section.name,
+        if live == 1 { "" } else { "s" }
+    ))
+}
+
+/// Files that nodes need at the same path. Whether nodes see them, only a job can tell. `logs`: the key of the folder of the
+/// jobs' output, and the folder.
+pub(super) fn shared_files(section: &ClusterSection, logs: (&str, Option<&Path>)) -> Vec<Finding> {
+    let (key, folder) = logs;
+    let all = [
+        token_file(section),
+        folder.map(|folder| log_folder(key, folder)),
+        program(section),
+    ];
+    all.into_iter().flatten().collect()
+}
+
 /// The folder of the jobs' output, as this machine sees it.
-pub(super) fn log_folder(key: &str, folder: &Path) -> Finding {
+fn log_folder(key: &str, folder: &Path) -> Finding {
     match folder.is_dir() {
         true => Finding::Good(format!("folder of the jobs' output: {}", folder.display())),
         false => Finding::Problem(format!(

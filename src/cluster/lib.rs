@@ -1,9 +1,12 @@
 //! Who brings nodes: one trait over Slurm, PBS, Kubernetes, Ray and a site's own programs. A node lease is a job or a pod of
 //! the cluster in which `model-pool node` runs. What to request, and when, is decided by the caller.
+//!
+//! `batch` has what Slurm and PBS share, and `ends` and `finding` the words that more kinds of cluster share.
 
 mod backend;
 mod batch;
 mod command;
+mod ends;
 mod error;
 mod finding;
 mod follower;
@@ -16,6 +19,8 @@ mod program;
 mod ray;
 mod shape;
 mod slurm;
+#[cfg(test)]
+mod stand_ins;
 
 pub use backend::{Cluster, Release};
 pub use command::CommandCluster;

@@ -62,6 +62,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("pool.min_resident", AtOnce),
     ("pool.max_turn", AtOnce),
     ("pool.policy", AtOnce),
+    ("pool.objective", AtOnce),
     ("pool.idle_yields", AtOnce),
     ("pool.preempt_drain", AtOnce),
     ("pool.queue_limit", AtOnce),

@@ -68,7 +68,8 @@ pub use responses::ResponsesSection;
 pub use sections::{
     AuthSection, CatalogSection, EveningMode, EveningSection, FixedDevice, HistorySection,
     InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection, MetricsAuth, OnRestart,
-    OnUnknown, ParkingSection, PoolPolicy, PoolSection, Provider, SourcesSection, StateSection,
+    OnUnknown, ParkingSection, PoolObjective, PoolPolicy, PoolSection, Provider, SourcesSection,
+    StateSection,
 };
 pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
 pub use standby::StandbySection;

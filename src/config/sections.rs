@@ -160,6 +160,11 @@ pub struct PoolSection {
     /// Which models of equal priority leave for which (P3, P5): `adaptive` by what loading them again is expected to cost;
     /// `lru` the one that was used least recently, and never a busy one, for comparison.
     pub policy: PoolPolicy,
+    /// What the pool minimises: `wait` the seconds that requests wait; `balanced` counts a second of loading as two more
+    /// seconds of waiting, and `reload` as eight. With these a load for which a model of equal priority must leave begins
+    /// once its requests have together waited so many times as long as it takes, and at most a quarter of `queue_timeout`
+    /// (P3).
+    pub objective: PoolObjective,
     /// When an idle replica of higher priority, below always-hot, leaves for a lower one that is waited for (P6):
     /// `auto` after three times its own load time and at least 30 s, a length of time, or `never`.
     pub idle_yields: IdleYields,
@@ -197,6 +202,7 @@ impl Default for PoolSection {
             min_resident: MinResident::Auto,
             max_turn: MaxTurn::Auto,
             policy: PoolPolicy::Adaptive,
+            objective: PoolObjective::Wait,
             idle_yields: IdleYields::Auto,
             preempt_drain: Length::from_secs(30),
             queue_limit: 512,
@@ -218,6 +224,14 @@ impl Default for PoolSection {
 pub enum PoolPolicy {
     Adaptive,
     Lru,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolObjective {
+    Wait,
+    Balanced,
+    Reload,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

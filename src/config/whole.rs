@@ -14,7 +14,7 @@ use super::node::NodeSection;
 use super::origins::KeyOrigins;
 use super::sections::{
     AuthSection, CatalogSection, EveningSection, InventorySection, LogSection, ParkingSection,
-    PoolPolicy, PoolSection, SourcesSection, StateSection,
+    PoolObjective, PoolPolicy, PoolSection, SourcesSection, StateSection,
 };
 use super::server::ServerSection;
 use super::telemetry::TelemetrySection;
@@ -91,6 +91,11 @@ impl Config {
             policy: match self.pool.policy {
                 PoolPolicy::Adaptive => pool::Policy::ADAPTIVE,
                 PoolPolicy::Lru => pool::Policy::LRU,
+            },
+            objective: match self.pool.objective {
+                PoolObjective::Wait => pool::Objective::WAIT,
+                PoolObjective::Balanced => pool::Objective::BALANCED,
+                PoolObjective::Reload => pool::Objective::RELOAD,
             },
             node_patience: self.cluster.patience.0,
             node_scale_down_after: self.cluster.scale_down_after.0,

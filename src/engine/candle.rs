@@ -55,8 +55,28 @@ impl EngineDriver for CandleDriver {
                 option(name, tokens.to_string().into());
             }
         }
+        let speculation = &program.speculation;
+        for (name, tokens) in [
+            ("--num-speculative-tokens", speculation.tokens),
+            ("--prompt-lookup-max", speculation.lookup_max),
+            ("--prompt-lookup-min", speculation.lookup_min),
+        ] {
+            if let Some(tokens) = tokens {
+                option(name, tokens.to_string().into());
+            }
+        }
         if let Some(form) = program.quantization {
             option("--quantization", form.as_str().into());
+        }
+        let numbers = program.numbers;
+        for (name, value) in [
+            ("--dtype", numbers.products.as_str()),
+            ("--kv-cache-dtype", numbers.kv_cache.as_str()),
+        ] {
+            // Left out where it is the default, so that a program with CUDA of an earlier version starts.
+            if value != "auto" {
+                option(name, value.into());
+            }
         }
         if let Some(task) = program.task {
             option("--task", task.as_str().into());
@@ -126,6 +146,75 @@ fn devices(kind: CandleDevice, count: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn program() -> crate::CandleProgram {
+        crate::CandleProgram {
+            executable: "/opt/model-pool".into(),
+            cuda: Default::default(),
+            model_dir: "/models/m".into(),
+            context_tokens: 64,
+            concurrency: 1,
+            threads: None,
+            tokenizer_workers: None,
+            budgets: Default::default(),
+            quantization: None,
+            numbers: Default::default(),
+            verify: false,
+            task: None,
+            adapters: Vec::new(),
+            adapter_room: Default::default(),
+            overflows: false,
+            device: CandleDevice::Cpu,
+            env: Default::default(),
+        }
+    }
+
+    fn command_line(program: crate::CandleProgram) -> String {
+        let launch = Launch {
+            replica: pool::ReplicaId(1),
+            model_name: "lab/m".to_owned(),
+            program: Program::Candle(program),
+            devices: vec![crate::DeviceAddress {
+                id: pool::DeviceId(0),
+                index: 0,
+                uuid: None,
+                kind: crate::DeviceKind::Host,
+                total: pool::Bytes::ZERO,
+            }],
+            bytes_per_device: pool::Bytes::ZERO,
+            runtime_dir: "/run".into(),
+            log_dir: "/log".into(),
+            watch: crate::Watch {
+                activity: Default::default(),
+                limits: crate::LivenessLimits::default(),
+                model_name: "lab/m".to_owned(),
+                metrics: None,
+            },
+        };
+        let prepared = CandleDriver.prepare(&launch, &Endpoint::Unix("/run/socket".into()));
+        let argv = prepared.expect("a command line").argv;
+        argv.join(std::ffi::OsStr::new(" "))
+            .into_string()
+            .expect("text")
+    }
+
+    #[test]
+    fn types_of_numbers_are_options_of_the_engine_where_they_are_chosen() {
+        let plain = command_line(program());
+        assert!(!plain.contains("dtype"), "{plain}");
+        let chosen = crate::CandleProgram {
+            numbers: catalog::NumberTypes {
+                products: catalog::ProductType::F32,
+                kv_cache: catalog::CacheType::F16,
+            },
+            ..program()
+        };
+        let chosen = command_line(chosen);
+        assert!(
+            chosen.contains("--dtype float32 --kv-cache-dtype float16"),
+            "{chosen}"
+        );
+    }
 
     #[test]
     fn gpus_are_counted_as_the_engine_sees_them_and_other_devices_are_one() {

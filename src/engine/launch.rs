@@ -156,7 +156,13 @@ pub struct CandleProgram {
     /// Requests that are made tokens of at once; `None` leaves it to the engine.
     pub tokenizer_workers: Option<usize>,
     pub budgets: catalog::TokenBudgets,
+    /// An older controller sends none.
+    #[serde(default)]
+    pub speculation: catalog::Speculation,
     pub quantization: Option<catalog::Quantization>,
+    /// A program of an earlier version does not send them.
+    #[serde(default)]
+    pub numbers: catalog::NumberTypes,
     pub verify: bool,
     pub task: Option<catalog::Task>,
     /// LoRA adapters that are loaded with it, with their folders.
@@ -180,7 +186,9 @@ impl fmt::Debug for CandleProgram {
             .field("threads", &self.threads)
             .field("tokenizer_workers", &self.tokenizer_workers)
             .field("budgets", &self.budgets)
+            .field("speculation", &self.speculation)
             .field("quantization", &self.quantization)
+            .field("numbers", &self.numbers)
             .field("verify", &self.verify)
             .field("task", &self.task)
             .field("overflows", &self.overflows)

@@ -47,4 +47,5 @@ pub use reload::{Reload, ReloadError, Reloaded, Reloading};
 pub use server::{ListenError, Server};
 pub use standby::Standby;
 pub use state::App;
+pub use stored::StoredResponses;
 pub use trace::Traces;

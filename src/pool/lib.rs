@@ -55,12 +55,14 @@ pub use types::model::{
     OverrideChange, Parking, Tier,
 };
 pub use types::node_demand::{NodeShape, PendingNode};
+pub use types::objective::Objective;
 pub use types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
 pub use types::policy::{Part, Policy};
 pub use types::rank::Cost;
 pub use types::reason::{LoadReason, Refusal, StopReason};
 pub use types::replica_state::ReplicaState;
 pub use types::resident_adapters::{AdapterAccess, FilesFingerprint, ResidentAdapters};
+pub use types::shadow_costs::ShadowCosts;
 pub use types::share::Share;
 pub use types::stall::StallReason;
 pub use view::check::{Violation, check};

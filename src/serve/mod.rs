@@ -1,7 +1,8 @@
 //! The composition root: starts store, catalogue, inventory, controller, HTTP server and schedule from
-//! the configuration, and stops them. It connects them and decides nothing.
-//! One file because the order in which the parts start and stop is read from top to bottom.
+//! the configuration. It connects them and decides nothing. The order in which they start is read from top to bottom; how
+//! they end is in `ending`.
 
+mod ending;
 pub(crate) mod evening;
 mod files;
 mod limits;
@@ -9,57 +10,55 @@ pub(crate) mod lock;
 pub(crate) mod log;
 mod memory;
 mod notify;
+mod opening;
 mod reload;
 mod seats;
+mod signals;
 mod standby;
 mod starting;
 pub mod stop_time;
 mod takeover;
+mod tasks;
 mod telemetry;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::ServeArgs;
-use crate::{cuda, devices};
-use access::oidc::Oidc;
-use catalog::{Catalog, Source};
+use crate::{cuda, fetching};
 use config::{Config, LiveConfig, OnRestart};
-use controller::{Clock, EarlierSeats, Handle, Parts};
+use controller::{Clock, EarlierSeats, Parts};
 use engine::{GuardianSettings, Guardians};
 use http::{App, Edge, Keys, LastLines, Metrics, Reload, Seal, Server};
-use inventory::Inventory;
-use pool::{Command, Span, Time};
-use source::{Settings, Sources};
+use pool::Span;
+use source::Sources;
 use store::Store;
 
+use ending::Serving;
 use lock::StateLock;
 use log::LevelSwitch;
+use opening::{
+    absolute, adopt_listener, describe, line, open_catalog, open_inventory, open_sign_on, take_over,
+};
 use reload::Reloader;
 use seats::OtherProcesses;
 use standby::{Ended, Led};
 use starting::{
     FIGURES_WITHIN, LeaderStart, LeaveOnFailure, OPEN_WITHIN, Progress, RAY_WITHIN, deposed,
 };
-use stop_time::CONNECTIONS_WITHIN;
-use takeover::{Inherited, TakeoverSocket};
+use takeover::TakeoverSocket;
+use tasks::start;
 
-/// How long the loop may take to end, including its last writes.
-const LOOP_WITHIN: Duration = Duration::from_secs(20);
-/// How long requests that wait for a load may delay a takeover.
-const WAITERS_WITHIN: Duration = Duration::from_secs(10);
+pub use signals::stop_signal;
+
 /// How long a leader on another machine that has lost the lead, and ends by itself, may still stream.
 const LOST_LEADER_WITHIN: Span = Span::from_secs(10);
-/// Pause before the first retry of a broken download.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Serves until a signal stops it. An error is one line for the user.
 pub fn run(args: &ServeArgs) -> Result<(), String> {
@@ -246,7 +245,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         executable,
         cuda: cuda_program,
         runtime_dir: runtime_dir.clone(),
-        sources: Arc::new(Sources::new(source_settings(&config))),
+        sources: Arc::new(Sources::new(fetching::settings(&config))),
         guardians: Arc::clone(&guardians),
         serve_writers: Arc::clone(&serve_writers),
         found,
@@ -257,7 +256,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
         config: live.clone(),
         store: Arc::clone(&store),
     };
-    let (handle, mut controller) = controller::spawn(parts);
+    let (handle, controller) = controller::spawn(parts);
     progress.loop_turns();
     other_processes.follow(&handle);
     let metrics = Metrics::new(&handle);
@@ -311,7 +310,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let usages = app.usages();
     let counting = AbortOnDropHandle::new(start(Arc::clone(&usages).keep_writing()));
     let storing = AbortOnDropHandle::new(start(Arc::clone(&responses).keep_writing()));
-    let mut server = start(Server::new(listener, app).serve(stop.clone()));
+    let server = start(Server::new(listener, app).serve(stop.clone()));
     let scheme = config.server.tls.as_ref().map_or("http", |_| "https");
     tracing::info!(
         "serving {scheme}://{address}/v1, Swagger UI at {scheme}://{address}{base}/docs"
@@ -322,288 +321,41 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     if let Some(inherited) = inherited {
         inherited.serving();
     }
-
+    let mut serving = Serving {
+        server,
+        storing,
+        counting,
+        usages,
+        responses,
+        ending,
+        takeover_socket,
+        stop,
+        cleaning,
+        follow,
+        noted,
+        upkeep,
+        schedule,
+        limits,
+        controller,
+        handle,
+        telemetry,
+        guardians: Arc::clone(&guardians),
+        store: Arc::clone(&store),
+        config,
+        live,
+        runtime_dir,
+    };
     let successor = tokio::select! {
         () = stop_signal() => None,
         () = stopped.cancelled() => None,
         () = reload::at_hangups(&reloader) => None,
-        successor = takeover_socket.successor(&listening) => Some(successor),
+        successor = serving.takeover_socket.successor(&listening) => Some(successor),
         why = store.deposed() => return Err(deposed(&guardians, &why)),
-        ended = &mut controller => return Err(format!("the controller ended unexpectedly: {ended:?}")),
+        ended = &mut serving.controller => return Err(format!("the controller ended unexpectedly: {ended:?}")),
     };
     drop(listening);
-    if let Some(successor) = successor {
-        tracing::info!(
-            "process {} takes over; streams that have begun continue here",
-            successor.pid
-        );
-        stop.cancel();
-        if let Err(error) = schedule.stop().await {
-            tracing::warn!(%error, "the schedule did not stop cleanly");
-        }
-        let _ = tokio::time::timeout(WAITERS_WITHIN, queue_is_empty(&handle)).await;
-        guardians.leave_to_successor(Duration::from_millis(config.pool.adopt_within.0.0));
-        let _ = handle.hand_over();
-        if tokio::time::timeout(LOOP_WITHIN, &mut controller)
-            .await
-            .is_err()
-        {
-            // The locks end with this process, so the new one can start without its message.
-            return Err(
-                "the controller did not end in time; the new process continues without it"
-                    .to_owned(),
-            );
-        }
-        // What the new process deploys is none of this one's, which would remove it.
-        drop((upkeep, noted, follow));
-        end_task(cleaning).await;
-        limits::save(&limits, &store).await;
-        evening::note_up(&live, &store).await;
-        responses.write_all().await;
-        usages.write_all().await;
-        store.close_for_successor().await;
-        // Before the new process may start, because it has to know which streams continue here.
-        let reports = seats::tell(&runtime_dir, handle.clone());
-        let _reports = reports.map(|reports| AbortOnDropHandle::new(start(reports)));
-        drop((takeover_socket, lock));
-        let finish = Duration::from_millis(live.get().unload_drain().0);
-        let finished = async {
-            let finished = tokio::time::timeout(finish, &mut server).await;
-            if finished.is_err() {
-                ending.cancel();
-                let _ = tokio::time::timeout(CONNECTIONS_WITHIN, &mut server).await;
-            }
-            responses.write_all().await;
-            usages.write_all().await;
-            telemetry::finish(telemetry).await;
-        };
-        let served = async {
-            let served = successor.free().await;
-            if served.is_err() {
-                // No process serves now: do not delay a restart by the service manager until the streams end.
-                ending.cancel();
-            }
-            served
-        };
-        tokio::select! {
-            (served, ()) = async { tokio::join!(served, finished) } => return served,
-            () = stop_signal() => tracing::warn!("ending at once"),
-        }
-        ending.cancel();
-        let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
-        return Ok(());
-    }
-    notify::stopping();
-    tracing::info!(
-        "stopping: no new requests, engines drain and stop; a second signal ends at once"
-    );
-    if let Err(error) = schedule.stop().await {
-        tracing::warn!(%error, "the schedule did not stop cleanly");
-    }
-    let drained = async {
-        if let Ok(order) = handle.order(Command::Shutdown {
-            drain: live.get().unload_drain(),
-        }) {
-            let _ = order.settled().await;
-        }
-        let _ = controller.await;
-    };
-    tokio::select! {
-        () = drained => {}
-        () = stop_signal() => {
-            tracing::warn!("ending at once");
-            ending.cancel();
-        }
-        why = store.deposed() => return Err(deposed(&guardians, &why)),
-    }
-    stop.cancel();
-    let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
-    // The next leader may deploy as soon as the store is closed.
-    end_task(cleaning).await;
-    stop_time::last_writes(async {
-        limits::save(&limits, &store).await;
-        drop((noted, storing, counting));
-        responses.write_all().await;
-        usages.write_all().await;
-        evening::note_up(&live, &store).await;
-        store.close().await;
-    })
-    .await;
-    telemetry::finish(telemetry).await;
-    drop((takeover_socket, lock));
-    Ok(())
-}
-
-/// Ends a task, and returns when it does nothing any more.
-async fn end_task(task: AbortOnDropHandle<()>) {
-    task.abort();
-    let _ = task.await;
-}
-
-/// Checks that this process could serve, then takes over from the one that does.
-async fn take_over(
-    config: &Config,
-    runtime_dir: &Path,
-    strict: bool,
-) -> Result<Option<Inherited>, String> {
-    // What this process could not serve must show while the old process still does.
-    let (catalog, _) = Catalog::default().reread(config).map_err(line)?;
-    refuse_broken(&catalog, strict)?;
-    let running = engine::recorded_models(&absolute(&config.state.dir)?.join("engines"));
-    let lost = |model: &String| Some((model.clone(), catalog.broken_model(model)?));
-    if let Some((model, broken)) = running.iter().find_map(lost) {
-        return Err(format!(
-            "{}\n{model} is loaded, and a takeover would stop it: mend its file and try again; the model-pool that runs goes on",
-            broken.error
-        ));
-    }
-    let inherited = takeover::ask(runtime_dir).await?;
-    if inherited.is_none() {
-        tracing::info!("there is no model-pool to take over from; starting normally");
-    }
-    Ok(inherited)
-}
-
-/// With `--strict` one model file that cannot be used is too many.
-fn refuse_broken(catalog: &Catalog, strict: bool) -> Result<(), String> {
-    let broken = catalog.broken().iter();
-    let errors: Vec<&str> = broken
-        .filter(|it| strict && it.source != Source::Registered)
-        .map(|it| it.error.as_str())
-        .collect();
-    match errors.is_empty() {
-        true => Ok(()),
-        false => Err(format!(
-            "{}\nwithout --strict everything else is served",
-            errors.join("\n")
-        )),
-    }
-}
-
-fn adopt_listener(listener: std::net::TcpListener) -> Result<tokio::net::TcpListener, String> {
-    listener.set_nonblocking(true).map_err(line)?;
-    tokio::net::TcpListener::from_std(listener).map_err(line)
-}
-
-/// Returns when no request waits for a load. A request that has just arrived may not be in the queue yet, so it
-/// checks three times.
-async fn queue_is_empty(handle: &Handle) {
-    const PAUSE: Duration = Duration::from_millis(25);
-    let mut empty = 0;
-    while empty < 3 {
-        tokio::time::sleep(PAUSE).await;
-        empty = match handle.waiting().await {
-            Ok(0) => empty + 1,
-            Ok(_) => 0,
-            // Its loop has ended, and with it the queue.
-            Err(_) => return,
-        };
-    }
-}
-
-/// Completes at SIGTERM or Ctrl-C (D2).
-pub async fn stop_signal() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-}
-
-/// The models that were registered over the API, and those of the files.
-async fn open_catalog(
-    config: &Arc<Config>,
-    store: &Store,
-    strict: bool,
-) -> Result<Catalog, String> {
-    let registrations = store.registrations().await.map_err(line)?;
-    let config = Arc::clone(config);
-    let read = tokio::task::spawn_blocking(move || {
-        let registered = Catalog::of_registrations(registrations, &config).map_err(line)?;
-        let (catalog, warnings) = registered.reread(&config).map_err(line)?;
-        for warning in warnings {
-            tracing::warn!("{warning}");
-        }
-        refuse_broken(&catalog, strict)?;
-        controller::log_broken(&catalog);
-        Ok(catalog)
-    });
-    read.await
-        .map_err(|error| format!("reading the catalogue panicked: {error}"))?
-}
-
-async fn open_sign_on(config: &Config) -> Result<Option<Oidc>, String> {
-    // Tokens are checked against the wall clock, which may be set while the service runs.
-    let clock = || Time(u64::try_from(Utc::now().timestamp_millis()).unwrap_or(0));
-    match &config.auth.oidc {
-        Some(section) => Oidc::new(section, clock).await.map(Some).map_err(line),
-        None => Ok(None),
-    }
-}
-
-async fn open_inventory(config: &Config) -> Result<Inventory, String> {
-    let settings = devices::settings(config);
-    tokio::task::spawn_blocking(move || Inventory::open(&settings))
-        .await
-        .map_err(|error| format!("looking for devices panicked: {error}"))?
-        .map_err(line)
-}
-
-fn describe(catalog: &Catalog, inventory: &Inventory) {
-    for device in inventory.devices() {
-        let (name, total, headroom) = (&device.name, device.total, device.headroom);
-        tracing::info!(
-            "device {name}: {total}, of which {headroom} stay free ({})",
-            inventory.provider().name()
-        );
-    }
-    let names: Vec<&str> = catalog.entries().keys().map(String::as_str).collect();
-    let models = if names.len() == 1 { "model" } else { "models" };
-    tracing::info!("{} {models}: {}", names.len(), names.join(", "));
-    for (name, entry) in catalog.entries() {
-        let adapters = entry.dynamic_adapters.as_ref().and_then(|it| it.fetch());
-        let fetches = entry.fetch.as_ref().into_iter().chain(adapters);
-        for fault in fetches.filter_map(source::not_built) {
-            tracing::warn!(model = %name, "{fault}");
-        }
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the server's task; joined at the end of serve"
-)]
-fn start(task: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
-    tokio::spawn(task)
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, String> {
-    std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn line(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
-
-/// The settings of fetching, from the configuration and the hub's variables.
-pub(crate) fn source_settings(config: &Config) -> Settings {
-    let sources = &config.sources;
-    // Like huggingface_hub.
-    let is_on = |name: &str| {
-        let value = std::env::var(name).unwrap_or_default().to_uppercase();
-        ["1", "ON", "YES", "TRUE"].contains(&value.as_str())
-    };
-    Settings {
-        hub: sources.hub.trim_end_matches('/').to_owned(),
-        offline: sources.offline || is_on("HF_HUB_OFFLINE") || is_on("TRANSFORMERS_OFFLINE"),
-        files_at_once: sources.files_at_once as usize,
-        models_at_once: sources.models_at_once as usize,
-        keep_free: sources.keep_free.0.0,
-        pause: FIRST_PAUSE,
+    match successor {
+        Some(successor) => serving.hand_over(successor, lock).await,
+        None => serving.stop(lock).await,
     }
 }

@@ -17,10 +17,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::notify;
+use super::opening::{adopt_listener, line};
+use super::signals::stop_signal;
 use super::starting::{LOOK_WITHIN, OPEN_WITHIN, Progress};
 use super::stop_time::CONNECTIONS_WITHIN;
 use super::takeover::Inherited;
-use super::{adopt_listener, line, notify, start, stop_signal};
+use super::tasks::start;
 use config::{Config, StandbySection};
 use controller::Clock;
 use http::{Edge, Standby};

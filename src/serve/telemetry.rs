@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::tasks::start;
 use config::{Config, TelemetryProtocol};
 use controller::Handle;
 use http::Traces;
@@ -56,7 +57,7 @@ pub fn open(config: &Config) -> Result<Option<Telemetry>, String> {
     tracing::info!("traces go to {shown}; {ratio} of the requests without a trace are sampled");
     Ok(Some(Telemetry {
         exporter,
-        task: super::start(task),
+        task: start(task),
         ratio,
     }))
 }

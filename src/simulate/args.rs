@@ -28,6 +28,10 @@ pub struct SimulateArgs {
         requires = "workload"
     )]
     pub compare: Vec<String>,
+    /// Play the pool with a range of `pool.objective` beside lru, lru-best, fifo and the policies of --compare, and print what
+    /// each waits and loads; marks those that no other one is better than in both.
+    #[arg(long, requires = "workload", conflicts_with_all = ["html", "resample"])]
+    pub front: bool,
     /// Write the reports as JSON; `-` for standard output instead of the table.
     #[arg(long, value_name = "FILE", requires = "workload")]
     pub json: Option<PathBuf>,

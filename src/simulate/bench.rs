@@ -114,14 +114,34 @@ pub fn run(folder: &Path, seed: u64, seeds: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn cell(
+/// One trace of the folder, by its name in the tables, on devices that hold this share of its models.
+///
+/// # Errors
+/// There is no such trace, or its file cannot be read.
+pub fn setup(
+    folder: &Path,
+    name: &str,
+    seed: u64,
+    capacity_permille: u64,
+    devices: u32,
+) -> Result<Setup, String> {
+    let trace = TRACES.iter().find(|it| it.name == name);
+    let trace = trace.ok_or_else(|| format!("there is no trace `{name}`"))?;
+    prepared(folder, trace, seed, capacity_permille, devices)
+}
+
+/// The names of the traces in the tables.
+pub fn traces() -> impl Iterator<Item = &'static str> {
+    TRACES.iter().map(|it| it.name)
+}
+
+fn prepared(
     folder: &Path,
     trace: &Trace,
     seed: u64,
     capacity: u64,
     devices: u32,
-    ratios: &mut BTreeMap<&str, Ratios>,
-) -> Result<(), String> {
+) -> Result<Setup, String> {
     let reading = Reading {
         seed,
         from: Span::ZERO,
@@ -140,14 +160,25 @@ fn cell(
         .map(|name| models::drawn(name, &mut random))
         .collect();
     let places = models::devices_for(&specs, devices, capacity);
-    let setup = Setup {
+    Ok(Setup {
         mapping: (0..specs.len())
             .map(|nth| Some(ModelId(nth as u32)))
             .collect(),
         scenario: models::scenario(specs, places),
         workload,
         notices: Vec::new(),
-    };
+    })
+}
+
+fn cell(
+    folder: &Path,
+    trace: &Trace,
+    seed: u64,
+    capacity: u64,
+    devices: u32,
+    ratios: &mut BTreeMap<&str, Ratios>,
+) -> Result<(), String> {
+    let setup = prepared(folder, trace, seed, capacity, devices)?;
     let mut lru: Option<Report> = None;
     let arrivals = setup.arrivals().map_err(|fault| fault.to_string())?;
     let least = bound(&setup.scenario, arrivals).reload;

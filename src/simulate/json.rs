@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::front;
 use super::setup::Setup;
+use pool::ShadowCosts;
 use sim::replay::{Bound, Report, Tally};
 
 #[derive(Serialize)]
@@ -13,11 +15,37 @@ struct Policy<'a> {
     #[serde(flatten)]
     all: Counts<'a>,
     reload_seconds_per_request: f64,
+    /// What the pool minimises: a request that was not served counts with its whole queue timeout.
+    wait_per_request_ms: f64,
+    /// What both rules for victims would have cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadows: Option<Shadows>,
     cut: u64,
     inversions: u64,
     device_seconds_held: u64,
     device_seconds_idle: u64,
     by_model: BTreeMap<&'a str, Counts<'a>>,
+}
+
+#[derive(Serialize)]
+struct Shadows {
+    own_ms: u64,
+    least_recent_use_ms: u64,
+    followed_ms: u64,
+    changes: u64,
+    bound_ms: u64,
+}
+
+impl Shadows {
+    fn of(costs: &ShadowCosts) -> Shadows {
+        Shadows {
+            own_ms: costs.own.0,
+            least_recent_use_ms: costs.simple.0,
+            followed_ms: costs.followed.0,
+            changes: costs.changes,
+            bound_ms: costs.bound().0,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -79,6 +107,8 @@ pub fn text(setup: &Setup, reports: &[Report], least: Option<&Bound>) -> String 
             policy: &report.policy,
             all: Counts::of(&report.all),
             reload_seconds_per_request: seconds / report.all.requests.max(1) as f64,
+            wait_per_request_ms: front::wait_ms(report, scenario),
+            shadows: report.shadows.as_ref().map(Shadows::of),
             cut: report.cut,
             inversions: report.inversions,
             device_seconds_held: report.device_seconds_held,

@@ -4,6 +4,7 @@
 mod args;
 pub mod bench;
 pub mod compare;
+pub mod front;
 pub mod json;
 pub mod labs;
 mod lru_best;
@@ -51,6 +52,9 @@ fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
     let setup = setup::prepare(spec, args)?;
     for notice in &setup.notices {
         eprintln!("{notice}");
+    }
+    if args.front {
+        return front::show(&setup, args);
     }
     let mut policies = vec!["model-pool".to_owned()];
     let peers = args.compare.iter().filter(|name| *name != "bound");

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use super::front;
 use super::setup::Setup;
-use pool::Span;
+use pool::{ShadowCosts, Span};
 use sim::replay::Report;
 
 pub fn text(setup: &Setup, reports: &[Report]) -> String {
@@ -90,6 +91,17 @@ pub fn text(setup: &Setup, reports: &[Report]) -> String {
                 reasons(&report.all.evictions)
             );
         }
+        if report.policy == "model-pool" {
+            let wait = front::wait_ms(report, &setup.scenario);
+            let _ = writeln!(
+                out,
+                "the objective: {:.2} s of waiting per request, with the whole queue timeout for each that was not served",
+                wait / 1000.0
+            );
+        }
+        if let Some(costs) = report.shadows.filter(|it| it.better() > Span::ZERO) {
+            let _ = writeln!(out, "{}", shadows(&costs, report.all.reload));
+        }
         if !report.all.refused.is_empty() {
             let _ = writeln!(
                 out,
@@ -100,6 +112,22 @@ pub fn text(setup: &Setup, reports: &[Report]) -> String {
         }
     }
     out
+}
+
+/// Both rules for victims, what was followed of them, and the bound.
+fn shadows(costs: &ShadowCosts, reload: Span) -> String {
+    let seconds = |span: Span| span.0 / 1000;
+    let more = 100.0 * (reload.0 as f64 / costs.better().0 as f64 - 1.0);
+    format!(
+        "the shadows: {} s of loads by the pool's own estimate, {} s by least recent use, {} s by following them with {} change{}, at most {} s by the bound; the pool itself {} s, {more:+.1} % by the better shadow",
+        seconds(costs.own),
+        seconds(costs.simple),
+        seconds(costs.followed),
+        costs.changes,
+        if costs.changes == 1 { "" } else { "s" },
+        seconds(costs.bound()),
+        seconds(reload),
+    )
 }
 
 fn row(report: &Report, lru: Option<&Report>) -> Vec<String> {

@@ -38,6 +38,11 @@ const ADD: &str = "UPDATE usage SET requests = requests + ?3, busy_ms = busy_ms 
 const INSERT: &str = "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
+const MINUTES: &str =
+    "SELECT minute, model, requests, busy_ms, waited, waited_ms FROM usage ORDER BY minute, model";
+const OLDER_MINUTES: &str = "SELECT minute, model, requests, busy_ms, 0 AS waited, 0 AS waited_ms \
+     FROM usage ORDER BY minute, model";
+
 fn minute(statement: &'static str, it: &UsageMinute) -> Query {
     query(statement)
         .bind(to_integer(it.minute))
@@ -110,18 +115,19 @@ impl Store {
     /// All minutes of a store's file, or of one at a URL of PostgreSQL, which a running pool may be using; nothing is written.
     pub async fn read_usage(path: &Path) -> Result<Vec<UsageMinute>, sqlx::Error> {
         let mut connection = read_only(path).await?;
-        let rows =
-            query("SELECT minute, model, requests, busy_ms FROM usage ORDER BY minute, model")
-                .fetch_all(&mut connection)
-                .await?;
+        let found = query(MINUTES).fetch_all(&mut connection).await;
+        let rows = match found {
+            // Stores of older versions do not say what waited.
+            Err(sqlx::Error::Database(_)) => query(OLDER_MINUTES).fetch_all(&mut connection).await,
+            found => found,
+        }?;
         let read = |row: &Row| UsageMinute {
             minute: from_integer(row.get("minute")),
             model: row.get("model"),
             requests: from_integer(row.get("requests")),
             busy_ms: from_integer(row.get("busy_ms")),
-            // Stores of older versions have none, and a replay does not ask.
-            waited: 0,
-            waited_ms: 0,
+            waited: from_integer(row.get("waited")),
+            waited_ms: from_integer(row.get("waited_ms")),
         };
         Ok(rows.iter().map(read).collect())
     }

@@ -273,21 +273,12 @@ fn an_engine_that_prints_without_end_fills_two_files_and_no_more() {
 
 /// A service that takes models of this hub from any client.
 fn open_to_anyone(hub: &Hub, cache: &Path, size: &str) -> Pool {
-    let config = format!(
-        "sources: {{cache_dir: {cache:?}, hub: {:?}, keep_free: 1MiB}}\n",
-        hub.url()
-    );
-    let none = [
-        "HF_TOKEN",
-        "HUGGING_FACE_HUB_TOKEN",
-        "HF_ENDPOINT",
-        "HF_HUB_OFFLINE",
+    let env = [
+        ("MODEL_POOL__CATALOG__ON_UNKNOWN", "anyone"),
+        ("MODEL_POOL__CATALOG__UNKNOWN_PER_HOUR", "3"),
+        ("MODEL_POOL__CATALOG__UNKNOWN_SIZE", size),
     ];
-    let mut env: Vec<(&str, &str)> = none.iter().map(|name| (*name, "")).collect();
-    env.push(("MODEL_POOL__CATALOG__ON_UNKNOWN", "anyone"));
-    env.push(("MODEL_POOL__CATALOG__UNKNOWN_PER_HOUR", "3"));
-    env.push(("MODEL_POOL__CATALOG__UNKNOWN_SIZE", size));
-    Pool::with_env(&[support::net::stub("talker", &[])], &config, &env)
+    hub.pool(cache, &[support::net::stub("talker", &[])], "", &env)
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Measurements that need an idle machine: time and memory of requests from strangers, what a token costs, growth, a
-//! long history, open pages, a full disk, and a storm of kills. One test at a time.
+//! long history, open pages, a full disk, a storm of kills, and the policy on recorded traces. One test at a time.
 
 mod dialects;
 mod full_disk;
@@ -8,6 +8,7 @@ mod hostile_bodies;
 mod kill_storm;
 mod long_history;
 mod open_pages;
+mod policy;
 
 use tokio::sync::Mutex;
 

@@ -5,6 +5,7 @@ mod agents;
 mod bucket_adapters;
 mod buckets;
 mod clients;
+mod cluster_calls;
 mod cuda;
 mod dashboard;
 mod grafana;

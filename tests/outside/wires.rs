@@ -33,13 +33,7 @@ fn writer(turns: &Path) -> (String, String) {
 }
 
 fn model(name: &str, words: &[&str], more: &str) -> (String, String) {
-    let words: Vec<String> = words.iter().map(|word| format!(", {word:?}")).collect();
-    let text = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, --port, \"{{{{ port }}}}\"{}]\npool_config: {{memory_gib: 1{more}}}\n",
-        support::stub::stub_engine().display().to_string(),
-        words.concat()
-    );
-    (format!("{name}.yaml"), text)
+    support::stub::model(name, words, &format!("memory_gib: 1{more}"))
 }
 
 /// What a script prints, run against a pool of its own, which has these models, too.

@@ -24,6 +24,7 @@ use std::path::Path;
 use model_pool::config::{Config, ConfigError, KeepHot, Length, MaxTurn, MemoryPart, Size};
 use model_pool::pool::{Bytes, Span};
 use serde_json::{Value, json};
+use support::assert_has;
 
 fn environment(variables: &[(&str, &str)]) -> BTreeMap<String, String> {
     variables
@@ -55,12 +56,6 @@ fn refusal_with(name: &str, value: &str) -> String {
     load_with(&[(name, value)])
         .expect_err("the variable is refused")
         .to_string()
-}
-
-fn assert_has(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "`{part}` is missing in: {text}");
-    }
 }
 
 fn repository(path: &str) -> std::path::PathBuf {

@@ -9,8 +9,4 @@ mod gguf;
 mod layouts;
 mod published;
 
-fn assert_has(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "`{part}` is missing in: {text}");
-    }
-}
+use support::assert_has;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use model_pool::catalog::{Catalog, CatalogError, Entry, Prompt, Warning};
 use model_pool::config::Config;
 use serde_json::json;
+use support::assert_has;
 
 fn rayllm() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/rayllm")
@@ -57,12 +58,6 @@ fn only(text: &str) -> (Entry, String) {
 fn refusal(text: &str) -> String {
     let (_, _, errors) = load_text(text);
     errors[0].to_string()
-}
-
-fn assert_has(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "`{part}` is missing in: {text}");
-    }
 }
 
 #[test]

@@ -9,20 +9,8 @@ use model_pool::config::{Applies, Config, ENVIRONMENT_PREFIX, applies};
 use model_pool::pool::{END_CAUSES, LOAD_CAUSES, REFUSAL_CAUSES, RecordKind, causes};
 use serde_json::Value;
 
-/// Compares a page with what the code says, or writes it.
 fn check(name: &str, made: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("docs/reference")
-        .join(name);
-    if std::env::var_os("UPDATE").is_some() {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, made).unwrap();
-    }
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        kept == made,
-        "docs/reference/{name} is not up to date; run UPDATE=1 cargo test --test plain reference::"
-    );
+    support::reference::check(name, made, "plain");
 }
 
 /// In a table a bar would end the cell.

@@ -21,13 +21,7 @@ fn model(flags: &[&str]) -> (String, String) {
 }
 
 fn named(name: &str, flags: &[&str], more: &str) -> (String, String) {
-    let words: Vec<String> = flags.iter().map(|flag| format!(", {flag:?}")).collect();
-    let text = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, --port, \"{{{{ port }}}}\"{}]\npool_config: {{memory_gib: 1{more}}}\n",
-        support::stub::stub_engine().display().to_string(),
-        words.concat()
-    );
-    (format!("{name}.yaml"), text)
+    support::stub::model(name, flags, &format!("memory_gib: 1{more}"))
 }
 
 fn pool(flags: &[&str]) -> Pool {

@@ -8,7 +8,6 @@ use model_pool::pool::{KeyId, Span, Time};
 use model_pool::store::{AuditEntry, AuditQuery, Retention, Store};
 use serde_json::{Map, Value, json};
 
-use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
 fn entry(at: u64, key: Option<u64>, path: &str) -> AuditEntry {
@@ -258,11 +257,8 @@ fn every_change_is_kept_with_who_asked_and_what_came_of_it_and_survives_kill_9()
 
 #[test]
 fn a_client_that_leaves_before_the_answer_is_kept_all_the_same() {
-    let file = format!(
-        "engine_config:\n  model_id: slow\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\", \"--ready-after-ms\", \"60000\"]\npool_config: {{memory_gib: 1}}\n",
-        stub_engine().display().to_string()
-    );
-    let pool = Pool::with_models(&[("slow.yaml".to_owned(), file)], "");
+    let file = support::stub::model("slow", &["--ready-after-ms", "60000"], "memory_gib: 1");
+    let pool = Pool::with_models(&[file], "");
     let body = r#"{"model":"slow"}"#;
     let mut socket = TcpStream::connect(pool.address()).unwrap();
     write!(

@@ -13,14 +13,10 @@ use support::whole::{Pool, wait_for};
 use super::commands::{Ended, model_pool};
 
 fn admin(pool: &Pool, key: &str, method: &str, path: &str, body: &Value) -> Value {
-    let body = match body {
-        Value::Null => String::new(),
-        body => body.to_string(),
-    };
     let path = format!("/llm/admin{path}");
-    let (status, text, _) = pool.request(method, &path, &body, Some(key));
-    assert_eq!(status, 200, "{method} {path}: {text}");
-    serde_json::from_str(&text).expect("JSON")
+    let (status, answer) = pool.call(Some(key), method, &path, body);
+    assert_eq!(status, 200, "{method} {path}: {answer}");
+    answer
 }
 
 fn run(pool: &Pool, words: &[&str]) -> Ended {

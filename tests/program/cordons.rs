@@ -2,7 +2,6 @@
 //! the engines meet, and what a restart remembers.
 
 use serde_json::{Value, json};
-use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
 const TWO_DEVICES: &str =
@@ -11,12 +10,7 @@ const TWO_DEVICES: &str =
 
 /// A model of 10 GiB whose engine is the stub.
 fn stub(name: &str, flags: &[&str]) -> (String, String) {
-    let extra: String = flags.iter().map(|flag| format!(", {flag:?}")).collect();
-    let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\"{extra}]\npool_config: {{memory_gib: 10}}\n",
-        stub_engine().display().to_string()
-    );
-    (format!("{name}.yaml"), file)
+    support::stub::model(name, flags, "memory_gib: 10")
 }
 
 fn chat(model: &str, stream: bool) -> String {
@@ -24,19 +18,8 @@ fn chat(model: &str, stream: bool) -> String {
         .to_string()
 }
 
-/// An administrator's request: status and answer.
-fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() {
-        String::new()
-    } else {
-        body.to_string()
-    };
-    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
-    (status, serde_json::from_str(&text).expect("JSON"))
-}
-
 fn device(pool: &Pool, name: &str) -> Value {
-    let (_, list) = admin(pool, "GET", "/llm/admin/devices", &Value::Null);
+    let (_, list) = pool.admin("GET", "/llm/admin/devices", &Value::Null);
     let devices = list["devices"].as_array().expect("devices").clone();
     devices
         .into_iter()
@@ -49,7 +32,7 @@ fn stands_on(pool: &Pool, model: &str) -> String {
     let mut found = None;
     wait_for("the replica to be seen", || {
         let path = format!("/llm/admin/models?model={model}");
-        let (_, shown) = admin(pool, "GET", &path, &Value::Null);
+        let (_, shown) = pool.admin("GET", &path, &Value::Null);
         let device = &shown["models"][0]["replicas"][0]["devices"][0]["device"];
         found = device.as_str().map(str::to_owned);
         found.is_some()
@@ -65,8 +48,7 @@ fn a_cordoned_device_is_emptied_and_the_next_load_goes_elsewhere() {
         200
     );
     let on = stands_on(&pool, "one");
-    let (status, answer) = admin(
-        &pool,
+    let (status, answer) = pool.admin(
         "POST",
         "/llm/admin/devices/cordon",
         &json!({"device": on, "reason": "new fan", "until": "2h"}),
@@ -86,8 +68,7 @@ fn a_cordoned_device_is_emptied_and_the_next_load_goes_elsewhere() {
         200
     );
     assert_ne!(stands_on(&pool, "one"), on);
-    let (status, plan) = admin(
-        &pool,
+    let (status, plan) = pool.admin(
         "POST",
         "/llm/admin/plan",
         &json!({"model": "one", "replicas": 2}),
@@ -102,8 +83,7 @@ fn a_cordon_that_is_not_waited_for_tells_what_drains_and_lets_a_stream_finish() 
     let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
     wait_for("the first chunk", || stream.text().contains("data: "));
     let on = stands_on(&pool, "talker");
-    let (status, answer) = admin(
-        &pool,
+    let (status, answer) = pool.admin(
         "POST",
         "/llm/admin/devices/cordon",
         &json!({"device": on, "wait": false}),
@@ -126,7 +106,7 @@ fn a_cordon_that_is_not_waited_for_tells_what_drains_and_lets_a_stream_finish() 
 #[test]
 fn a_cordon_outlives_kill_9_until_it_is_lifted() {
     let mut pool = Pool::with_devices(&[stub("one", &[])], TWO_DEVICES);
-    let cordon = |pool: &Pool, path: &str, body: Value| admin(pool, "POST", path, &body);
+    let cordon = |pool: &Pool, path: &str, body: Value| pool.admin("POST", path, &body);
     for name in ["d0", "1"] {
         let body = json!({"device": name, "reason": "moved"});
         assert_eq!(cordon(&pool, "/llm/admin/devices/cordon", body).0, 200);
@@ -163,7 +143,7 @@ fn a_cordon_outlives_kill_9_until_it_is_lifted() {
     pool.kill_and_restart();
     assert_eq!(device(&pool, "d1")["cordon"], Value::Null);
     assert_eq!(device(&pool, "d0")["cordon"]["reason"], "moved");
-    let (_, events) = admin(&pool, "GET", "/llm/admin/events", &Value::Null);
+    let (_, events) = pool.admin("GET", "/llm/admin/events", &Value::Null);
     let kinds: Vec<&str> = events["events"]
         .as_array()
         .expect("events")
@@ -204,7 +184,7 @@ fn a_wrong_cordon_is_refused_with_the_devices_that_there_are() {
     ];
     for (what, body, status, words) in cases {
         let path = format!("/llm/admin/devices/{what}");
-        let (got, answer) = admin(&pool, "POST", &path, &body);
+        let (got, answer) = pool.admin("POST", &path, &body);
         assert_eq!(got, status, "{what} {body}: {answer}");
         let message = answer["error"]["message"].as_str().unwrap_or_default();
         assert!(message.contains(words), "{what} {body}: {message}");

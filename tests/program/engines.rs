@@ -8,8 +8,4 @@ mod parking;
 mod running;
 mod script;
 
-fn assert_has(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "`{part}` is missing in: {text}");
-    }
-}
+use support::assert_has;

@@ -48,20 +48,7 @@ impl Lab {
     }
 
     fn pool_with(&self, files: &[(String, String)], config: &str, more: &[(&str, &str)]) -> Pool {
-        let config = format!(
-            "sources: {{cache_dir: {:?}, hub: {:?}, keep_free: 1MiB}}\n{config}",
-            self.cache.path(),
-            self.hub.url()
-        );
-        let none = [
-            "HF_TOKEN",
-            "HUGGING_FACE_HUB_TOKEN",
-            "HF_ENDPOINT",
-            "HF_HUB_OFFLINE",
-        ];
-        let mut env: Vec<(&str, &str)> = none.iter().map(|name| (*name, "")).collect();
-        env.extend(more);
-        Pool::with_env(files, &config, &env)
+        self.hub.pool(self.cache.path(), files, config, more)
     }
 }
 
@@ -72,15 +59,7 @@ fn body(model: &str, stream: bool) -> String {
 }
 
 fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let text = if body.is_null() {
-        String::new()
-    } else {
-        body.to_string()
-    };
-    let key = pool.admin_key();
-    let (status, text, _) = pool.request(method, &format!("/llm/admin{path}"), &text, Some(&key));
-    let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    (status, value)
+    pool.admin(method, &format!("/llm/admin{path}"), body)
 }
 
 fn view(pool: &Pool, name: &str) -> Value {

@@ -3,7 +3,6 @@
 
 use serde_json::{Value, json};
 use support::machine::{GIB, Machine};
-use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
 /// A model whose engine takes so much on each of its GPUs.
@@ -12,30 +11,11 @@ fn model(machine: &Machine, name: &str, gib: u64, pool: &str, flags: &[&str]) ->
     let bytes = (gib * GIB).to_string();
     let mut words = vec!["--fake-gpu-state", &state, "--fake-gpu-bytes", &bytes];
     words.extend(flags);
-    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-    let engine = stub_engine().display().to_string();
-    let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{engine:?}, \"--port\", \"{{{{ port }}}}\", {}]\npool_config: {{{pool}}}\n",
-        words.join(", ")
-    );
-    (format!("{name}.yaml"), file)
-}
-
-fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() {
-        String::new()
-    } else {
-        body.to_string()
-    };
-    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
-    (
-        status,
-        serde_json::from_str(&text).unwrap_or(Value::String(text)),
-    )
+    support::stub::model(name, &words, pool)
 }
 
 fn load(pool: &Pool, body: Value) -> Value {
-    let (status, answer) = admin(pool, "POST", "/llm/admin/load", &body);
+    let (status, answer) = pool.admin("POST", "/llm/admin/load", &body);
     assert_eq!(status, 200, "{answer}");
     answer
 }
@@ -46,7 +26,7 @@ fn ask(pool: &Pool, model: &str) -> (u16, String) {
 }
 
 fn devices(pool: &Pool) -> Vec<Value> {
-    let (status, answer) = admin(pool, "GET", "/llm/admin/devices", &Value::Null);
+    let (status, answer) = pool.admin("GET", "/llm/admin/devices", &Value::Null);
     assert_eq!(status, 200, "{answer}");
     answer["devices"].as_array().expect("devices").clone()
 }
@@ -132,12 +112,7 @@ fn one_victim_leaves_where_one_is_enough_and_the_plan_says_why_not_elsewhere() {
     });
     load(&pool, json!({"model": "b-big"}));
     load(&pool, json!({"model": "a-small"}));
-    let (_, plan) = admin(
-        &pool,
-        "POST",
-        "/llm/admin/plan",
-        &json!({"model": "newcomer"}),
-    );
+    let (_, plan) = pool.admin("POST", "/llm/admin/plan", &json!({"model": "newcomer"}));
     let verdicts = plan["candidates"].to_string();
     assert!(verdicts.contains("always-hot (P4)"), "{verdicts}");
     let answer = load(&pool, json!({"model": "newcomer"}));
@@ -161,7 +136,7 @@ fn somebody_elses_memory_is_never_counted_free_and_refusals_name_it() {
         devices(&pool)[1]["foreign_bytes"] == json!(50 * GIB)
     });
     assert_eq!(placed(&load(&pool, json!({"model": "fits"}))), ["gpu1"]);
-    let (status, answer) = admin(&pool, "POST", "/llm/admin/load", &json!({"model": "large"}));
+    let (status, answer) = pool.admin("POST", "/llm/admin/load", &json!({"model": "large"}));
     assert_eq!(status, 409, "{answer}");
     let said = answer["error"]["message"].to_string();
     assert!(
@@ -232,7 +207,7 @@ fn a_gpu_that_falls_off_the_bus_is_taken_out_and_its_model_moves() {
     });
     wait_for("the history to tell of it", || {
         let path = "/llm/admin/events?limit=200";
-        let (_, events) = admin(&pool, "GET", path, &Value::Null);
+        let (_, events) = pool.admin("GET", path, &Value::Null);
         events.to_string().contains("device_failed")
     });
     wait_for("an answer", || ask(&pool, "hot").0 == 200);
@@ -257,8 +232,7 @@ fn an_xid_that_needs_a_reset_takes_the_gpu_out_and_an_applications_own_does_not(
     );
     let placed = placed(&load(&pool, json!({"model": "any"})));
     assert_eq!(placed, ["gpu0"]);
-    let (status, answer) = admin(
-        &pool,
+    let (status, answer) = pool.admin(
         "POST",
         "/llm/admin/devices/uncordon",
         &json!({"device": "gpu1"}),
@@ -282,7 +256,7 @@ fn a_cordoned_gpu_drains_and_its_always_hot_model_moves_over() {
     wait_for("the always-hot model", || on().is_some());
     let first = on().expect("loaded");
     let cordon = json!({"device": format!("gpu{first}"), "reason": "new fans", "until": "2h"});
-    let (status, answer) = admin(&pool, "POST", "/llm/admin/devices/cordon", &cordon);
+    let (status, answer) = pool.admin("POST", "/llm/admin/devices/cordon", &cordon);
     assert_eq!(status, 200, "{answer}");
     wait_for("the model on the other GPU", || on() == Some(1 - first));
     let device = &devices(&pool)[first];

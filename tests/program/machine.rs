@@ -14,13 +14,7 @@ fn model(machine: &Machine, name: &str, gib: u64, flags: &[&str]) -> (String, St
     let state = state.display().to_string();
     let mut words = vec!["--fake-gpu-state", &state, "--fake-gpu-bytes", &bytes];
     words.extend(flags);
-    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-    let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\", {}]\npool_config: {{memory_gib: {gib}}}\n",
-        stub_engine().display().to_string(),
-        words.join(", ")
-    );
-    (format!("{name}.yaml"), file)
+    support::stub::model(name, &words, &format!("memory_gib: {gib}"))
 }
 
 fn devices(pool: &Pool) -> Vec<Value> {

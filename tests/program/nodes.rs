@@ -140,9 +140,14 @@ fn token(pool: &Pool, body: Value) -> String {
     answer["token"].as_str().unwrap().to_owned()
 }
 
+/// The one that the pool has requested from its cluster; null: none.
+fn requested_node(pool: &Pool) -> Value {
+    let (_, list) = pool.admin("GET", "/llm/admin/nodes", &Value::Null);
+    list["requested"].clone()
+}
+
 fn node(pool: &Pool, name: &str) -> Value {
-    let (_, text, _) = pool.request("GET", "/llm/admin/nodes", "", Some(&pool.admin_key()));
-    let list: Value = serde_json::from_str(&text).unwrap();
+    let (_, list) = pool.admin("GET", "/llm/admin/nodes", &Value::Null);
     let nodes = list["nodes"].as_array().unwrap();
     nodes
         .iter()

@@ -42,14 +42,9 @@ fn model(folder: &Path, machine: &Machine, name: &str, pool: &str) -> (String, S
 }
 
 fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> Value {
-    let body = if body.is_null() {
-        String::new()
-    } else {
-        body.to_string()
-    };
-    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
-    assert!(status < 300, "{status} {text}");
-    serde_json::from_str(&text).unwrap_or(Value::String(text))
+    let (status, answer) = pool.admin(method, path, body);
+    assert!(status < 300, "{status} {answer}");
+    answer
 }
 
 fn get(pool: &Pool, path: &str) -> Value {

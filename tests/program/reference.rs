@@ -2,30 +2,16 @@
 //! written; without it a page that is not up to date fails. `tests/plain/reference.rs` makes the others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
 use support::servers::dead_url;
-use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
 const MADE: &str = "This page is made from the program by a test; edits are overwritten.";
 
 fn check(name: &str, made: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("docs/reference")
-        .join(name);
-    if std::env::var_os("UPDATE").is_some() {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, made).unwrap();
-    }
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        kept == made,
-        "docs/reference/{name} is not up to date; run UPDATE=1 cargo test --test program reference::"
-    );
+    support::reference::check(name, made, "program");
 }
 
 /// The help of a command, in an empty environment, whose variables it would show.
@@ -158,13 +144,8 @@ fn families(text: &str) -> BTreeMap<String, Family> {
 
 #[test]
 fn the_page_of_metrics_is_made_from_a_running_service() {
-    let model = |name: &str, more: &str| {
-        let program = stub_engine().display().to_string();
-        let text = format!(
-            "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{program:?}, --port, \"{{{{ port }}}}\"]\npool_config: {{memory_gib: 10{more}}}\n"
-        );
-        (format!("{name}.yaml"), text)
-    };
+    let model =
+        |name: &str, more: &str| support::stub::model(name, &[], &format!("memory_gib: 10{more}"));
     let endpoint = dead_url().replace("/v1", "");
     let config = format!("telemetry: {{endpoint: \"{endpoint}\"}}\n");
     let pool = Pool::with_models(&[model("low", ""), model("high", ", priority: 1")], &config);

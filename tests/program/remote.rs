@@ -35,19 +35,9 @@ pub fn pool_of(file: (String, String)) -> Pool {
     Pool::with_env(&[file], "", &[("FAR_KEY", KEY)])
 }
 
-pub fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = match body {
-        Value::Null => String::new(),
-        body => body.to_string(),
-    };
-    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
-    let answer = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    (status, answer)
-}
-
 /// What administrators see of the model.
 pub fn view(pool: &Pool) -> Value {
-    let (_, models) = admin(pool, "GET", "/llm/admin/models", &Value::Null);
+    let (_, models) = pool.admin("GET", "/llm/admin/models", &Value::Null);
     models["models"][0].clone()
 }
 

@@ -203,6 +203,42 @@ fn the_same_seed_gives_the_same_reports_and_another_seed_others() {
 }
 
 #[test]
+fn the_front_has_a_point_for_each_objective_and_each_rule() {
+    let rig = Rig::new();
+    let load = "zipf:requests=3000,days=1,models=20";
+    let more = ["--front", "--capacity", "35%", "--compare", "offline,lru"];
+    let found = rig.reports(load, &more);
+    let points = found["points"].as_array().expect("a list");
+    let rules: Vec<&str> = points.iter().filter_map(|it| it["rule"].as_str()).collect();
+    for rule in ["objective: wait", "objective: reload", "policy: lru"] {
+        assert!(rules.contains(&rule), "{rules:?}");
+    }
+    assert_eq!(rules[7..], ["lru", "lru-best", "fifo", "offline"]);
+    assert!(points.iter().any(|it| it["on_front"] == true));
+    assert!(points.iter().all(|it| it["requests"] == 3000));
+    let output = rig.simulate(load, &["--front", "--capacity", "35%"]);
+    let table = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(table.contains("| objective: balanced | "), "{table}");
+    assert!(table.contains(" | * |"), "{table}");
+}
+
+#[test]
+fn the_objective_and_the_bound_of_the_shadows_are_among_the_figures() {
+    let rig = Rig::new();
+    let load = "zipf:requests=3000,days=1,models=20,skew=0.8";
+    let found = rig.reports(load, &["--capacity", "20%", "--compare", "lru"]);
+    let (ours, lru) = (&found["reports"][0], &found["reports"][1]);
+    let figure = |of: &Value, key: &str| of[key].as_f64().expect("a number");
+    for of in [ours, lru] {
+        assert!(figure(of, "wait_per_request_ms") >= figure(of, "wait_mean_ms") - 1.0);
+    }
+    let shadows = &ours["shadows"];
+    assert!(figure(shadows, "followed_ms") > 0.0);
+    assert!(figure(shadows, "followed_ms") <= figure(shadows, "bound_ms"));
+    assert!(lru.get("shadows").is_none(), "a peer has none");
+}
+
+#[test]
 fn what_if_flags_change_what_they_say() {
     let rig = Rig::new();
     let load = "zipf:requests=4000,days=1,models=20,skew=0.8";

@@ -15,13 +15,7 @@ const RESPONSES: &str = "/v1/responses";
 
 /// A model `writer` whose engine has these flags.
 fn model(flags: &[&str]) -> (String, String) {
-    let words: Vec<String> = flags.iter().map(|flag| format!(", {flag:?}")).collect();
-    let text = format!(
-        "engine_config:\n  model_id: writer\n  type: CommandEngine\n  listen: port\n  command: [{:?}, --port, \"{{{{ port }}}}\"{}]\npool_config: {{memory_gib: 1}}\n",
-        support::stub::stub_engine().display().to_string(),
-        words.concat()
-    );
-    ("writer.yaml".to_owned(), text)
+    support::stub::model("writer", flags, "memory_gib: 1")
 }
 
 fn pool(flags: &[&str], config: &str) -> Pool {
@@ -30,29 +24,14 @@ fn pool(flags: &[&str], config: &str) -> Pool {
 
 const SECTION: &str = "MODEL_POOL__STATE__RESPONSES";
 
-fn call(pool: &Pool, key: Option<&str>, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = match body {
-        Value::Null => String::new(),
-        body => body.to_string(),
-    };
-    let (status, text, _) = pool.request(method, path, &body, key);
-    (status, serde_json::from_str(&text).unwrap_or(json!(text)))
-}
-
 fn created(pool: &Pool, body: &Value) -> Value {
-    let (status, answer) = call(pool, None, "POST", RESPONSES, body);
+    let (status, answer) = pool.call(None, "POST", RESPONSES, body);
     assert_eq!(status, 200, "{answer}");
     answer
 }
 
 fn get(pool: &Pool, path: &str) -> (u16, Value) {
-    call(
-        pool,
-        None,
-        "GET",
-        &format!("{RESPONSES}/{path}"),
-        &json!(null),
-    )
+    pool.call(None, "GET", &format!("{RESPONSES}/{path}"), &json!(null))
 }
 
 fn id(answer: &Value) -> &str {
@@ -79,7 +58,7 @@ fn following(previous: &Value, input: &Value) -> Value {
 fn key(pool: &Pool, name: &str) -> String {
     let body = json!({"name": name, "role": "user"});
     let admin = pool.admin_key();
-    let (status, made) = call(pool, Some(&admin), "POST", "/llm/admin/keys", &body);
+    let (status, made) = pool.call(Some(&admin), "POST", "/llm/admin/keys", &body);
     assert_eq!(status, 200, "{made}");
     made["key"].as_str().unwrap().to_owned()
 }
@@ -187,8 +166,7 @@ fn items_are_referred_to_by_their_ids_where_the_request_did_not_say_store() {
     );
     // Nobody asked for more: nothing is on disk.
     assert_eq!(on_disk(&pool), "0 stored responses");
-    let (status, refused) = call(
-        &pool,
+    let (status, refused) = pool.call(
         None,
         "POST",
         RESPONSES,
@@ -219,15 +197,14 @@ fn items_are_referred_to_by_their_ids_where_the_request_did_not_say_store() {
 fn a_response_is_for_its_own_key_alone_and_is_gone_when_it_is_deleted() {
     let pool = pool(&[], "auth: {inference: key}\n");
     let (one, other) = (key(&pool, "one"), key(&pool, "other"));
-    let (status, first) = call(&pool, Some(&one), "POST", RESPONSES, &ask("One"));
+    let (status, first) = pool.call(Some(&one), "POST", RESPONSES, &ask("One"));
     assert_eq!(status, 200, "{first}");
     let path = format!("{RESPONSES}/{}", id(&first));
     let item = json!([{"type": "item_reference", "id": first["output"][0]["id"]}]);
     let admin = pool.admin_key();
     for stranger in [&other, &admin] {
-        let asked = |method: &str, path: &str, body: &Value| {
-            call(&pool, Some(stranger), method, path, body)
-        };
+        let asked =
+            |method: &str, path: &str, body: &Value| pool.call(Some(stranger), method, path, body);
         for (method, path) in [
             ("GET", path.clone()),
             ("GET", format!("{path}/input_items")),
@@ -246,23 +223,21 @@ fn a_response_is_for_its_own_key_alone_and_is_gone_when_it_is_deleted() {
         let (status, _) = asked("POST", RESPONSES, &with(ask(""), "input", item.clone()));
         assert_eq!(status, 404);
     }
-    let (_, second) = call(
-        &pool,
+    let (_, second) = pool.call(
         Some(&one),
         "POST",
         RESPONSES,
         &following(&first, &json!("Two")),
     );
-    let (status, deleted) = call(&pool, Some(&one), "DELETE", &path, &json!(null));
+    let (status, deleted) = pool.call(Some(&one), "DELETE", &path, &json!(null));
     assert_eq!(
         (status, &deleted["deleted"]),
         (200, &json!(true)),
         "{deleted}"
     );
-    let (status, _) = call(&pool, Some(&one), "DELETE", &path, &json!(null));
+    let (status, _) = pool.call(Some(&one), "DELETE", &path, &json!(null));
     assert_eq!(status, 404);
-    let (status, refused) = call(
-        &pool,
+    let (status, refused) = pool.call(
         Some(&one),
         "POST",
         RESPONSES,
@@ -353,13 +328,7 @@ fn what_is_stored_is_bounded_for_each_key_and_conversations_have_an_end() {
     for nth in 1..8 {
         last = created(&pool, &following(&last, &json!(nth.to_string())));
     }
-    let (status, refused) = call(
-        &pool,
-        None,
-        "POST",
-        RESPONSES,
-        &following(&last, &json!("8")),
-    );
+    let (status, refused) = pool.call(None, "POST", RESPONSES, &following(&last, &json!("8")));
     assert_eq!(
         (status, &refused["error"]["param"]),
         (400, &json!("previous_response_id")),
@@ -399,13 +368,7 @@ fn a_switch_keeps_nothing_and_deletes_what_there_was() {
     assert_eq!((status, &second["store"]), (200, &json!(false)), "{text}");
     assert!(head.contains("x-model-pool-ignored: store"), "{head}");
     assert_eq!(get(&pool, id(&first)).0, 404);
-    let (status, refused) = call(
-        &pool,
-        None,
-        "POST",
-        RESPONSES,
-        &following(&first, &json!("Two")),
-    );
+    let (status, refused) = pool.call(None, "POST", RESPONSES, &following(&first, &json!("Two")));
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(
         status == 400 && message.contains("state.responses.store"),

@@ -7,12 +7,16 @@ use support::whole::{Pool, wait_for};
 
 /// An engine on 10 of the device's 16 GiB.
 fn model(name: &str, loads_in: Duration, more: &str) -> (String, String) {
-    let program = support::stub::stub_engine().display().to_string();
-    let text = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{program:?}, --port, \"{{{{ port }}}}\", --model, {name}, --ready-after-ms, \"{}\", --tokens, \"2\"]\npool_config: {{memory_gib: 10{more}}}\n",
-        loads_in.as_millis()
-    );
-    (format!("{name}.yaml"), text)
+    let loads_ms = loads_in.as_millis().to_string();
+    let flags = [
+        "--model",
+        name,
+        "--ready-after-ms",
+        &loads_ms,
+        "--tokens",
+        "2",
+    ];
+    support::stub::model(name, &flags, &format!("memory_gib: 10{more}"))
 }
 
 #[expect(clippy::disallowed_methods, reason = "real programs in real time")]

@@ -16,22 +16,13 @@ fn pool(config: &str) -> Pool {
     Pool::with_models(&models, config)
 }
 
-fn call(pool: &Pool, key: Option<&str>, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = match body {
-        Value::Null => String::new(),
-        body => body.to_string(),
-    };
-    let (status, text, _) = pool.request(method, path, &body, key);
-    (status, serde_json::from_str(&text).unwrap_or(json!(text)))
-}
-
 fn key(pool: &Pool, wishes: &Value) -> String {
     let mut body = json!({"name": "voter", "role": "user"});
     for (name, value) in wishes.as_object().unwrap() {
         body[name] = value.clone();
     }
     let admin = pool.admin_key();
-    let (status, made) = call(pool, Some(&admin), "POST", "/llm/admin/keys", &body);
+    let (status, made) = pool.call(Some(&admin), "POST", "/llm/admin/keys", &body);
     assert_eq!(status, 200, "{made}");
     made["key"].as_str().unwrap().to_owned()
 }
@@ -48,7 +39,7 @@ fn votes_change_the_leaderboard_in_their_order_and_last_over_a_restart() {
     let mut pool = pool("");
     let key = key(&pool, &json!({}));
     let first = vote("comparison-1", &["uno", "two"], Some("uno"));
-    let (status, answer) = call(&pool, Some(&key), "POST", VOTES, &first);
+    let (status, answer) = pool.call(Some(&key), "POST", VOTES, &first);
     assert_eq!(status, 200, "{answer}");
     assert_eq!(
         answer,
@@ -56,11 +47,11 @@ fn votes_change_the_leaderboard_in_their_order_and_last_over_a_restart() {
             {"model": "one", "rating": 1016.0, "change": 16.0}, {"model": "two", "rating": 984.0, "change": -16.0}]})
     );
     let tie = vote("comparison-2", &["two", "three"], None);
-    let (status, answer) = call(&pool, Some(&key), "POST", VOTES, &tie);
+    let (status, answer) = pool.call(Some(&key), "POST", VOTES, &tie);
     assert_eq!((status, &answer["winner"]), (200, &Value::Null), "{answer}");
     let best = vote("comparison-3", &["one", "two", "three"], Some("three"));
-    assert_eq!(call(&pool, Some(&key), "POST", VOTES, &best).0, 200);
-    let (status, board) = call(&pool, Some(&key), "GET", BOARD, &Value::Null);
+    assert_eq!(pool.call(Some(&key), "POST", VOTES, &best).0, 200);
+    let (status, board) = pool.call(Some(&key), "GET", BOARD, &Value::Null);
     assert_eq!(status, 200, "{board}");
     let models = board["models"].as_array().unwrap();
     let told = |it: &Value| {
@@ -93,14 +84,14 @@ fn votes_change_the_leaderboard_in_their_order_and_last_over_a_restart() {
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(60)), "it ends");
     pool.restart();
-    assert_eq!(call(&pool, Some(&key), "GET", BOARD, &Value::Null).1, board);
-    let (status, refused) = call(&pool, Some(&key), "POST", VOTES, &first);
+    assert_eq!(pool.call(Some(&key), "GET", BOARD, &Value::Null).1, board);
+    let (status, refused) = pool.call(Some(&key), "POST", VOTES, &first);
     assert_eq!(
         (status, &refused["error"]["code"]),
         (409, &json!("already_voted")),
         "{refused}"
     );
-    assert_eq!(call(&pool, Some(&key), "GET", BOARD, &Value::Null).1, board);
+    assert_eq!(pool.call(Some(&key), "GET", BOARD, &Value::Null).1, board);
 }
 
 #[test]
@@ -219,7 +210,7 @@ fn wrong_votes_are_refused_with_what_is_wrong_and_count_nothing() {
         ),
         (json!([]), 400, "", "expected an object"),
     ] {
-        let (found, refused) = call(&pool, Some(&key), "POST", VOTES, &body);
+        let (found, refused) = pool.call(Some(&key), "POST", VOTES, &body);
         let error = &refused["error"];
         assert_eq!(found, status, "{body}: {refused}");
         assert_eq!(
@@ -234,7 +225,7 @@ fn wrong_votes_are_refused_with_what_is_wrong_and_count_nothing() {
     }
     let long = format!("{{\"comparison\": \"{}\"}}", "x".repeat(2 << 20));
     assert_eq!(pool.request("POST", VOTES, &long, Some(&key)).0, 413);
-    let board = call(&pool, Some(&key), "GET", BOARD, &Value::Null).1;
+    let board = pool.call(Some(&key), "GET", BOARD, &Value::Null).1;
     assert_eq!(board["models"], json!([]));
 }
 
@@ -242,7 +233,7 @@ fn wrong_votes_are_refused_with_what_is_wrong_and_count_nothing() {
 fn votes_need_a_key_and_viewers_and_keys_for_other_models_have_none() {
     let pool = pool("");
     let body = vote("comparison-1", &["one", "two"], Some("one"));
-    let (status, refused) = call(&pool, None, "POST", VOTES, &body);
+    let (status, refused) = pool.call(None, "POST", VOTES, &body);
     assert_eq!(status, 401, "{refused}");
     assert!(
         refused["error"]["message"]
@@ -253,17 +244,17 @@ fn votes_need_a_key_and_viewers_and_keys_for_other_models_have_none() {
     );
     let viewer = key(&pool, &json!({"role": "viewer"}));
     let narrow = key(&pool, &json!({"models": ["two", "three"]}));
-    assert_eq!(call(&pool, Some(&viewer), "POST", VOTES, &body).0, 403);
-    let (status, refused) = call(&pool, Some(&narrow), "POST", VOTES, &body);
+    assert_eq!(pool.call(Some(&viewer), "POST", VOTES, &body).0, 403);
+    let (status, refused) = pool.call(Some(&narrow), "POST", VOTES, &body);
     assert_eq!(
         (status, &refused["error"]["code"]),
         (404, &json!("model_not_found")),
         "{refused}"
     );
     let admin = pool.admin_key();
-    assert_eq!(call(&pool, Some(&admin), "POST", VOTES, &body).0, 200);
+    assert_eq!(pool.call(Some(&admin), "POST", VOTES, &body).0, 200);
     let names = |key: Option<&str>| {
-        let board = call(&pool, key, "GET", BOARD, &Value::Null).1;
+        let board = pool.call(key, "GET", BOARD, &Value::Null).1;
         let models = board["models"].as_array().unwrap().iter();
         let names: Vec<String> = models
             .map(|it| it["model"].as_str().unwrap().to_owned())

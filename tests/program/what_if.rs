@@ -5,32 +5,18 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
 const TWO_DEVICES: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: d0, memory: 16GiB}, {name: d1, memory: 16GiB}]}\n";
 
 fn stub(name: &str, pool_config: &str) -> (String, String) {
-    let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\"]\npool_config: {{{pool_config}}}\n",
-        stub_engine().display().to_string()
-    );
-    (format!("{name}.yaml"), file)
-}
-
-fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = match body {
-        Value::Null => String::new(),
-        body => body.to_string(),
-    };
-    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
-    (status, serde_json::from_str(&text).expect("JSON"))
+    support::stub::model(name, &[], pool_config)
 }
 
 /// State, and the device of its replica.
 fn model(pool: &Pool, name: &str) -> (String, String) {
     let path = format!("/llm/admin/models?model={name}");
-    let (_, list) = admin(pool, "GET", &path, &Value::Null);
+    let (_, list) = pool.admin("GET", &path, &Value::Null);
     let model = &list["models"][0];
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let device = &model["replicas"][0]["devices"][0]["device"];
@@ -58,10 +44,10 @@ fn a_cordon_is_previewed_with_what_moves_and_what_does_not_fit() {
     let pool = Pool::with_devices(&files, TWO_DEVICES);
     wait_for("the always-hot model", || model(&pool, "hot").0 == "ready");
     let load = json!({"model": "wide"});
-    assert_eq!(admin(&pool, "POST", "/llm/admin/load", &load).0, 200);
+    assert_eq!(pool.admin("POST", "/llm/admin/load", &load).0, 200);
     let (before, other) = (model(&pool, "hot"), model(&pool, "wide"));
     let assumed = json!({"cordoned": [before.1]});
-    let (status, answer) = admin(&pool, "POST", "/llm/admin/what-if", &assumed);
+    let (status, answer) = pool.admin("POST", "/llm/admin/what-if", &assumed);
     assert_eq!(status, 200, "{answer}");
     // The always-hot model moves to the other device, and the model of priority 0 there makes room for it.
     let names = |list: &Value| -> Vec<String> {
@@ -107,7 +93,7 @@ fn a_cordon_is_previewed_with_what_moves_and_what_does_not_fit() {
         (json!({"priorities": {"no-such-model": 1}}), "priorities"),
         (json!({}), "cordoned"),
     ] {
-        let (status, answer) = admin(&pool, "POST", "/llm/admin/what-if", &body);
+        let (status, answer) = pool.admin("POST", "/llm/admin/what-if", &body);
         assert!(status == 400 || status == 404, "{answer}");
         assert_eq!(answer["error"]["param"], param, "{answer}");
     }
@@ -120,7 +106,7 @@ fn a_models_file_makes_a_second_model_like_it() {
         TWO_DEVICES,
     );
     let change = json!({"priority": 1, "keep_hot": "30m"});
-    let (status, answer) = admin(&pool, "PATCH", "/llm/admin/models?model=first", &change);
+    let (status, answer) = pool.admin("PATCH", "/llm/admin/models?model=first", &change);
     assert_eq!(status, 200, "{answer}");
     let (status, text) = client(&pool, &["show", "first", "--as-file"]);
     assert_eq!(status, 0, "{text}");
@@ -128,10 +114,10 @@ fn a_models_file_makes_a_second_model_like_it() {
     let second = second.replace("eins", "zwei");
     assert_ne!(second, text);
     fs::write(pool.models().join("second.yaml"), second).unwrap();
-    let (status, answer) = admin(&pool, "POST", "/llm/admin/reload", &json!({}));
+    let (status, answer) = pool.admin("POST", "/llm/admin/reload", &json!({}));
     assert_eq!(status, 200, "{answer}");
     let path = "/llm/admin/models?model=second";
-    let (_, list) = admin(&pool, "GET", path, &Value::Null);
+    let (_, list) = pool.admin("GET", path, &Value::Null);
     let model = &list["models"][0];
     assert_eq!(
         (
@@ -149,13 +135,8 @@ fn a_models_file_makes_a_second_model_like_it() {
         "{model}"
     );
     assert_eq!(
-        admin(
-            &pool,
-            "POST",
-            "/llm/admin/load",
-            &json!({"model": "second"})
-        )
-        .0,
+        pool.admin("POST", "/llm/admin/load", &json!({"model": "second"}))
+            .0,
         200
     );
 }

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
 mod encoders;
@@ -16,17 +15,8 @@ fn chat(model: &str, stream: bool) -> String {
 
 /// A model whose engine is the stub, on a device of 16 GiB that holds one of them.
 fn stub(name: &str, priority: u32, flags: &[&str]) -> (String, String) {
-    let words: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
-    let extra = if words.is_empty() {
-        String::new()
-    } else {
-        format!(", {}", words.join(", "))
-    };
-    let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{:?}, \"--port\", \"{{{{ port }}}}\"{extra}]\npool_config: {{priority: {priority}, memory_gib: 10}}\n",
-        stub_engine().display().to_string()
-    );
-    (format!("{name}.yaml"), file)
+    let config = format!("priority: {priority}, memory_gib: 10");
+    support::stub::model(name, flags, &config)
 }
 
 #[test]

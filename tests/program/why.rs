@@ -8,11 +8,8 @@ use support::whole::{Pool, wait_for};
 use crate::who_may::{admin, key};
 
 fn model(name: &str, more: &str) -> (String, String) {
-    let program = support::stub::stub_engine().display().to_string();
-    let text = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{program:?}, --port, \"{{{{ port }}}}\", --model, {name}, --tokens, \"2\"]\npool_config: {{memory_gib: 10{more}}}\n"
-    );
-    (format!("{name}.yaml"), text)
+    let flags = ["--model", name, "--tokens", "2"];
+    support::stub::model(name, &flags, &format!("memory_gib: 10{more}"))
 }
 
 fn get(pool: &Pool, path: &str) -> (u16, Value) {

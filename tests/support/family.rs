@@ -4,16 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::stub::stub_engine;
+pub use crate::net::{chat, stub};
+use crate::stub::{command_model, stub_engine};
 use crate::whole::{Pool, wait_for};
-
-/// A model whose engine is the stub, with further flags, on half a GiB.
-pub fn stub(name: &str, flags: &[&str]) -> (String, String) {
-    let mut words = vec![stub_engine().display().to_string()];
-    words.extend(["--port", "{{ port }}"].map(str::to_owned));
-    words.extend(flags.iter().map(|flag| (*flag).to_owned()));
-    model(name, &words)
-}
 
 /// A model whose engine is the stub, after a shell script.
 pub fn after(name: &str, script: &str, flags: &str) -> (String, String) {
@@ -22,22 +15,7 @@ pub fn after(name: &str, script: &str, flags: &str) -> (String, String) {
         "{script} exec {} --port {{{{ port }}}} {flags}",
         stub.display()
     );
-    model(name, &["sh".to_owned(), "-c".to_owned(), line])
-}
-
-fn model(name: &str, words: &[String]) -> (String, String) {
-    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-    let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{}]\npool_config: {{memory_gib: 0.5}}\n",
-        words.join(", ")
-    );
-    (format!("{name}.yaml"), file)
-}
-
-pub fn chat(model: &str, stream: bool) -> String {
-    format!(
-        r#"{{"model":"{model}","stream":{stream},"messages":[{{"role":"user","content":"What is a priority?"}}]}}"#
-    )
+    command_model(name, &["sh", "-c", &line], "memory_gib: 0.5")
 }
 
 pub fn asks(pool: &Pool, model: &str) -> (u16, String) {

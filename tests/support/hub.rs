@@ -16,7 +16,17 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use sha1::Digest as _;
 
+use crate::routed;
+use crate::whole::Pool;
+
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+/// What says where the hub is, and who fetches.
+const VARIABLES: &[&str] = &[
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "HF_ENDPOINT",
+    "HF_HUB_OFFLINE",
+];
 /// Size of one chunk of a body.
 const CHUNK: usize = 8 << 10;
 
@@ -68,31 +78,37 @@ impl Hub {
     pub fn start() -> Hub {
         let inner = Arc::new(Mutex::new(Inner::default()));
         let state = Arc::clone(&inner);
-        let (sender, receiver) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                sender.send(listener.local_addr().unwrap()).unwrap();
-                let routes = Router::new()
-                    .route("/api/models", get(search))
-                    .route("/api/models/{org}/{name}/revision/{revision}", get(list))
-                    .route("/{org}/{name}/resolve/{commit}/{*path}", get(file))
-                    .with_state(state);
-                axum::serve(listener, routes).await.unwrap();
-            });
-        });
+        let routes = Router::new()
+            .route("/api/models", get(search))
+            .route("/api/models/{org}/{name}/revision/{revision}", get(list))
+            .route("/{org}/{name}/resolve/{commit}/{*path}", get(file))
+            .with_state(state);
         Hub {
             inner,
-            address: receiver.recv().unwrap(),
+            address: routed::serve(routes),
         }
     }
 
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// A pool that fetches from here into this cache, whatever variables of the hub this machine has. `config`: further
+    /// sections.
+    pub fn pool(
+        &self,
+        cache: &std::path::Path,
+        files: &[(String, String)],
+        config: &str,
+        env: &[(&str, &str)],
+    ) -> Pool {
+        let config = format!(
+            "sources: {{cache_dir: {cache:?}, hub: {:?}, keep_free: 1MiB}}\n{config}",
+            self.url()
+        );
+        let mut all: Vec<(&str, &str)> = VARIABLES.iter().map(|name| (*name, "")).collect();
+        all.extend(env);
+        Pool::with_env(files, &config, &all)
     }
 
     pub fn add(&self, repository: &str, files: &[(&str, Vec<u8>)]) {

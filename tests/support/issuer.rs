@@ -1,7 +1,6 @@
 //! An issuer of tokens on this machine: it describes itself, publishes keys that were made for the test, signs any
 //! claims, counts its requests, and can be down, answer falsely or redirect.
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::thread;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -15,6 +14,8 @@ use rsa::pkcs8::EncodePrivateKey;
 use rsa::traits::PublicKeyParts;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+
+use crate::routed;
 
 pub fn base64url(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
@@ -168,8 +169,7 @@ pub struct Issuer {
 impl Issuer {
     /// Serves until it is dropped, with these keys.
     pub fn with(keys: &[&Key]) -> Issuer {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
+        let listener = routed::free_port();
         let address = listener.local_addr().unwrap().to_string();
         let url = format!("http://{address}/realms/lab");
         let behaviour = Arc::new(Mutex::new(Behaviour {
@@ -182,29 +182,14 @@ impl Issuer {
             described: 0,
             keys_given: 0,
         }));
-        let (stop, stopped) = oneshot::channel::<()>();
         let router = Router::new()
             .fallback(answer)
             .with_state(Arc::clone(&behaviour));
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                let serving = axum::serve(listener, router);
-                tokio::select! {
-                    _ = serving => {}
-                    _ = stopped => {}
-                }
-            });
-        });
         Issuer {
             url,
             address,
             behaviour,
-            _stop: stop,
+            _stop: routed::serve_while_held(listener, router),
         }
     }
 

@@ -18,7 +18,9 @@ pub mod network;
 pub mod postgres;
 pub mod provider;
 pub mod ray_serve;
+pub mod reference;
 pub mod required;
+pub mod routed;
 pub mod schema;
 pub mod servers;
 pub mod streamed;
@@ -36,6 +38,15 @@ pub fn root() -> &'static Path {
     own.ancestors()
         .nth(2)
         .expect("tests/support lies two folders deep")
+}
+
+/// # Panics
+/// If the text lacks one of the parts.
+#[track_caller]
+pub fn assert_has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is missing in: {text}");
+    }
 }
 
 /// `target/debug`, or the folder where this test was built.

@@ -12,22 +12,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::stub::stub_engine;
+use crate::stub::model;
 use crate::whole::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A model whose engine is the stub, with further flags.
+/// A model whose engine is the stub, with further flags, on half a GiB.
 pub fn stub(name: &str, flags: &[&str]) -> (String, String) {
-    let mut words = vec![stub_engine().display().to_string()];
-    words.extend(["--port", "{{ port }}"].map(str::to_owned));
-    words.extend(flags.iter().map(|flag| (*flag).to_owned()));
-    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-    let file = format!(
-        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{}]\npool_config: {{memory_gib: 0.5}}\n",
-        words.join(", ")
-    );
-    (format!("{name}.yaml"), file)
+    model(name, flags, "memory_gib: 0.5")
 }
 
 pub fn chat(model: &str, stream: bool) -> String {

@@ -2,7 +2,6 @@
 //! codes that count once, and ID tokens. It checks what a strict provider checks, and a test can make it answer falsely.
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::{Query, RawQuery, State};
@@ -17,6 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use crate::issuer::{Key, base64url};
+use crate::routed;
 
 type Fields = BTreeMap<String, String>;
 type Shared = Arc<Mutex<Behaviour>>;
@@ -58,8 +58,7 @@ pub const WORD: &str = "word";
 impl Provider {
     /// Serves until it is dropped.
     pub fn start() -> Provider {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
+        let listener = routed::free_port();
         let url = format!("http://{}/realms/lab", listener.local_addr().unwrap());
         let behaviour = Arc::new(Mutex::new(Behaviour {
             url: url.clone(),
@@ -81,24 +80,10 @@ impl Provider {
         let router = Router::new()
             .nest("/realms/lab", routes)
             .with_state(Arc::clone(&behaviour));
-        let (stop, stopped) = oneshot::channel::<()>();
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                tokio::select! {
-                    _ = axum::serve(listener, router) => {}
-                    _ = stopped => {}
-                }
-            });
-        });
         Provider {
             url,
             behaviour,
-            _stop: stop,
+            _stop: routed::serve_while_held(listener, router),
         }
     }
 

@@ -146,7 +146,8 @@ impl Written {
         let remembered = Arc::clone(&asked);
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
-                if let Some(request) = request_of(&socket) {
+                if let Some((head, body)) = request_of(&socket) {
+                    let request = head + &String::from_utf8_lossy(&body);
                     let text = answer(&request);
                     remembered.lock().unwrap().push(request);
                     let _ = (&socket).write_all(text.as_bytes());
@@ -173,7 +174,8 @@ pub fn http(status: &str, headers: &str, body: &str) -> String {
     )
 }
 
-fn request_of(socket: &TcpStream) -> Option<String> {
+/// The head and the body of one request.
+pub fn request_of(socket: &TcpStream) -> Option<(String, Vec<u8>)> {
     let mut reader = BufReader::new(socket);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -187,5 +189,5 @@ fn request_of(socket: &TcpStream) -> Option<String> {
     });
     let mut body = vec![0; length.unwrap_or(0)];
     reader.read_exact(&mut body).ok()?;
-    Some(head + &String::from_utf8_lossy(&body))
+    Some((head, body))
 }

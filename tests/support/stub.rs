@@ -1,5 +1,5 @@
-//! Finds the stub engine. It is built on demand, because `cargo test` of one package builds no programs of other
-//! workspace members; `cargo test --workspace` has built it already.
+//! Finds the stub engine, and writes the files of its models. It is built on demand, because `cargo test` of one package
+//! builds no programs of other workspace members; `cargo test --workspace` has built it already.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +10,24 @@ use std::time::SystemTime;
 pub fn stub_engine() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(find_or_build).clone()
+}
+
+/// The file of a model whose engine is the stub with these flags. `pool`: the keys of its `pool_config`.
+pub fn model(name: &str, flags: &[&str], pool: &str) -> (String, String) {
+    let program = stub_engine().display().to_string();
+    let mut words = vec![program.as_str(), "--port", "{{ port }}"];
+    words.extend(flags);
+    command_model(name, &words, pool)
+}
+
+/// The same of an engine with another command.
+pub fn command_model(name: &str, words: &[&str], pool: &str) -> (String, String) {
+    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    let file = format!(
+        "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  listen: port\n  command: [{}]\npool_config: {{{pool}}}\n",
+        words.join(", ")
+    );
+    (format!("{name}.yaml"), file)
 }
 
 /// Tests are in `<target>/<profile>/deps`, programs in `<target>/<profile>`.

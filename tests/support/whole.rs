@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
+
 use crate::described;
 pub use crate::streamed::{Stream, split};
 
@@ -279,7 +281,7 @@ impl Pool {
     /// The engines' processes, from the service's journal.
     pub fn engine_pids(&self) -> Vec<u32> {
         let records = self.journal().into_iter();
-        let pid = |record: serde_json::Value| record["engine"]["pid"].as_u64();
+        let pid = |record: Value| record["engine"]["pid"].as_u64();
         records
             .filter_map(pid)
             .filter_map(|pid| u32::try_from(pid).ok())
@@ -287,7 +289,7 @@ impl Pool {
     }
 
     /// The service's journal of its engines.
-    pub fn journal(&self) -> Vec<serde_json::Value> {
+    pub fn journal(&self) -> Vec<Value> {
         let Ok(entries) = fs::read_dir(self.data().join("engines")) else {
             return Vec::new();
         };
@@ -333,7 +335,23 @@ impl Pool {
         self.described(method, path, body, split(&answer))
     }
 
-    /// The same without a key, and without a look at the OpenAPI document.
+    /// Status and answer of a call in JSON; null: without a body. An answer that is no JSON is its text.
+    pub fn call(&self, key: Option<&str>, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let body = match body {
+            Value::Null => String::new(),
+            body => body.to_string(),
+        };
+        let (status, text, _) = self.request(method, path, &body, key);
+        let answer = serde_json::from_str(&text);
+        (status, answer.unwrap_or(Value::String(text)))
+    }
+
+    /// The same by an administrator.
+    pub fn admin(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        self.call(Some(&self.admin_key()), method, path, body)
+    }
+
+    /// The same as `request` without a key, and without a look at the OpenAPI document.
     pub fn request_unchecked(&self, method: &str, path: &str, body: &str) -> (u16, String, String) {
         let (mut answer, mut socket) = (Vec::new(), self.send(method, path, body, None));
         let _ = socket.read_to_end(&mut answer);

@@ -13,6 +13,7 @@ mod measures;
 mod random_model;
 mod report;
 mod servers;
+mod speculation;
 mod tokens;
 
 use measures::{DECODES, Lengths, Machine, Measure, PREFILLS, Prompts};

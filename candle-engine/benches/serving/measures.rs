@@ -4,8 +4,10 @@ use crate::client::{Answer, complete, now};
 use crate::machine::{Memory, bytes_of, forget, memory_of, read};
 use crate::random_model::mixed;
 use crate::servers::{AT_ONCE, Engine, Model, Server, Transformers};
+use crate::speculation::{self, Text};
 use crate::tokens::VOCABULARY;
 use futures_util::future::{Either, join_all, select};
+use serde_json::Value;
 use std::cell::RefCell;
 use std::pin::pin;
 use std::time::Instant;
@@ -30,6 +32,8 @@ pub enum Measure {
     AnonymousAfter,
     FileAfter,
     ProportionalAfter,
+    /// Tokens a second of such a text, of so many requests at once, with proposals or without.
+    Speculation(Text, usize, bool),
     /// Of the text that both servers give, up to the first difference.
     Agreement,
 }
@@ -38,7 +42,7 @@ pub const PREFILLS: [usize; 2] = [512, 2048];
 pub const DECODES: [usize; 4] = [1, 4, 8, AT_ONCE];
 
 /// Bodies of decode measures begin with so short a prompt that its computing hardly counts.
-const SHORT_PROMPT: usize = 16;
+pub const SHORT_PROMPT: usize = 16;
 
 /// Streams that run while another request comes, and the length of its prompt.
 const RUNNING: usize = 8;
@@ -85,7 +89,7 @@ impl Prompts {
         (0..tokens).map(|_| token()).collect()
     }
 
-    fn many(&mut self, count: usize, tokens: usize) -> Vec<Vec<u32>> {
+    pub fn many(&mut self, count: usize, tokens: usize) -> Vec<Vec<u32>> {
         (0..count).map(|_| self.next(tokens)).collect()
     }
 }
@@ -113,7 +117,8 @@ pub fn of_server(
         (Measure::ColdReady, Measure::ColdFirst),
         (Measure::WarmReady, Measure::WarmFirst),
     ] {
-        let mut server = Server::start(engine, model, machine.threads)?;
+        // Random weights go round in loops, which texts of people do not.
+        let mut server = Server::start(engine, model, machine.threads, false)?;
         samples.push((ready, server.wait()?.as_secs_f64() * 1e3));
         runtime.block_on(complete(
             server.address,
@@ -156,6 +161,12 @@ pub fn of_server(
         samples.push((Measure::FirstUnderLoad, first * 1e3));
         samples.push((Measure::PauseUnderLoad, pause * 1e3));
         push_memory(&mut samples, memory_of(server.pid()));
+        drop(server);
+        if engine == Engine::Ours {
+            let (threads, tokens) = (machine.threads, lengths.tokens);
+            let more = speculation::samples(&runtime, model, threads, tokens, prompts)?;
+            samples.extend(more);
+        }
         return Ok((samples, texts));
     }
     unreachable!("the second pass returns")
@@ -244,6 +255,16 @@ async fn decode(
         .iter()
         .map(|prompt| server.request(prompt, tokens))
         .collect();
+    Ok(decoded(server, &bodies, tokens).await?.0)
+}
+
+/// The same of these requests, each for so many tokens; with the texts of their answers.
+pub async fn decoded(
+    server: &Server,
+    bodies: &[Value],
+    tokens: usize,
+) -> Result<(f64, Vec<String>), String> {
+    let at_once = bodies.len();
     let answers = join_all(
         bodies
             .iter()
@@ -269,7 +290,11 @@ async fn decode(
         .map(Answer::done_at)
         .max()
         .ok_or("no answer")?;
-    Ok((at_once * (tokens - 1)) as f64 / (last - first).as_secs_f64())
+    let rate = (at_once * (tokens - 1)) as f64 / (last - first).as_secs_f64();
+    Ok((
+        rate,
+        answers.into_iter().map(|answer| answer.text).collect(),
+    ))
 }
 
 /// Seconds to the first token of a request that comes while others run, and the longest pause of one of these meanwhile.

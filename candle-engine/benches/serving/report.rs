@@ -33,6 +33,13 @@ impl Measure {
             Self::AnonymousAfter => "anonymous memory at the end (MiB)".to_owned(),
             Self::FileAfter => "mapped file memory at the end (MiB)".to_owned(),
             Self::ProportionalAfter => "memory in all, PSS (MiB)".to_owned(),
+            Self::Speculation(text, at_once, is_on) => {
+                let with = match is_on {
+                    true => "with proposals",
+                    false => "without proposals",
+                };
+                format!("{}, {at_once} at once, {with} (tokens/s)", text.name())
+            }
             Self::Agreement => "same text as llama-server (%)".to_owned(),
         }
     }
@@ -44,6 +51,7 @@ impl Measure {
                 | Self::Prefill(_)
                 | Self::Decode(_)
                 | Self::BandwidthShare
+                | Self::Speculation(..)
                 | Self::Agreement
         )
     }

@@ -2,7 +2,9 @@
 
 use crate::client::now;
 use crate::random_model::CONTEXT_TOKENS;
-use candle_engine::{DeviceChoice, EngineOptions, Listen, TokenBudgets, serve};
+use candle_engine::{
+    DeviceChoice, EngineOptions, Listen, NumberTypes, Speculation, TokenBudgets, serve,
+};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -72,12 +74,13 @@ pub struct Model {
     pub bytes_per_token: u64,
 }
 
-/// Serves one model in this process, as a child of the bench does: PATH PORT THREADS [QUANTIZATION].
+/// Serves one model in this process, as a child of the bench does: PATH PORT THREADS SPECULATES [QUANTIZATION].
 pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
-    let [path, port, threads, quantization @ ..] = words else {
-        return Err("engine PATH PORT THREADS [QUANTIZATION]".into());
+    let [path, port, threads, speculates, quantization @ ..] = words else {
+        return Err("engine PATH PORT THREADS SPECULATES [QUANTIZATION]".into());
     };
     let quantization = quantization.first().map(|form| form.parse()).transpose()?;
+    let chosen = |name: &str| std::env::var(name).unwrap_or_else(|_| "auto".to_owned());
     let options = EngineOptions {
         model_dir: PathBuf::from(path),
         model_name: "model".to_owned(),
@@ -87,6 +90,10 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         devices: vec![DeviceChoice::Cpu],
         device_bytes: None,
         quantization,
+        numbers: NumberTypes {
+            products: chosen("DTYPE").parse()?,
+            kv_cache: chosen("KV_CACHE_DTYPE").parse()?,
+        },
         verify: false,
         adapters: Default::default(),
         task: None,
@@ -95,6 +102,10 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         budgets: TokenBudgets {
             total: Some(CACHE_TOKENS),
             ..TokenBudgets::default()
+        },
+        speculation: match speculates.parse::<bool>()? {
+            true => Speculation::default(),
+            false => Speculation::OFF,
         },
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -114,8 +125,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it and does not wait.
-    pub fn start(engine: Engine, model: &Model, threads: usize) -> Result<Self, String> {
+    /// Starts it and does not wait. Ours proposes tokens if it `speculates`.
+    pub fn start(
+        engine: Engine,
+        model: &Model,
+        threads: usize,
+        speculates: bool,
+    ) -> Result<Self, String> {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
             .map_err(|error| error.to_string())?;
@@ -123,10 +139,11 @@ impl Server {
         let mut command = Command::new(engine.program()?);
         match engine {
             Engine::Ours => {
-                command
-                    .arg("engine")
-                    .arg(&model.path)
-                    .args([&port, &threads]);
+                command.arg("engine").arg(&model.path).args([
+                    &port,
+                    &threads,
+                    &speculates.to_string(),
+                ]);
                 command.args(&model.quantization);
             }
             _ => {

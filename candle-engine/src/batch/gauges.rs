@@ -16,6 +16,8 @@ pub(crate) struct Gauges {
     steps: AtomicU64,
     computed_tokens: AtomicU64,
     sampled_tokens: AtomicU64,
+    draft_tokens: AtomicU64,
+    accepted_tokens: AtomicU64,
 }
 
 impl Gauges {
@@ -45,13 +47,29 @@ impl Gauges {
         self.known_tokens.load(Relaxed)
     }
 
-    pub(super) fn stepped(&self, rows: usize) {
-        self.steps.fetch_add(1, Relaxed);
-        self.computed_tokens.fetch_add(rows as u64, Relaxed);
+    /// Tokens that were proposed, and how many of them were right.
+    #[cfg(test)]
+    pub fn drafts(&self) -> (u64, u64) {
+        let [drafts, accepted] = [&self.draft_tokens, &self.accepted_tokens];
+        (drafts.load(Relaxed), accepted.load(Relaxed))
     }
 
-    pub(super) fn sampled(&self) {
-        self.sampled_tokens.fetch_add(1, Relaxed);
+    #[cfg(test)]
+    pub fn sampled_tokens(&self) -> u64 {
+        self.sampled_tokens.load(Relaxed)
+    }
+
+    /// A step was begun; so many of its rows are those of proposed tokens.
+    pub(super) fn stepped(&self, rows: usize, proposed: usize) {
+        self.steps.fetch_add(1, Relaxed);
+        self.computed_tokens.fetch_add(rows as u64, Relaxed);
+        self.draft_tokens.fetch_add(proposed as u64, Relaxed);
+    }
+
+    /// So many tokens were chosen after which a request goes on; so many of them had been proposed.
+    pub(super) fn sampled(&self, tokens: usize, accepted: usize) {
+        self.sampled_tokens.fetch_add(tokens as u64, Relaxed);
+        self.accepted_tokens.fetch_add(accepted as u64, Relaxed);
     }
 
     pub(super) fn note(&self, schedule: &Schedule) {
@@ -116,6 +134,16 @@ impl Gauges {
                 "sampled_tokens_total",
                 "Decisions about a next token.",
                 &self.sampled_tokens,
+            ),
+            (
+                "spec_decode_draft_tokens_total",
+                "Proposed tokens that were computed with the token before them.",
+                &self.draft_tokens,
+            ),
+            (
+                "spec_decode_accepted_tokens_total",
+                "Proposed tokens that were the chosen ones.",
+                &self.accepted_tokens,
             ),
             (
                 "known_prompt_tokens_total",

@@ -9,8 +9,14 @@
 //!
 //! `schedule`, `pages` and `room` are pure, `write` sees the logits of its own request alone, and the network computes the rows
 //! of a sequence the same whatever else is in the step. So an answer does not depend on what else is computed.
+//!
+//! That holds for the rows of one sequence too: a token may be proposed before it is chosen, and its row is computed with the one that
+//! it is chosen by. The writer sees the same logits in the same order as without proposals, and none after a token that was proposed
+//! wrongly; so an answer does not depend on what is proposed either.
 
+mod decide;
 mod gauges;
+mod guard;
 mod network;
 mod pages;
 mod queue;

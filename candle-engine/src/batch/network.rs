@@ -2,7 +2,7 @@
 
 use super::gauges::Gauges;
 use super::room::page_count;
-use super::schedule::Limits;
+use super::schedule::{DraftLimits, Limits};
 use crate::api_error::ApiError;
 use crate::error::EngineError;
 use crate::model::{AdapterTensors, Decoder, Hidden};
@@ -85,6 +85,7 @@ pub(crate) struct Generator {
     pub context_tokens: usize,
     pub concurrency: usize,
     pub budgets: TokenBudgets,
+    pub drafts: DraftLimits,
     pub weights: Weights,
 }
 
@@ -107,6 +108,11 @@ impl Generator {
             context_tokens: options.context_tokens,
             concurrency: options.concurrency,
             budgets: options.budgets,
+            drafts: DraftLimits {
+                tokens: options.speculation.tokens_on(&options.devices),
+                lookup_max: options.speculation.lookup_max,
+                lookup_min: options.speculation.lookup_min,
+            },
             weights,
         }
     }
@@ -122,6 +128,7 @@ impl Generator {
             prefill_tokens: self.budgets.prefill,
             total_tokens: self.budgets.total,
             joining: self.budgets.joining,
+            drafts: self.drafts,
         }
     }
 

@@ -1,7 +1,9 @@
 //! The loop of the one thread that has the network: it takes new requests in, asks the schedule for a step, computes it,
 //! and gives every request its rows.
 
+use super::decide::{Decided, Undecided, uncut};
 use super::gauges::Gauges;
+use super::guard::guarded;
 use super::network::{Network, refused};
 use super::request::GenerationRequest;
 use super::schedule::{Arrival, Limits, Plan, RequestId, Schedule};
@@ -17,7 +19,6 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
@@ -49,10 +50,15 @@ struct Rows {
 impl Loop {
     pub fn new(
         model: &Arc<LoadedModel>,
-        limits: Limits,
+        mut limits: Limits,
         inbox: Receiver<Work>,
     ) -> Result<Self, EngineError> {
         let network = model.generator.take_network();
+        let network = network
+            .ok_or_else(|| EngineError::load("the model computes for another batch already"))?;
+        // The rows of a sequence with what is proposed to it have their logits at once.
+        let rows = logits_at_once(network.vocabulary());
+        limits.drafts.tokens = limits.drafts.tokens.min(rows - 1);
         let threads = ThreadPoolBuilder::new()
             .num_threads(rayon::current_num_threads())
             .thread_name(|nth| format!("choose-{nth}"))
@@ -60,8 +66,7 @@ impl Loop {
             .build()
             .map_err(|error| EngineError::load(format!("the system gives no threads ({error})")))?;
         Ok(Self {
-            network: network
-                .ok_or_else(|| EngineError::load("the model computes for another batch already"))?,
+            network,
             schedule: Schedule::new(limits),
             writers: BTreeMap::new(),
             inbox,
@@ -121,6 +126,7 @@ impl Loop {
                     most_tokens: request.tokens.len(),
                     prompt: request.tokens,
                     needs_all_rows: request.of_all,
+                    takes_drafts: false,
                     adapter: None,
                 };
                 (arrival, Writer::of_states(reply))
@@ -215,7 +221,8 @@ impl Loop {
         if plan.parts.is_empty() {
             return;
         }
-        self.gauges.stepped(plan.step.tokens.len());
+        let proposed = plan.parts.iter().map(|part| part.proposed).sum();
+        self.gauges.stepped(plan.step.tokens.len(), proposed);
         let computed = guarded(|| {
             for (from, to) in &plan.copies {
                 let copied = self.network.copy_page(*from, *to);
@@ -281,15 +288,15 @@ impl Loop {
     /// Computes logits, as many at once as there is room for, and lets the requests go on by them.
     fn give_logits(&mut self, rows: &[(usize, RequestId)]) {
         let width = self.network.vocabulary();
-        let most = (LOGITS_MAX / width.max(1)).max(1);
+        let most = logits_at_once(width);
         let mut left = rows;
         while let Some((first, _)) = left.first() {
             let follow = left.iter().zip(*first..).take(most);
             let count = follow.take_while(|((row, _), nth)| row == nth).count();
-            let (now, later) = left.split_at(count);
+            let (now, later) = left.split_at(uncut(left, count));
             left = later;
             let mut logits = std::mem::take(&mut self.logits);
-            let range = *first..first + count;
+            let range = *first..first + now.len();
             let computed = guarded(|| {
                 let computed = self.network.logits(&self.hidden, range, &mut logits);
                 computed.map_err(|error| refused(&error))
@@ -304,7 +311,8 @@ impl Loop {
         }
     }
 
-    /// Gives every request its rows, and goes on or ends as they say.
+    /// Gives every request its rows, and goes on or ends as they say. Where tokens are proposed, each of its rows is computed as if those
+    /// before it had been chosen; so a row counts only if they were, and no writer sees another.
     fn choose(&mut self, rows: &[(usize, RequestId)], logits: &mut [f32], width: usize) {
         let is_shared = logits.len() >= LOGITS_SHARED;
         let mut of_request: BTreeMap<RequestId, Vec<&mut [f32]>> = BTreeMap::new();
@@ -314,34 +322,35 @@ impl Loop {
         let mut work = Vec::with_capacity(of_request.len());
         for (request, writer) in &mut self.writers {
             if let Some(rows) = of_request.remove(request) {
-                work.push((*request, writer, rows));
+                work.push(Undecided {
+                    request: *request,
+                    writer,
+                    rows,
+                    proposed: self.schedule.proposed(*request),
+                });
             }
         }
         let tokenizer = &self.model.tokenizer;
-        let decide = |(request, writer, rows): (RequestId, &mut Writer, Vec<&mut [f32]>)| {
-            let next = guarded(|| {
-                let mut next = Next::Wait;
-                for row in rows {
-                    next = writer.row(row, tokenizer)?;
-                }
-                Ok(next)
-            });
-            (request, next)
-        };
-        let decided: Vec<(RequestId, Result<Next, ApiError>)> = match is_shared && work.len() > 1 {
+        let decide = |undecided: Undecided<'_>| undecided.decide(tokenizer);
+        let decided: Vec<Decided> = match is_shared && work.len() > 1 {
             true => self
                 .threads
                 .install(|| work.into_par_iter().map(decide).collect()),
             false => work.into_iter().map(decide).collect(),
         };
-        for (request, next) in decided {
-            match next {
+        for decided in decided {
+            let (request, accepted) = (decided.request, decided.accepted);
+            match decided.next {
                 Ok(Next::Wait) => {}
                 Ok(Next::GoOn(ways)) => {
-                    self.gauges.sampled();
+                    self.gauges.sampled(accepted + 1, accepted);
+                    self.schedule.accept(request, accepted);
                     self.schedule.advance(request, &ways);
                 }
-                Ok(Next::End) => self.end(request),
+                Ok(Next::End) => {
+                    self.gauges.sampled(accepted, accepted);
+                    self.end(request);
+                }
                 Err(error) => self.fail(request, &error),
             }
         }
@@ -354,6 +363,11 @@ impl Loop {
     }
 }
 
+/// Rows whose logits are computed at once.
+fn logits_at_once(vocabulary: usize) -> usize {
+    (LOGITS_MAX / vocabulary.max(1)).max(1)
+}
+
 fn arrival_of(request: &GenerationRequest) -> Arrival {
     let answers = request.max_tokens.saturating_mul(request.sequences());
     let shows_prompt = request.shown_of_prompt().is_some();
@@ -361,26 +375,7 @@ fn arrival_of(request: &GenerationRequest) -> Arrival {
         prompt: request.prompt.to_vec(),
         most_tokens: request.prompt.len().saturating_add(answers),
         needs_all_rows: shows_prompt || matches!(request.strategy, Strategy::Contrastive(_)),
+        takes_drafts: matches!(request.strategy, Strategy::Sampling),
         adapter: request.adapter.clone(),
-    }
-}
-
-/// A panic would take the thread away from everybody; it is the failure of what was done then.
-fn guarded<T>(work: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        let message = "the engine failed while computing this answer";
-        Err(ApiError::internal(message))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_is_the_failure_of_what_was_done_then() {
-        let failed = guarded::<()>(|| panic!("on purpose"));
-        assert_eq!(failed.expect_err("an error").status.as_u16(), 500);
-        assert_eq!(guarded(|| Ok(1)), Ok(1));
     }
 }

@@ -14,8 +14,14 @@
 //!
 //! Running requests are in every step; prompts fill the rest up to a bound, so that a long one delays the others' next token by
 //! no more than that. A prompt skips pages that are known, and waits while another computes a page that it needs too.
+//!
+//! To a request of one sequence tokens may be proposed ([`draft`]): their rows are in the step behind that of its last token.
+//! Only those that turn out right become part of the sequence, and only their rows count as computed.
 
+mod draft;
 mod group;
+
+pub(crate) use draft::DraftLimits;
 
 use super::pages::{PageTokens, Pages};
 use crate::adapter::Adapter;
@@ -45,6 +51,8 @@ pub(crate) struct Limits {
     pub total_tokens: Option<usize>,
     /// When those that wait join those that run; `None`: as soon as there is room.
     pub joining: Option<Joining>,
+    /// What may be proposed to those that go on.
+    pub drafts: DraftLimits,
 }
 
 /// What a new request is to the schedule.
@@ -56,6 +64,8 @@ pub(crate) struct Arrival {
     pub most_tokens: usize,
     /// Every row of the prompt is wanted, not the last alone; so none can be skipped.
     pub needs_all_rows: bool,
+    /// Tokens may be proposed to it: it is one sequence, and goes on by the logits of its last row alone.
+    pub takes_drafts: bool,
     /// What it is computed with beside the model.
     pub adapter: Option<Arc<Adapter>>,
 }
@@ -82,8 +92,10 @@ pub(crate) struct Part {
     /// Its wanted rows: so many of the step's, from the first.
     pub first_wanted: usize,
     pub wanted: usize,
-    /// The last of them is the row after which the sequence goes on.
+    /// The last of them, or where tokens are proposed the first, is the row after which the sequence goes on.
     pub decides: bool,
+    /// Its last rows are those of so many proposed tokens.
+    pub proposed: usize,
 }
 
 /// Figures for the metrics.
@@ -158,7 +170,8 @@ impl Schedule {
     pub fn arrive(&mut self, arrival: Arrival) -> RequestId {
         self.last_request += 1;
         let request = self.last_request;
-        self.groups.insert(request, Group::new(arrival));
+        let group = Group::new(arrival, self.limits.drafts);
+        self.groups.insert(request, group);
         self.waiting.push_back(request);
         request
     }
@@ -179,10 +192,24 @@ impl Schedule {
         }
     }
 
+    /// The tokens that were proposed to a request for the present step.
+    pub fn proposed(&self, request: RequestId) -> &[u32] {
+        let group = self.groups.get(&request);
+        group.map_or(&[], Group::proposed)
+    }
+
+    /// Goes on by the first `count` of the proposed tokens; [`Self::advance`] follows.
+    pub fn accept(&mut self, request: RequestId, count: usize) {
+        if let Some(group) = self.groups.get_mut(&request) {
+            group.accept(count, &mut self.pages);
+        }
+    }
+
     /// The next step; `None` when there is nothing to compute.
     pub fn plan(&mut self) -> Option<Plan> {
         let mut plan = Plan::default();
         self.find_pages(&mut plan);
+        self.propose();
         for request in &self.running {
             self.place_next_tokens(*request, &mut plan);
         }
@@ -215,7 +242,8 @@ impl Schedule {
     pub fn computed(&mut self, plan: &Plan) {
         for (part, span) in plan.parts.iter().zip(&plan.step.spans) {
             if let Some(group) = self.groups.get_mut(&part.request) {
-                group.computed(part.branch, span.count, &mut self.pages);
+                let count = span.count - part.proposed;
+                group.computed(part.branch, count, &mut self.pages);
             }
         }
     }
@@ -238,6 +266,19 @@ impl Schedule {
                 }
                 // Tried again, unless it was the youngest itself.
                 false => self.preempt_youngest(),
+            }
+        }
+    }
+
+    /// Proposes tokens to those that go on. No page is taken that a waiting request could begin with.
+    fn propose(&mut self) {
+        let running = self.running.iter().map(|request| &self.groups[request]);
+        let rows = running.filter(|group| !group.is_filling);
+        let going_on: usize = rows.map(|group| group.branches.len()).sum();
+        let takes_pages = self.waiting.is_empty();
+        for request in &self.running {
+            if let Some(group) = self.groups.get_mut(request) {
+                group.propose(going_on, takes_pages, &mut self.pages);
             }
         }
     }
@@ -313,6 +354,7 @@ impl Schedule {
             for (nth, branch) in group.branches.iter().enumerate() {
                 let of = (request, nth, group.adapter());
                 place(plan, of, branch, 1, usize::MAX);
+                place_proposed(plan, branch, group.proposed());
             }
         }
     }
@@ -392,7 +434,28 @@ fn place(
         first_wanted,
         wanted: wanted.len() - first_wanted,
         decides,
+        proposed: 0,
     });
+}
+
+/// Adds the rows of proposed tokens to the last span of a plan, that of the branch. All of them are wanted.
+fn place_proposed(plan: &mut Plan, branch: &Branch, proposed: &[u32]) {
+    let Step {
+        tokens,
+        spans,
+        wanted,
+    } = &mut plan.step;
+    if let (Some(span), Some(part)) = (spans.last_mut(), plan.parts.last_mut())
+        && !proposed.is_empty()
+    {
+        wanted.extend(tokens.len()..tokens.len() + proposed.len());
+        tokens.extend_from_slice(proposed);
+        span.count += proposed.len();
+        let pages = (span.past + span.count).div_ceil(PAGE_TOKENS);
+        span.pages = branch.pages[..pages].to_vec();
+        part.wanted += proposed.len();
+        part.proposed = proposed.len();
+    }
 }
 
 /// The tokens of a text's page.

@@ -2,6 +2,7 @@
 //! without a batch.
 
 mod answers;
+mod speculation;
 mod together;
 
 use super::network::Network;
@@ -11,7 +12,7 @@ use crate::api_error::ApiError;
 use crate::decoding::Strategy;
 use crate::loading::{LoadedModel, load, open};
 use crate::model::{AdapterTensors, Hidden};
-use crate::options::{DeviceChoice, EngineOptions, Listen, TokenBudgets};
+use crate::options::{DeviceChoice, EngineOptions, Listen, Speculation, TokenBudgets};
 use crate::pieces::Piece;
 use crate::progress::Progress;
 use crate::sampling::SamplingSettings;
@@ -25,6 +26,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const CONTEXT_TOKENS: usize = 512;
 
+/// Without proposals, so that each step has one row of a request that goes on.
 fn options(concurrency: usize) -> EngineOptions {
     EngineOptions {
         model_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat"),
@@ -35,12 +37,14 @@ fn options(concurrency: usize) -> EngineOptions {
         devices: vec![DeviceChoice::Cpu],
         device_bytes: None,
         quantization: None,
+        numbers: Default::default(),
         verify: false,
         task: None,
         adapters: crate::options::AdapterOptions::default(),
         threads: None,
         tokenizer_workers: None,
         budgets: TokenBudgets::default(),
+        speculation: Speculation::OFF,
     }
 }
 

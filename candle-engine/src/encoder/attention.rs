@@ -1,11 +1,15 @@
 //! Attention within each text: every token looks at every other one, or at those of a window.
 //!
-//! Rows of queries go in blocks, so that the scores of a long text never take more than a bounded memory.
+//! On the CPU by this crate's kernels ([`paged`](super::paged)), but where distances add to scores. Else by candle's operations, with
+//! rows of queries in blocks, so that the scores of a long text never take more than a bounded memory.
 
 use super::operations;
+use super::paged::PagedTexts;
 use super::spec::{Activation, EncoderSpec, LayerSpec, Positions};
+use crate::kernels::{Pool, Turns};
 use candle_core::{Device, Result, Tensor};
 use candle_nn::rotary_emb::{rope, rope_i};
+use std::sync::Arc;
 
 /// Numbers of scores that exist at the same time: 32 MiB.
 const SCORES_MAX: usize = 1 << 23;
@@ -41,6 +45,23 @@ impl Groups {
         }
         Self(groups)
     }
+
+    /// The tokens of each text, in their order.
+    fn lengths(&self) -> impl Iterator<Item = usize> {
+        let each = self.0.iter();
+        each.flat_map(|group| std::iter::repeat_n(group.tokens, group.texts))
+    }
+}
+
+/// What is the same in all layers for the texts of a batch.
+pub(crate) enum Prepared {
+    ByKernels {
+        texts: PagedTexts,
+        /// Cosines and sines of each row, for each base that layers have.
+        turns: Vec<(f64, Vec<f32>, Vec<f32>)>,
+    },
+    /// By candle's operations, with what distances add to scores for each group; empty where they add nothing.
+    ByOperations { masks: Vec<Tensor> },
 }
 
 /// How an encoder's tokens look at each other.
@@ -56,15 +77,19 @@ pub(crate) struct Attention {
     turns: Vec<(f64, Tensor, Tensor)>,
     pub activation: Activation,
     device: Device,
+    /// What computes on the CPU.
+    pool: Option<Arc<Pool>>,
 }
 
 impl Attention {
-    /// For texts of at most `longest` tokens. `distances`: what each bucket of distances adds, `[buckets, heads]`.
+    /// For texts of at most `longest` tokens. `distances`: what each bucket of distances adds, `[buckets, heads]`. `pool`:
+    /// where the device is the CPU.
     pub fn new(
         spec: &EncoderSpec,
         distances: Option<&Tensor>,
         longest: usize,
         device: &Device,
+        pool: Option<Arc<Pool>>,
     ) -> Result<Self> {
         let reach = longest;
         let mut turns: Vec<(f64, Tensor, Tensor)> = Vec::new();
@@ -98,11 +123,37 @@ impl Attention {
             turns,
             activation: spec.activation,
             device: device.clone(),
+            pool,
         })
     }
 
+    /// What all layers need for the texts of a batch.
+    pub fn prepare(&self, groups: &Groups) -> Result<Prepared> {
+        let Some(pool) = self.pool.as_ref().filter(|_| self.distances.is_none()) else {
+            let masks = self.masks(groups)?;
+            return Ok(Prepared::ByOperations { masks });
+        };
+        let (pool, lengths) = (Arc::clone(pool), groups.lengths());
+        let texts = PagedTexts::new(pool, lengths, self.heads, self.head_width);
+        let longest = groups.lengths().max().unwrap_or(0);
+        let half = self.head_width / 2;
+        // Of the first positions, as often as there are texts.
+        let of_rows = |table: &Tensor| -> Result<Vec<f32>> {
+            let table = table.narrow(0, 0, longest)?.flatten_all()?;
+            let table: Vec<f32> = table.to_vec1()?;
+            let rows = groups.lengths().flat_map(|count| &table[..count * half]);
+            Ok(rows.copied().collect())
+        };
+        let turns = self
+            .turns
+            .iter()
+            .map(|(theta, cos, sin)| Ok((*theta, of_rows(cos)?, of_rows(sin)?)))
+            .collect::<Result<_>>()?;
+        Ok(Prepared::ByKernels { texts, turns })
+    }
+
     /// What distances add to scores, for each group: the same in all layers. Empty where they add nothing.
-    pub fn masks(&self, groups: &Groups) -> Result<Vec<Tensor>> {
+    fn masks(&self, groups: &Groups) -> Result<Vec<Tensor>> {
         let Some(distances) = &self.distances else {
             return Ok(Vec::new());
         };
@@ -126,9 +177,24 @@ impl Attention {
         layer: usize,
         query_key_value: &[Tensor],
         groups: &Groups,
-        masks: &[Tensor],
+        prepared: &Prepared,
     ) -> Result<Tensor> {
         let layer = &self.layers[layer];
+        let masks = match prepared {
+            Prepared::ByOperations { masks } => masks,
+            Prepared::ByKernels { texts, turns } => {
+                let turns = turns
+                    .iter()
+                    .find(|(theta, _, _)| Some(*theta) == layer.theta);
+                let turns = turns.map(|(_, cosines, sines)| Turns {
+                    cosines,
+                    sines,
+                    half: self.head_width / 2,
+                    interleaved: self.interleaved,
+                });
+                return texts.mix(query_key_value, layer.window, turns);
+            }
+        };
         let turns = layer
             .theta
             .and_then(|theta| self.turns.iter().find(|(other, _, _)| *other == theta));
@@ -276,37 +342,4 @@ fn bucket_of(distance: i64, buckets: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_of_one_length_are_one_group() {
-        let groups = Groups::of([3, 3, 5, 7, 7].into_iter());
-        let shapes: Vec<_> = groups
-            .0
-            .iter()
-            .map(|it| (it.first_row, it.texts, it.tokens))
-            .collect();
-        assert_eq!(shapes, [(0, 2, 3), (6, 1, 5), (11, 2, 7)]);
-    }
-
-    #[test]
-    fn distances_fall_into_the_buckets_of_t5() {
-        // Made with `relative_position_bucket` of transformers for distances key − query.
-        for (distance, bucket) in [
-            (0, 0),
-            (-1, 1),
-            (-7, 7),
-            (-8, 8),
-            (-11, 8),
-            (-12, 9),
-            (-127, 15),
-            (-5000, 15),
-            (1, 17),
-            (8, 24),
-            (5000, 31),
-        ] {
-            assert_eq!(bucket_of(distance, 32), bucket, "{distance}");
-        }
-    }
-}
+mod tests;

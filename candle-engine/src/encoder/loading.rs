@@ -15,9 +15,8 @@ use super::wording::Wording;
 use crate::batch::{Batch, Rest};
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles, read_json};
-use crate::kernels::Pool;
-use crate::loading::LoadedModel;
-use crate::options::{EngineOptions, Task};
+use crate::loading::{self, LoadedModel};
+use crate::options::{CacheType, EngineOptions, Task};
 use crate::progress::Progress;
 use candle_core::Device;
 use model_files::families;
@@ -72,6 +71,12 @@ pub(crate) fn load(
             "encoders are computed with their weights as they are, so that vectors stay comparable with those of other programs; leave it out",
         ));
     }
+    if options.numbers.kv_cache != CacheType::Auto {
+        return Err(EngineError::option(
+            "kv_cache_dtype",
+            "encoders keep no keys and values; leave it out",
+        ));
+    }
     let spec = EncoderSpec::read(json).map_err(|problem| {
         EngineError::model(
             &file,
@@ -122,7 +127,10 @@ pub(crate) fn load(
     };
     files.load(plan_of_load, progress)?;
     let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
-    let pool = device.is_cpu().then(|| Arc::new(Pool::new(threads)));
+    let products = options.numbers.products;
+    let pool = device
+        .is_cpu()
+        .then(|| Arc::new(loading::pool(threads, products)));
     let mut tensors = Tensors::new(&files, &device, pool.clone());
     let (network, root) = Network::load(&spec, &mut tensors, texts.limit)?;
     let (mut weights_bytes, mut mapped_bytes) = (0, 0);

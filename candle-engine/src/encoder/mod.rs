@@ -15,6 +15,7 @@ mod loading;
 mod names;
 mod network;
 mod operations;
+mod paged;
 mod pooling;
 mod purpose;
 mod queue;

@@ -5,7 +5,7 @@
 //! attention goes text by text, and nothing that one text contains can reach another. One network with its variations as
 //! data also serves MPNet and GTE, which candle-transformers has not.
 
-use super::attention::{Attention, Groups};
+use super::attention::{Attention, Groups, Prepared};
 use super::linear::{LayerNorm, Linear, Table};
 use super::names::{self, FeedInput, LayerNames, QueryKeyValue};
 use super::operations;
@@ -127,7 +127,7 @@ impl Network {
             _ => None,
         };
         let device = tensors.device().clone();
-        let attention = Attention::new(spec, distances.as_ref(), longest, &device)
+        let attention = Attention::new(spec, distances.as_ref(), longest, &device, tensors.pool())
             .map_err(EngineError::load)?;
         let network = Self {
             embeddings,
@@ -165,14 +165,14 @@ impl Network {
             row += sequences[index].tokens.len();
         }
         let mut rows = self.embed(&ordered)?;
-        let masks = self.attention.masks(&groups)?;
+        let prepared = self.attention.prepare(&groups)?;
         for (index, layer) in self.layers.iter().enumerate() {
             if !is_wanted() {
                 return Ok(None);
             }
             rows = match self.norms_before {
-                true => self.layer_with_norms_before(index, layer, rows, &groups, &masks)?,
-                false => self.layer_with_norms_after(index, layer, rows, &groups, &masks)?,
+                true => self.layer_with_norms_before(index, layer, rows, &groups, &prepared)?,
+                false => self.layer_with_norms_after(index, layer, rows, &groups, &prepared)?,
             };
         }
         if let Some(norm) = &self.last_norm {
@@ -225,12 +225,12 @@ impl Network {
         layer: &Layer,
         rows: Tensor,
         groups: &Groups,
-        masks: &[Tensor],
+        prepared: &Prepared,
     ) -> Result<Tensor> {
         let Some(norm) = &layer.attention_norm else {
             candle_core::bail!("a layer that norms after attention has no norm");
         };
-        let looked_up = self.attend(index, layer, &rows, groups, masks)?;
+        let looked_up = self.attend(index, layer, &rows, groups, prepared)?;
         let rows = norm.apply((looked_up + rows)?)?;
         let fed = self.feed(layer, &rows)?;
         layer.feed_norm.apply((fed + rows)?)
@@ -242,13 +242,13 @@ impl Network {
         layer: &Layer,
         rows: Tensor,
         groups: &Groups,
-        masks: &[Tensor],
+        prepared: &Prepared,
     ) -> Result<Tensor> {
         let normed = match &layer.attention_norm {
             Some(norm) => norm.apply(rows.copy()?)?,
             None => rows.clone(),
         };
-        let rows = (self.attend(index, layer, &normed, groups, masks)? + rows)?;
+        let rows = (self.attend(index, layer, &normed, groups, prepared)? + rows)?;
         let normed = layer.feed_norm.apply(rows.copy()?)?;
         self.feed(layer, &normed)? + rows
     }
@@ -259,10 +259,12 @@ impl Network {
         layer: &Layer,
         rows: &Tensor,
         groups: &Groups,
-        masks: &[Tensor],
+        prepared: &Prepared,
     ) -> Result<Tensor> {
         let query_key_value = Linear::apply_all(&layer.query_key_value, rows)?;
-        let mixed = self.attention.mix(index, &query_key_value, groups, masks)?;
+        let mixed = self
+            .attention
+            .mix(index, &query_key_value, groups, prepared)?;
         layer.attention_output.apply(&mixed)
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct Attention {
     pub score_factor: f32,
     /// Scores then become `cap · tanh(score / cap)`.
     pub score_cap: Option<f32>,
-    /// Only so many of the latest tokens are looked at, the own one among them.
+    /// Only so many of the latest tokens are looked at, the own one among them; without `causal`, as many of the next ones too.
     pub window: Option<usize>,
     /// Later tokens are not looked at; without it, all tokens of the span are.
     pub causal: bool,
@@ -151,6 +151,7 @@ impl Job for Looking<'_> {
         match self.cache.shape().precision {
             Precision::F32 => self.look::<T, dense::F32>(tier),
             Precision::F16 => self.look::<T, dense::F16>(tier),
+            Precision::Bf16 => self.look::<T, dense::Bf16>(tier),
         }
     }
 }
@@ -182,7 +183,7 @@ impl Looking<'_> {
             let end = if self.attention.causal {
                 position + 1
             } else {
-                all
+                position.saturating_add(window).min(all)
             };
             ((position + 1).saturating_sub(window), end)
         };

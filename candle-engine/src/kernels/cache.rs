@@ -4,7 +4,7 @@
 //! a vector has the same column of all its tokens and sixteen scores are computed at once; values token by token, each padded
 //! to whole vectors with zeros.
 
-use half::f16;
+use half::{bf16, f16};
 
 use super::pool::{Pieces, Pool};
 use super::tier::LANES;
@@ -21,13 +21,15 @@ pub(crate) enum Precision {
     F32,
     /// Half the memory and half the reading; numbers beyond 65,504 become infinite.
     F16,
+    /// The same with as many powers as F32 and fewer digits.
+    Bf16,
 }
 
 impl Precision {
     pub(super) fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
-            Self::F16 => 2,
+            Self::F16 | Self::Bf16 => 2,
         }
     }
 }
@@ -59,28 +61,29 @@ impl CacheShape {
 #[derive(Debug)]
 pub(super) enum Numbers {
     F32(Vec<f32>),
-    F16(Vec<u16>),
+    /// As the precision says.
+    Halves(Vec<u16>),
 }
 
 impl Numbers {
     fn zeros(precision: Precision, count: usize) -> Self {
         match precision {
             Precision::F32 => Self::F32(vec![0.0; count]),
-            Precision::F16 => Self::F16(vec![0; count]),
+            Precision::F16 | Precision::Bf16 => Self::Halves(vec![0; count]),
         }
     }
 
     pub(super) fn first_byte(&self) -> *const u8 {
         match self {
             Self::F32(numbers) => numbers.as_ptr().cast(),
-            Self::F16(numbers) => numbers.as_ptr().cast(),
+            Self::Halves(numbers) => numbers.as_ptr().cast(),
         }
     }
 
     fn copy(&mut self, from: usize, to: usize, count: usize) {
         match self {
             Self::F32(numbers) => numbers.copy_within(from..from + count, to),
-            Self::F16(numbers) => numbers.copy_within(from..from + count, to),
+            Self::Halves(numbers) => numbers.copy_within(from..from + count, to),
         }
     }
 }
@@ -202,9 +205,12 @@ impl CacheLayer {
             strides: (stride, 1),
         };
         for (rows, numbers) in [(keys, &mut self.keys), (values, &mut self.values)] {
-            match numbers {
-                Numbers::F32(numbers) => rows.write(pool, numbers, |value| value),
-                Numbers::F16(numbers) => {
+            match (numbers, self.shape.precision) {
+                (Numbers::F32(numbers), _) => rows.write(pool, numbers, |value| value),
+                (Numbers::Halves(numbers), Precision::Bf16) => {
+                    rows.write(pool, numbers, |value| bf16::from_f32(value).to_bits());
+                }
+                (Numbers::Halves(numbers), _) => {
                     rows.write(pool, numbers, |value| f16::from_f32(value).to_bits());
                 }
             }

@@ -3,20 +3,20 @@
 //!
 //! A row's result has the same bits whatever stands beside it in a batch, and however many threads compute.
 
+mod products;
+
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::blocks;
-use super::dense;
-use super::few::{self, FEW_ROWS};
 use super::input::{GROUP, Input};
 use super::pool::{Pieces, Pool};
+use super::rounded::Rounded;
 use super::shares::Shares;
-use super::tier::{Job, Tier};
-use super::tile::{self, LINE_BYTES, TILE_ROWS, Tile};
-use super::unpack::{self, Blocks};
+use super::tile::{TILE_ROWS, Tile};
 use crate::stored::{Encoding, Stored};
+use products::{Product, RoundedProduct, TileProduct};
 
 /// Weights that one task reads at least, times rows of input: less costs more in handing out than in computing.
 const TASK_BYTES: usize = 64 << 10;
@@ -26,6 +26,8 @@ thread_local! {
     static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
     /// The input of the product that this thread has asked for, as bytes.
     static INPUT: Cell<Option<Input>> = const { Cell::new(None) };
+    /// The same, rounded to BF16.
+    static ROUNDED: Cell<Option<Rounded>> = const { Cell::new(None) };
 }
 
 struct Scratch {
@@ -187,6 +189,12 @@ pub(crate) fn multiply_all(
         assert!(columns.is_multiple_of(GROUP), "blocks are whole groups");
         bytes.fill(pool, input, columns);
     }
+    let mut rounded = ROUNDED.take().unwrap_or_default();
+    // One row's are rounded like those of many, so that it has the same bits in every batch.
+    let rounds = |matrix: &Matrix| pool.rounds() && matrix.encoding() == Encoding::Bf16;
+    if matrices.iter().copied().any(rounds) {
+        rounded.fill(pool, input, columns);
+    }
     let mut products = Vec::with_capacity(matrices.len());
     let (mut tiles, mut least) = (0, usize::MAX);
     for (matrix, output) in matrices.iter().zip(outputs.iter_mut()) {
@@ -222,9 +230,20 @@ pub(crate) fn multiply_all(
                 continue;
             };
             let scratch = &mut scratch;
+            let first = (tile - product.first_tile) * TILE_ROWS;
+            if rounds(product.matrix) {
+                level.run_bf16(RoundedProduct {
+                    product,
+                    first,
+                    count,
+                    input: &rounded,
+                    sums: &mut scratch.sums,
+                });
+                continue;
+            }
             level.run(TileProduct {
                 product,
-                first: (tile - product.first_tile) * TILE_ROWS,
+                first,
                 is_first: tile == share.start,
                 is_last: tile + 1 == share.end,
                 input,
@@ -235,150 +254,7 @@ pub(crate) fn multiply_all(
         SCRATCH.set(Some(scratch));
     });
     INPUT.set(Some(bytes));
-}
-
-/// A matrix in a section of products.
-struct Product<'a> {
-    matrix: &'a Matrix,
-    output: Pieces<'a, f32>,
-    first_tile: usize,
-}
-
-/// The products of all rows of input with up to 32 rows of a matrix.
-struct TileProduct<'a> {
-    product: &'a Product<'a>,
-    first: usize,
-    /// Its weights have not been read yet.
-    is_first: bool,
-    /// The next tile is another task's.
-    is_last: bool,
-    input: &'a [f32],
-    bytes: &'a Input,
-    scratch: &'a mut Scratch,
-}
-
-impl Job for TileProduct<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<T: Tier>(self, tier: T) {
-        let Self {
-            product,
-            first,
-            is_first,
-            is_last,
-            input,
-            bytes,
-            scratch,
-        } = self;
-        let matrix = product.matrix;
-        let (row_bytes, weights, columns) = (matrix.row_bytes(), matrix.bytes(), matrix.columns);
-        let wanted = TILE_ROWS.min(matrix.rows - first);
-        // Where rows are fewer than a tile's, the last one stands in for those that lack.
-        let rows = std::array::from_fn(|row| {
-            weights[(first + row.min(wanted - 1)) * row_bytes..][..row_bytes].as_ptr()
-        });
-        let count = input.len() / columns;
-        scratch.sums.clear();
-        scratch.sums.resize(count * TILE_ROWS, 0.0);
-        let own = weights.as_ptr().wrapping_add(first * row_bytes);
-        let quantised = Quantised {
-            rows: &rows,
-            own,
-            tile_bytes: TILE_ROWS * row_bytes,
-            is_first,
-            is_last,
-            input: bytes,
-        };
-        #[expect(unsafe_code, reason = "kernels read weights through pointers")]
-        // SAFETY: each row was cut from the weights with all its columns.
-        unsafe {
-            match matrix.encoding() {
-                Encoding::F32 => {
-                    dense::multiply_rows::<T, dense::F32>(
-                        tier,
-                        &rows,
-                        wanted,
-                        input,
-                        columns,
-                        &mut scratch.sums,
-                    );
-                }
-                Encoding::F16 => {
-                    dense::multiply_rows::<T, dense::F16>(
-                        tier,
-                        &rows,
-                        wanted,
-                        input,
-                        columns,
-                        &mut scratch.sums,
-                    );
-                }
-                Encoding::Bf16 => {
-                    dense::multiply_rows::<T, dense::Bf16>(
-                        tier,
-                        &rows,
-                        wanted,
-                        input,
-                        columns,
-                        &mut scratch.sums,
-                    );
-                }
-                Encoding::Q8_0 => quantised.multiply::<T, unpack::Q8_0>(tier, scratch),
-                Encoding::Q4_0 => quantised.multiply::<T, unpack::Q4_0>(tier, scratch),
-                Encoding::Q4K => quantised.multiply::<T, unpack::Q4K>(tier, scratch),
-                Encoding::Q5K => quantised.multiply::<T, unpack::Q5K>(tier, scratch),
-                Encoding::Q6K => quantised.multiply::<T, unpack::Q6K>(tier, scratch),
-            }
-        }
-        for (row, sums) in scratch.sums.chunks_exact(TILE_ROWS).enumerate() {
-            #[expect(unsafe_code, reason = "tasks write other columns of the same rows")]
-            // SAFETY: each task has other columns, and takes one piece at a time.
-            let output = unsafe { product.output.piece(row * matrix.rows + first, wanted) };
-            output.copy_from_slice(&sums[..wanted]);
-            if let Some(bias) = &matrix.bias {
-                for (output, bias) in output.iter_mut().zip(&bias[first..]) {
-                    *output += bias;
-                }
-            }
-        }
-    }
-}
-
-/// Quantised weights of a tile, and where they lie.
-struct Quantised<'a> {
-    rows: &'a [*const u8; TILE_ROWS],
-    own: *const u8,
-    tile_bytes: usize,
-    is_first: bool,
-    is_last: bool,
-    input: &'a Input,
-}
-
-impl Quantised<'_> {
-    /// # Safety
-    /// At each of the rows lie all columns in the blocks `B`.
-    #[expect(unsafe_code, reason = "kernels read weights through pointers")]
-    #[inline(always)]
-    unsafe fn multiply<T: Tier, B: Blocks>(self, tier: T, scratch: &mut Scratch) {
-        let (tile, sums) = (&mut *scratch.tile, &mut scratch.sums[..]);
-        if self.is_first {
-            for line in (0..self.tile_bytes).step_by(LINE_BYTES) {
-                tier.prefetch(self.own.wrapping_add(line));
-            }
-        }
-        // What is there already is asked for where nothing is next: that costs nothing.
-        let ahead = if self.is_last { 0 } else { self.tile_bytes };
-        let next = self.own.wrapping_add(ahead);
-        // SAFETY: the caller's promise.
-        unsafe {
-            if sums.len() / TILE_ROWS <= FEW_ROWS.min(T::MOST_ROWS) {
-                few::multiply_rows::<T, B>(tier, tile, next, self.rows, self.input, sums);
-            } else {
-                tile::multiply_rows::<T, B>(tier, tile, self.rows, next, self.input, sums);
-            }
-        }
-    }
+    ROUNDED.set(Some(rounded));
 }
 
 #[cfg(test)]

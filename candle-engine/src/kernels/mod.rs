@@ -2,7 +2,8 @@
 //! Owns how numbers are computed on slices; never knows a model, a request or candle.
 //!
 //! Two promises hold for every kernel. A row's result has the same bits whatever else is in the batch, wherever the row
-//! stands in it and however many threads compute. And it has the same bits on every processor ([`tier`]).
+//! stands in it and however many threads compute. And it has the same bits on every processor ([`tier`]), but for products with
+//! inputs that are rounded to BF16 ([`rounded`]), which a pool computes only where it is made to.
 
 #![allow(
     dead_code,
@@ -23,6 +24,7 @@ mod input;
 mod math;
 mod matrix;
 mod pool;
+mod rounded;
 mod rows;
 mod shares;
 mod tier;

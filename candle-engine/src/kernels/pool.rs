@@ -29,6 +29,7 @@ pub(crate) struct Pool {
     /// Held while a section runs.
     turn: Mutex<()>,
     level: Level,
+    rounds: bool,
 }
 
 /// A section: what to do for each task, and how many there are.
@@ -96,7 +97,19 @@ impl Pool {
             threads,
             turn: Mutex::new(()),
             level,
+            rounds: false,
         }
+    }
+
+    /// The same, but inputs of matrices of BF16 are rounded to BF16 as well, for any number of rows.
+    pub(crate) fn rounding(mut self) -> Self {
+        self.rounds = true;
+        self
+    }
+
+    /// Whether inputs of matrices of BF16 are rounded.
+    pub(crate) fn rounds(&self) -> bool {
+        self.rounds
     }
 
     pub(crate) fn threads(&self) -> usize {

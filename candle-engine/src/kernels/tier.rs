@@ -20,6 +20,8 @@ pub(crate) enum Level {
     AvxVnni,
     /// AVX-512 with dot products of bytes.
     Avx512,
+    /// The same with dot products of BF16.
+    Avx512Bf16,
 }
 
 impl Level {
@@ -44,6 +46,9 @@ impl Level {
                 && is_x86_feature_detected!("avx512vnni")
             {
                 levels.push(Self::Avx512);
+                if is_x86_feature_detected!("avx512bf16") {
+                    levels.push(Self::Avx512Bf16);
+                }
             }
         }
         levels
@@ -53,7 +58,18 @@ impl Level {
         Self::available().pop().unwrap_or(Self::Plain)
     }
 
-    /// Runs the job with the instructions of the level, or plainly where this processor does not have them.
+    /// Runs a job that uses products of BF16.
+    #[inline]
+    pub(super) fn run_bf16<J: Job>(self, job: J) -> J::Output {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16 => avx512::run_bf16(job),
+            _ => self.run(job),
+        }
+    }
+
+    /// Runs the job with the instructions of the level, but for products of BF16, or plainly where this processor does not
+    /// have them.
     #[inline]
     pub(super) fn run<J: Job>(self, job: J) -> J::Output {
         match self {
@@ -63,7 +79,7 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             Self::AvxVnni => avx2::run::<J, true>(job),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => avx512::run(job),
+            Self::Avx512 | Self::Avx512Bf16 => avx512::run(job),
             #[cfg(not(target_arch = "x86_64"))]
             _ => job.run(Plain),
         }

@@ -31,7 +31,7 @@ pub(crate) use weights::Tensors;
 
 use crate::error::EngineError;
 use crate::files::ModelFiles;
-use crate::kernels::Pool;
+use crate::kernels::{Pool, Precision};
 use crate::spec::Spec;
 use crate::step::{AdapterNumber, Page, Step};
 use crate::stored::Encoding;
@@ -88,6 +88,8 @@ pub(crate) struct Resources {
     pub context_tokens: usize,
     /// The threads that compute on the CPU.
     pub pool: Arc<Pool>,
+    /// Of keys and values on the CPU.
+    pub cache: Precision,
 }
 
 /// What computes on the CPU.
@@ -114,12 +116,12 @@ fn stage(
     device: &Device,
     plans: &Plans<'_>,
     share: &Share,
-    pool: &Arc<Pool>,
+    resources: &Resources,
     cpu: Cpu,
 ) -> std::result::Result<Box<dyn Stage>, EngineError> {
     Ok(match (device, cpu) {
         (Device::Cpu, Cpu::Native) => {
-            let native = Native::new(Arc::clone(pool));
+            let native = Native::new(Arc::clone(&resources.pool), resources.cache);
             Box::new(StageOn::load(native, plans, share)?)
         }
         #[cfg(test)]
@@ -183,7 +185,7 @@ impl Decoder {
         };
         let mut stages: Vec<Box<dyn Stage>> = Vec::new();
         for (device, share) in shares {
-            stages.push(stage(device, &plans, share, &resources.pool, cpu)?);
+            stages.push(stage(device, &plans, share, resources, cpu)?);
         }
         let frequencies: Vec<_> = spec
             .ropes

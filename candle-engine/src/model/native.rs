@@ -15,11 +15,23 @@ use std::sync::Arc;
 
 pub(super) struct Native {
     pool: Arc<Pool>,
+    /// Of keys and values in the cache.
+    precision: Precision,
 }
 
 impl Native {
-    pub fn new(pool: Arc<Pool>) -> Self {
-        Self { pool }
+    pub fn new(pool: Arc<Pool>, precision: Precision) -> Self {
+        Self { pool, precision }
+    }
+
+    fn cache_shape(&self, pages: usize, shape: &AttentionShape) -> CacheShape {
+        CacheShape {
+            pages,
+            heads: shape.key_value_heads,
+            key_width: shape.key_width,
+            value_width: shape.value_width,
+            precision: self.precision,
+        }
     }
 }
 
@@ -79,11 +91,11 @@ impl Compute for Native {
     }
 
     fn cache(&self, pages: usize, shape: &AttentionShape) -> Result<CacheLayer> {
-        Ok(CacheLayer::new(cache_shape(pages, shape)))
+        Ok(CacheLayer::new(self.cache_shape(pages, shape)))
     }
 
     fn page_bytes(&self, shape: &AttentionShape) -> u64 {
-        cache_shape(1, shape).page_bytes() as u64
+        self.cache_shape(1, shape).page_bytes() as u64
     }
 
     fn copy_page(&mut self, cache: &mut CacheLayer, from: Page, to: Page) -> Result<()> {
@@ -290,16 +302,6 @@ impl Compute for Native {
         rows.shape(numbers.len() / width, width)
             .copy_from_slice(numbers);
         Ok(())
-    }
-}
-
-fn cache_shape(pages: usize, shape: &AttentionShape) -> CacheShape {
-    CacheShape {
-        pages,
-        heads: shape.key_value_heads,
-        key_width: shape.key_width,
-        value_width: shape.value_width,
-        precision: Precision::F32,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Decoder, Hidden, Placement, Resources};
 use crate::files::{LoadPlan, ModelFiles};
-use crate::kernels::Pool;
+use crate::kernels::{Pool, Precision};
 use crate::progress::Progress;
 use crate::step::{PAGE_TOKENS, Page, Span, Step};
 use crate::stored::Encoding;
@@ -129,6 +129,7 @@ fn quantised(
         pages: sequences * PAGES_EACH,
         context_tokens: CONTEXT_TOKENS,
         pool: Arc::new(Pool::new(NonZeroUsize::MIN)),
+        cache: Precision::F32,
     };
     let placement = Placement::on(&Device::Cpu, layers);
     Decoder::load(&files, &placement, &resources, &|_| Ok(())).map_err(|error| error.to_string())

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn options() -> EngineOptions {
+pub(super) fn options() -> EngineOptions {
     EngineOptions {
         model_dir: PathBuf::from("somewhere"),
         model_name: "name".to_owned(),
@@ -14,7 +14,9 @@ fn options() -> EngineOptions {
         threads: None,
         tokenizer_workers: None,
         budgets: TokenBudgets::default(),
+        speculation: Speculation::default(),
         quantization: None,
+        numbers: NumberTypes::default(),
         verify: false,
         adapters: Default::default(),
         task: None,

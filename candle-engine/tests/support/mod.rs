@@ -4,7 +4,9 @@
 pub mod process;
 
 use bytes::Bytes;
-use candle_engine::{DeviceChoice, EngineError, EngineOptions, Listen, serve};
+use candle_engine::{
+    DeviceChoice, EngineError, EngineOptions, Listen, NumberTypes, ProductType, serve,
+};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -68,12 +70,18 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         devices: vec![DeviceChoice::Cpu],
         device_bytes: None,
         quantization: None,
+        // What is compared with a reference in F32 is computed in F32, whatever the processor has.
+        numbers: NumberTypes {
+            products: ProductType::F32,
+            ..NumberTypes::default()
+        },
         verify: false,
         adapters: Default::default(),
         task: None,
         threads: None,
         tokenizer_workers: None,
         budgets: Default::default(),
+        speculation: Default::default(),
     }
 }
 

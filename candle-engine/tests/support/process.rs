@@ -2,8 +2,8 @@
 //! engine. The process is the test binary itself, in which [`serve_if_asked`] is called by a test that is ignored.
 
 use super::{Events, MODEL, whole};
-use candle_engine::{EngineOptions, Listen, TokenBudgets, serve};
-use http_body_util::Full;
+use candle_engine::{EngineOptions, Listen, Speculation, TokenBudgets, serve};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode};
@@ -26,6 +26,8 @@ pub struct Wanted<'a> {
     pub concurrency: usize,
     /// Bound on the tokens of all requests that run.
     pub total_tokens: usize,
+    /// Tokens are proposed and verified together.
+    pub speculates: bool,
 }
 
 /// In the child: serves until its standard input ends. In any other process it does nothing.
@@ -42,6 +44,10 @@ pub fn serve_if_asked() {
         budgets: TokenBudgets {
             total: Some(count("total_tokens")),
             ..TokenBudgets::default()
+        },
+        speculation: match wanted["speculates"] == true {
+            true => Speculation::default(),
+            false => Speculation::OFF,
         },
         ..super::options(&path("model"), Listen::Unix(path("socket")))
     };
@@ -72,7 +78,7 @@ impl Process {
         let folder = tempfile::tempdir().expect("a folder");
         let said = json!({
             "model": wanted.model, "socket": folder.path().join("socket"), "context_tokens": wanted.context_tokens,
-            "concurrency": wanted.concurrency, "total_tokens": wanted.total_tokens,
+            "concurrency": wanted.concurrency, "total_tokens": wanted.total_tokens, "speculates": wanted.speculates,
         });
         let child = Command::new(std::env::current_exe().expect("this program"))
             .args([test, "--exact", "--nocapture", "--test-threads=1"])
@@ -137,6 +143,14 @@ pub struct Client {
 }
 
 impl Client {
+    /// An answer that is no JSON.
+    pub async fn text(&self, path: &str) -> String {
+        let request = Request::get(path).body(Full::default()).expect("a request");
+        let response = self.send(request).await.expect("the engine answers");
+        let body = response.into_body().collect().await.expect("a whole body");
+        String::from_utf8_lossy(&body.to_bytes()).into_owned()
+    }
+
     pub async fn get(&self, path: &str) -> (StatusCode, Value) {
         let request = Request::get(path).body(Full::default()).expect("a request");
         whole(self.send(request).await.expect("the engine answers")).await

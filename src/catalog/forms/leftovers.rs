@@ -86,7 +86,7 @@ fn options(value: &mut Value, notes: &mut Diagnostics) {
         let path = below(KWARGS, &key);
         let fate = match engine {
             Some(engine) => engine.option(&key, &kwargs[&key]),
-            None if kind == CANDLE && !candle.contains(&key.as_str()) => OptionFate::Unknown,
+            None if kind == CANDLE => candle_config::option_fate(&key, &kwargs[&key]),
             None => OptionFate::Taken,
         };
         match fate {

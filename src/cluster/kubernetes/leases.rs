@@ -2,7 +2,7 @@
 
 use chrono::DateTime;
 
-use super::super::{LeaseId, LeaseState, NodeLease};
+use super::super::{LeaseId, LeaseState, NodeLease, ends};
 use super::objects::Pod;
 use super::reasons;
 
@@ -39,7 +39,7 @@ pub(super) fn lease(slot: &Slot) -> Option<NodeLease> {
         (None, 0) => {
             // What is still there of a failed pod holds nothing.
             let pod = leaving.filter(|it| it.metadata.deletion_timestamp.is_some())?;
-            let place = at(&pod.spec.node_name);
+            let place = ends::place(&pod.spec.node_name);
             let name = &pod.metadata.name;
             let why = format!("it was given back; its pod {name} finishes{place}");
             (name.clone(), LeaseState::Ended { why }, None)
@@ -90,17 +90,10 @@ fn without_pod(slot: &Slot, leaving: Option<&&Pod>) -> String {
         );
     };
     let name = &pod.metadata.name;
-    let place = at(&pod.spec.node_name);
+    let place = ends::place(&pod.spec.node_name);
     let why = reasons::disrupted(pod);
     let why = why.map_or_else(String::new, |it| format!(": {it}"));
     format!("another pod comes for {name}, which ends{place}{why}")
-}
-
-fn at(host: &str) -> String {
-    match host {
-        "" => String::new(),
-        host => format!(" on {host}"),
-    }
 }
 
 fn seconds(time: Option<&str>) -> Option<u64> {

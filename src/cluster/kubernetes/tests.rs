@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use config::{ClusterKind, ShapeSection, Size};
+use config::ClusterKind;
 use support::kubernetes::{Account, Kubernetes as Double, NAMESPACE};
 
 use super::*;
+use crate::stand_ins::{id, shape};
 use crate::{Finding, LeaseState};
 
 mod states;
@@ -13,28 +14,11 @@ mod states;
 const ONE: &str = "pool-one-1";
 const TWO: &str = "pool-one-2";
 
-fn shape(name: &str, gpus: u32) -> ShapeSection {
-    ShapeSection {
-        name: name.to_owned(),
-        gpus,
-        memory: Size(pool::Bytes(24 << 30)),
-        time_limit: config::Length::from_secs(0),
-        cost_per_hour: None,
-        gres: None,
-        partition: None,
-        constraint: None,
-        queue: None,
-        select: None,
-        resources: BTreeMap::new(),
-        labels: BTreeMap::new(),
-    }
-}
-
 fn section(url: String) -> ClusterSection {
     let mut section = ClusterSection {
         kind: ClusterKind::Kubernetes,
         name: "lab".to_owned(),
-        shapes: vec![shape("one", 1)],
+        shapes: vec![shape("one", 1, 0)],
         ..ClusterSection::default()
     };
     section.kubernetes.server = Some(url);
@@ -70,10 +54,6 @@ async fn status(client: &Kubernetes) -> Vec<(String, Option<u64>, String)> {
         (it.node, it.demand, state)
     });
     described.collect()
-}
-
-fn id(name: &str) -> LeaseId {
-    LeaseId::parse(name).expect("an id")
 }
 
 #[tokio::test]

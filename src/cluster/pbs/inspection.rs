@@ -7,7 +7,7 @@ use super::super::ClusterError;
 use super::super::finding::{self, Finding};
 use super::super::program::run;
 use super::text::{Record, records, span};
-use super::{Pbs, failure, is_unreachable, script};
+use super::{ERRORS, Pbs, script};
 use config::ShapeSection;
 
 const PROGRAMS: &[&str] = &["qsub", "qselect", "qstat", "qsig", "qdel", "pbsnodes"];
@@ -27,8 +27,7 @@ impl Pbs {
             let call = self.call(program, vec!["--version".to_owned()], "");
             findings.push(finding::version(program, run(call).await));
         }
-        let is_missing = |it: &Finding| matches!(it, Finding::Problem(_));
-        if findings.iter().any(is_missing) {
+        if findings.iter().any(Finding::is_problem) {
             return findings;
         }
         let site = match self.site().await {
@@ -42,11 +41,7 @@ impl Pbs {
         findings.push(match self.jobs().await {
             Ok(jobs) => {
                 let live = jobs.iter().filter(|job| !job.has_ended()).count();
-                Finding::Good(format!(
-                    "qselect and qstat answer; this pool (cluster.name: {}) has {live} pending or running job{}",
-                    self.section.name,
-                    if live == 1 { "" } else { "s" }
-                ))
+                finding::live_jobs("qselect and qstat answer", &self.section, live)
             }
             Err(error) => Finding::Problem(error.to_string()),
         });
@@ -54,7 +49,9 @@ impl Pbs {
             findings.extend(self.queue_findings(shape, &site));
             findings.extend(self.node_findings(shape, &site.nodes));
         }
-        findings.extend(self.shared_files());
+        let logs = ("cluster.pbs.log_dir", self.section.pbs.log_dir.as_deref());
+        findings.extend(finding::shared_files(&self.section, logs));
+        findings.push(Finding::Note(self.reachability()));
         findings
     }
 
@@ -83,9 +80,7 @@ impl Pbs {
     ) -> Result<Vec<Record>, ClusterError> {
         let arguments = arguments.iter().map(|it| (*it).to_owned()).collect();
         let ended = run(self.query(program, arguments)).await?;
-        if !ended.status.success() || is_unreachable(&ended.message) {
-            return Err(failure(program, &ended));
-        }
+        let ended = ERRORS.answer(program, ended)?;
         Ok(records(&ended.stdout, heading))
     }
 
@@ -191,24 +186,17 @@ impl Pbs {
         findings
     }
 
-    /// Files that nodes need at the same path. Whether nodes see them, only a job can tell.
-    fn shared_files(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
+    fn reachability(&self) -> String {
         let (section, pbs) = (&self.section, &self.section.pbs);
-        findings.extend(finding::token_file(section));
-        let folder = pbs.log_dir.as_deref();
-        findings.extend(folder.map(|it| finding::log_folder("cluster.pbs.log_dir", it)));
-        findings.extend(finding::program(section));
         let queue = pbs.queue.as_ref();
         let queue = queue.map_or_else(String::new, |it| format!("-q {it} "));
         let account = pbs.account.as_ref();
         let account = account.map_or_else(String::new, |it| format!("-A {it} "));
-        findings.push(Finding::Note(format!(
+        format!(
             "whether nodes see the files, reach the controller and know which GPUs are theirs is only seen in a job; try: echo '{}; echo \"GPUs: $CUDA_VISIBLE_DEVICES\"' | qsub {queue}{account}-j oe -l select=1:{}=1 -l walltime=00:02:00, and look at its output when it has ended",
             finding::on_a_node(section),
             pbs.gpu_resource
-        )));
-        findings
+        )
     }
 }
 

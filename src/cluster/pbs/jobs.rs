@@ -1,29 +1,21 @@
 //! A job as `qstat -f` describes it. Only this pool's jobs are kept.
 
-use std::time::Duration;
-
 use super::super::LeaseState;
+use super::super::batch::JobFacts;
 use super::text::{Record, span};
 use super::{reasons, script};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    /// `1234.server`.
-    pub id: String,
-    pub shape: String,
-    /// The number of the pool's request.
-    pub demand: Option<u64>,
+    /// Its id is `1234.server`.
+    pub facts: JobFacts,
     /// PBS' letter: qstat(1B).
     pub state: String,
     /// 91: deleted, 92: finished, 93: failed (pbs_job_attributes(7B)).
     pub substate: Option<u64>,
     pub comment: String,
-    pub host: String,
     /// Below 0: PBS could not start or go on with it; above 128: a signal ended it.
     pub exit: Option<i64>,
-    pub time_limit: Option<Duration>,
-    pub starts_unix: Option<u64>,
-    pub ends_unix: Option<u64>,
 }
 
 impl Job {
@@ -35,34 +27,37 @@ impl Job {
         let (shape, demand) = script::mark_of(record.get("Variable_List"))?;
         // `gpu07/0*16`: the host, an index, and the processors there.
         let host = record.get("exec_host").split(['/', '+']).next();
-        let mut job = Job {
+        let facts = JobFacts {
             id: record.name.clone(),
             shape,
             demand,
-            state: record.get("job_state").to_owned(),
-            substate: record.number("substate"),
-            comment: record.get("comment").to_owned(),
             host: host.unwrap_or_default().to_owned(),
-            exit: record.number("Exit_status"),
             time_limit: span(record.get("Resource_List.walltime")),
             starts_unix: record.time("stime"),
             ends_unix: None,
         };
+        let mut job = Job {
+            facts,
+            state: record.get("job_state").to_owned(),
+            substate: record.number("substate"),
+            comment: record.get("comment").to_owned(),
+            exit: record.number("Exit_status"),
+        };
         if job.has_ended() {
-            job.ends_unix = record.time("mtime");
+            job.facts.ends_unix = record.time("mtime");
         } else if job.has_machine() {
-            let limit = job.time_limit.map(|it| it.as_secs());
-            let end = job.starts_unix.zip(limit);
-            job.ends_unix = end.map(|(start, limit)| start.saturating_add(limit));
+            let limit = job.facts.time_limit.map(|it| it.as_secs());
+            let end = job.facts.starts_unix.zip(limit);
+            job.facts.ends_unix = end.map(|(start, limit)| start.saturating_add(limit));
         } else {
-            job.starts_unix = record.time("estimated.start_time");
+            job.facts.starts_unix = record.time("estimated.start_time");
         }
         Some(job)
     }
 
     /// The number before the name of the server.
     pub fn number(&self) -> &str {
-        number(&self.id)
+        number(&self.facts.id)
     }
 
     pub fn has_ended(&self) -> bool {
@@ -81,9 +76,9 @@ impl Job {
 
     /// Whether it has had all of its time.
     pub fn is_out_of_time(&self) -> bool {
-        let ran = self.starts_unix.zip(self.ends_unix);
+        let ran = self.facts.starts_unix.zip(self.facts.ends_unix);
         let ran = ran.map(|(start, end)| end.saturating_sub(start));
-        ran.zip(self.time_limit)
+        ran.zip(self.facts.time_limit)
             .is_some_and(|(ran, limit)| ran >= limit.as_secs())
     }
 
@@ -94,7 +89,7 @@ impl Job {
             };
         }
         if self.has_machine() {
-            let host = self.host.clone();
+            let host = self.facts.host.clone();
             return LeaseState::Running { host };
         }
         let reason = reasons::pending(&self.state, &self.comment);

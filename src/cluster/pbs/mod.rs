@@ -18,7 +18,7 @@ use chrono::DateTime;
 use config::ClusterSection;
 use tokio::sync::OnceCell;
 
-use super::batch;
+use super::batch::{self, Errors};
 use super::program::{Call, Ended, run};
 use super::shape::find_shape;
 use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
@@ -34,6 +34,27 @@ const ADVICE: &str = "install PBS' client programs on this machine, or set clust
 const UTC: &[(&str, &str)] = &[("TZ", "UTC"), ("LC_ALL", "C")];
 /// What PBS' programs print about a job that has gone while they ran.
 const GONE: &[&str] = &["Unknown Job Id", "has finished"];
+const ERRORS: Errors = Errors {
+    unreachable: &[
+        "cannot connect to server",
+        "Connection refused",
+        "Connection timed out",
+        "Connection reset",
+        "No route to host",
+        "Communication failure",
+        "End of File",
+        "Premature end of message",
+        "Batch protocol error",
+        "pbs_iff",
+        "Invalid credential",
+        "Expired credential",
+        "munge",
+        "Server is shutting down",
+        "Server shutting down",
+        "Temporary failure in name resolution",
+    ],
+    advice: reasons::ADVICE,
+};
 
 pub struct Pbs {
     section: ClusterSection,
@@ -123,9 +144,7 @@ impl Pbs {
             .to_vec();
         arguments.extend(options.iter().map(|it| (*it).to_owned()));
         let ended = run(self.query("qselect", arguments)).await?;
-        if !ended.status.success() || is_unreachable(&ended.message) {
-            return Err(failure("qselect", &ended));
-        }
+        let ended = ERRORS.answer("qselect", ended)?;
         let ids = ended.stdout.split_whitespace();
         let ids = ids.filter(|id| LeaseId::parse(id).is_ok());
         Ok(ids.map(str::to_owned).collect())
@@ -159,9 +178,9 @@ impl Pbs {
         if is_without_history(&ended.message) && !self.no_history.swap(true, Ordering::Relaxed) {
             ended = self.details(ids).await?;
         }
-        let is_gone = GONE.iter().any(|it| ended.errors.contains(it));
-        if is_unreachable(&ended.errors) || !(ended.status.success() || is_gone) {
-            return Err(failure("qstat", &ended));
+        let is_gone = batch::has_any(&ended.errors, GONE);
+        if ERRORS.is_unreachable(&ended.errors) || !(ended.status.success() || is_gone) {
+            return Err(ERRORS.failure("qstat", &ended));
         }
         let records = text::records(&ended.stdout, "Job Id: ");
         let is_known = |id: &&String| {
@@ -195,27 +214,20 @@ impl Pbs {
     }
 
     fn lease(&self, job: Job) -> Option<NodeLease> {
-        let id = LeaseId::parse(&job.id).ok()?;
-        let mut state = job.lease_state();
-        if job.has_failed() {
-            batch::add_log_end(&mut state, self.last_line(&id));
+        let (state, has_failed) = (job.lease_state(), job.has_failed());
+        let node = format!("pbs-{}", job.number());
+        let mut lease = job.facts.lease(node, state)?;
+        if has_failed {
+            let line = self.last_line(&lease.id);
+            batch::add_log_end(&mut lease, line);
         }
-        Some(NodeLease {
-            node: format!("pbs-{}", job.number()),
-            id,
-            shape: job.shape,
-            demand: job.demand,
-            state,
-            time_limit: job.time_limit,
-            starts_unix: job.starts_unix,
-            ends_unix: job.ends_unix,
-        })
+        Some(lease)
     }
 
     /// The end of a job's output, if it lies in a folder that this machine sees.
     fn last_line(&self, id: &LeaseId) -> Option<String> {
         let path = match &self.section.pbs.log_dir {
-            Some(folder) => folder.join(script::log_name(id.as_str())),
+            Some(folder) => folder.join(batch::log_name(id.as_str())),
             None => {
                 let number = jobs::number(id.as_str());
                 Path::new(".").join(script::copied_log_name(&self.section.name, number))
@@ -235,15 +247,9 @@ impl Cluster for Pbs {
         let script = self.script(shape, demand)?;
         // Without `-f` a process stays behind, with the environment of the first call.
         let call = self.call("qsub", vec!["-f".to_owned()], &script);
-        let ended = run(call).await.map_err(batch::not_submitted)?;
-        if !ended.status.success() {
-            return Err(failure("qsub", &ended));
-        }
+        let ended = ERRORS.submit(call).await?;
         let id = ended.stdout.trim();
-        let number = jobs::number(id);
-        let is_number = !number.is_empty() && number.chars().all(|it| it.is_ascii_digit());
-        let id = LeaseId::parse(id).ok().filter(|_| is_number);
-        id.ok_or_else(|| batch::no_job_id("qsub", &ended.stdout))
+        batch::submitted("qsub", &ended, id, jobs::number(id))
     }
 
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
@@ -254,14 +260,14 @@ impl Cluster for Pbs {
     async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
         // People may type the number alone.
         let jobs = self.jobs().await?;
-        let is_meant = |job: &&Job| job.id == id.as_str() || job.number() == id.as_str();
+        let is_meant = |job: &&Job| job.facts.id == id.as_str() || job.number() == id.as_str();
         let Some(job) = jobs.iter().find(is_meant) else {
             return Err(ClusterError::WrongId { id: id.to_string() });
         };
         if job.has_ended() {
             return Ok(());
         }
-        let id = job.id.clone();
+        let id = job.facts.id.clone();
         // `qdel` gives a running job only some seconds.
         let (program, arguments) = match how {
             Release::Drain if job.has_machine() => {
@@ -271,11 +277,11 @@ impl Cluster for Pbs {
             Release::Drain | Release::Now => ("qdel", vec![id]),
         };
         let ended = run(self.call(program, arguments, "")).await?;
-        let is_over = GONE.iter().any(|it| ended.message.contains(it))
+        let is_over = batch::has_any(&ended.message, GONE)
             || ended.message.contains("invalid for state of job");
         match ended.status.success() || is_over {
             true => Ok(()),
-            false => Err(failure(program, &ended)),
+            false => Err(ERRORS.failure(program, &ended)),
         }
     }
 
@@ -286,9 +292,7 @@ impl Cluster for Pbs {
 
 /// Whether a line says of the job with this number that it has gone.
 fn is_named_as_gone(errors: &str, number: &str) -> bool {
-    let mut lines = errors
-        .lines()
-        .filter(|line| GONE.iter().any(|it| line.contains(it)));
+    let mut lines = errors.lines().filter(|line| batch::has_any(line, GONE));
     lines.any(|line| {
         let mut words = line.split([' ', ',', ':']);
         words.any(|it| jobs::number(it) == number)
@@ -298,35 +302,6 @@ fn is_named_as_gone(errors: &str, number: &str) -> bool {
 /// What a server prints that has job_history_enable off.
 fn is_without_history(message: &str) -> bool {
     message.contains("job history") || message.contains("job_history_enable")
-}
-
-/// Texts of a server that does not answer.
-fn is_unreachable(message: &str) -> bool {
-    [
-        "cannot connect to server",
-        "Connection refused",
-        "Connection timed out",
-        "Connection reset",
-        "No route to host",
-        "Communication failure",
-        "End of File",
-        "Premature end of message",
-        "Batch protocol error",
-        "pbs_iff",
-        "Invalid credential",
-        "Expired credential",
-        "munge",
-        "Server is shutting down",
-        "Server shutting down",
-        "Temporary failure in name resolution",
-    ]
-    .iter()
-    .any(|text| message.contains(text))
-}
-
-/// Why a program of PBS ended with another status than 0.
-fn failure(program: &str, ended: &Ended) -> ClusterError {
-    batch::failure(program, ended, is_unreachable, reasons::ADVICE)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! PBS' reasons in plain words, with what to do. The texts are those of its scheduler and its programs.
 
+use super::super::ends;
 use super::jobs::Job;
 use super::script::{NO_GPUS, NO_LOG};
 
@@ -196,10 +197,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
 /// Why a job has ended. Negative statuses are PBS' own, and above 128 or 256 is the signal that ended its shell: PBS
 /// Professional Administrator's Guide, "Job Exit Codes".
 pub(super) fn ended(job: &Job) -> String {
-    let place = match job.host.as_str() {
-        "" => String::new(),
-        host => format!(" on {host}"),
-    };
+    let place = ends::place(&job.facts.host);
     let is_deleted = job.substate == Some(91);
     let Some(exit) = job.exit else {
         return match job.state.as_str() {
@@ -207,13 +205,13 @@ pub(super) fn ended(job: &Job) -> String {
                 "PBS has moved it to another server, which this pool does not look at".to_owned()
             }
             _ if is_deleted => "the job was deleted".to_owned(),
-            _ if job.host.is_empty() => "it was taken back before it ran".to_owned(),
+            _ if job.facts.host.is_empty() => "it was taken back before it ran".to_owned(),
             _ => format!("PBS does not say why{place}"),
         };
     };
     match exit {
-        0 => "its node was released or ended by itself".to_owned(),
-        -29 => time_is_over(job),
+        0 => ends::RELEASED.to_owned(),
+        -29 => ends::time_is_over(job.facts.time_limit),
         -27 | -26 => format!(
             "it needed more of the host's memory than its job has{place}; add mem= to select of the shape or of cluster.pbs"
         ),
@@ -229,12 +227,10 @@ pub(super) fn ended(job: &Job) -> String {
         NO_GPUS => format!(
             "PBS does not tell jobs{place} which GPUs are theirs (status {exit}); see cluster.pbs.exclusive"
         ),
-        127 => format!(
-            "its script found no program{place} (status 127); correct cluster.program, or add its folder to PATH in cluster.pbs.setup"
-        ),
-        126 => format!("its script could not run a program{place} (status 126)"),
+        127 => ends::no_program(&place, "cluster.pbs"),
+        126 => ends::cannot_run(&place),
         129.. if is_deleted => "the job was deleted".to_owned(),
-        129.. if job.is_out_of_time() => time_is_over(job),
+        129.. if job.is_out_of_time() => ends::time_is_over(job.facts.time_limit),
         143 | 271 => format!(
             "it was ended{place} by SIGTERM, as when a job of higher priority takes its place"
         ),
@@ -242,13 +238,6 @@ pub(super) fn ended(job: &Job) -> String {
             "it was killed{place} by SIGKILL, as when memory runs out or a job of higher priority takes its place"
         ),
         129.. => format!("a signal ended it{place} (status {exit})"),
-        _ => format!("it failed with status {exit}{place}"),
-    }
-}
-
-fn time_is_over(job: &Job) -> String {
-    match job.time_limit {
-        Some(limit) => format!("its time limit of {} min was over", limit.as_secs() / 60),
-        None => "its time limit was over".to_owned(),
+        _ => ends::failed(exit, &place),
     }
 }

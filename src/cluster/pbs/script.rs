@@ -3,9 +3,9 @@
 
 use config::{ClusterSection, ShapeSection};
 
+use super::super::batch::PREFIX;
 use super::super::node_command::{data, node_command, plain};
 
-const PREFIX: &str = "model-pool";
 /// In this variable a job has its shape, and the number of the pool's request. The name of the job is that of the pool, so that
 /// `qselect -N`, which compares whole names, finds all of its jobs and no others.
 const MARK: &str = "MODEL_POOL_LEASE";
@@ -18,10 +18,6 @@ pub(super) const NO_GPUS: i64 = 78;
 /// By this name a pool finds its jobs. PBS allows no `:` in all of its versions.
 pub(super) fn job_name(pool: &str) -> String {
     format!("{PREFIX}.{pool}")
-}
-
-pub(super) fn log_name(id: &str) -> String {
-    format!("{PREFIX}-{id}.log")
 }
 
 /// The file to which PBS copies the output of a job whose script has not named another one.

@@ -1,60 +1,28 @@
 //! Programs that play PBS': what they print has the form that OpenPBS' own print, from its source and from the pages of sites.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::LeaseState;
 use super::*;
-use config::{ClusterKind, Length, ShapeSection, Size};
+use crate::stand_ins::{self, id, in_words, played, read, shape, write};
+use config::{ClusterKind, Length};
 
 mod inspected;
 mod scripts;
 
 fn section() -> ClusterSection {
-    let shape = |name: &str, gpus| ShapeSection {
-        name: name.to_owned(),
-        gpus,
-        memory: Size(pool::Bytes(80 * pool::Bytes::GIB)),
-        time_limit: Length::from_secs(28_801),
-        cost_per_hour: None,
-        gres: None,
-        partition: None,
-        constraint: None,
-        queue: None,
-        select: None,
-        resources: BTreeMap::new(),
-        labels: BTreeMap::new(),
-    };
-    ClusterSection {
-        kind: ClusterKind::Pbs,
-        name: "lab".to_owned(),
-        controller: Some("https://pool.example.org:8443".into()),
-        token_file: Some("/shared/the token".into()),
-        shapes: vec![shape("a2", 2), shape("free", 0)],
-        ..ClusterSection::default()
-    }
+    let shapes = vec![shape("a2", 2, 28_801), shape("free", 0, 28_801)];
+    stand_ins::section(ClusterKind::Pbs, shapes)
 }
 
 /// A cluster whose programs are these scripts.
 fn with_programs(programs: &[(&str, &str)]) -> (tempfile::TempDir, Pbs) {
-    let folder = batch::played(programs);
+    let folder = played(programs);
     let mut section = section();
     section.pbs.bin_dir = Some(folder.path().to_owned());
     section.pbs.log_dir = Some(folder.path().to_owned());
     section.pbs.timeout = Length::from_secs(5);
     (folder, Pbs::new(&section))
-}
-
-fn write(folder: &tempfile::TempDir, name: &str, text: &str) {
-    std::fs::write(folder.path().join(name), text).expect("written");
-}
-
-fn read(folder: &tempfile::TempDir, name: &str) -> String {
-    std::fs::read_to_string(folder.path().join(name)).expect("read")
-}
-
-fn id(text: &str) -> LeaseId {
-    LeaseId::parse(text).expect("an id")
 }
 
 /// A job as `qstat -f` describes it, with these lines of its own.
@@ -94,16 +62,12 @@ const FAILED: &str = "    job_state = F
 
 fn described(jobs: &[Job]) -> Vec<String> {
     let one = |job: &Job| {
-        let state = match job.lease_state() {
-            LeaseState::Pending { reason } => format!("pending: {reason}"),
-            LeaseState::Running { host } => format!("running on {host}"),
-            LeaseState::Ended { why } => format!("ended: {why}"),
-            LeaseState::Starting { .. } => "starting".to_owned(),
-        };
-        let times = (job.starts_unix, job.ends_unix);
+        let state = in_words(job.lease_state());
+        let facts = &job.facts;
+        let times = (facts.starts_unix, facts.ends_unix);
         format!(
             "{} {} {:?} {times:?} {state}",
-            job.id, job.shape, job.demand
+            facts.id, facts.shape, facts.demand
         )
     };
     jobs.iter().map(one).collect()

@@ -41,11 +41,8 @@ impl Ray {
         match self.jobs().await {
             Ok(jobs) => {
                 let live = jobs.leases.iter().filter(|job| !job.has_ended()).count();
-                findings.push(Finding::Good(format!(
-                    "the Jobs API answers; this pool (cluster.name: {}) has {live} pending or running job{}",
-                    self.section.name,
-                    if live == 1 { "" } else { "s" }
-                )));
+                let answers = "the Jobs API answers";
+                findings.push(finding::live_jobs(answers, &self.section, live));
             }
             Err(error) => findings.push(Finding::Problem(error.to_string())),
         }

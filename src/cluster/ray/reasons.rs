@@ -2,6 +2,7 @@
 
 use config::{ClusterSection, ShapeSection};
 
+use super::super::ends;
 use super::super::program::one_line;
 use super::client::last_line;
 use super::jobs::Job;
@@ -45,12 +46,9 @@ fn bringing(autoscaler: &Autoscaler) -> String {
 
 /// Why a job has ended.
 pub(super) fn ended(job: &Job) -> String {
-    let place = match job.host.as_str() {
-        "" => String::new(),
-        host => format!(" on {host}"),
-    };
+    let place = ends::place(&job.host);
     match job.status.as_str() {
-        "SUCCEEDED" => return "its node was released or ended by itself".to_owned(),
+        "SUCCEEDED" => return ends::RELEASED.to_owned(),
         "STOPPED" => return "it was given back, or someone stopped the job".to_owned(),
         _ if job.is_cancelled && job.node_id.is_empty() => {
             return "the request was taken back".to_owned();
@@ -59,15 +57,9 @@ pub(super) fn ended(job: &Job) -> String {
         _ => {}
     }
     match (exit_of(job), job.error_type.as_str()) {
-        (Some(124), _) => match job.time_limit {
-            Some(limit) => format!("its time limit of {} min was over", limit.as_secs() / 60),
-            None => "its time limit was over".to_owned(),
-        },
-        (Some(127), _) => format!(
-            "its script found no program{place} (status 127); correct cluster.program, or add its folder to PATH in cluster.ray.setup{}",
-            log(job)
-        ),
-        (Some(status), _) => format!("it failed with status {status}{place}{}", log(job)),
+        (Some(124), _) => ends::time_is_over(job.time_limit),
+        (Some(127), _) => ends::no_program(&place, "cluster.ray") + &log(job),
+        (Some(status), _) => ends::failed(status, &place) + &log(job),
         (None, "JOB_SUPERVISOR_ACTOR_START_TIMEOUT") => {
             "Ray found no node for it in time; raise RAY_JOB_START_TIMEOUT_SECONDS where Ray's head is started, or request a smaller shape".to_owned()
         }
@@ -102,10 +94,8 @@ fn log(job: &Job) -> String {
         .split_once("last available logs")
         .unwrap_or_default();
     let tail = tail.split_once(":\n").map_or("", |(_, tail)| tail);
-    match log_end(tail, &job.id, &job.entrypoint) {
-        Some(line) => format!("; its log ends with: {line}"),
-        None => String::new(),
-    }
+    let line = log_end(tail, &job.id, &job.entrypoint);
+    line.map_or_else(String::new, |line| ends::log_end(&line))
 }
 
 /// The last line of a job's log that is its node's: Ray writes the entry point, and lines about the environment, into it,

@@ -1,10 +1,9 @@
 //! Looks at a Slurm cluster for what a configuration needs, and submits nothing: `model-pool check --slurm`.
 
 use super::super::ClusterError;
-use super::super::batch::advice_for;
 use super::super::finding::{self, Finding};
 use super::super::program::{Ended, run};
-use super::{Slurm, is_unreachable, jobs, reasons};
+use super::{ERRORS, Slurm, jobs};
 use config::ShapeSection;
 
 const CALL_ADVICE: &str = "nodes could not be requested";
@@ -25,8 +24,7 @@ impl Slurm {
         for program in ["sbatch", "squeue", "scancel", "sinfo"] {
             findings.push(self.version(program).await);
         }
-        let is_missing = |it: &Finding| matches!(it, Finding::Problem(_));
-        if findings.iter().any(is_missing) {
+        if findings.iter().any(Finding::is_problem) {
             return findings;
         }
         let partitions = match self.partitions().await {
@@ -46,7 +44,10 @@ impl Slurm {
         for shape in &self.section.shapes {
             findings.extend(self.shape(shape, &partitions).await);
         }
-        findings.extend(self.shared_files());
+        let folder = self.section.slurm.log_dir.as_deref();
+        let logs = ("cluster.slurm.log_dir", folder);
+        findings.extend(finding::shared_files(&self.section, logs));
+        findings.push(Finding::Note(self.reachability()));
         findings
     }
 
@@ -60,10 +61,7 @@ impl Slurm {
         let format = format!("--format=%P{separator}%a{separator}%l{separator}%G");
         let arguments = vec!["--noheader".to_owned(), "--all".to_owned(), format];
         let ended = run(self.call("sinfo", arguments, "")).await?;
-        // `sinfo` ends with 0 even without an answer.
-        if !ended.status.success() || is_unreachable(&ended.message) {
-            return Err(super::failure("sinfo", &ended));
-        }
+        let ended = ERRORS.answer("sinfo", ended)?;
         let mut partitions: Vec<Partition> = Vec::new();
         for line in ended.stdout.lines() {
             let fields: Vec<&str> = line.split(separator).collect();
@@ -94,11 +92,8 @@ impl Slurm {
                     true => "text (its JSON is missing, broken or too long)",
                     false => "JSON",
                 };
-                Finding::Good(format!(
-                    "squeue answers as {form}; this pool (cluster.name: {}) has {live} pending or running job{}",
-                    self.section.name,
-                    if live == 1 { "" } else { "s" }
-                ))
+                let answers = format!("squeue answers as {form}");
+                finding::live_jobs(&answers, &self.section, live)
             }
             Err(error) => Finding::Problem(error.to_string()),
         }
@@ -186,18 +181,6 @@ impl Slurm {
         findings
     }
 
-    /// Files that nodes need at the same path. Whether nodes see them, only a job can tell.
-    fn shared_files(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        let section = &self.section;
-        findings.extend(finding::token_file(section));
-        let folder = section.slurm.log_dir.as_deref();
-        findings.extend(folder.map(|it| finding::log_folder("cluster.slurm.log_dir", it)));
-        findings.extend(finding::program(section));
-        findings.push(Finding::Note(self.reachability()));
-        findings
-    }
-
     fn reachability(&self) -> String {
         let section = &self.section;
         let controller = section.controller.as_ref().map_or("", |it| it.first());
@@ -212,7 +195,7 @@ impl Slurm {
 
 fn refusal(name: &str, ended: &Ended) -> String {
     let message = ended.reason();
-    let advice = advice_for(&message, reasons::ADVICE);
+    let advice = ERRORS.advice_for(&message);
     format!("shape {name}: Slurm refuses it: {message}{advice}")
 }
 

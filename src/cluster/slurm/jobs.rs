@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::super::LeaseState;
+use super::super::batch::JobFacts;
 use super::{reasons, script};
 
 /// No value holds it, unlike `|`, which names may have.
@@ -38,18 +39,11 @@ const RUNS: &[&str] = &[
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
-    pub id: String,
-    pub shape: String,
-    /// The number of the pool's request, where the comment has it.
-    pub demand: Option<u64>,
+    pub facts: JobFacts,
     /// Slurm's word.
     pub state: String,
     pub reason: String,
-    pub host: String,
     pub exit: Option<u64>,
-    pub time_limit: Option<Duration>,
-    pub starts_unix: Option<u64>,
-    pub ends_unix: Option<u64>,
 }
 
 impl Job {
@@ -67,9 +61,9 @@ impl Job {
     }
 
     pub fn lease_state(&self) -> LeaseState {
-        let base = self.base();
+        let (base, host) = (self.base(), &self.facts.host);
         if base == "CONFIGURING" || base == "POWER_UP_NODE" {
-            let reason = format!("Slurm starts the machine {} ({base})", self.host);
+            let reason = format!("Slurm starts the machine {host} ({base})");
             return LeaseState::Pending { reason };
         }
         if WAITS.contains(&base) {
@@ -77,12 +71,12 @@ impl Job {
             return LeaseState::Pending { reason };
         }
         if RUNS.contains(&base) {
-            let host = self.host.clone();
+            let host = host.clone();
             return LeaseState::Running { host };
         }
-        let (limit, reason) = (self.time_limit, &self.reason);
+        let (limit, reason) = (self.facts.time_limit, &self.reason);
         LeaseState::Ended {
-            why: reasons::ended(&self.state, reason, &self.host, self.exit, limit),
+            why: reasons::ended(&self.state, reason, host, self.exit, limit),
         }
     }
 }
@@ -123,19 +117,22 @@ fn json_job(job: &Value, pool: &str) -> Option<Job> {
         // What `wait` gives: the status is in the second byte.
         exit => number(exit).map(|waited| (waited >> 8) & 0xff),
     };
-    Some(Job {
+    let facts = JobFacts {
         id: number(&job["job_id"])?.to_string(),
         shape,
         demand: script::demand_of(&text("comment")),
-        state,
-        reason: text("state_reason"),
         host: text("nodes"),
-        exit,
         time_limit: number(&job["time_limit"])
             .filter(|minutes| *minutes < u64::from(u32::MAX))
             .map(|minutes| Duration::from_secs(minutes * 60)),
         starts_unix: time("start_time"),
         ends_unix: time("end_time"),
+    };
+    Some(Job {
+        facts,
+        state,
+        reason: text("state_reason"),
+        exit,
     })
 }
 
@@ -171,17 +168,20 @@ pub(super) fn of_queue_text(text: &str, pool: &str) -> Result<Vec<Job>, String> 
         let Some(shape) = script::shape_of(name, pool) else {
             continue;
         };
-        jobs.push(Job {
+        let facts = JobFacts {
             id: id.to_owned(),
             shape: shape.to_owned(),
             demand: script::demand_of(comment),
-            state: state.to_owned(),
-            reason: reason.to_owned(),
             host: host.to_owned(),
-            exit: None,
             time_limit: time_limit(limit),
             starts_unix: seconds(starts),
             ends_unix: seconds(ends),
+        };
+        jobs.push(Job {
+            facts,
+            state: state.to_owned(),
+            reason: reason.to_owned(),
+            exit: None,
         });
     }
     Ok(jobs)
@@ -196,17 +196,20 @@ pub(super) fn of_accounting(text: &str, pool: &str) -> Vec<Job> {
         };
         let host = if host == "None assigned" { "" } else { host };
         let minutes: Option<u64> = minutes.parse().ok();
-        Some(Job {
+        let facts = JobFacts {
             id: id.to_owned(),
             shape: script::shape_of(name, pool)?.to_owned(),
             demand: None,
-            state: state.to_owned(),
-            reason: String::new(),
             host: host.to_owned(),
-            exit: exit.split(':').next().and_then(|it| it.parse().ok()),
             time_limit: minutes.map(|minutes| Duration::from_secs(minutes * 60)),
             starts_unix: seconds(starts),
             ends_unix: seconds(ends),
+        };
+        Some(Job {
+            facts,
+            state: state.to_owned(),
+            reason: String::new(),
+            exit: exit.split(':').next().and_then(|it| it.parse().ok()),
         })
     };
     text.lines().filter_map(job).collect()

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::ClusterSection;
 
-use super::batch;
-use super::program::{Call, Ended, run};
+use super::batch::{self, Errors};
+use super::program::{Call, run};
 use super::shape::find_shape;
 use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
 use jobs::Job;
@@ -27,6 +27,28 @@ const EXCLUDED_MAX: usize = 3;
 const ADVICE: &str = "install Slurm's client programs on this machine (Debian: slurm-client), or set cluster.slurm.bin_dir to their folder";
 /// Slurm's programs then print times as seconds since 1970.
 const TIMES: (&str, &str) = ("SLURM_TIME_FORMAT", "%s");
+/// What `scancel` prints about a job that has ended, or is in another state than the call is for.
+const GONE: &[&str] = &["Invalid job id", "already completing or completed"];
+const ERRORS: Errors = Errors {
+    // From Slurm's own table of errors.
+    unreachable: &[
+        "Unable to contact slurm controller",
+        "Unable to establish",
+        "Socket timed out",
+        "Connection refused",
+        "Connection timed out",
+        "Zero Bytes were transmitted",
+        "Transport endpoint",
+        "Slurm backup controller in standby",
+        "temporarily unable to accept job",
+        "Unexpected message received",
+        "Munged",
+        "munge",
+        "Protocol authentication error",
+        "Resource temporarily unavailable",
+    ],
+    advice: reasons::ADVICE,
+};
 
 pub struct Slurm {
     section: ClusterSection,
@@ -67,15 +89,10 @@ impl Slurm {
     ) -> Result<LeaseId, ClusterError> {
         let script = self.script(shape, demand, exclude)?;
         let call = self.call("sbatch", vec!["--parsable".to_owned()], &script);
-        let ended = run(call).await.map_err(batch::not_submitted)?;
-        if !ended.status.success() {
-            return Err(failure("sbatch", &ended));
-        }
+        let ended = ERRORS.submit(call).await?;
         // With several clusters `JOB;CLUSTER`.
         let id = ended.stdout.trim().split(';').next().unwrap_or_default();
-        let is_number = id.chars().all(|digit| digit.is_ascii_digit());
-        let id = LeaseId::parse(id).ok().filter(|_| is_number);
-        id.ok_or_else(|| batch::no_job_id("sbatch", &ended.stdout))
+        batch::submitted("sbatch", &ended, id, id)
     }
 
     fn call<'a>(&'a self, name: &'a str, arguments: Vec<String>, input: &'a str) -> Call<'a> {
@@ -96,7 +113,7 @@ impl Slurm {
     async fn jobs(&self) -> Result<Vec<Job>, ClusterError> {
         let mut jobs = self.queue().await?;
         for job in self.accounting().await {
-            if job.has_ended() && jobs.iter().all(|it| it.id != job.id) {
+            if job.has_ended() && jobs.iter().all(|it| it.facts.id != job.facts.id) {
                 jobs.push(job);
             }
         }
@@ -115,9 +132,7 @@ impl Slurm {
             format!("--format={}", jobs::QUEUE_FORMAT),
         ];
         let ended = run(self.call("squeue", arguments, "")).await?;
-        if !ended.status.success() || is_unreachable(&ended.message) {
-            return Err(failure("squeue", &ended));
-        }
+        let ended = ERRORS.answer("squeue", ended)?;
         let read = jobs::of_queue_text(&ended.stdout, &self.section.name);
         let jobs = read.map_err(|message| ClusterError::Output {
             program: "squeue".to_owned(),
@@ -132,7 +147,9 @@ impl Slurm {
     async fn queue_json(&self) -> Result<Option<Vec<Job>>, ClusterError> {
         let arguments = ["--json", "--me", "--states=all"].map(str::to_owned);
         match run(self.call("squeue", arguments.to_vec(), "")).await {
-            Ok(ended) if is_unreachable(&ended.message) => Err(failure("squeue", &ended)),
+            Ok(ended) if ERRORS.is_unreachable(&ended.message) => {
+                Err(ERRORS.failure("squeue", &ended))
+            }
             Ok(ended) if ended.status.success() => {
                 let uid = rustix::process::getuid().as_raw();
                 Ok(jobs::of_json(&ended.stdout, &self.section.name, uid).ok())
@@ -169,21 +186,14 @@ impl Slurm {
     }
 
     fn lease(&self, job: Job) -> Option<NodeLease> {
-        let id = LeaseId::parse(&job.id).ok()?;
-        let mut state = job.lease_state();
-        if job.has_failed() {
-            batch::add_log_end(&mut state, self.last_line(&id));
+        let (state, has_failed) = (job.lease_state(), job.has_failed());
+        let node = node_name(&job.facts.id);
+        let mut lease = job.facts.lease(node, state)?;
+        if has_failed {
+            let line = self.last_line(&lease.id);
+            batch::add_log_end(&mut lease, line);
         }
-        Some(NodeLease {
-            node: node_name(id.as_str()),
-            id,
-            shape: job.shape,
-            demand: job.demand,
-            state,
-            time_limit: job.time_limit,
-            starts_unix: job.starts_unix,
-            ends_unix: job.ends_unix,
-        })
+        Some(lease)
     }
 
     /// The end of a job's output, if it lies in a folder that this machine sees.
@@ -191,7 +201,7 @@ impl Slurm {
         let folder = self.section.slurm.log_dir.clone();
         let path = folder
             .unwrap_or_else(|| PathBuf::from("."))
-            .join(script::log_name(id.as_str()));
+            .join(batch::log_name(id.as_str()));
         batch::last_line(&path, |line| line.starts_with("slurmstepd"))
     }
 }
@@ -224,10 +234,13 @@ impl Cluster for Slurm {
     async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
         // A job keeps its number and its name for ever. `scancel` checks the name once more.
         let jobs = self.jobs().await?;
-        let Some(job) = jobs.iter().find(|job| job.id == id.as_str()) else {
+        let Some(job) = jobs.iter().find(|job| job.facts.id == id.as_str()) else {
             return Err(ClusterError::WrongId { id: id.to_string() });
         };
-        let name = format!("--name={}", script::job_name(&self.section, &job.shape));
+        let name = format!(
+            "--name={}",
+            script::job_name(&self.section, &job.facts.shape)
+        );
         let steps: &[&[&str]] = match how {
             Release::Now => &[&[]],
             // `scancel` without a signal gives a running job only some seconds.
@@ -241,12 +254,9 @@ impl Cluster for Slurm {
             arguments.extend(step.iter().map(|it| (*it).to_owned()));
             arguments.push(id.to_string());
             let ended = run(self.call("scancel", arguments, "")).await?;
-            // It has ended, or is in another state than this step is for.
-            let is_gone = ["Invalid job id", "already completing or completed"]
-                .iter()
-                .any(|it| ended.message.contains(it));
+            let is_gone = batch::has_any(&ended.message, GONE);
             if !ended.status.success() && !is_gone {
-                return Err(failure("scancel", &ended));
+                return Err(ERRORS.failure("scancel", &ended));
             }
         }
         Ok(())
@@ -265,41 +275,15 @@ fn node_name(id: &str) -> String {
 /// Hosts on which a job has failed lately; none if there are so many that the hosts are not the cause.
 fn failed_hosts(jobs: &[Job], now_unix: u64) -> Vec<String> {
     let is_late = |job: &&Job| {
-        let ended = job.ends_unix.unwrap_or(0);
-        job.has_failed() && !job.host.is_empty() && ended + EXCLUDED_FOR_SECONDS > now_unix
+        let ended = job.facts.ends_unix.unwrap_or(0);
+        job.has_failed() && !job.facts.host.is_empty() && ended + EXCLUDED_FOR_SECONDS > now_unix
     };
-    let hosts: BTreeSet<&String> = jobs.iter().filter(is_late).map(|job| &job.host).collect();
+    let late = jobs.iter().filter(is_late).map(|job| &job.facts.host);
+    let hosts: BTreeSet<&String> = late.collect();
     match hosts.len() > EXCLUDED_MAX {
         true => Vec::new(),
         false => hosts.into_iter().cloned().collect(),
     }
-}
-
-/// Texts of a cluster that does not answer, from Slurm's own table of errors.
-fn is_unreachable(message: &str) -> bool {
-    [
-        "Unable to contact slurm controller",
-        "Unable to establish",
-        "Socket timed out",
-        "Connection refused",
-        "Connection timed out",
-        "Zero Bytes were transmitted",
-        "Transport endpoint",
-        "Slurm backup controller in standby",
-        "temporarily unable to accept job",
-        "Unexpected message received",
-        "Munged",
-        "munge",
-        "Protocol authentication error",
-        "Resource temporarily unavailable",
-    ]
-    .iter()
-    .any(|text| message.contains(text))
-}
-
-/// Why a program of Slurm ended with another status than 0.
-fn failure(program: &str, ended: &Ended) -> ClusterError {
-    batch::failure(program, ended, is_unreachable, reasons::ADVICE)
 }
 
 #[cfg(test)]

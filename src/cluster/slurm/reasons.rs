@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::super::ends;
+
 /// Why a job waits: the beginning of Slurm's word, what it means, and what to do.
 const PENDING: &[(&str, &str)] = &[
     (
@@ -276,21 +278,15 @@ pub(super) fn ended(
     exit: Option<u64>,
     limit: Option<Duration>,
 ) -> String {
-    let place = match host {
-        "" => String::new(),
-        host => format!(" on {host}"),
-    };
+    let place = ends::place(host);
     let base = state.split([' ', '+']).next().unwrap_or_default();
     match base {
-        "COMPLETED" => "its node was released or ended by itself".to_owned(),
+        "COMPLETED" => ends::RELEASED.to_owned(),
         "CANCELLED" => match state.split_once(" by ") {
             Some((_, user)) => format!("the user with number {user} cancelled the job"),
             None => "the job was cancelled".to_owned(),
         },
-        "TIMEOUT" => match limit {
-            Some(limit) => format!("its time limit of {} min was over", limit.as_secs() / 60),
-            None => "its time limit was over".to_owned(),
-        },
+        "TIMEOUT" => ends::time_is_over(limit),
         "PREEMPTED" => "a job of higher priority took its place".to_owned(),
         "NODE_FAIL" => format!("the machine failed{place}; look with `sinfo -R`"),
         "BOOT_FAIL" => format!("the machine did not boot{place}; look with `sinfo -R`"),
@@ -303,11 +299,9 @@ pub(super) fn ended(
             format!("Slurm did not start it: {}", pending(reason))
         }
         "FAILED" => match exit {
-            Some(127) => format!(
-                "its script found no program{place} (status 127); correct cluster.program, or add its folder to PATH in cluster.slurm.setup"
-            ),
-            Some(126) => format!("its script could not run a program{place} (status 126)"),
-            Some(status) => format!("it failed with status {status}{place}"),
+            Some(127) => ends::no_program(&place, "cluster.slurm"),
+            Some(126) => ends::cannot_run(&place),
+            Some(status) => ends::failed(status, &place),
             None => format!("it failed{place}"),
         },
         other => format!("Slurm's state is {other}{place}"),

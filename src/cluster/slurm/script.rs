@@ -3,9 +3,8 @@
 
 use config::{ClusterSection, ShapeSection};
 
+use super::super::batch::{PREFIX, log_name};
 use super::super::node_command::{data, node_command};
-
-const PREFIX: &str = "model-pool";
 
 /// By this name a pool finds its jobs.
 pub(super) fn job_name(section: &ClusterSection, shape: &str) -> String {
@@ -17,11 +16,6 @@ pub(super) fn shape_of<'a>(job_name: &'a str, pool: &str) -> Option<&'a str> {
     let rest = job_name.strip_prefix(PREFIX)?.strip_prefix(':')?;
     let shape = rest.strip_prefix(pool)?.strip_prefix(':')?;
     (!shape.is_empty() && !shape.contains(':')).then_some(shape)
-}
-
-/// `%j` is Slurm's sign for the id of a job.
-pub(super) fn log_name(id: &str) -> String {
-    format!("model-pool-{id}.log")
 }
 
 /// A job's comment: its name, and the number of the pool's request.
@@ -70,6 +64,7 @@ fn options(
     let slurm = &section.slurm;
     let name = job_name(section, &shape.name);
     let minutes = shape.time_limit.duration().as_secs().div_ceil(60);
+    // `%j` is Slurm's sign for the id of a job.
     let log = log_name("%j");
     let log = match &slurm.log_dir {
         Some(folder) => folder.join(log),

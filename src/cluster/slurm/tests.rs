@@ -1,46 +1,21 @@
 //! Fake programs that refuse and hang, and what real ones have printed (tests/fixtures/slurm). A real Slurm is in
 //! tests/outside.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use super::super::LeaseState;
 use super::*;
-use config::{ClusterKind, Length, ShapeSection, Size};
+use crate::stand_ins::{self, id, in_words, played, read, shape, write};
+use config::{ClusterKind, Length};
 
 fn section() -> ClusterSection {
-    let shape = |name: &str, gpus| ShapeSection {
-        name: name.to_owned(),
-        gpus,
-        memory: Size(pool_bytes()),
-        time_limit: Length::from_secs(3601),
-        cost_per_hour: None,
-        gres: None,
-        partition: None,
-        constraint: None,
-        queue: None,
-        select: None,
-        resources: BTreeMap::new(),
-        labels: BTreeMap::new(),
-    };
-    ClusterSection {
-        kind: ClusterKind::Slurm,
-        name: "lab".to_owned(),
-        controller: Some("https://pool.example.org:8443".into()),
-        token_file: Some("/shared/the token".into()),
-        shapes: vec![shape("a2", 2), shape("free", 0)],
-        ..ClusterSection::default()
-    }
-}
-
-fn pool_bytes() -> pool::Bytes {
-    pool::Bytes(80 * pool::Bytes::GIB)
+    let shapes = vec![shape("a2", 2, 3601), shape("free", 0, 3601)];
+    stand_ins::section(ClusterKind::Slurm, shapes)
 }
 
 /// A cluster whose programs are these scripts.
 fn with_programs(programs: &[(&str, &str)]) -> (tempfile::TempDir, Slurm) {
-    let folder = batch::played(programs);
+    let folder = played(programs);
     let mut section = section();
     section.slurm.bin_dir = Some(folder.path().to_owned());
     section.slurm.log_dir = Some(folder.path().to_owned());
@@ -49,19 +24,13 @@ fn with_programs(programs: &[(&str, &str)]) -> (tempfile::TempDir, Slurm) {
 }
 
 fn fixture(name: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/slurm");
-    std::fs::read_to_string(root.join(name)).expect("a fixture")
+    stand_ins::fixture(&format!("slurm/{name}"))
 }
 
 fn described(job: &Job) -> String {
-    let state = match job.lease_state() {
-        LeaseState::Pending { reason } => format!("pending: {reason}"),
-        LeaseState::Running { host } => format!("running on {host}"),
-        LeaseState::Ended { why } => format!("ended: {why}"),
-        LeaseState::Starting { host, reason } => format!("starting on {host}: {reason}"),
-    };
-    let limit = job.time_limit.map(|it| it.as_secs() / 60);
-    format!("{} {} {limit:?} {state}", job.id, job.shape)
+    let state = in_words(job.lease_state());
+    let limit = job.facts.time_limit.map(|it| it.as_secs() / 60);
+    format!("{} {} {limit:?} {state}", job.facts.id, job.facts.shape)
 }
 
 const EXPECTED: &[&str] = &[
@@ -75,11 +44,11 @@ const EXPECTED: &[&str] = &[
 ];
 
 fn check(mut jobs: Vec<Job>, failed: &str) {
-    jobs.sort_by_key(|job| job.id.parse::<u64>().expect("a number"));
+    jobs.sort_by_key(|job| job.facts.id.parse::<u64>().expect("a number"));
     let mut all: Vec<String> = jobs.iter().map(described).collect();
     assert_eq!(all.remove(1), failed);
     assert_eq!(all, EXPECTED);
-    let running = &jobs[3];
+    let running = &jobs[3].facts;
     assert_eq!(
         (running.starts_unix, running.ends_unix),
         (Some(1_795_468_642), Some(1_795_472_242))
@@ -130,7 +99,7 @@ fn newer_json_has_lists_of_states_and_wrapped_numbers() {
         ]
     );
     assert_eq!(
-        (jobs[0].starts_unix, jobs[0].ends_unix),
+        (jobs[0].facts.starts_unix, jobs[0].facts.ends_unix),
         (Some(1_700_000_000), None)
     );
 }
@@ -152,9 +121,10 @@ fn accounting_tells_who_cancelled_and_which_status_a_job_had() {
     assert_eq!(failed_hosts(&jobs, 1_700_000_200), ["gpu08"]);
     assert!(failed_hosts(&jobs, 1_700_009_999).is_empty(), "long ago");
     let many: Vec<Job> = (0..4)
-        .map(|host| Job {
-            host: host.to_string(),
-            ..jobs[1].clone()
+        .map(|host| {
+            let mut job = jobs[1].clone();
+            job.facts.host = host.to_string();
+            job
         })
         .collect();
     assert!(
@@ -240,8 +210,8 @@ async fn a_request_submits_the_script_and_gives_the_number_of_the_job() {
     let (folder, slurm) = with_programs(&[("sbatch", keep), EMPTY, NO_ACCOUNTING]);
     let id = slurm.request("a2", None, &[]).await.expect("submitted");
     assert_eq!(id.as_str(), "17");
-    let script = std::fs::read_to_string(folder.path().join("script")).expect("read");
-    assert_eq!(script, slurm.script("a2", None, &[]).expect("rendered"));
+    let script = slurm.script("a2", None, &[]).expect("rendered");
+    assert_eq!(read(&folder, "script"), script);
 }
 
 #[tokio::test]
@@ -276,14 +246,12 @@ async fn a_controller_daemon_that_is_down_is_an_error_and_never_an_empty_list() 
     // The JSON of a daemon that is down is an empty list, and `squeue --json` ends with status 0.
     let down = "case $1 in --json) cat $(dirname $0)/json;; *) echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1;; esac";
     let (folder, slurm) = with_programs(&[("squeue", down), NO_ACCOUNTING]);
-    let json = fixture("squeue-22.05-unreachable.json");
-    std::fs::write(folder.path().join("json"), json).expect("written");
+    write(&folder, "json", &fixture("squeue-22.05-unreachable.json"));
     let error = slurm.status().await.expect_err("down");
     assert!(error.is_unknown(), "{error}");
-    let back = folder.path().join("squeue");
     let json = fixture("squeue-22.05.json").replace("\"user_id\": 0", &own_user());
-    std::fs::write(folder.path().join("json"), json).expect("written");
-    std::fs::write(back, "#!/bin/sh\ncat $(dirname $0)/json\n").expect("written");
+    write(&folder, "json", &json);
+    write(&folder, "squeue", "#!/bin/sh\ncat $(dirname $0)/json\n");
     let leases = slurm.status().await.expect("known again");
     assert_eq!(leases.len(), 8);
     let running = leases.iter().find(|it| it.id.as_str() == "13").expect("13");
@@ -304,7 +272,7 @@ async fn text_is_read_where_there_is_no_json_or_too_much_of_it() {
     ] {
         let script = format!("case $1 in --json) {json};; *) cat $(dirname $0)/text;; esac");
         let (folder, slurm) = with_programs(&[("squeue", &script), NO_ACCOUNTING]);
-        std::fs::write(folder.path().join("text"), fixture("squeue.txt")).expect("written");
+        write(&folder, "text", &fixture("squeue.txt"));
         assert_eq!(slurm.status().await.expect("read").len(), 8, "{json}");
     }
 }
@@ -313,9 +281,9 @@ async fn text_is_read_where_there_is_no_json_or_too_much_of_it() {
 async fn the_end_of_a_failed_jobs_log_is_shown() {
     let script = "case $1 in --json) exit 1;; *) cat $(dirname $0)/text;; esac";
     let (folder, slurm) = with_programs(&[("squeue", script), NO_ACCOUNTING]);
-    std::fs::write(folder.path().join("text"), fixture("squeue.txt")).expect("written");
+    write(&folder, "text", &fixture("squeue.txt"));
     let log = "model-pool: the token has expired\nslurmstepd: error: over\n\n";
-    std::fs::write(folder.path().join("model-pool-11.log"), log).expect("written");
+    write(&folder, "model-pool-11.log", log);
     let leases = slurm.status().await.expect("read");
     let failed = leases.iter().find(|it| it.id.as_str() == "11").expect("11");
     let LeaseState::Ended { why } = &failed.state else {
@@ -332,8 +300,7 @@ async fn release_ends_only_jobs_of_this_pool_and_drains_first() {
     let queue = "case $1 in --json) exit 1;; *) cat $(dirname $0)/text;; esac";
     let cancel = "echo \"$@\" >> $(dirname $0)/calls; echo 'Invalid job id specified' >&2; exit 1";
     let (folder, slurm) = with_programs(&[("squeue", queue), ("scancel", cancel), NO_ACCOUNTING]);
-    std::fs::write(folder.path().join("text"), fixture("squeue.txt")).expect("written");
-    let id = |text: &str| LeaseId::parse(text).expect("an id");
+    write(&folder, "text", &fixture("squeue.txt"));
     let error = slurm
         .release(&id("16"), Release::Now)
         .await
@@ -344,9 +311,8 @@ async fn release_ends_only_jobs_of_this_pool_and_drains_first() {
         .await
         .expect("done");
     slurm.release(&id("13"), Release::Now).await.expect("done");
-    let calls = std::fs::read_to_string(folder.path().join("calls")).expect("read");
     assert_eq!(
-        calls,
+        read(&folder, "calls"),
         "--name=model-pool:lab:a2 --state=PENDING 13\n\
          --name=model-pool:lab:a2 --state=RUNNING --batch --signal=TERM 13\n\
          --name=model-pool:lab:a2 13\n"

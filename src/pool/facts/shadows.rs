@@ -8,12 +8,15 @@ use alloc::vec::Vec;
 use crate::facts::shadow_sample::Sample;
 use crate::types::ids::{Bytes, DeviceId, ModelId, Span};
 use crate::types::lead::Lead;
+use crate::types::shadow_costs::ShadowCosts;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shadows {
     pub own: Shadow,
     pub simple: Shadow,
     pub lead: Lead,
+    /// What they have cost since they began.
+    pub costs: ShadowCosts,
     /// The part of the pool that is played.
     pub sample: Sample,
     /// No device has come, gone or changed its size since the sample was taken.

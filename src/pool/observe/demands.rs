@@ -124,6 +124,16 @@ impl Pool {
         }
     }
 
+    /// From when equals leave for the model's requests, the oldest of which waits since then. The objective leaves half of
+    /// the time for which others may go first, so that turns and a busy disk do not make the load too late.
+    fn evicts_from(&self, id: ModelId, oldest: Time) -> Time {
+        let waiting = self.models[&id].queue.by_arrival();
+        let since = waiting.map(|ticket| self.tickets[&ticket].since);
+        let load = self.comes_back_in(id);
+        let from = self.limits.objective.evicts_from(load, since, self.now);
+        from.min(oldest + Span(self.longest_delay(id).0 / 2))
+    }
+
     /// How long a model may wait for the turns of others.
     pub(crate) fn patience(&self, id: ModelId) -> Span {
         self.models[&id].patience()
@@ -211,7 +221,8 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
     if coming == 0
         && let Some(oldest) = model.queue.oldest()
     {
-        let requirements = Requirements::of(pool, id, pool.tickets[&oldest].since);
+        let mut requirements = Requirements::of(pool, id, pool.tickets[&oldest].since);
+        requirements.evicts_from = pool.evicts_from(id, requirements.since);
         push(Class::Request, requirements, None);
     }
     let cooling = model.cooling_until.is_some_and(|until| until > pool.now);

@@ -380,7 +380,12 @@ impl Pool {
     ) {
         self.drains.remove(name);
         self.drains_change();
-        let text = format!("node {name} serves again (N5)");
+        let is_here = |it: &Node| it.name == name && it.presence != Presence::Gone;
+        // A node that leaves by itself is drained first, and may be gone before the end of that is ordered.
+        let text = match self.known_nodes.values().any(is_here) {
+            true => format!("node {name} serves again (N5)"),
+            false => format!("the drain of node {name} ends: it is gone (N5)"),
+        };
         let mut record = self.record(RecordKind::NodeUndrain, None, text);
         record.order = Some(order);
         actions.push(Action::Record(record));

@@ -10,6 +10,7 @@ use crate::types::demand;
 use crate::types::ids::{Bytes, DeviceId, ModelId, Span};
 use crate::types::policy::Part;
 use crate::types::requirements::Requirements;
+use crate::types::shadow_costs::ShadowCosts;
 
 /// Which models leave first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +71,15 @@ impl Pool {
         }
         let swap = self.shadows.own.reload.max(self.shadows.simple.reload);
         let now = self.now;
-        self.shadows.lead.paid(paid[0], paid[1], swap, now);
+        let shadows = &mut self.shadows;
+        let simple_led = shadows.lead.simple_since().is_some();
+        let changed = shadows.lead.paid(paid[0], paid[1], swap, now);
+        shadows.costs.paid(paid, simple_led, changed, swap);
+    }
+
+    /// What both rules would have cost; nothing while least recent use is configured.
+    pub fn shadow_costs(&self) -> ShadowCosts {
+        self.shadows.costs
     }
 
     /// Where the shadow would load it: on the devices where that costs least by its rule.

@@ -235,6 +235,8 @@ struct Least {
     /// Idle replicas stay for their next requests until then, and less long the more requests wait (P3).
     patience_ends: Time,
     crowd: u32,
+    /// Equals stay until then.
+    evicts_from: Time,
     devices: u32,
     bytes: Bytes,
 }
@@ -256,6 +258,7 @@ impl Least {
             swap: pool.return_time(model),
             patience_ends: requirements.since + model.patience(),
             crowd: requirements.crowd,
+            evicts_from: requirements.evicts_from,
             devices: requirements.devices,
             bytes: requirements.bytes,
         })
@@ -282,6 +285,7 @@ impl Blocking {
                 && least.swap <= it.swap
                 && least.patience_ends <= it.patience_ends
                 && least.crowd >= it.crowd
+                && least.evicts_from <= it.evicts_from
                 && least.devices <= it.devices
                 && least.bytes <= it.bytes
         })

@@ -253,6 +253,7 @@ fn reach(
                     if let Err(
                         Protection::Turn { left }
                         | Protection::Young { left }
+                        | Protection::NotWorth { left }
                         | Protection::Yields { left },
                     ) = holder.leaves
                     {
@@ -276,7 +277,9 @@ fn reach(
             return;
         };
         match why {
-            Protection::Turn { left } | Protection::Young { left } => {
+            Protection::Turn { left }
+            | Protection::Young { left }
+            | Protection::NotWorth { left } => {
                 look_at(pool.now + left);
                 (soon, later) = (soon + held, later + held);
             }

@@ -43,6 +43,7 @@ impl Requirements {
             is_gentle: false,
             past_idle: false,
             crowd: it.queue.len().max(1).ilog2(),
+            evicts_from: Time(0),
             since,
         }
     }

@@ -228,6 +228,10 @@ fn protection(
     if model.queue.oldest().is_some_and(waits_longer) {
         return Some(Protection::Wanted);
     }
+    if requirements.evicts_from > pool.now {
+        let left = requirements.evicts_from.since(pool.now);
+        return Some(Protection::NotWorth { left });
+    }
     let age = pool.now.since(since);
     let parts = pool.limits.policy;
     if !parts.has(Part::Turns) && model.spec.max_turn.is_none() && replica.in_flight > 0 {

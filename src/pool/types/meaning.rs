@@ -80,7 +80,9 @@ impl RecordKind {
             }
             RecordKind::NodeGone => "A node has left, and its replicas with it.",
             RecordKind::NodeDrain => "A node was taken out of service.",
-            RecordKind::NodeUndrain => "A node was put back into service.",
+            RecordKind::NodeUndrain => {
+                "The drain of a node has ended: it is back in service, or gone."
+            }
             RecordKind::NodeRequested => "The pool requested a node from a cluster.",
             RecordKind::NodeRefused => "The cluster did not give the node.",
             RecordKind::NodeEnds => {

@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
+use crate::types::objective::Objective;
 use crate::types::policy::Policy;
 
 /// One model, as the catalogue describes it.
@@ -268,6 +269,8 @@ pub struct Limits {
     /// When an idle replica of higher priority leaves for a lower one (P6).
     pub idle_yields: IdleYields,
     pub policy: Policy,
+    /// What a second of loading counts beside the seconds of waiting (P3).
+    pub objective: Objective,
 }
 
 /// When an idle replica below always-hot leaves for a model of lower priority that is waited for (P6).
@@ -303,6 +306,7 @@ impl Default for Limits {
             silent_grace: Span::from_secs(15),
             idle_yields: IdleYields::Auto,
             policy: Policy::ADAPTIVE,
+            objective: Objective::WAIT,
         }
     }
 }

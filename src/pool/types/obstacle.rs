@@ -81,6 +81,8 @@ pub enum Protection {
     Busy,
     /// P3: idle, and younger than `min_resident`, or its next request is near.
     Young { left: Span },
+    /// P3: loading it again would cost more than its place has been waited for so far (`pool.objective`).
+    NotWorth { left: Span },
     /// P6: of higher priority and idle, not long enough yet.
     Yields { left: Span },
     /// P5.
@@ -171,6 +173,10 @@ impl fmt::Display for Protection {
                     "idle, but expected to be used again soon: {left} left (P3)"
                 )
             }
+            Protection::NotWorth { left } => write!(
+                f,
+                "requests have not waited long enough for a load: {left} left (P3, pool.objective)"
+            ),
             Protection::Yields { left } => {
                 write!(f, "of higher priority and idle, yields in {left} (P6)")
             }

@@ -23,6 +23,8 @@ pub struct Requirements {
     pub past_idle: bool,
     /// How often the number of requests that wait for it can be halved: the more wait, the sooner idle replicas leave (P3).
     pub crowd: u32,
+    /// Before this time no replica of equal priority leaves for it: the load is not worth it yet (`Objective`).
+    pub evicts_from: Time,
     /// When the wait began: a replica with an earlier waiting request is not evicted for it (P5).
     pub since: Time,
 }

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use pool::{Bytes, DeviceId, ModelId, Record, Span, Time};
+use pool::{Bytes, DeviceId, ModelId, Record, ShadowCosts, Span, Time};
 
 /// Waits of requests, from arrival to seat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +73,8 @@ pub struct Report {
     pub records: Vec<Record>,
     /// Mean wait of the requests that arrived in each interval, for the chart: (interval start, requests, mean wait).
     pub wait_curve: Vec<(Time, u64, Span)>,
+    /// What the two rules for victims would have cost, as the production core plays them.
+    pub shadows: Option<ShadowCosts>,
     /// What the invariant checker found, if it ran; empty is good.
     pub broken: Vec<String>,
 }

@@ -475,7 +475,10 @@ impl<'a> Play<'a> {
         for (_, live) in core::mem::take(&mut self.live) {
             self.accounts.left(live.stay, now, "still there");
         }
-        self.accounts.close()
+        Report {
+            shadows: Some(self.pool.shadow_costs()),
+            ..self.accounts.close()
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::random::Random;
 use super::{Due, Play};
 use pool::{
     Action, Bytes, CleanupScope, Command, Cordon, DeviceId, Event, IdleYields, Limits, Link,
-    LoadOrder, ModelId, OrderId, Override, OverrideChange, Policy, Priority, Span, Time,
+    LoadOrder, ModelId, Objective, OrderId, Override, OverrideChange, Policy, Priority, Span, Time,
 };
 
 /// Every so many orders the configuration is read again, with other limits.
@@ -92,6 +92,11 @@ impl Play {
             policy: match order.0 % 5 {
                 0 => Policy::LRU,
                 _ => Policy::ADAPTIVE,
+            },
+            objective: match order.0 % 7 {
+                0 => Objective::RELOAD,
+                1 => Objective::BALANCED,
+                _ => Objective::WAIT,
             },
             ..Limits::default()
         };

@@ -12,7 +12,7 @@ pub fn run_all(seed: u64, seeds: u64) -> Result<(), String> {
     );
     println!("| requests | models | devices | load | 30 % | 70 % | 120 % |");
     println!("|---|--:|--:|--:|--:|--:|--:|");
-    let mut cells: Vec<Compared> = Vec::new();
+    let (mut labs, mut cells): (Vec<Lab>, Vec<Compared>) = (Vec::new(), Vec::new());
     for lab in all() {
         if lab.use_percent == USE_PERCENT[0] {
             let Lab {
@@ -33,9 +33,11 @@ pub fn run_all(seed: u64, seeds: u64) -> Result<(), String> {
         if lab.use_percent == USE_PERCENT[2] {
             println!();
         }
+        labs.push(lab);
         cells.push(cell);
     }
     summary(&cells);
+    worse(&labs, &cells);
     Ok(())
 }
 
@@ -72,6 +74,46 @@ fn summary(cells: &[Compared]) {
         lost(0),
         lost(1),
     );
+}
+
+/// The labs on which the pool waits longer than `lru`, or serves fewer: whether these are the same for other seeds tells a
+/// weakness of the rule from chance.
+fn worse(labs: &[Lab], cells: &[Compared]) {
+    let list = |is: fn(&Compared) -> bool, figure: fn(&Compared) -> String| {
+        let pairs = labs.iter().zip(cells);
+        let found: Vec<String> = pairs
+            .filter(|(_, cell)| is(cell))
+            .map(|(lab, cell)| format!("{} {}", called(*lab), figure(cell)))
+            .collect();
+        match found.is_empty() {
+            true => "none".to_owned(),
+            false => found.join("; "),
+        }
+    };
+    let interval = |it: &Compared| {
+        let Estimate { low, value, high } = it.wait;
+        format!("{value:.3} ({low:.3} to {high:.3})")
+    };
+    println!("Above 1.0: {}.", list(|it| it.wait.value > 1.0, interval));
+    let more = |it: &Compared| format!("{} to {}", it.unserved[0], it.unserved[1]);
+    println!(
+        "More unserved: {}.",
+        list(|it| it.unserved[0] > it.unserved[1], more)
+    );
+}
+
+fn called(lab: Lab) -> String {
+    let Lab {
+        models,
+        devices,
+        load,
+        use_percent,
+        ..
+    } = lab;
+    format!(
+        "{} {models} on {devices}, {load}, {use_percent} %:",
+        kind(lab)
+    )
 }
 
 fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {

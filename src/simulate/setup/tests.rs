@@ -28,6 +28,7 @@ fn every_key_of_pool_reaches_drawn_models_or_is_about_engines_that_a_replay_does
         ("idle_yields", json!("9m")),
         ("preempt_drain", json!("9s")),
         ("policy", json!("lru")),
+        ("objective", json!("reload")),
     ];
     for (key, value) in &limits {
         let limits = configured(&json!({ *key: value })).limits();

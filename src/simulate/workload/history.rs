@@ -1,6 +1,7 @@
 //! The pool's history as a workload: the number of requests of each model in each minute, as the store keeps it. The
-//! seed spreads them over the part of the minute in which the model was there; where the history says that a request
-//! called for a load, one came then.
+//! seed spreads them over the part of the minute in which the model was ready; those that waited came so long before it
+//! was ready that they waited as long as they did. Where a store does not know what waited, one request came when each
+//! load was decided.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,9 +12,10 @@ use rand_distr::Exp1;
 use rand_pcg::Pcg64Mcg;
 
 use super::fault::WorkloadFault;
+use super::in_order::{InOrder, Request};
 use config::DatabaseUrl;
 use pool::Time;
-use store::{Past, Store};
+use store::{ModelPast, Past, Store};
 
 const MINUTE_MS: u64 = 60_000;
 /// The first bytes of every SQLite file.
@@ -27,6 +29,10 @@ pub struct History {
     past: Past,
     /// The stays of each model's replicas, in milliseconds of the workload, in the order in which they began.
     stays: Vec<Vec<Stay>>,
+    /// The mean time of each model's loads, in milliseconds.
+    loads: Vec<u64>,
+    /// The store knows which requests waited.
+    knows_waits: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +51,16 @@ struct Minute {
     model: u32,
     requests: u64,
     busy_ms: u64,
+    /// How many of them waited, and for how long together.
+    waited: u64,
+    waited_ms: u64,
+}
+
+impl Minute {
+    /// The mean wait of those that waited.
+    fn mean_wait(&self) -> u64 {
+        self.waited_ms.checked_div(self.waited).unwrap_or(0)
+    }
 }
 
 impl History {
@@ -110,6 +126,8 @@ impl History {
                 model: names.binary_search(&it.model).unwrap_or(0) as u32,
                 requests: it.requests,
                 busy_ms: it.busy_ms,
+                waited: it.waited,
+                waited_ms: it.waited_ms,
             })
             .collect();
         minutes.sort();
@@ -136,8 +154,14 @@ impl History {
             }
             stays
         };
+        let load_of = |name: &String| {
+            let load = past.models.get(name).and_then(ModelPast::load);
+            load.map_or(0, |load| load.0)
+        };
         History {
             stays: names.iter().map(stays_of).collect(),
+            loads: names.iter().map(load_of).collect(),
+            knows_waits: minutes.iter().any(|it| it.waited > 0),
             names,
             minutes,
             past,
@@ -148,57 +172,96 @@ impl History {
         &self.past
     }
 
-    /// The parts of a minute, in milliseconds of the workload, in which the model was there or loading, and the moments
-    /// in it at which a load was decided.
-    fn presence(&self, model: u32, minute: u64) -> (Vec<(u64, u64)>, Vec<u64>) {
+    /// The parts of a minute, in milliseconds of the workload, in which the model was there, and the moments in it at which
+    /// that began. With a delay of zero it is there from the decision to load it, with that of its load once it is ready.
+    fn presence(&self, model: u32, minute: u64, delay: u64) -> (Vec<(u64, u64)>, Vec<u64>) {
         let (from, to) = (minute, minute + MINUTE_MS);
-        let (mut parts, mut decided) = (Vec::new(), Vec::new());
+        let (mut parts, mut began) = (Vec::new(), Vec::new());
         let stays = &self.stays[model as usize];
-        let before = stays.partition_point(|it| it.from < to);
+        let begin = |it: &Stay| it.from.saturating_add(delay);
+        let before = stays.partition_point(|it| begin(it) < to);
         let near = stays[..before].iter().rev();
         for it in near.take_while(|it| it.latest > from) {
-            if it.to > from {
-                parts.push((it.from.max(from), it.to.min(to)));
-                decided.extend((it.from >= from).then_some(it.from));
+            if it.to > from.max(begin(it)) {
+                parts.push((begin(it).max(from), it.to.min(to)));
+                began.extend((begin(it) >= from).then(|| begin(it)));
             }
         }
-        (parts, decided)
+        (parts, began)
     }
 
     pub fn models(&self) -> Vec<String> {
         self.names.clone()
     }
 
-    /// (milliseconds, model, duration of the request).
-    pub fn requests(&self, seed: u64) -> impl Iterator<Item = (u64, u32, u64)> + '_ {
+    /// In the order of time.
+    pub fn requests(&self, seed: u64) -> impl Iterator<Item = Request> + '_ {
         let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x4157);
         let by_minute = self.minutes.chunk_by(|one, next| one.at == next.at);
-        by_minute.flat_map(move |minute| {
+        let minutes = by_minute.map(move |minute| {
             let mut requests = Vec::new();
-            for &Minute {
-                at,
-                model,
-                requests: count,
-                busy_ms,
-            } in minute
-            {
-                let mean_ms = busy_ms as f64 / count.max(1) as f64;
-                let (parts, decided) = self.presence(model, at);
-                let all: u64 = parts.iter().map(|(from, to)| to - from).sum();
-                let mut decided = decided.into_iter();
-                for _ in 0..count {
-                    let came = decided.next().unwrap_or_else(|| match all {
-                        0 => at + random.random_range(0..MINUTE_MS),
-                        all => within(&parts, random.random_range(0..all)),
-                    });
+            for it in minute {
+                let mean_ms = it.busy_ms as f64 / it.requests.max(1) as f64;
+                for came in self.moments(it, &mut random) {
                     let length: f64 = random.sample(Exp1);
-                    requests.push((came, model, 1 + (length * mean_ms) as u64));
+                    requests.push((came, it.model, 1 + (length * mean_ms) as u64));
                 }
             }
-            requests.sort_unstable();
-            requests
-        })
+            (minute[0].at, requests)
+        });
+        InOrder::new(minutes, self.reach())
     }
+
+    /// How long before its minute a request came at most.
+    fn reach(&self) -> u64 {
+        let waits = self.minutes.iter().filter(|it| it.waited > 0);
+        let wait = |it: &Minute| {
+            let load = self.loads[it.model as usize];
+            it.mean_wait().saturating_mul(2).max(load)
+        };
+        waits.map(wait).max().unwrap_or(0)
+    }
+
+    /// When the requests of a minute came.
+    fn moments(&self, minute: &Minute, random: &mut Pcg64Mcg) -> Vec<u64> {
+        let load = self.loads[minute.model as usize];
+        let (parts, came) = if self.knows_waits {
+            let (parts, ready) = self.presence(minute.model, minute.at, load);
+            (parts, waited(minute, &ready, load, random))
+        } else {
+            self.presence(minute.model, minute.at, 0)
+        };
+        let all: u64 = parts.iter().map(|(from, to)| to - from).sum();
+        let mut came = came.into_iter();
+        let one = |_: u64| {
+            came.next().unwrap_or_else(|| match all {
+                0 => minute.at + random.random_range(0..MINUTE_MS),
+                all => within(&parts, random.random_range(0..all)),
+            })
+        };
+        (0..minute.requests).map(one).collect()
+    }
+}
+
+/// When those requests of a minute came that waited for the loads that ended in it. Those that wait for one load come at any
+/// time between the first of them and its end, so that the first of `n` waits `2n / (n + 1)` times as long as they do on
+/// average, and at least for the load.
+fn waited(minute: &Minute, ready: &[u64], load: u64, random: &mut Pcg64Mcg) -> Vec<u64> {
+    let mut came = Vec::new();
+    let loads = ready.len() as u64;
+    for (nth, ready) in (0..loads).zip(ready) {
+        let requests = minute.waited / loads + u64::from(nth < minute.waited % loads);
+        let longest = minute.mean_wait().saturating_mul(2 * requests) / (requests + 1);
+        let longest = longest.max(load).max(1);
+        for request in 0..requests {
+            let waited = match request {
+                0 => longest,
+                _ => random.random_range(0..longest),
+            };
+            came.push(ready.saturating_sub(waited));
+        }
+    }
+    came
 }
 
 /// The moment after so many milliseconds of these parts.
@@ -216,15 +279,20 @@ fn within(parts: &[(u64, u64)], mut offset: u64) -> u64 {
 mod tests {
     use super::*;
     use pool::Span;
-    use store::ModelPast;
 
     /// Model `a` was loaded at second 10 and left at second 20, and again from 40 to 50.
     fn history() -> History {
+        with_waits(0, 0)
+    }
+
+    fn with_waits(waited: u64, waited_ms: u64) -> History {
         let minute = |model| Minute {
             at: 0,
             model,
             requests: 40,
             busy_ms: 4_000,
+            waited: if model == 0 { waited } else { 0 },
+            waited_ms: if model == 0 { waited_ms } else { 0 },
         };
         let at = |second: u64| Time(100 * MINUTE_MS + second * 1_000);
         let mut past = Past::default();
@@ -260,6 +328,22 @@ mod tests {
             b.iter().any(|at| !there(at)) && b.iter().all(|at| *at < MINUTE_MS),
             "{b:?}"
         );
+    }
+
+    #[test]
+    fn requests_that_waited_came_so_long_before_the_model_was_ready() {
+        // Its loads took 300 ms. Two requests waited for each of them, six seconds on average: the first one eight.
+        let history = with_waits(4, 24_000);
+        let all: Vec<Request> = history.requests(3).collect();
+        assert!(all.is_sorted(), "{all:?}");
+        let a: Vec<u64> = all.iter().filter(|it| it.1 == 0).map(|it| it.0).collect();
+        assert_eq!(a.len(), 40);
+        assert!(a.contains(&2_300) && a.contains(&32_300), "{a:?}");
+        let ready = |at: &&u64| (10_300..20_000).contains(*at) || (40_300..50_000).contains(*at);
+        let waited = |at: &&u64| (2_300..=10_300).contains(*at) || (32_300..=40_300).contains(*at);
+        assert!(a.iter().all(|at| ready(&at) || waited(&at)), "{a:?}");
+        assert!(a.iter().filter(waited).count() >= 4, "{a:?}");
+        assert!(a.iter().filter(ready).count() >= 36, "{a:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod fault;
 mod fields;
 mod generated;
 mod history;
+mod in_order;
 mod lines;
 mod records;
 mod renewal;

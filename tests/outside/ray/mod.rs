@@ -8,34 +8,15 @@ mod story;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::Value;
 
+use crate::cluster_calls::{Ended, run};
 use server::{RayServer, processes, wait_for};
 
 /// A configuration for a Ray, and calls of the program with it.
 struct Pool {
     file: PathBuf,
-}
-
-/// How a call ended.
-#[derive(Debug)]
-struct Ended {
-    status: Option<i32>,
-    out: String,
-    errors: String,
-}
-
-impl Ended {
-    #[track_caller]
-    fn has(&self, status: i32, parts: &[&str]) {
-        assert_eq!(self.status, Some(status), "{self:?}");
-        let all = format!("{}{}", self.out, self.errors);
-        for part in parts {
-            assert!(all.contains(part), "`{part}` is missing in:\n{all}");
-        }
-    }
 }
 
 /// A node that lives until it gets SIGTERM, and writes what it sees into a file beside it.
@@ -82,18 +63,7 @@ impl Pool {
     }
 
     fn run(&self, words: &[&str]) -> Ended {
-        let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
-            .args(words)
-            .arg("--config")
-            .arg(&self.file)
-            .env("SECRET_OF_THE_CONTROLLER", "secret-of-the-environment")
-            .output()
-            .unwrap();
-        Ended {
-            status: output.status.code(),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            errors: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        run(&self.file, words, &[])
     }
 
     fn request(&self, shape: &str) -> String {

@@ -9,36 +9,17 @@ mod story;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::Value;
 use support::whole::wait_for;
 
+use crate::cluster_calls::{Ended, run};
 use server::SlurmServer;
 
 /// A configuration for a Slurm, and calls of the program with it.
 struct Pool<'a> {
     slurm: &'a SlurmServer,
     file: PathBuf,
-}
-
-/// How a call ended.
-#[derive(Debug)]
-struct Ended {
-    status: Option<i32>,
-    out: String,
-    errors: String,
-}
-
-impl Ended {
-    #[track_caller]
-    fn has(&self, status: i32, parts: &[&str]) {
-        assert_eq!(self.status, Some(status), "{self:?}");
-        let all = format!("{}{}", self.out, self.errors);
-        for part in parts {
-            assert!(all.contains(part), "`{part}` is missing in:\n{all}");
-        }
-    }
 }
 
 /// A node that lives until its job gets SIGTERM, and then says so in its log.
@@ -80,19 +61,8 @@ impl<'a> Pool<'a> {
     }
 
     fn run(&self, words: &[&str]) -> Ended {
-        let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
-            .args(words)
-            .arg("--config")
-            .arg(&self.file)
-            .env("SLURM_CONF", self.slurm.conf())
-            .env("SECRET_OF_THE_CONTROLLER", "secret-of-the-environment")
-            .output()
-            .unwrap();
-        Ended {
-            status: output.status.code(),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            errors: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        let conf = self.slurm.conf();
+        run(&self.file, words, &[("SLURM_CONF", conf.as_os_str())])
     }
 
     fn request(&self, shape: &str) -> String {

@@ -143,13 +143,9 @@ pub fn wait_long(what: &str, within: Duration, mut so: impl FnMut() -> bool) {
 }
 
 pub fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> Value {
-    let body = match body {
-        Value::Null => String::new(),
-        body => body.to_string(),
-    };
-    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
-    assert!(status < 300, "{method} {path}: {status} {text}");
-    serde_json::from_str(&text).unwrap_or_default()
+    let (status, answer) = pool.admin(method, path, body);
+    assert!(status < 300, "{method} {path}: {status} {answer}");
+    answer
 }
 
 pub fn shown(pool: &Pool, model: &str) -> Value {

@@ -1,6 +1,8 @@
 //! Models of the embedded engine: their keys, their uses, and what is refused before one is loaded.
 
-use model_pool::catalog::{CANDLE_CPU_OVERHEAD, Extra, Quantization, Recipe};
+use model_pool::catalog::{
+    CANDLE_CPU_OVERHEAD, CacheType, Extra, ProductType, Quantization, Recipe,
+};
 use model_pool::config::Config;
 use model_pool::pool::Bytes;
 use serde_json::{Value, json};
@@ -25,6 +27,18 @@ fn the_embedded_engines_own_options_are_read_and_their_mistakes_named() {
             ["engine_kwargs.quantization", "q5_k", "q8_0"],
         ),
         (
+            json!({"dtype": "half"}),
+            ["engine_kwargs.dtype", "half", "bfloat16"],
+        ),
+        (
+            json!({"kv_cache_dtype": "fp8"}),
+            ["engine_kwargs.kv_cache_dtype", "fp8", "float16"],
+        ),
+        (
+            json!({"kv_cache_dtype": "float16", "device": "cuda"}),
+            ["engine_kwargs.kv_cache_dtype", "on cuda", "remove it"],
+        ),
+        (
             json!({"verify": "yes"}),
             ["engine_kwargs.verify", "yes", "true or false"],
         ),
@@ -39,6 +53,85 @@ fn the_embedded_engines_own_options_are_read_and_their_mistakes_named() {
     ] {
         assert_has(&read(&kwargs(wrong)).unwrap_err().to_string(), &parts);
     }
+}
+
+#[test]
+fn speculation_of_the_embedded_engine_has_the_names_of_vllm_and_null_turns_it_off() {
+    let with = |speculative: Value| {
+        let kwargs = json!({"speculative_config": speculative});
+        read(&candle(&[("engine_config.engine_kwargs", kwargs)]))
+    };
+    let figures = |entry: &Recipe| {
+        let Recipe::Candle(recipe) = entry else {
+            panic!("{entry:?}")
+        };
+        let it = recipe.speculation;
+        (it.tokens, it.lookup_max, it.lookup_min)
+    };
+    let (entry, _) = read(&candle(&[])).unwrap();
+    assert_eq!(
+        figures(&entry.recipe),
+        (None, None, None),
+        "the engine's own choice"
+    );
+    for (speculative, expected) in [
+        (Value::Null, (Some(0), None, None)),
+        (json!({"num_speculative_tokens": 0}), (Some(0), None, None)),
+        (
+            json!({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 1}),
+            (Some(5), Some(4), Some(1)),
+        ),
+        (json!({"prompt_lookup_max": 1}), (None, Some(1), Some(1))),
+        (json!({"prompt_lookup_min": 5}), (None, Some(5), Some(5))),
+    ] {
+        let (entry, _) = with(speculative).unwrap();
+        assert_eq!(figures(&entry.recipe), expected);
+    }
+    for (wrong, parts) in [
+        (
+            json!({"num_speculative_tokens": 65}),
+            ["num_speculative_tokens", "65", "0 to 64"],
+        ),
+        (
+            json!({"prompt_lookup_max": 0}),
+            ["prompt_lookup_max", "0", "1 to 16"],
+        ),
+        (
+            json!({"prompt_lookup_max": 2, "prompt_lookup_min": 3}),
+            ["prompt_lookup_min", "is 3", "which is 2"],
+        ),
+        (
+            json!({"method": "eagle"}),
+            ["speculative_config", "method", "ngram"],
+        ),
+        (
+            json!({"model": "a-draft"}),
+            ["speculative_config", "model", "method"],
+        ),
+    ] {
+        assert_has(&with(wrong).unwrap_err().to_string(), &parts);
+    }
+}
+
+#[test]
+fn the_types_of_numbers_are_vllms_words_and_left_to_the_engine_without_them() {
+    let numbers = |kwargs: Value| {
+        let (entry, _) = read(&candle(&[("engine_config.engine_kwargs", kwargs)])).unwrap();
+        let Recipe::Candle(recipe) = entry.recipe else {
+            panic!("{:?}", entry.recipe)
+        };
+        (recipe.numbers.products, recipe.numbers.kv_cache)
+    };
+    let auto = (ProductType::Auto, CacheType::Auto);
+    assert_eq!(numbers(json!({})), auto);
+    assert_eq!(
+        numbers(json!({"dtype": "auto", "kv_cache_dtype": "auto"})),
+        auto
+    );
+    assert_eq!(
+        numbers(json!({"dtype": "float32", "kv_cache_dtype": "float16"})),
+        (ProductType::F32, CacheType::F16)
+    );
 }
 
 #[test]

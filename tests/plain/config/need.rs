@@ -115,6 +115,18 @@ fn the_embedded_engines_cache_has_whole_pages_and_keeps_within_its_budget() {
 }
 
 #[test]
+fn keys_and_values_of_two_bytes_need_half_the_cache_on_the_cpu() {
+    let folder = model_folder();
+    let need = |kwargs| need(&candle(folder.path(), kwargs, 256), None).0;
+    let whole = need(json!({"concurrency": 1}));
+    let of = |name: &str| need(json!({"concurrency": 1, "kv_cache_dtype": name}));
+    assert_eq!((of("auto"), of("float32")), (whole, whole));
+    for name in ["float16", "bfloat16"] {
+        assert_eq!(whole - of(name), CACHE_PER_TOKEN * 256 * 2, "{name}");
+    }
+}
+
+#[test]
 fn weights_that_are_written_anew_at_load_count_in_their_new_form() {
     let folder = model_folder();
     // Two matrices and a vector of two-byte numbers: rows of whole blocks of 256, of 32 alone, and none.

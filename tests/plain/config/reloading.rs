@@ -110,6 +110,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("pool.min_resident", "9s", ""),
     ("pool.max_turn", "9s", ""),
     ("pool.policy", "lru", ""),
+    ("pool.objective", "reload", ""),
     ("pool.idle_yields", "9m", ""),
     ("pool.preempt_drain", "9s", ""),
     ("pool.queue_limit", "9", ""),

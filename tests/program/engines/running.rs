@@ -24,19 +24,6 @@ fn model(machine: &Machine, name: &str, engine: &str, pool: &str, env: &str) -> 
     (format!("{name}.yaml"), file)
 }
 
-fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() {
-        String::new()
-    } else {
-        body.to_string()
-    };
-    let (status, text, _) = pool.request(method, path, &body, Some(&pool.admin_key()));
-    (
-        status,
-        serde_json::from_str(&text).unwrap_or(Value::String(text)),
-    )
-}
-
 fn ask(pool: &Pool, model: &str, more: Value) -> (u16, String) {
     let mut body = json!({"model": model, "messages": [{"role": "user", "content": "Hi"}]});
     for (key, value) in more.as_object().expect("keys") {
@@ -103,8 +90,7 @@ fn the_stages_of_a_load_are_those_of_its_log() {
         "VLLM_DOUBLE_LOAD_MS: '2000'",
     )];
     let pool = Pool::on_gpus(&files, &machine.library(), "");
-    let (status, answer) = admin(
-        &pool,
+    let (status, answer) = pool.admin(
         "POST",
         "/llm/admin/load",
         &json!({"model": "slow", "wait": false}),
@@ -112,7 +98,7 @@ fn the_stages_of_a_load_are_those_of_its_log() {
     assert!(status < 300, "{answer}");
     let mut seen = Vec::new();
     wait_for("the graphs to be captured", || {
-        let (_, answer) = admin(&pool, "GET", "/llm/admin/models?model=slow", &Value::Null);
+        let (_, answer) = pool.admin("GET", "/llm/admin/models?model=slow", &Value::Null);
         seen.push(answer.to_string());
         seen.iter().any(|text| text.contains("capturing graphs"))
     });
@@ -224,7 +210,7 @@ fn the_memory_of_a_container_is_its_replicas_and_nobody_elses() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pool, _) = boxed(folder.path());
     wait_for("its memory to be known for its own", || {
-        let (_, answer) = admin(&pool, "GET", "/llm/admin/devices", &Value::Null);
+        let (_, answer) = pool.admin("GET", "/llm/admin/devices", &Value::Null);
         let device = &answer["devices"][0];
         let used = device["used_bytes"].as_u64().unwrap_or_default();
         used > 30 * GIB && device["foreign_bytes"] == 0
@@ -245,12 +231,7 @@ fn a_container_is_removed_although_the_service_was_killed() {
 fn a_container_is_removed_by_its_name_when_the_replica_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pool, removed) = boxed(folder.path());
-    let (status, answer) = admin(
-        &pool,
-        "POST",
-        "/llm/admin/unload",
-        &json!({"model": "boxed"}),
-    );
+    let (status, answer) = pool.admin("POST", "/llm/admin/unload", &json!({"model": "boxed"}));
     assert_eq!(status, 200, "{answer}");
     wait_for("the container to be removed", || {
         fs::read_to_string(&removed).is_ok_and(|text| text.starts_with("model-pool-"))
@@ -298,7 +279,7 @@ fn what_an_engine_says_of_its_own_load_is_shown_under_one_name_for_all_engines()
         text.contains(r#"model_pool_engine_requests{model="told",replica="r1",state="waiting"} 0"#)
             && text.contains(r#"model_pool_engine_cache_used_ratio{model="told",replica="r1"} 0"#)
     });
-    let (_, shown) = admin(&pool, "GET", "/llm/admin/models?model=told", &Value::Null);
+    let (_, shown) = pool.admin("GET", "/llm/admin/models?model=told", &Value::Null);
     assert_eq!(
         shown["models"][0]["replicas"][0]["engine_waiting"], 0,
         "{shown}"
@@ -345,7 +326,7 @@ fn an_adapter_is_asked_by_its_own_name_at_the_replica_of_its_base() {
         let answer: Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(answer["model"], name);
     }
-    let (_, all) = admin(&pool, "GET", "/llm/admin/models", &Value::Null);
+    let (_, all) = pool.admin("GET", "/llm/admin/models", &Value::Null);
     assert_eq!(all["models"].as_array().expect("models").len(), 1);
     assert_eq!(
         all["models"][0]["replicas"]

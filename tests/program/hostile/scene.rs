@@ -118,14 +118,7 @@ impl Scene {
     }
 
     pub fn admin(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        let body = match body {
-            Value::Null => String::new(),
-            body => body.to_string(),
-        };
-        let key = self.pool.admin_key();
-        let (status, text, _) = self.pool.request(method, path, &body, Some(&key));
-        let answer = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        (status, answer)
+        self.pool.admin(method, path, body)
     }
 
     pub fn load(&self) {

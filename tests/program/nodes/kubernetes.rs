@@ -13,7 +13,7 @@ use support::family::{asks, chat};
 use support::kubernetes::{Kubernetes, NAMESPACE};
 use support::whole::{Pool, wait_for};
 
-use super::{NO_ROOM, node, one_device, token};
+use super::{NO_ROOM, node, one_device, requested_node, token};
 
 const ONE: &str = "pool-one-1";
 const TWO: &str = "pool-one-2";
@@ -85,14 +85,8 @@ fn pods_run_nodes(kubernetes: &Kubernetes, pool: &Pool) -> tempfile::TempDir {
     folder
 }
 
-fn requested(pool: &Pool) -> Value {
-    let (_, text, _) = pool.request("GET", "/llm/admin/nodes", "", Some(&pool.admin_key()));
-    let list: Value = serde_json::from_str(&text).unwrap();
-    list["requested"].clone()
-}
-
 fn reason_has(pool: &Pool, part: &str) -> bool {
-    let requested = requested(pool);
+    let requested = requested_node(pool);
     requested["reason"]
         .as_str()
         .is_some_and(|it| it.contains(part))
@@ -132,13 +126,13 @@ fn s2_pods_come_with_demand_and_the_right_one_goes() {
             )
         });
         step("a pod waits for a GPU");
-        assert_eq!(requested(&pool)["model"], "a");
+        assert_eq!(requested_node(&pool)["model"], "a");
         kubernetes.set_gpus(2);
         let (status, text) = answer.join().unwrap();
         assert_eq!(status, 200, "{text}; {}", logs(folder.path()));
     });
     step("there is a GPU, and a has answered");
-    assert_eq!(requested(&pool), Value::Null);
+    assert_eq!(requested_node(&pool), Value::Null);
     assert_eq!((kubernetes.replicas(ONE), kubernetes.replicas(TWO)), (1, 0));
     let first = kubernetes.pods(ONE).remove(0);
     assert_eq!(node(&pool, &first)["state"], "joined");

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use support::family::{chat, stub};
 use support::whole::{Pool, wait_for};
 
-use super::{NO_ROOM, node, one_device, token};
+use super::{NO_ROOM, node, one_device, requested_node, token};
 
 const QSUB: &str = r##"#!/bin/bash
 cd "$(dirname "$0")"
@@ -182,15 +182,9 @@ impl Drop for Cluster {
     }
 }
 
-fn requested(pool: &Pool) -> Value {
-    let (_, text, _) = pool.request("GET", "/llm/admin/nodes", "", Some(&pool.admin_key()));
-    let list: Value = serde_json::from_str(&text).unwrap();
-    list["requested"].clone()
-}
-
 fn wait_for_reason(pool: &Pool, part: &str) {
     wait_for(&format!("the reason `{part}`"), || {
-        requested(pool)["reason"]
+        requested_node(pool)["reason"]
             .as_str()
             .is_some_and(|it| it.contains(part))
     });
@@ -210,7 +204,7 @@ fn s2_a_job_of_pbs_brings_a_node_whose_end_is_known_and_which_drains_when_it_is_
         let (status, text) = answer.join().unwrap();
         assert_eq!(status, 200, "{text}; {}", cluster.log(1));
     });
-    assert_eq!(requested(&pool), Value::Null);
+    assert_eq!(requested_node(&pool), Value::Null);
     assert_eq!(node(&pool, "pbs-1")["state"], "joined");
     wait_for("the end of its time to be known", || {
         node(&pool, "pbs-1")["ends_at"].is_string()

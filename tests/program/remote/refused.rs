@@ -3,9 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    admin, assert_secrets_are_kept, chat, far, keyed, message, pool_of, until_state, view,
-};
+use super::{assert_secrets_are_kept, chat, far, keyed, message, pool_of, until_state, view};
 use support::servers::KEY;
 use support::servers::{Stub, Written, dead_url, http};
 use support::whole::{Pool, wait_for};
@@ -48,7 +46,7 @@ fn a_server_that_is_down_fails_the_load_and_one_that_comes_back_is_used_again() 
 
     let port = url.trim_end_matches("/v1").rsplit(':').next().unwrap();
     let _stub = Stub::on(port, &[]);
-    let (status, answer) = admin(&pool, "POST", "/llm/admin/load", &json!({"model": "far"}));
+    let (status, answer) = pool.admin("POST", "/llm/admin/load", &json!({"model": "far"}));
     assert_eq!(status, 200, "{answer}");
     assert_eq!(pool.post("/v1/chat/completions", &chat(false)).0, 200);
     assert_secrets_are_kept(&pool);
@@ -115,7 +113,7 @@ fn the_api_registers_https_and_this_machine_only_and_never_reaches_metadata() {
             "model_id": name, "type": "RemoteEngine", "url": url, "api_key_env": "FAR_KEY",
         }});
         let path = format!("/llm/admin/models?model={name}");
-        admin(&pool, "PUT", &path, &document)
+        pool.admin("PUT", &path, &document)
     };
     let (status, answer) = register("plain", "http://192.0.2.7/v1");
     assert_eq!(status, 400, "{answer}");

@@ -2,9 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    TEAM, admin, assert_secrets_are_kept, chat, far, keyed, message, pool_of, until_state, view,
-};
+use super::{TEAM, assert_secrets_are_kept, chat, far, keyed, message, pool_of, until_state, view};
 use support::servers::KEY;
 use support::servers::{Stub, Written, http, tls_before};
 use support::stub::stub_engine;
@@ -42,7 +40,7 @@ fn a_remote_model_answers_plainly_and_as_a_stream_and_is_measured_but_takes_no_d
     assert_eq!(hot["hot_models"][0]["remote"], json!(true), "{hot}");
     assert_eq!(hot["hot_models"][0]["gpus_per_replica"], json!(0), "{hot}");
 
-    let (_, devices) = admin(&pool, "GET", "/llm/admin/devices", &Value::Null);
+    let (_, devices) = pool.admin("GET", "/llm/admin/devices", &Value::Null);
     let devices = devices["devices"].as_array().unwrap();
     assert_eq!(devices.len(), 1, "only the GPU is shown");
     let (_, metrics, _) = pool.request("GET", "/metrics", "", Some(&pool.admin_key()));
@@ -181,7 +179,7 @@ fn the_evening_cleanup_drops_the_route_and_a_request_brings_it_back() {
     let stub = Stub::with(&[]);
     let pool = pool_of(keyed(&stub.url(), ""));
     assert_eq!(pool.post("/v1/chat/completions", &chat(false)).0, 200);
-    let (status, answer) = admin(&pool, "POST", "/llm/admin/cleanup", &json!({}));
+    let (status, answer) = pool.admin("POST", "/llm/admin/cleanup", &json!({}));
     assert_eq!(status, 200, "{answer}");
     until_state(&pool, "cold");
     let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
@@ -203,7 +201,7 @@ fn beside_models_that_run_here_it_evicts_nobody_and_its_place_is_never_offered_t
     let pool = Pool::with_env(&files, "", &[("FAR_KEY", KEY)]);
     let order = |what: &str, model: &str| {
         let path = format!("/llm/admin/{what}");
-        admin(&pool, "POST", &path, &json!({"model": model}))
+        pool.admin("POST", &path, &json!({"model": model}))
     };
     let (status, answer) = order("load", "near");
     assert_eq!(status, 200, "{answer}");

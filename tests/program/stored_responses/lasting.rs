@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
 
-use super::{RESPONSES, SECTION, ask, call, created, end, get, id, model, on_disk, pool, with};
+use super::{RESPONSES, SECTION, ask, created, end, get, id, model, on_disk, pool, with};
 
 /// Holds the database, so that nobody else writes to it until this is dropped.
 struct Held {
@@ -88,8 +88,7 @@ fn a_disk_that_takes_too_long_delays_only_the_end_and_is_named() {
     let response = last_of(&text);
     assert_eq!(response["store"], false);
     // Nobody who did not ask for the disk waits for it.
-    let (status, quick) = call(
-        &pool,
+    let (status, quick) = pool.call(
         None,
         "POST",
         RESPONSES,

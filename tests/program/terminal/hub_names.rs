@@ -34,20 +34,7 @@ impl Lab {
     }
 
     fn pool(&self, files: &[(String, String)], catalog: &[(&str, &str)]) -> Pool {
-        let config = format!(
-            "sources: {{cache_dir: {:?}, hub: {:?}, keep_free: 1MiB}}\n",
-            self.cache.path(),
-            self.hub.url()
-        );
-        let none = [
-            "HF_TOKEN",
-            "HUGGING_FACE_HUB_TOKEN",
-            "HF_ENDPOINT",
-            "HF_HUB_OFFLINE",
-        ];
-        let mut env: Vec<(&str, &str)> = none.iter().map(|name| (*name, "")).collect();
-        env.extend(catalog);
-        Pool::with_env(files, &config, &env)
+        self.hub.pool(self.cache.path(), files, "", catalog)
     }
 
     fn run(&self, pool: &Pool, words: &[&str], key: Option<&str>) -> std::process::Output {

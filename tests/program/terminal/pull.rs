@@ -63,19 +63,7 @@ impl Lab {
 
     /// A pool with the same hub and cache that keeps its state where the pulls of this folder do.
     fn pool(&self, files: &[(String, String)]) -> Pool {
-        let config = format!(
-            "sources: {{cache_dir: {:?}, hub: {:?}, keep_free: 1MiB}}\n",
-            self.cache(),
-            self.hub.url()
-        );
-        let none = [
-            "HF_TOKEN",
-            "HUGGING_FACE_HUB_TOKEN",
-            "HF_ENDPOINT",
-            "HF_HUB_OFFLINE",
-        ];
-        let env: Vec<(&str, &str)> = none.iter().map(|name| (*name, "")).collect();
-        Pool::with_env(files, &config, &env)
+        self.hub.pool(&self.cache(), files, "", &[])
     }
 }
 

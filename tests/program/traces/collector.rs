@@ -1,11 +1,12 @@
 //! A collector of traces for the tests: it receives OTLP over HTTP, and reads bodies in JSON and in protocol buffers.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::Value;
+use support::servers::request_of;
 use support::whole::wait_for;
 
 /// A request's head and body.
@@ -88,23 +89,6 @@ impl Collector {
         });
         found.unwrap()
     }
-}
-
-fn request_of(socket: &TcpStream) -> Option<Received> {
-    let mut reader = BufReader::new(socket);
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head).ok()? == 0 {
-            return None;
-        }
-    }
-    let length = head.to_lowercase().lines().find_map(|line| {
-        let value = line.strip_prefix("content-length:")?;
-        value.trim().parse::<usize>().ok()
-    });
-    let mut body = vec![0; length.unwrap_or(0)];
-    reader.read_exact(&mut body).ok()?;
-    Some((head, body))
 }
 
 #[derive(Debug)]

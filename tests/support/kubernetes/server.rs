@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cluster, settle};
 use super::{Manners, NAMESPACE};
+use crate::routed;
 
 const ACCOUNT: &str = "system:serviceaccount:lab:pool";
 
@@ -26,30 +26,18 @@ struct Shared {
 
 pub fn start(cluster: Arc<Mutex<Cluster>>, manners: Arc<Mutex<Manners>>) -> SocketAddr {
     let shared = Shared { cluster, manners };
-    let (sender, receiver) = std::sync::mpsc::channel();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            sender.send(listener.local_addr().unwrap()).unwrap();
-            let deployments = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}";
-            let routes = Router::new()
-                .route("/version", get(version))
-                .route("/apis/apps/v1", get(resources))
-                .route(deployments, get(read_deployment))
-                .route(
-                    &format!("{deployments}/scale"),
-                    get(read_scale).put(write_scale),
-                )
-                .route("/api/v1/namespaces/{namespace}/pods", get(list_pods))
-                .with_state(shared);
-            axum::serve(listener, routes).await.unwrap();
-        });
-    });
-    receiver.recv().unwrap()
+    let deployments = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}";
+    let routes = Router::new()
+        .route("/version", get(version))
+        .route("/apis/apps/v1", get(resources))
+        .route(deployments, get(read_deployment))
+        .route(
+            &format!("{deployments}/scale"),
+            get(read_scale).put(write_scale),
+        )
+        .route("/api/v1/namespaces/{namespace}/pods", get(list_pods))
+        .with_state(shared);
+    routed::serve(routes)
 }
 
 fn status(code: StatusCode, reason: &str, message: &str) -> Response {

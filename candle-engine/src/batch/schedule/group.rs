@@ -1,5 +1,6 @@
 //! One request in the schedule: its sequences, what of them is computed, and the pages that they hold.
 
+use super::draft::{Draft, DraftLimits};
 use super::{Arrival, page_tokens};
 use crate::adapter::Adapter;
 use crate::batch::pages::{Before, Pages};
@@ -89,10 +90,13 @@ pub(super) struct Group {
     /// Not all that is before the next token is computed.
     pub is_filling: bool,
     pub has_begun: bool,
+    /// Where tokens may be proposed to it.
+    draft: Option<Draft>,
 }
 
 impl Group {
-    pub fn new(arrival: Arrival) -> Self {
+    pub fn new(arrival: Arrival, drafts: DraftLimits) -> Self {
+        let takes_drafts = arrival.takes_drafts && drafts.tokens > 0;
         let first = Branch {
             tokens: arrival.prompt,
             ..Branch::default()
@@ -107,6 +111,7 @@ impl Group {
             },
             is_filling: true,
             has_begun: false,
+            draft: takes_drafts.then(|| Draft::new(drafts, arrival.most_tokens)),
         }
     }
 
@@ -220,11 +225,52 @@ impl Group {
         }
     }
 
+    /// Proposes tokens for its next step beside `going_on` rows, and takes the pages of their rows where it may; what has no place is
+    /// left out.
+    pub fn propose(&mut self, going_on: usize, takes_pages: bool, pages: &mut Pages) {
+        let (Some(draft), [branch]) = (&mut self.draft, &mut self.branches[..]) else {
+            return;
+        };
+        let tokens = branch.tokens.len();
+        let is_next = !self.is_filling && branch.computed + 1 == tokens;
+        let most = match is_next {
+            // The last token of an answer is never computed.
+            true => self.most_tokens.saturating_sub(tokens + 1),
+            false => 0,
+        };
+        draft.propose(&branch.tokens, most, going_on);
+        let wanted = (tokens + draft.proposed().len()).div_ceil(PAGE_TOKENS);
+        while takes_pages && is_next && branch.pages.len() < wanted {
+            match pages.take() {
+                Some(page) => branch.pages.push(page),
+                None => break,
+            }
+        }
+        draft.keep((branch.pages.len() * PAGE_TOKENS).saturating_sub(tokens));
+    }
+
+    pub fn proposed(&self) -> &[u32] {
+        self.draft.as_ref().map_or(&[], Draft::proposed)
+    }
+
+    /// Goes on by the first `count` proposed tokens, whose rows were computed.
+    pub fn accept(&mut self, count: usize, pages: &mut Pages) {
+        if let (Some(draft), [branch]) = (&mut self.draft, &mut self.branches[..]) {
+            branch.tokens.extend_from_slice(draft.accept(count));
+            self.computed(0, count, pages);
+        }
+    }
+
     /// Replaces the sequences by `ways`: those of before, each with a token more.
     pub fn advance(&mut self, ways: &[(usize, u32)], pages: &mut Pages) {
         self.rows_from = usize::MAX;
         if let ([(0, token)], [branch]) = (ways, &mut self.branches[..]) {
             branch.tokens.push(*token);
+            if let Some(draft) = &mut self.draft {
+                draft.settle(*token);
+                let held = branch.computed.div_ceil(PAGE_TOKENS);
+                pages.release(&branch.pages.split_off(held));
+            }
             return;
         }
         let way = |(parent, token): &(usize, u32)| {

@@ -16,6 +16,11 @@ const LIMITS: Limits = Limits {
     prefill_tokens: None,
     total_tokens: None,
     joining: None,
+    drafts: DraftLimits {
+        tokens: 0,
+        lookup_max: 3,
+        lookup_min: 2,
+    },
 };
 
 fn text(first: u32, tokens: usize) -> Vec<u32> {
@@ -27,6 +32,7 @@ fn arrival(prompt: Vec<u32>, answer: usize) -> Arrival {
         most_tokens: prompt.len() + answer,
         prompt,
         needs_all_rows: false,
+        takes_drafts: true,
         adapter: None,
     }
 }
@@ -53,6 +59,7 @@ struct World {
     begun: RequestId,
     ended: Vec<RequestId>,
     steps: usize,
+    accepted: usize,
 }
 
 impl World {
@@ -65,6 +72,7 @@ impl World {
             begun: 0,
             ended: Vec::new(),
             steps: 0,
+            accepted: 0,
         }
     }
 
@@ -87,6 +95,7 @@ impl World {
             most_tokens: prompt.len() + answer * sequences,
             prompt: prompt.clone(),
             needs_all_rows: wants_all_rows,
+            takes_drafts: strategy == Strategy::Sampling,
             adapter: None,
         };
         let known = Known {
@@ -178,7 +187,13 @@ impl World {
             let known = self.known.get_mut(&part.request).expect("it has not ended");
             let tokens = &known.branches[part.branch];
             let end = span.past + span.count;
-            assert!(span.count > 0 && end <= tokens.len());
+            let proposed = self.schedule.proposed(part.request);
+            assert_eq!(part.proposed, proposed.len());
+            let decided = end - proposed.len();
+            assert!(span.count > proposed.len() && decided <= tokens.len());
+            assert!(proposed.is_empty() || (span.count == 1 + proposed.len() && goes_on(part)));
+            assert!(end < known.most_tokens || proposed.is_empty());
+            let tokens = &[&tokens[..], proposed].concat();
             assert_eq!(span.pages.len(), end.div_ceil(PAGE_TOKENS));
             let place = |position: usize| {
                 span.pages[position / PAGE_TOKENS] as usize * PAGE_TOKENS + position % PAGE_TOKENS
@@ -198,7 +213,7 @@ impl World {
                 if wanted.next_if(|next| **next == row).is_some() {
                     of_part += 1;
                     known.wanted_rows += 1;
-                    let is_last = position + 1 == tokens.len();
+                    let is_last = position + 1 >= tokens.len() - proposed.len();
                     assert!(is_last || (known.wants_all_rows && position < known.prompt));
                 }
                 let text = tokens[..=position].to_vec();
@@ -206,7 +221,7 @@ impl World {
                 row += 1;
             }
             assert_eq!(part.wanted, of_part);
-            assert_eq!(part.decides, end == tokens.len());
+            assert_eq!(part.decides, decided == tokens.len() - proposed.len());
         }
         assert_eq!((row, wanted.next()), (plan.step.tokens.len(), None));
         // No request writes where another reads.
@@ -232,6 +247,18 @@ impl World {
             let parts = plan.parts.iter().filter(|part| part.request == request);
             assert_eq!(parts.count(), known.branches.len(), "all go on together");
             known.generated += 1;
+            // Any token follows; while it is the proposed one, the next does too.
+            let proposed = self.schedule.proposed(request).to_vec();
+            let mut accepted = 0;
+            while let Some(token) = proposed.get(accepted)
+                && known.generated < known.answer
+                && random.random_range(0..3) == *token
+            {
+                known.branches[0].push(*token);
+                known.generated += 1;
+                accepted += 1;
+            }
+            self.accepted += accepted;
             if known.generated >= known.answer {
                 assert!(!known.wants_all_rows || known.wanted_rows >= known.prompt);
                 self.end(request);
@@ -256,6 +283,7 @@ impl World {
                 tokens
             };
             known.branches = ways.iter().map(way).collect();
+            self.schedule.accept(request, accepted);
             self.schedule.advance(request, &ways);
         }
     }
@@ -446,6 +474,47 @@ fn a_request_that_nothing_can_hold_is_ended_and_not_tried_for_ever() {
     assert!(schedule.is_empty());
 }
 
+#[test]
+fn proposed_tokens_take_pages_and_give_them_back_where_they_were_wrong() {
+    let drafts = DraftLimits {
+        tokens: 8,
+        ..LIMITS.drafts
+    };
+    let mut schedule = Schedule::new(Limits { drafts, ..LIMITS });
+    let prompt: Vec<u32> = (0..4).cycle().take(28).collect();
+    let mut length = prompt.len();
+    let request = schedule.arrive(arrival(prompt, 200));
+    // All that is proposed of a text that goes on repeating is right.
+    let plan = loop {
+        let plan = schedule.plan().expect("a step");
+        schedule.computed(&plan);
+        let proposed = schedule.proposed(request).to_vec();
+        let next: Vec<u32> = (0..4).cycle().skip(length).take(proposed.len()).collect();
+        assert_eq!(proposed, next);
+        if proposed.len() == 8 && (length + 8).div_ceil(PAGE_TOKENS) > length.div_ceil(PAGE_TOKENS)
+        {
+            break plan;
+        }
+        schedule.accept(request, proposed.len());
+        length += proposed.len();
+        schedule.advance(request, &[(0, length as u32 % 4)]);
+        length += 1;
+        assert!(length < 200, "eight tokens are never proposed");
+    };
+    let span = &plan.step.spans[0];
+    assert_eq!((span.past, span.count), (length - 1, 9));
+    assert_eq!((plan.parts[0].wanted, plan.parts[0].proposed), (9, 8));
+    assert_eq!(span.pages.len(), (length + 8).div_ceil(PAGE_TOKENS));
+    schedule.accept(request, 0);
+    schedule.advance(request, &[(0, 99)]);
+    assert_eq!(schedule.held_pages(), length.div_ceil(PAGE_TOKENS));
+    let plan = schedule.plan().expect("a step");
+    assert_eq!(plan.step.tokens, [99]);
+    assert_eq!(plan.step.spans[0].past, length);
+    schedule.end(request);
+    assert_eq!(schedule.held_pages(), 0);
+}
+
 fn any_strategy(random: &mut StdRng) -> Strategy {
     match random.random_range(0..6) {
         0 => Strategy::Beams(BeamSettings {
@@ -463,7 +532,7 @@ fn any_strategy(random: &mut StdRng) -> Strategy {
 
 #[test]
 fn every_request_ends_once_and_in_turn_whatever_happens() {
-    let (mut preemptions, mut known_tokens) = (0, 0);
+    let (mut preemptions, mut known_tokens, mut accepted) = (0, 0, 0);
     for seed in 0..150 {
         let mut random = StdRng::seed_from_u64(seed);
         let pages = random.random_range(6..40);
@@ -478,6 +547,11 @@ fn every_request_ends_once_and_in_turn_whatever_happens() {
                 served_ratio_milli: random.random_range(0..5000),
                 steps: random.random_range(0..30),
             }),
+            drafts: DraftLimits {
+                tokens: [0, 1, 8, 15][random.random_range(0..4)],
+                lookup_max: random.random_range(2..4),
+                lookup_min: random.random_range(1..3),
+            },
         };
         let mut world = World::new(limits);
         let mut arrived = 0;
@@ -517,9 +591,10 @@ fn every_request_ends_once_and_in_turn_whatever_happens() {
         assert_eq!(world.schedule.held_pages(), 0);
         preemptions += world.schedule.counts().preemptions;
         known_tokens += world.schedule.counts().known_tokens;
+        accepted += world.accepted;
     }
     assert!(
-        preemptions > 20 && known_tokens > 1000,
-        "{preemptions} {known_tokens}"
+        preemptions > 20 && known_tokens > 1000 && accepted > 1000,
+        "{preemptions} {known_tokens} {accepted}"
     );
 }

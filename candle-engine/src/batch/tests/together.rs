@@ -15,7 +15,7 @@ fn question(demo: &Demo, text: &str) -> Vec<u32> {
 }
 
 /// Sixteen requests, each of another kind.
-fn sixteen(demo: &Demo) -> Vec<GenerationRequest> {
+pub(super) fn sixteen(demo: &Demo) -> Vec<GenerationRequest> {
     let constraint = |grammar: Grammar| {
         let tokenizer = &demo.model.tokenizer;
         let constraint = demo.model.grammars.constraint(&grammar, tokenizer, "x");
@@ -84,7 +84,7 @@ fn sixteen(demo: &Demo) -> Vec<GenerationRequest> {
 }
 
 /// Each request alone, one after another; with every bit of its probabilities.
-fn alone(requests: &[GenerationRequest]) -> Vec<Vec<(Piece, Outcome)>> {
+pub(super) fn alone(requests: &[GenerationRequest]) -> Vec<Vec<(Piece, Outcome)>> {
     let demo = Demo::new();
     let answers = requests.iter().map(|request| {
         let mut request = request.clone();
@@ -94,7 +94,10 @@ fn alone(requests: &[GenerationRequest]) -> Vec<Vec<(Piece, Outcome)>> {
     answers.collect()
 }
 
-fn together(demo: &mut Demo, requests: &[GenerationRequest]) -> Vec<Vec<(Piece, Outcome)>> {
+pub(super) fn together(
+    demo: &mut Demo,
+    requests: &[GenerationRequest],
+) -> Vec<Vec<(Piece, Outcome)>> {
     let answers: Vec<_> = requests.iter().map(|request| demo.ask(request)).collect();
     demo.free();
     let answers = answers.into_iter().map(collect);

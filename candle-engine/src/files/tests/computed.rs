@@ -4,7 +4,7 @@
 use super::gguf::{MODELS, kept};
 use super::written::Written;
 use crate::files::{LoadPlan, ModelFiles};
-use crate::kernels::Pool;
+use crate::kernels::{Pool, Precision};
 use crate::model::{Decoder, Hidden, Placement, Resources};
 use crate::progress::Progress;
 use crate::step::{PAGE_TOKENS, Page, Span, Step};
@@ -28,6 +28,7 @@ fn logits(path: &Path) -> Vec<f32> {
         pages,
         context_tokens: TOKENS,
         pool: Arc::new(Pool::new(NonZeroUsize::MIN)),
+        cache: Precision::F32,
     };
     let placement = Placement::on(&Device::Cpu, blocks);
     let mut decoder =

@@ -108,7 +108,7 @@ fn reference(
             let end = if attention.causal {
                 position + 1
             } else {
-                tokens
+                tokens.min(position.saturating_add(attention.window.unwrap_or(usize::MAX)))
             };
             let first = (position + 1).saturating_sub(attention.window.unwrap_or(usize::MAX));
             let scores: Vec<f64> = (first..end)
@@ -190,6 +190,22 @@ fn rows_see_what_a_whole_matrix_of_scores_shows() {
             },
         ),
         (
+            SHAPE,
+            Attention {
+                causal: false,
+                window: Some(9),
+                ..attention(2)
+            },
+        ),
+        (
+            SHAPE,
+            Attention {
+                causal: false,
+                window: Some(70),
+                ..attention(2)
+            },
+        ),
+        (
             CacheShape {
                 key_width: 64,
                 value_width: 128,
@@ -213,15 +229,22 @@ fn rows_see_what_a_whole_matrix_of_scores_shows() {
             },
             attention(4),
         ),
+        (
+            CacheShape {
+                precision: Precision::Bf16,
+                ..SHAPE
+            },
+            attention(4),
+        ),
     ];
     for (shape, attention) in variations {
         for tokens in [1, 15, 16, 17, 64, 65, 200] {
             let sequence = Sequence::new(tokens as u64, &shape, attention.heads, tokens, 1);
             let wanted = reference(&shape, &attention, &sequence, tokens);
-            let tolerance = if shape.precision == Precision::F16 {
-                2e-3
-            } else {
-                2e-6
+            let tolerance = match shape.precision {
+                Precision::F32 => 2e-6,
+                Precision::F16 => 2e-3,
+                Precision::Bf16 => 1.6e-2,
             };
             for level in Level::available() {
                 let mut cache = CacheLayer::new(shape);
@@ -255,7 +278,7 @@ fn a_row_has_the_same_bits_however_its_prompt_is_cut_and_whatever_is_beside_it()
             ..attention(2)
         },
     ] {
-        for precision in [Precision::F32, Precision::F16] {
+        for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
             let shape = CacheShape { precision, ..SHAPE };
             let sequence = Sequence::new(1, &shape, attention.heads, 150, 0);
             let others = Sequence::new(5, &shape, attention.heads, 150, 1);
@@ -323,7 +346,7 @@ fn what_an_earlier_owner_left_in_a_page_is_not_seen() {
 
 #[test]
 fn a_copied_page_is_seen_as_the_one_it_was_copied_from() {
-    for precision in [Precision::F32, Precision::F16] {
+    for precision in [Precision::F32, Precision::F16, Precision::Bf16] {
         let pool = pool(1, Level::best());
         let shape = CacheShape { precision, ..SHAPE };
         let sequence = Sequence::new(3, &shape, 2, 30, 0);
@@ -346,4 +369,8 @@ fn a_page_takes_what_it_says() {
         panic!("numbers of 32 bits")
     };
     assert_eq!(4 * (keys.len() + values.len()), SHAPE.page_bytes());
+    for precision in [Precision::F16, Precision::Bf16] {
+        let shape = CacheShape { precision, ..SHAPE };
+        assert_eq!(2 * shape.page_bytes(), SHAPE.page_bytes());
+    }
 }

@@ -155,6 +155,118 @@ fn a_row_has_the_same_bits_in_every_batch_with_any_threads_on_every_level() {
     }
 }
 
+fn rounding(threads: usize, level: Level) -> Pool {
+    pool(threads, level).rounding()
+}
+
+#[test]
+fn products_with_rounded_inputs_are_those_of_numbers_of_bf16() {
+    for (rows, columns) in [
+        (1, 1),
+        (7, 31),
+        (5, 32),
+        (33, 70),
+        (65, 768),
+        (12, 2048),
+        (9, 4177),
+    ] {
+        let matrix = Matrix::new(random_stored(5, Encoding::Bf16, rows, columns)).unwrap();
+        for count in 1..=33 {
+            if cfg!(miri) && rows * columns * count > 1 << 10 {
+                continue;
+            }
+            let input = random(count as u64, count * columns);
+            let seen: Vec<f32> = input
+                .iter()
+                .map(|number| half::bf16::from_f32(*number).to_f32())
+                .collect();
+            let wanted = reference(&matrix, &seen);
+            for level in Level::available() {
+                if level == Level::Plain && rows * columns * count > 1 << 18 {
+                    continue;
+                }
+                let ours = multiplied(&rounding(2, level), &matrix, &input);
+                for (place, (ours, (wanted, size))) in ours.iter().zip(&wanted).enumerate() {
+                    let error = (f64::from(*ours) - wanted).abs();
+                    assert!(
+                        error <= 3e-6 * size + 1e-9,
+                        "{level:?} {rows}×{columns}, {count} rows, place {place}: {ours} for {wanted}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_with_rounded_inputs_has_the_same_bits_in_every_batch_with_any_threads() {
+    let (rows, columns) = match cfg!(miri) {
+        true => (5, 70),
+        false => (83, 2150),
+    };
+    let matrix = Matrix::new(random_stored(9, Encoding::Bf16, rows, columns)).unwrap();
+    let input = random(11, 37 * columns);
+    let alone = |level: Level| -> Vec<f32> {
+        let pool = rounding(1, level);
+        let rows = input.chunks_exact(columns);
+        rows.flat_map(|row| multiplied(&pool, &matrix, row))
+            .collect()
+    };
+    let plain = alone(Level::Plain);
+    for level in Level::available() {
+        let alone = alone(level);
+        // The processor's own instruction adds the two products of a lane in an order of its own.
+        if level != Level::Avx512Bf16 {
+            assert_eq!(bits(&alone), bits(&plain), "{level:?}");
+        }
+        for threads in [1, 3] {
+            let pool = rounding(threads, level);
+            for count in 1..=33 {
+                if cfg!(miri) && count > 3 {
+                    continue;
+                }
+                for first in [0, 1, 4] {
+                    let ours = multiplied(
+                        &pool,
+                        &matrix,
+                        &input[first * columns..(first + count) * columns],
+                    );
+                    assert_eq!(
+                        bits(&ours),
+                        bits(&alone[first * rows..(first + count) * rows]),
+                        "{level:?}, {threads} threads, {count} rows from {first}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn only_inputs_of_matrices_of_bf16_are_rounded_and_only_where_the_pool_is_made_to() {
+    let input = random(2, 3 * 512);
+    for encoding in ENCODINGS {
+        let matrix = Matrix::new(random_stored(3, encoding, 40, 512)).unwrap();
+        let exact = multiplied(&pool(2, Level::best()), &matrix, &input);
+        let rounded = multiplied(&rounding(2, Level::best()), &matrix, &input);
+        assert_eq!(
+            bits(&exact) == bits(&rounded),
+            encoding != Encoding::Bf16,
+            "{encoding:?}"
+        );
+    }
+    // Beside others of one input, each has its own products.
+    let matrices = [Encoding::Bf16, Encoding::F32, Encoding::Q8_0]
+        .map(|encoding| Matrix::new(random_stored(3, encoding, 40, 512)).unwrap());
+    let pool = rounding(2, Level::best());
+    let mut outputs = vec![vec![0.0; 3 * 40]; 3];
+    let mut slices: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
+    multiply_all(&pool, &matrices.each_ref(), &input, &mut slices);
+    for (matrix, output) in matrices.iter().zip(&outputs) {
+        assert_eq!(bits(output), bits(&multiplied(&pool, matrix, &input)));
+    }
+}
+
 #[test]
 fn matrices_that_share_an_input_give_what_each_gives_alone() {
     let pool = pool(2, Level::best());
@@ -199,12 +311,15 @@ fn some_rows_give_their_part_of_the_whole_with_their_part_of_the_bias() {
 
 #[test]
 fn what_is_no_number_stays_none() {
-    let pool = pool(1, Level::best());
-    for encoding in ENCODINGS {
+    let pools = [pool(1, Level::best()), rounding(1, Level::best())];
+    for (encoding, pool) in ENCODINGS
+        .iter()
+        .flat_map(|encoding| pools.iter().map(|pool| (*encoding, pool)))
+    {
         let matrix = Matrix::new(random_stored(4, encoding, 33, 512)).unwrap();
         let mut input = random(2, 2 * 512);
         input[700] = f32::NAN;
-        let output = multiplied(&pool, &matrix, &input);
+        let output = multiplied(pool, &matrix, &input);
         assert!(
             output[..33].iter().all(|number| number.is_finite()),
             "{encoding:?}"

@@ -399,6 +399,27 @@ impl<const VNNI: bool> Tier for Avx2<VNNI> {
         )
     }
     #[inline(always)]
+    fn dot_bf16(self, sums: Floats, a: Ints, b: Ints) -> Floats {
+        both!(
+            |sum, pair| unsafe {
+                let (a, b) = pair;
+                let upper = _mm256_set1_epi32(-0x1_0000);
+                let sum = _mm256_fmadd_ps(
+                    _mm256_castsi256_ps(_mm256_and_si256(a, upper)),
+                    _mm256_castsi256_ps(_mm256_and_si256(b, upper)),
+                    sum,
+                );
+                _mm256_fmadd_ps(
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(a)),
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(b)),
+                    sum,
+                )
+            },
+            sums,
+            Pair((a.0, b.0), (a.1, b.1))
+        )
+    }
+    #[inline(always)]
     unsafe fn splat_four(self, from: *const i8) -> Ints {
         self.splat_int(unsafe { from.cast::<i32>().read_unaligned() })
     }

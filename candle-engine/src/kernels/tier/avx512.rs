@@ -1,4 +1,4 @@
-//! The sixteen lanes as AVX-512 has them, with VNNI's dot products of bytes.
+//! The sixteen lanes as AVX-512 has them, with VNNI's dot products of bytes, and those of BF16 where the processor has them.
 //! One file because it is one implementation of one trait, instruction by instruction.
 
 #![expect(
@@ -10,14 +10,20 @@ use std::arch::x86_64::*;
 
 use super::lanes::{Job, LANES, Tier, array};
 
-/// Proves that the processor has AVX-512 F, BW, DQ, VL and VNNI: only [`run`] makes one.
+/// Proves that the processor has AVX-512 F, BW, DQ, VL and VNNI, and BF16 where `BF16`: only [`run`] makes one.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(());
+pub(super) struct Avx512<const BF16: bool>(());
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 #[inline(never)]
 fn with_features<J: Job>(job: J) -> J::Output {
-    job.run(Avx512(()))
+    job.run(Avx512::<false>(()))
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")]
+#[inline(never)]
+fn with_bf16<J: Job>(job: J) -> J::Output {
+    job.run(Avx512::<true>(()))
 }
 
 /// Runs the job with AVX-512, or plainly where the processor does not have it.
@@ -36,6 +42,23 @@ pub(super) fn run<J: Job>(job: J) -> J::Output {
     }
 }
 
+/// The same with products of BF16, where the processor has them.
+#[inline]
+pub(super) fn run_bf16<J: Job>(job: J) -> J::Output {
+    if is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vnni")
+        && is_x86_feature_detected!("avx512bf16")
+    {
+        // SAFETY: the features were just found.
+        unsafe { with_bf16(job) }
+    } else {
+        run(job)
+    }
+}
+
 #[inline(always)]
 fn low_lanes(count: usize) -> __mmask16 {
     ((1u32 << count.min(LANES)) - 1) as __mmask16
@@ -43,7 +66,7 @@ fn low_lanes(count: usize) -> __mmask16 {
 
 // SAFETY, for every block here: a value of this type proves that the processor has the instructions, and the caller of an
 // unsafe function has promised that the numbers lie there.
-impl Tier for Avx512 {
+impl<const BF16: bool> Tier for Avx512<BF16> {
     const MOST_ROWS: usize = 6;
 
     type Floats = __m512;
@@ -51,7 +74,13 @@ impl Tier for Avx512 {
     type Bytes = __m512i;
 
     fn apart<J: Job>(self, job: J) -> J::Output {
-        unsafe { with_features(job) }
+        unsafe {
+            if BF16 {
+                with_bf16(job)
+            } else {
+                with_features(job)
+            }
+        }
     }
     #[inline(always)]
     fn prefetch(self, from: *const u8) {
@@ -308,6 +337,30 @@ impl Tier for Avx512 {
     #[inline(always)]
     fn dot_small(self, sums: __m512i, unsigned: __m512i, signed: __m512i) -> __m512i {
         unsafe { _mm512_dpbusd_epi32(sums, unsigned, signed) }
+    }
+    #[inline(always)]
+    fn dot_bf16(self, sums: __m512, a: __m512i, b: __m512i) -> __m512 {
+        unsafe {
+            if BF16 {
+                // The same bits by another type; a closure would not always be compiled with the instructions.
+                return _mm512_dpbf16_ps(
+                    sums,
+                    std::mem::transmute::<__m512i, __m512bh>(a),
+                    std::mem::transmute::<__m512i, __m512bh>(b),
+                );
+            }
+            let upper = _mm512_set1_epi32(-0x1_0000);
+            let sums = _mm512_fmadd_ps(
+                _mm512_castsi512_ps(_mm512_and_si512(a, upper)),
+                _mm512_castsi512_ps(_mm512_and_si512(b, upper)),
+                sums,
+            );
+            _mm512_fmadd_ps(
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(a)),
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(b)),
+                sums,
+            )
+        }
     }
     #[inline(always)]
     unsafe fn splat_four(self, from: *const i8) -> __m512i {

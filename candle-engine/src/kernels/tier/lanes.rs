@@ -2,7 +2,7 @@
 //! [`Tier`].
 //!
 //! Every way rounds the same: products are added by fused multiply-add, and sums of lanes are taken by halves. So a result
-//! does not depend on the processor that computes it.
+//! does not depend on the processor that computes it, but for [`Tier::dot_bf16`].
 
 /// Lanes of every vector here.
 pub(crate) const LANES: usize = 16;
@@ -20,7 +20,7 @@ macro_rules! array {
 }
 pub(crate) use array;
 
-/// Work that is compiled once for each tier. `run` and all that it calls must be `#[inline(always)]`, so that it is compiled
+/// Work that is compiled once for each tier it is run on. `run` and all that it calls must be `#[inline(always)]`, so that it is compiled
 /// with the instructions of the tier.
 pub(crate) trait Job {
     type Output;
@@ -120,6 +120,9 @@ pub(crate) trait Tier: Copy {
     fn dot(self, sums: Self::Ints, unsigned: Self::Bytes, signed: Self::Bytes) -> Self::Ints;
     /// The same, where unsigned bytes are under 64: no sum of two products overflows 16 bits.
     fn dot_small(self, sums: Self::Ints, unsigned: Self::Bytes, signed: Self::Bytes) -> Self::Ints;
+    /// To each lane the products of its two numbers of BF16 are added, of the upper half first. Where the processor has an
+    /// instruction of its own for that, the last bits of the sum are as it rounds.
+    fn dot_bf16(self, sums: Self::Floats, a: Self::Bytes, b: Self::Bytes) -> Self::Floats;
     /// Four bytes in every lane.
     unsafe fn splat_four(self, from: *const i8) -> Self::Bytes;
     /// Rounds to bytes, halves to even; lanes are within -127 and 127.

@@ -224,6 +224,17 @@ impl Tier for Plain {
         self.dot(sums, unsigned, signed)
     }
     #[inline(always)]
+    fn dot_bf16(self, sums: Floats, a: Bytes, b: Bytes) -> Floats {
+        each(|lane| {
+            let number = |bytes: &Bytes, half: usize| {
+                let at = 4 * lane + 2 * half;
+                bf16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+            };
+            let upper = number(&a, 1).mul_add(number(&b, 1), sums[lane]);
+            number(&a, 0).mul_add(number(&b, 0), upper)
+        })
+    }
+    #[inline(always)]
     unsafe fn splat_four(self, from: *const i8) -> Bytes {
         let four = unsafe { from.cast::<[u8; 4]>().read_unaligned() };
         each_byte(|byte| four[byte % 4])

@@ -21,6 +21,7 @@ fn resources(spec: &Spec) -> Resources {
         pages: PAGES,
         context_tokens: spec.context_tokens,
         pool: Arc::new(Pool::new(NonZeroUsize::new(2).expect("two"))),
+        cache: Precision::F32,
     }
 }
 

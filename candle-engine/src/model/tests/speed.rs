@@ -129,12 +129,13 @@ fn a_decoder_of_110_million_parameters() {
         pages: 600,
         context_tokens: spec.context_tokens,
         pool: Arc::new(Pool::new(threads)),
+        cache: Precision::F32,
     };
     for encoding in [Encoding::Bf16, Encoding::Q8_0] {
         let tensors = weights(&spec, encoding);
         let times = Times::default();
         let timed = Timed {
-            inner: Native::new(Arc::clone(&resources.pool)),
+            inner: Native::new(Arc::clone(&resources.pool), resources.cache),
             times: Arc::clone(&times),
         };
         let placement = Placement::on(&Device::Cpu, spec.blocks.len());

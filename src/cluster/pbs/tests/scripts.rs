@@ -100,7 +100,7 @@ fn status(mut job: Child) -> Option<i32> {
 #[test]
 fn a_node_gets_one_sigterm_however_often_its_job_is_signalled_and_whatever_its_site_sets() {
     for setup in ["", "set -euo pipefail"] {
-        let folder = batch::played(&[("node", NODE)]);
+        let folder = played(&[("node", NODE)]);
         let job = job(&folder, |section| section.pbs.setup = setup.to_owned());
         while !folder.path().join("up").exists() {
             std::thread::yield_now();
@@ -116,7 +116,7 @@ fn a_node_gets_one_sigterm_however_often_its_job_is_signalled_and_whatever_its_s
 
 #[test]
 fn a_node_drains_before_the_end_of_its_time() {
-    let folder = batch::played(&[("node", NODE)]);
+    let folder = played(&[("node", NODE)]);
     let job = job(&folder, |section| {
         section.shapes[0].time_limit = Length::from_secs(2);
     });
@@ -127,7 +127,7 @@ fn a_node_drains_before_the_end_of_its_time() {
 
 #[test]
 fn a_job_that_cannot_know_its_gpus_or_write_its_log_starts_no_node() {
-    let folder = batch::played(&[("node", NODE)]);
+    let folder = played(&[("node", NODE)]);
     let unset = "unset CUDA_VISIBLE_DEVICES".to_owned();
     let blind = job(&folder, |section| section.pbs.setup = unset);
     assert_eq!(status(blind), Some(78));

@@ -4,12 +4,7 @@ use super::super::reasons::{log_end, pending};
 use super::*;
 
 fn described(job: &Job) -> String {
-    let state = match job.lease_state(|_| "no room".to_owned()) {
-        LeaseState::Pending { reason } => format!("pending: {reason}"),
-        LeaseState::Starting { .. } => "starting".to_owned(),
-        LeaseState::Running { host } => format!("running on {host}"),
-        LeaseState::Ended { why } => format!("ended: {why}"),
-    };
+    let state = in_words(job.lease_state(|_| "no room".to_owned()));
     format!("{} {:?} {} {state}", job.id, job.demand, job.shape)
 }
 
@@ -82,7 +77,7 @@ fn machines(autoscaler: &str) -> Machines {
 fn a_job_that_waits_says_which_machine_is_lacking_and_who_may_bring_one() {
     let section = section();
     let reason = |gpus, autoscaler: &str| {
-        let shape = shape("a", gpus);
+        let shape = shape("a", gpus, 28_800);
         pending(&section, &shape, &machines(autoscaler))
     };
     assert_eq!(
@@ -120,7 +115,7 @@ fn resources_and_labels_decide_where_a_shape_fits() {
     let section = section();
     let machines = machines("autoscaler-none.json");
     let fits = |resources: &[(&str, f64)], labels: &[(&str, &str)]| {
-        let mut shape = shape("a", 1);
+        let mut shape = shape("a", 1, 28_800);
         shape.resources = resources
             .iter()
             .map(|(name, it)| ((*name).to_owned(), *it))

@@ -33,10 +33,6 @@ pub(super) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-pub(super) fn id(text: &str) -> LeaseId {
-    LeaseId::parse(text).expect("an id")
-}
-
 #[tokio::test]
 async fn a_request_has_the_shape_the_token_and_an_id_of_the_pools_own() {
     let (folder, double) = (folder(), Double::start(real(200, "{}")).await);

@@ -1,6 +1,6 @@
 //! What the logs of jobs tell: why a node never joined, and when a job has started.
 
-use super::calls::{folder, id};
+use super::calls::folder;
 use super::double::Double;
 use super::*;
 

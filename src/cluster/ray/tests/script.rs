@@ -29,7 +29,7 @@ fn submission(folder: &std::path::Path, limit_seconds: u64) -> Value {
     section.node_options = vec!["--config".to_owned(), "it's".to_owned()];
     section.ray.grace = Length::from_secs(1);
     section.ray.setup = "export MODEL_POOL_TEST=yes".to_owned();
-    let mut shape = shape("a1", 1);
+    let mut shape = shape("a1", 1, 28_800);
     shape.time_limit = Length::from_secs(limit_seconds);
     submission::body(&section, &shape, Some(7), "model-pool.lab.7", &[])
 }

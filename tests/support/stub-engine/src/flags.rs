@@ -149,6 +149,11 @@ impl Flags {
                 | "--concurrency"
                 | "--threads"
                 | "--tokenizer-workers"
+                | "--num-speculative-tokens"
+                | "--prompt-lookup-max"
+                | "--prompt-lookup-min"
+                | "--dtype"
+                | "--kv-cache-dtype"
                 | "--device" => drop(value()?),
                 _ if self.gpu.take(&name, &mut value)? => {}
                 _ if self.script.take(&name, &mut value)? => {}

@@ -1,0 +1,8 @@
+//! The parts of an encoder that the bench compares with.
+
+#[allow(dead_code, reason = "a bench uses a part of the engine's inside")]
+#[path = "../../src/encoder/operations.rs"]
+pub mod operations;
+#[allow(dead_code, reason = "a bench uses a part of the engine's inside")]
+#[path = "../../src/encoder/spec.rs"]
+pub mod spec;

@@ -1,0 +1,83 @@
+//! Chooses the tokens of one request by its rows of a step: one, or several where tokens were proposed to it.
+
+use super::guard::guarded;
+use super::schedule::RequestId;
+use super::write::Writer;
+use super::write::client::Next;
+use crate::api_error::ApiError;
+use crate::tokenizer::ModelTokenizer;
+
+/// A request's rows with logits, and the tokens that all of them but the first were computed with.
+pub(super) struct Undecided<'a> {
+    pub request: RequestId,
+    pub writer: &'a mut Writer,
+    pub rows: Vec<&'a mut [f32]>,
+    pub proposed: &'a [u32],
+}
+
+pub(super) struct Decided {
+    pub request: RequestId,
+    /// So many of the proposed tokens were chosen before what is next.
+    pub accepted: usize,
+    pub next: Result<Next, ApiError>,
+}
+
+impl Undecided<'_> {
+    /// Chooses tokens row by row, until one is another than the proposed one.
+    pub fn decide(self, tokenizer: &ModelTokenizer) -> Decided {
+        let Self {
+            request,
+            writer,
+            rows,
+            proposed,
+        } = self;
+        let mut accepted = 0;
+        let next = guarded(|| {
+            let mut next = Next::Wait;
+            for row in rows {
+                next = writer.row(row, tokenizer)?;
+                let chosen = match &next {
+                    Next::Wait => continue,
+                    Next::GoOn(ways) => ways.first().map(|(_, token)| token),
+                    Next::End => None,
+                };
+                if chosen.is_none() || chosen != proposed.get(accepted) {
+                    break;
+                }
+                accepted += 1;
+            }
+            Ok(next)
+        });
+        Decided {
+            request,
+            accepted,
+            next,
+        }
+    }
+}
+
+/// The number of first rows that leaves the rows of the last request together, unless it has more than `count` itself.
+pub(super) fn uncut(rows: &[(usize, RequestId)], count: usize) -> usize {
+    let Some((_, next)) = rows.get(count) else {
+        return count;
+    };
+    let before = rows[..count].iter().rev();
+    let own = before.take_while(|(_, request)| request == next).count();
+    match own < count {
+        true => count - own,
+        false => count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_a_request_have_their_logits_together_where_they_can() {
+        let rows = [(0, 1), (1, 2), (2, 2), (3, 2), (4, 3)];
+        let uncut = |count| uncut(&rows, count);
+        assert_eq!([1, 2, 3, 4, 5].map(uncut), [1, 1, 1, 4, 5]);
+        assert_eq!(super::uncut(&rows[1..], 2), 2, "its rows are more than fit");
+    }
+}

@@ -1,0 +1,150 @@
+//! Lookups by example, and what they cost a text that does not repeat.
+
+use super::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const LIMITS: DraftLimits = DraftLimits {
+    tokens: 8,
+    lookup_max: 3,
+    lookup_min: 2,
+};
+
+fn found(text: &[u32]) -> Option<usize> {
+    let mut index = Index::new(LIMITS, 100);
+    index.add(text);
+    index.find(text)
+}
+
+/// Goes through a text that is known: how many steps it takes beside `going_on` rows, and how many tokens are proposed in vain.
+fn steps(text: &[u32], prompt: usize, going_on: usize) -> (usize, usize) {
+    let mut draft = Draft::new(LIMITS, text.len());
+    let (mut end, mut steps, mut in_vain) = (prompt, 0, 0);
+    while end < text.len() {
+        draft.propose(&text[..end], text.len() - end - 1, going_on);
+        let right = draft.proposed().iter().zip(&text[end..]);
+        let accepted = right.take_while(|(a, b)| a == b).count();
+        in_vain += draft.proposed().len() - accepted;
+        assert_eq!(draft.accept(accepted), &text[end..end + accepted]);
+        draft.settle(text[end + accepted]);
+        end += accepted + 1;
+        steps += 1;
+    }
+    (steps, in_vain)
+}
+
+#[test]
+fn the_longest_row_is_found_where_it_stood_last() {
+    assert_eq!(found(&[1, 2, 3, 9, 5, 2, 3, 7, 1, 2, 3]), Some(3));
+    assert_eq!(found(&[1, 2, 3, 9, 1, 2, 3, 7, 1, 2, 3]), Some(7));
+    assert_eq!(found(&[1, 2, 3, 9, 5, 2, 3]), Some(3), "two of them");
+    assert_eq!(found(&[1, 2, 3, 9, 5, 5, 3]), None, "one is not enough");
+    for short in [&[][..], &[1], &[1, 1]] {
+        assert_eq!(found(short), None, "{short:?}");
+    }
+}
+
+#[test]
+fn a_text_is_added_as_it_grows_as_if_it_were_added_at_once() {
+    let mut random = StdRng::seed_from_u64(1);
+    let text: Vec<u32> = (0..2000).map(|_| random.random_range(0..12)).collect();
+    let mut grown = Index::new(LIMITS, text.len());
+    for end in 1..=text.len() {
+        grown.add(&text[..end]);
+        let mut whole = Index::new(LIMITS, text.len());
+        if end % 97 == 0 {
+            whole.add(&text[..end]);
+            assert_eq!(grown.find(&text[..end]), whole.find(&text[..end]));
+        }
+    }
+}
+
+#[test]
+fn an_index_has_a_bounded_size_and_finds_nothing_false() {
+    let mut index = Index::new(LIMITS, usize::MAX);
+    let text: Vec<u32> = (0..200_000u32).map(|nth| nth % 70_001).collect();
+    index.add(&text);
+    assert!(index.places.iter().all(|places| places.len() == PLACES_MAX));
+    if let Some(place) = index.find(&text) {
+        assert_eq!(text[place - 2..place], text[text.len() - 2..]);
+    }
+}
+
+#[test]
+fn a_loop_is_proposed_beyond_the_end_of_the_text() {
+    let mut draft = Draft::new(LIMITS, 100);
+    draft.right = 1.0;
+    draft.propose(&[7, 1, 2, 1, 2, 1, 2], 100, 1);
+    assert_eq!(draft.proposed(), [1, 2, 1, 2, 1, 2, 1, 2]);
+    draft.propose(&[7, 5, 5, 5, 5], 3, 1);
+    assert_eq!(draft.proposed(), [5, 5, 5]);
+    draft.propose(&[7, 5, 5, 5, 5], 0, 1);
+    assert!(draft.proposed().is_empty());
+}
+
+#[test]
+fn a_text_that_repeats_takes_few_steps() {
+    let text: Vec<u32> = (0..50u32).cycle().take(300).collect();
+    let (steps, in_vain) = steps(&text, 60, 1);
+    assert!(steps < 240 / 5, "{steps} steps");
+    assert_eq!(in_vain, 0);
+}
+
+#[test]
+fn a_text_without_repeats_costs_nothing() {
+    let text: Vec<u32> = (0..500).collect();
+    assert_eq!(steps(&text, 10, 1), (490, 0));
+}
+
+#[test]
+fn a_text_whose_repeats_mislead_costs_little() {
+    let mut random = StdRng::seed_from_u64(3);
+    // Pairs come again and again, and what follows them is drawn from eight.
+    let text: Vec<u32> = (0..4000).map(|_| random.random_range(0..8)).collect();
+    let (steps, in_vain) = steps(&text, 10, 1);
+    let proposed = in_vain + 3990 - steps;
+    let cost = steps as f32 + proposed as f32 / ROWS_OF_A_STEP;
+    assert!(cost < 3990.0 * 1.05, "{steps} steps, {in_vain} in vain");
+}
+
+#[test]
+fn proposals_stop_after_some_that_were_wrong_and_begin_again_when_lookups_are_right() {
+    let mut draft = Draft::new(LIMITS, 100);
+    let text = [1, 2, 3, 1, 2];
+    let mut proposed = |next: u32| {
+        draft.propose(&text, 50, 1);
+        let count = draft.proposed().len();
+        if draft.proposed().first() == Some(&next) {
+            draft.accept(1);
+        }
+        draft.settle(next);
+        count
+    };
+    assert_eq!(proposed(3), 0, "nothing is known of this text");
+    assert!(proposed(3) > 0);
+    while proposed(9) > 0 {}
+    assert_eq!(proposed(9), 0);
+    while proposed(3) == 0 {}
+}
+
+#[test]
+fn the_more_rows_a_step_has_the_surer_a_token_must_be() {
+    let counts = |right: f32| [1, 2, 4, 8].map(|going_on| paying(right, going_on));
+    assert_eq!(counts(0.0), [0; 4]);
+    assert_eq!(counts(0.25), [1, 0, 0, 0]);
+    assert_eq!(counts(0.5), [2, 1, 1, 0]);
+    let [alone, two, four, eight] = counts(0.9);
+    assert!(alone > two && two > four && four > eight && eight > 0);
+}
+
+#[test]
+fn a_step_with_many_rows_has_no_proposals() {
+    let text = [7, 5, 5, 5, 5];
+    let count = |going_on| {
+        let mut draft = Draft::new(LIMITS, 100);
+        draft.right = 1.0;
+        draft.propose(&text, 100, going_on);
+        draft.proposed().len()
+    };
+    assert_eq!([1, 2, 4, 8, 9, 100].map(count), [8, 7, 3, 1, 0, 0]);
+}

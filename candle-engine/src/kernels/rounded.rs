@@ -1,0 +1,291 @@
+//! The product of BF16 weights with inputs that are rounded to BF16, as `torch` multiplies BF16 too: two columns for each lane,
+//! which processors multiply by one instruction.
+//!
+//! Each result has sixteen chains of sums, one for each lane, over pieces of 2,048 columns; the lanes are summed by halves, and
+//! the pieces in their order, for one row as for many. So a row's result has the same bits in every batch. How the two products
+//! of a lane are added is the processor's: makers differ in the last bits, and numbers below 2⁻¹²⁶ may count as zero.
+
+#![expect(
+    unsafe_code,
+    reason = "inner loops go through pointers and check no bounds"
+)]
+
+use super::pool::Pool;
+use super::tier::{Job, LANES, Tier, array};
+use super::tile::{TILE_ROWS, next_rows};
+
+/// Columns of a vector.
+const STEP_COLUMNS: usize = 2 * LANES;
+
+/// Columns that are summed in lanes: of six rows of input and four of weights they fit the nearest cache.
+const PIECE_COLUMNS: usize = 2048;
+
+/// Rows of input that are computed at once, at most.
+const INPUT_ROWS: usize = 6;
+
+/// So few rows of input go through each row of weights at once.
+const FEW_ROWS: usize = 2;
+
+/// Rows of this many numbers are shared among threads.
+const NUMBERS_WORTH_SHARING: usize = 1 << 14;
+
+const BYTES: usize = 2;
+
+/// Rows of numbers that were rounded, each with zeros up to a whole vector.
+#[derive(Debug, Default)]
+pub(super) struct Rounded {
+    columns: usize,
+    stride: usize,
+    numbers: Vec<u16>,
+}
+
+impl Rounded {
+    /// Takes rows of `columns` numbers.
+    pub fn fill(&mut self, pool: &Pool, numbers: &[f32], columns: usize) {
+        let stride = columns.next_multiple_of(STEP_COLUMNS);
+        self.columns = columns;
+        self.stride = stride;
+        self.numbers.resize(numbers.len() / columns * stride, 0);
+        let level = pool.level();
+        let rows = (NUMBERS_WORTH_SHARING / stride).max(1);
+        pool.run_pieces(&mut self.numbers, rows * stride, |piece, rounded| {
+            let first = piece * rows * columns;
+            let count = rounded.len() / stride;
+            level.run(Round {
+                numbers: &numbers[first..first + count * columns],
+                rounded,
+                columns,
+                stride,
+            });
+        });
+    }
+
+    fn count(&self) -> usize {
+        self.numbers.len().checked_div(self.stride).unwrap_or(0)
+    }
+}
+
+struct Round<'a> {
+    numbers: &'a [f32],
+    rounded: &'a mut [u16],
+    columns: usize,
+    stride: usize,
+}
+
+impl Job for Round<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<T: Tier>(self, _tier: T) {
+        let rows = self.rounded.chunks_exact_mut(self.stride);
+        for (rounded, row) in rows.zip(self.numbers.chunks_exact(self.columns)) {
+            let (rounded, rest) = rounded.split_at_mut(self.columns);
+            for (rounded, number) in rounded.iter_mut().zip(row) {
+                *rounded = nearest(*number);
+            }
+            rest.fill(0);
+        }
+    }
+}
+
+/// The bits of the nearest number of BF16, halves to even.
+#[inline(always)]
+fn nearest(number: f32) -> u16 {
+    let bits = number.to_bits();
+    let kept = if number.is_nan() {
+        // One bit is set, so that what is left of it still is no number.
+        bits | 0x0040_0000
+    } else {
+        bits + 0x7fff + (bits >> 16 & 1)
+    };
+    (kept >> 16) as u16
+}
+
+/// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`, of which the first
+/// `wanted` are wanted.
+///
+/// # Safety
+/// At each of `rows` lie as many numbers of BF16 as the input has columns.
+#[inline(always)]
+pub(super) unsafe fn multiply_rows<T: Tier>(
+    tier: T,
+    rows: &[*const u8; TILE_ROWS],
+    wanted: usize,
+    input: &Rounded,
+    sums: &mut [f32],
+) {
+    let (count, columns, stride) = (input.count(), input.columns, input.stride);
+    assert!(sums.len() >= count * TILE_ROWS, "sums have room");
+    let (input, sums) = (input.numbers.as_ptr(), sums.as_mut_ptr());
+    if count <= FEW_ROWS.min(T::MOST_ROWS) {
+        // Weights are read once: each row from its beginning to its end.
+        for some in (0..wanted).step_by(8) {
+            for first in (0..columns).step_by(PIECE_COLUMNS) {
+                // SAFETY: rows and columns lie within weights, input and sums.
+                unsafe {
+                    let block = Block::<8>::new(rows, some, first, (columns, stride));
+                    let (input, sums) = (input.add(first), sums.add(some));
+                    match count {
+                        1 => block.multiply::<T, 1>(tier, input, sums),
+                        _ if T::MOST_ROWS > 1 => block.multiply::<T, FEW_ROWS>(tier, input, sums),
+                        _ => unreachable!("a tier takes no more rows than it says"),
+                    }
+                }
+            }
+        }
+        return;
+    }
+    for first in (0..columns).step_by(PIECE_COLUMNS) {
+        let mut row = 0;
+        while row < count {
+            let taken = next_rows(count - row, INPUT_ROWS.min(T::MOST_ROWS));
+            for some in (0..wanted).step_by(4) {
+                // SAFETY: rows and columns lie within weights, input and sums.
+                unsafe {
+                    let block = Block::<4>::new(rows, some, first, (columns, stride));
+                    let input = input.add(row * stride + first);
+                    let sums = sums.add(row * TILE_ROWS + some);
+                    match taken {
+                        1 => block.multiply::<T, 1>(tier, input, sums),
+                        2 if T::MOST_ROWS > 1 => block.multiply::<T, 2>(tier, input, sums),
+                        3 if T::MOST_ROWS > 2 => block.multiply::<T, 3>(tier, input, sums),
+                        4 if T::MOST_ROWS > 2 => block.multiply::<T, 4>(tier, input, sums),
+                        5 if T::MOST_ROWS > 2 => block.multiply::<T, 5>(tier, input, sums),
+                        _ if T::MOST_ROWS > 2 => block.multiply::<T, INPUT_ROWS>(tier, input, sums),
+                        _ => unreachable!("a tier takes no more rows than it says"),
+                    }
+                }
+            }
+            row += taken;
+        }
+    }
+}
+
+/// A piece of `N` rows of weights.
+struct Block<const N: usize> {
+    weights: [*const u8; N],
+    /// Columns of the piece.
+    piece: usize,
+    /// Numbers from a row of input to the next one.
+    stride: usize,
+}
+
+impl<const N: usize> Block<N> {
+    /// # Safety
+    /// At each of the `N` rows from `some` on lie `columns` numbers, more than `first`.
+    #[inline(always)]
+    unsafe fn new(
+        rows: &[*const u8; TILE_ROWS],
+        some: usize,
+        first: usize,
+        (columns, stride): (usize, usize),
+    ) -> Self {
+        Self {
+            // SAFETY: the caller's promise.
+            weights: std::array::from_fn(|row| unsafe { rows[some + row].add(first * BYTES) }),
+            piece: PIECE_COLUMNS.min(columns - first),
+            stride,
+        }
+    }
+
+    /// # Safety
+    /// The piece's columns, up to whole vectors, lie in `M` rows of the input, and sums have room for as many rows.
+    #[inline(always)]
+    unsafe fn multiply<T: Tier, const M: usize>(&self, tier: T, input: *const u16, sums: *mut f32) {
+        let mut lanes = [[tier.splat(0.0); N]; M];
+        let full = self.piece / STEP_COLUMNS * STEP_COLUMNS;
+        // SAFETY: the caller has made the block so that all this lies within its slices.
+        unsafe {
+            let mut column = 0;
+            while column < full {
+                let from = |row: usize| self.weights[row].wrapping_add(column * BYTES);
+                let weights = array!(N, tier.load_bytes(from(0)), |row| tier
+                    .load_bytes(from(row)));
+                for row in 0..M {
+                    let input = tier.load_bytes(input.add(row * self.stride + column).cast());
+                    for output in 0..N {
+                        lanes[row][output] =
+                            tier.dot_bf16(lanes[row][output], weights[output], input);
+                    }
+                }
+                column += STEP_COLUMNS;
+            }
+            if full < self.piece {
+                let mut rest = [[0u8; STEP_COLUMNS * BYTES]; N];
+                for row in 0..N {
+                    std::ptr::copy_nonoverlapping(
+                        self.weights[row].add(full * BYTES),
+                        rest[row].as_mut_ptr(),
+                        (self.piece - full) * BYTES,
+                    );
+                }
+                let weights = array!(N, tier.load_bytes(rest[0].as_ptr()), |row| tier
+                    .load_bytes(rest[row].as_ptr()));
+                for row in 0..M {
+                    let input = tier.load_bytes(input.add(row * self.stride + full).cast());
+                    for output in 0..N {
+                        lanes[row][output] =
+                            tier.dot_bf16(lanes[row][output], weights[output], input);
+                    }
+                }
+            }
+            for row in 0..M {
+                for four in 0..N / 4 {
+                    let lanes = array!(4, tier.splat(0.0), |output| lanes[row][four * 4 + output]);
+                    let four_sums = tier.sum_four(lanes);
+                    for output in 0..4 {
+                        *sums.add(row * TILE_ROWS + four * 4 + output) += four_sums[output];
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::super::tests::{pool, random};
+    use super::*;
+    use half::bf16;
+
+    #[test]
+    fn numbers_become_the_nearest_of_bf16_and_rows_whole_vectors() {
+        let special = [
+            0.0,
+            -0.0,
+            f32::MAX,
+            f32::MIN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::NAN,
+            f32::from_bits(0x7f80_0001),
+            f32::from_bits(0xffff_ffff),
+            f32::MIN_POSITIVE,
+            f32::from_bits(1),
+            f32::from_bits(0x3f80_8000),
+            f32::from_bits(0x3f81_8000),
+            f32::from_bits(0x3f80_8001),
+        ];
+        for columns in [1, 31, 32, 33, 70] {
+            let mut numbers = random(columns as u64, 700 * columns);
+            for (number, special) in numbers.iter_mut().zip(special) {
+                *number = special;
+            }
+            for level in Level::available() {
+                let mut rounded = Rounded::default();
+                // What was there before leaves nothing in the zeros at the ends.
+                rounded.fill(&pool(1, level), &random(1, 700 * 96), 96);
+                rounded.fill(&pool(2, level), &numbers, columns);
+                assert_eq!(rounded.count(), 700);
+                let rows = rounded.numbers.chunks_exact(rounded.stride);
+                for (ours, row) in rows.zip(numbers.chunks_exact(columns)) {
+                    for (ours, number) in ours.iter().zip(row) {
+                        assert_eq!(*ours, bf16::from_f32(*number).to_bits(), "{number}");
+                    }
+                    assert!(ours[columns..].iter().all(|rest| *rest == 0));
+                }
+            }
+        }
+    }
+}

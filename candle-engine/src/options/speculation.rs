@@ -1,0 +1,123 @@
+//! The options of speculative decoding by looking up a sequence's own text.
+
+use super::DeviceChoice;
+use crate::error::EngineError;
+
+/// Tokens that are proposed on the CPU, unless the options say otherwise.
+const TOKENS: usize = 8;
+/// More than a step ever has.
+const TOKENS_MAX: usize = 64;
+/// Each length has an index of its own.
+const LOOKUP_MAX: usize = 16;
+
+/// The last tokens of a sequence are looked up earlier in its prompt and answer; the tokens that followed there are proposed and
+/// verified together in one step. Answers do not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Speculation {
+    /// Most tokens that are proposed for a sequence in one step; 0 is no speculation. `None` is 8 on the CPU, where a row has the same
+    /// bits however many are computed with it, and 0 on GPUs, where it does not.
+    pub tokens: Option<usize>,
+    /// How many of the last tokens are looked up: first so many, then fewer.
+    pub lookup_max: usize,
+    /// The fewest of the last tokens that are looked up.
+    pub lookup_min: usize,
+}
+
+impl Default for Speculation {
+    fn default() -> Self {
+        Self {
+            tokens: None,
+            lookup_max: 3,
+            lookup_min: 2,
+        }
+    }
+}
+
+impl Speculation {
+    /// None at all.
+    pub const OFF: Self = Self {
+        tokens: Some(0),
+        lookup_max: 3,
+        lookup_min: 2,
+    };
+
+    /// Most tokens that are proposed in a step by an engine on these devices.
+    pub(crate) fn tokens_on(&self, devices: &[DeviceChoice]) -> usize {
+        let is_exact = devices.iter().all(|device| *device == DeviceChoice::Cpu);
+        self.tokens.unwrap_or(match is_exact {
+            true => TOKENS,
+            false => 0,
+        })
+    }
+
+    pub(super) fn validate(&self) -> Result<(), EngineError> {
+        if let Some(tokens) = self.tokens.filter(|tokens| *tokens > TOKENS_MAX) {
+            return Err(EngineError::option(
+                "num_speculative_tokens",
+                format!("{tokens} is not between 0 and {TOKENS_MAX}"),
+            ));
+        }
+        for (name, tokens) in [
+            ("prompt_lookup_max", self.lookup_max),
+            ("prompt_lookup_min", self.lookup_min),
+        ] {
+            if !(1..=LOOKUP_MAX).contains(&tokens) {
+                return Err(EngineError::option(
+                    name,
+                    format!("{tokens} is not between 1 and {LOOKUP_MAX}"),
+                ));
+            }
+        }
+        match self.lookup_min > self.lookup_max {
+            true => Err(EngineError::option(
+                "prompt_lookup_min",
+                format!(
+                    "{} is more than prompt_lookup_max, {}",
+                    self.lookup_min, self.lookup_max
+                ),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speculation_is_on_by_default_where_rows_are_exact() {
+        let default = Speculation::default();
+        assert_eq!(default.tokens_on(&[DeviceChoice::Cpu]), TOKENS);
+        let mixed = [DeviceChoice::Cuda(0), DeviceChoice::Cpu];
+        assert_eq!(default.tokens_on(&mixed), 0);
+        let wanted = Speculation {
+            tokens: Some(4),
+            ..default
+        };
+        assert_eq!(wanted.tokens_on(&mixed), 4);
+        assert_eq!(Speculation::OFF.tokens_on(&[DeviceChoice::Cpu]), 0);
+    }
+
+    #[test]
+    fn numbers_of_speculation_that_cannot_work_are_refused_by_their_option() {
+        let with = |tokens, lookup_max, lookup_min| {
+            let speculation = Speculation {
+                tokens: Some(tokens),
+                lookup_max,
+                lookup_min,
+            };
+            speculation.validate().map_err(|error| error.to_string())
+        };
+        assert_eq!(with(8, 3, 2), Ok(()));
+        for (refused, name) in [
+            (with(65, 3, 2), "num_speculative_tokens"),
+            (with(8, 17, 2), "prompt_lookup_max"),
+            (with(8, 3, 0), "prompt_lookup_min"),
+            (with(8, 3, 4), "prompt_lookup_min"),
+        ] {
+            let message = refused.expect_err("must be refused");
+            assert!(message.starts_with(name), "{message}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What in the options of the embedded engine contradicts each other, or the model's own files where they are here.
+
+use std::path::Path;
+
+use super::CatalogError;
+use super::candle_models::{self, ModelSummary, Serves};
+use super::diagnostics::Diagnostics;
+use super::model_file::{CacheType, ComputeDevice, NumberTypes, Quantization, Task};
+
+/// The engine refuses a context that the model was not made for.
+pub(super) fn context(
+    context: Option<u32>,
+    summary: ModelSummary,
+    notes: &Diagnostics,
+) -> Result<(), CatalogError> {
+    match (context, summary.context) {
+        (Some(wanted), Some(most)) if u64::from(wanted) > most => Err(notes.refuse(
+            "engine_config.max_total_tokens",
+            format!("is {wanted}, and the model was made for {most} tokens; write {most} at most, or remove it"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// It is for matrices of wide numbers, which a GGUF file need not have and an encoder computes as they are.
+pub(super) fn quantization(
+    quantization: Option<Quantization>,
+    summary: Option<ModelSummary>,
+    path: &Path,
+    notes: &mut Diagnostics,
+) -> Result<(), CatalogError> {
+    let Some(form) = quantization else {
+        return Ok(());
+    };
+    let field = "engine_config.engine_kwargs.quantization";
+    if summary.is_some_and(|it| it.is_encoder) {
+        return Err(notes.refuse(
+            field,
+            format!(
+                "is {}, and encoders are computed in wide numbers; remove it",
+                form.as_str()
+            ),
+        ));
+    }
+    if candle_models::gguf_file(path).is_some() {
+        notes.warn(
+            field,
+            "concerns the wide numbers of a GGUF file alone; what is quantised in it stays as it is",
+        );
+    }
+    Ok(())
+}
+
+/// They are of the CPU, and encoders keep nothing for later tokens.
+pub(super) fn numbers(
+    numbers: NumberTypes,
+    device: ComputeDevice,
+    summary: Option<ModelSummary>,
+    notes: &Diagnostics,
+) -> Result<(), CatalogError> {
+    let (products, kv_cache) = (numbers.products.as_str(), numbers.kv_cache.as_str());
+    let given = [("dtype", products), ("kv_cache_dtype", kv_cache)];
+    let given = given.iter().find(|(_, value)| *value != "auto");
+    if let Some((key, value)) = given.filter(|_| device != ComputeDevice::Cpu) {
+        return Err(notes.refuse(
+            &format!("engine_config.engine_kwargs.{key}"),
+            format!(
+                "is {value}, and on {} the types of numbers are those of the weights; remove it",
+                device.as_str()
+            ),
+        ));
+    }
+    let is_encoder = summary.is_some_and(|it| it.is_encoder);
+    if is_encoder && numbers.kv_cache != CacheType::Auto {
+        return Err(notes.refuse(
+            "engine_config.engine_kwargs.kv_cache_dtype",
+            format!("is {kv_cache}, and encoders keep no keys and values; remove it"),
+        ));
+    }
+    Ok(())
+}
+
+/// Of a decoder it can be chosen; others have a form for one thing alone.
+pub(super) fn task(
+    task: Option<Task>,
+    summary: Option<ModelSummary>,
+    notes: &Diagnostics,
+) -> Result<(), CatalogError> {
+    match (task, summary) {
+        (Some(task), Some(it)) if it.is_fixed && Serves::of(task) != it.serves => {
+            let own = it.serves.task().as_str();
+            Err(notes.refuse(
+                "engine_config.engine_kwargs.task",
+                format!(
+                    "is {}, and the model's form is for {own} alone; remove it",
+                    task.as_str()
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,41 @@
+//! Why a job has ended, in the words that the kinds of cluster share.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+pub(super) const RELEASED: &str = "its node was released or ended by itself";
+
+/// What stands behind a reason: the machine, if it is known.
+pub(super) fn place(host: &str) -> String {
+    match host {
+        "" => String::new(),
+        host => format!(" on {host}"),
+    }
+}
+
+/// What stands behind a reason: the last line that the node has printed.
+pub(super) fn log_end(line: &str) -> String {
+    format!("; its log ends with: {line}")
+}
+
+pub(super) fn time_is_over(limit: Option<Duration>) -> String {
+    match limit {
+        Some(limit) => format!("its time limit of {} min was over", limit.as_secs() / 60),
+        None => "its time limit was over".to_owned(),
+    }
+}
+
+/// `section`: that of the configuration with the lines that a site adds to its scripts.
+pub(super) fn no_program(place: &str, section: &str) -> String {
+    format!(
+        "its script found no program{place} (status 127); correct cluster.program, or add its folder to PATH in {section}.setup"
+    )
+}
+
+pub(super) fn cannot_run(place: &str) -> String {
+    format!("its script could not run a program{place} (status 126)")
+}
+
+pub(super) fn failed(status: impl Display, place: &str) -> String {
+    format!("it failed with status {status}{place}")
+}

@@ -1,0 +1,221 @@
+//! How a node has a controller: it tries them in turn until one accepts it, and again when the connection breaks.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{Agreement, Node, Settings};
+use crate::machine::now;
+use crate::session::{Ended, greet};
+use crate::target::{DialError, Target};
+use node_link::{Hello, NodeDevice, NodeReport, PROTOCOL, RefusedKind, RelayForm};
+
+/// The first pause before another attempt; it doubles.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The same trouble is logged again after so long.
+const SAY_AGAIN: Duration = Duration::from_secs(30);
+
+/// One attempt to have a controller.
+enum Attempt {
+    /// It had one until now.
+    Lost(String),
+    Failed(String),
+    Refused {
+        message: String,
+        is_final: bool,
+    },
+    /// Others have its work.
+    Fenced(String),
+}
+
+impl Node {
+    /// Returns when there has been no controller for too long, with that in words; an error is final.
+    pub(super) async fn connect_again_and_again(&self) -> Result<String, String> {
+        let mut contact = now();
+        let mut pause = PAUSE_MIN;
+        let mut reply: Option<(String, Instant)> = None;
+        // What the controllers of this round have answered.
+        let mut troubles: Vec<String> = Vec::new();
+        loop {
+            let agreement = self.agreement();
+            let ends = contact + agreement.orphan_after;
+            let has_joined = agreement.controller.is_some();
+            let alone = async {
+                sleep_until(ends).await;
+                // The attempt lasts as long as its connection, whose end begins the time anew.
+                if self.engines.machine.lock().is_connected {
+                    std::future::pending::<()>().await;
+                }
+            };
+            let trouble = tokio::select! {
+                ended = self.attempt(&agreement) => match ended {
+                    Attempt::Lost(why) => {
+                        contact = now();
+                        pause = PAUSE_MIN;
+                        // If it is still there, the next one says so at once; if not, its silence would cost seconds.
+                        self.turn.fetch_add(1, Ordering::Relaxed);
+                        why
+                    }
+                    Attempt::Failed(why) => {
+                        self.turn.fetch_add(1, Ordering::Relaxed);
+                        why
+                    }
+                    Attempt::Refused { message, is_final } => {
+                        if !has_joined && is_final {
+                            return Err(message);
+                        }
+                        self.turn.fetch_add(1, Ordering::Relaxed);
+                        message
+                    }
+                    Attempt::Fenced(message) => {
+                        self.engines.machine.stop_all(true);
+                        self.end_engines().await;
+                        return Err(message);
+                    }
+                },
+                () = alone => {
+                    let why = format!(
+                        "there has been no controller for {} s",
+                        agreement.orphan_after.as_secs_f64()
+                    );
+                    return match has_joined {
+                        true => Ok(why),
+                        false => Err(match reply {
+                            Some((trouble, _)) => format!("{why}: {trouble}"),
+                            None => why,
+                        }),
+                    };
+                }
+            };
+            troubles.push(trouble);
+            // Another one may lead: it is asked at once.
+            if troubles.len() < self.settings.controllers.len() {
+                continue;
+            }
+            let trouble = std::mem::take(&mut troubles).join("; ");
+            let is_news = reply
+                .as_ref()
+                .is_none_or(|(before, at)| *before != trouble || *at + SAY_AGAIN <= now());
+            if is_news {
+                tracing::warn!("{trouble}; trying again");
+                reply = Some((trouble, now()));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// The controller whose turn it is.
+    fn controller(&self) -> &Target {
+        let all = &self.settings.controllers;
+        &all[self.turn.load(Ordering::Relaxed) % all.len()]
+    }
+
+    async fn attempt(&self, agreement: &Agreement) -> Attempt {
+        let machine = &self.engines.machine;
+        let controller = self.controller();
+        let is_only = self.settings.controllers.len() == 1;
+        let connected = match controller.connect(&agreement.credential, is_only).await {
+            Ok(connected) => connected,
+            Err(DialError::Unreachable(why) | DialError::Standby(why)) => {
+                return Attempt::Failed(why);
+            }
+            Err(DialError::Refused { message, is_final }) => {
+                // A controller that does not know the credential any more may know the token.
+                self.change(|it| it.credential.clone_from(&self.settings.token));
+                return Attempt::Refused { message, is_final };
+            }
+        };
+        let greeted = greet(connected.io, self.hello(agreement, connected.local)).await;
+        let session = match greeted {
+            Ok(session) => session,
+            Err(Ended::Refused(refused)) => {
+                let message = format!("{controller} refuses this node: {}", refused.message);
+                return match refused.kind {
+                    RefusedKind::Fenced => Attempt::Fenced(message),
+                    RefusedKind::Never => Attempt::Refused {
+                        message,
+                        is_final: true,
+                    },
+                    RefusedKind::NotNow => Attempt::Refused {
+                        message,
+                        is_final: agreement.controller.is_none(),
+                    },
+                };
+            }
+            Err(Ended::Broken(why) | Ended::Leave(why)) => return Attempt::Failed(why),
+        };
+        let accepted = &session.accepted;
+        if let Err(why) = self.engines.generations.admit(accepted.generation) {
+            return Attempt::Failed(format!("{controller}: {why}"));
+        }
+        if agreement.controller != Some(accepted.controller) {
+            let mut inner = machine.lock();
+            // Others than the engines' own reports are for any controller.
+            let leaving = inner.leaving.clone();
+            inner.outbox.forget_reports();
+            if let Some(why) = leaving {
+                inner.outbox.push(NodeReport::Leaving { why }, true);
+            }
+            tracing::info!("node {}: joined {controller}", self.settings.name);
+        } else {
+            tracing::info!("node {}: connected again", self.settings.name);
+        }
+        self.change(|it| {
+            it.controller = Some(accepted.controller);
+            if let Some(credential) = &accepted.credential {
+                it.credential.clone_from(credential);
+            }
+            it.orphan_after = Duration::from_millis(accepted.orphan_after_ms);
+            it.drain = Duration::from_millis(accepted.drain_ms);
+        });
+        let ended = session.run(&self.engines).await;
+        machine.disconnected();
+        match ended {
+            Ended::Broken(why) => Attempt::Lost(why),
+            Ended::Refused(refused) if refused.kind == RefusedKind::Fenced => {
+                Attempt::Fenced(refused.message)
+            }
+            Ended::Refused(refused) => Attempt::Lost(refused.message),
+            Ended::Leave(why) => {
+                self.leave(why.clone());
+                Attempt::Lost(why)
+            }
+        }
+    }
+
+    fn hello(&self, agreement: &Agreement, local: IpAddr) -> Hello {
+        let Settings {
+            name,
+            inventory,
+            demand,
+            version,
+            ..
+        } = &self.settings;
+        let mut address = self.relay.address;
+        if address.ip().is_unspecified() {
+            // The address from which the controller is reached, unless both are behind others.
+            address.set_ip(local);
+        }
+        Hello {
+            protocol: PROTOCOL,
+            version: (*version).to_owned(),
+            name: name.clone(),
+            epoch: self.epoch,
+            place: self.place.clone(),
+            controller: agreement.controller,
+            relay: RelayForm {
+                address,
+                secret: self.relay.secret.0.clone(),
+                fingerprint: self.relay.fingerprint.map(|it| it.to_string()),
+            },
+            provider: inventory.provider(),
+            devices: NodeDevice::all(inventory.devices()),
+            demand: *demand,
+            generation: self.engines.generations.highest(),
+        }
+    }
+}

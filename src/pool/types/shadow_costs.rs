@@ -1,0 +1,74 @@
+//! What the shadows of the two rules for victims have cost so far, and the bound that the pool's change between them
+//! keeps. Arithmetic only; `types/lead.rs` has the argument.
+
+use crate::types::ids::Span;
+
+/// Seconds of loading that the two rules would have spent on the same uses, and the one that was followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShadowCosts {
+    /// By the pool's own estimate.
+    pub own: Span,
+    /// By least recent use.
+    pub simple: Span,
+    /// By whichever of them was followed at the time, with a swap of all for each change.
+    pub followed: Span,
+    pub changes: u64,
+    /// The longest time that it would have taken to load everything again, and the longest load.
+    pub swap_max: Span,
+    pub load_max: Span,
+}
+
+impl ShadowCosts {
+    /// Both rules have served a use: what each of them paid for it.
+    pub(crate) fn paid(&mut self, paid: [Span; 2], simple_led: bool, changed: bool, swap: Span) {
+        let [own, simple] = paid;
+        self.own = self.own + own;
+        self.simple = self.simple + simple;
+        self.followed = self.followed + if simple_led { simple } else { own };
+        self.swap_max = self.swap_max.max(swap);
+        self.load_max = self.load_max.max(own).max(simple);
+        if changed {
+            self.followed = self.followed + swap;
+            self.changes += 1;
+        }
+    }
+
+    /// What the better one of the two rules cost.
+    pub fn better(&self) -> Span {
+        self.own.min(self.simple)
+    }
+
+    /// The most that following them may cost: for each change of the lead two swaps of all and the load with which it
+    /// changed, and two more for the change that has not come yet.
+    pub fn bound(&self) -> Span {
+        let swaps = self.changes.saturating_mul(2).saturating_add(2);
+        let regret = self.swap_max.0.saturating_mul(swaps);
+        let overshoot = self.load_max.0.saturating_mul(self.changes);
+        self.better() + Span(regret) + Span(overshoot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ids::Time;
+    use crate::types::lead::Lead;
+
+    #[test]
+    fn following_the_lead_stays_within_the_bound_also_while_the_swap_grows() {
+        for period in [1, 7, 40, 300] {
+            let (mut lead, mut costs) = (Lead::default(), ShadowCosts::default());
+            for nth in 0..5_000 {
+                let paid = match nth / period % 2 {
+                    0 => [Span(50), Span(20)],
+                    _ => [Span(20), Span(50)],
+                };
+                let swap = Span(100 + nth / 50);
+                let simple_led = lead.simple_since().is_some();
+                let changed = lead.paid(paid[0], paid[1], swap, Time(nth));
+                costs.paid(paid, simple_led, changed, swap);
+            }
+            assert!(costs.followed <= costs.bound(), "{costs:?}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What a start opens before the loop turns: devices, catalogue, single sign-on, and what a process leaves that is taken
+//! over from. Each error is one line for the user.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use chrono::Utc;
+
+use super::takeover::{self, Inherited};
+use crate::devices;
+use access::oidc::Oidc;
+use catalog::{Catalog, Source};
+use config::Config;
+use inventory::Inventory;
+use pool::Time;
+use store::Store;
+
+/// Checks that this process could serve, then takes over from the one that does.
+pub(super) async fn take_over(
+    config: &Config,
+    runtime_dir: &Path,
+    strict: bool,
+) -> Result<Option<Inherited>, String> {
+    // What this process could not serve must show while the old process still does.
+    let (catalog, _) = Catalog::default().reread(config).map_err(line)?;
+    refuse_broken(&catalog, strict)?;
+    let running = engine::recorded_models(&absolute(&config.state.dir)?.join("engines"));
+    let lost = |model: &String| Some((model.clone(), catalog.broken_model(model)?));
+    if let Some((model, broken)) = running.iter().find_map(lost) {
+        return Err(format!(
+            "{}\n{model} is loaded, and a takeover would stop it: mend its file and try again; the model-pool that runs goes on",
+            broken.error
+        ));
+    }
+    let inherited = takeover::ask(runtime_dir).await?;
+    if inherited.is_none() {
+        tracing::info!("there is no model-pool to take over from; starting normally");
+    }
+    Ok(inherited)
+}
+
+/// With `--strict` one model file that cannot be used is too many.
+fn refuse_broken(catalog: &Catalog, strict: bool) -> Result<(), String> {
+    let broken = catalog.broken().iter();
+    let errors: Vec<&str> = broken
+        .filter(|it| strict && it.source != Source::Registered)
+        .map(|it| it.error.as_str())
+        .collect();
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "{}\nwithout --strict everything else is served",
+            errors.join("\n")
+        )),
+    }
+}
+
+pub(super) fn adopt_listener(
+    listener: std::net::TcpListener,
+) -> Result<tokio::net::TcpListener, String> {
+    listener.set_nonblocking(true).map_err(line)?;
+    tokio::net::TcpListener::from_std(listener).map_err(line)
+}
+
+/// The models that were registered over the API, and those of the files.
+pub(super) async fn open_catalog(
+    config: &Arc<Config>,
+    store: &Store,
+    strict: bool,
+) -> Result<Catalog, String> {
+    let registrations = store.registrations().await.map_err(line)?;
+    let config = Arc::clone(config);
+    let read = tokio::task::spawn_blocking(move || {
+        let registered = Catalog::of_registrations(registrations, &config).map_err(line)?;
+        let (catalog, warnings) = registered.reread(&config).map_err(line)?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        refuse_broken(&catalog, strict)?;
+        controller::log_broken(&catalog);
+        Ok(catalog)
+    });
+    read.await
+        .map_err(|error| format!("reading the catalogue panicked: {error}"))?
+}
+
+pub(super) async fn open_sign_on(config: &Config) -> Result<Option<Oidc>, String> {
+    // Tokens are checked against the wall clock, which may be set while the service runs.
+    let clock = || Time(u64::try_from(Utc::now().timestamp_millis()).unwrap_or(0));
+    match &config.auth.oidc {
+        Some(section) => Oidc::new(section, clock).await.map(Some).map_err(line),
+        None => Ok(None),
+    }
+}
+
+pub(super) async fn open_inventory(config: &Config) -> Result<Inventory, String> {
+    let settings = devices::settings(config);
+    tokio::task::spawn_blocking(move || Inventory::open(&settings))
+        .await
+        .map_err(|error| format!("looking for devices panicked: {error}"))?
+        .map_err(line)
+}
+
+/// Logs what there is to serve with.
+pub(super) fn describe(catalog: &Catalog, inventory: &Inventory) {
+    for device in inventory.devices() {
+        let (name, total, headroom) = (&device.name, device.total, device.headroom);
+        tracing::info!(
+            "device {name}: {total}, of which {headroom} stay free ({})",
+            inventory.provider().name()
+        );
+    }
+    let names: Vec<&str> = catalog.entries().keys().map(String::as_str).collect();
+    let models = if names.len() == 1 { "model" } else { "models" };
+    tracing::info!("{} {models}: {}", names.len(), names.join(", "));
+    for (name, entry) in catalog.entries() {
+        let adapters = entry.dynamic_adapters.as_ref().and_then(|it| it.fetch());
+        let fetches = entry.fetch.as_ref().into_iter().chain(adapters);
+        for fault in fetches.filter_map(source::not_built) {
+            tracing::warn!(model = %name, "{fault}");
+        }
+    }
+}
+
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+pub(super) fn line(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

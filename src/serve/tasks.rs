@@ -1,0 +1,15 @@
+//! The tasks of the service: each has an owner, which ends it.
+
+use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
+
+#[expect(clippy::disallowed_methods, reason = "the caller owns it, and ends it")]
+pub(super) fn start(task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    tokio::spawn(task)
+}
+
+/// Ends a task, and returns when it does nothing any more.
+pub(super) async fn end(task: AbortOnDropHandle<()>) {
+    task.abort();
+    let _ = task.await;
+}

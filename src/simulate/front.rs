@@ -1,0 +1,202 @@
+//! `--front`: the pool with a range of objectives beside simple rules on one workload, as points of waiting and loading, and
+//! which of them no other point is better than in both.
+
+use std::fmt::Write;
+
+use super::args::SimulateArgs;
+use super::compare;
+use super::setup::Setup;
+use pool::{Objective, Policy};
+use sim::replay::{Options, Report, Scenario, run};
+
+/// Seconds of waiting that a second of loading counts as.
+const OBJECTIVES: [u32; 6] = [0, 1, 2, 4, 8, 16];
+const SIMPLE: [&str; 3] = ["lru", "lru-best", "fifo"];
+
+/// What one rule cost on the workload.
+#[derive(Clone, Debug)]
+pub struct Point {
+    pub rule: String,
+    /// Of all requests; one that was not served counts with its whole queue timeout.
+    pub wait_ms: f64,
+    pub reload_ms: f64,
+    pub requests: u64,
+    pub unserved: u64,
+    /// No other rule waits and loads less, or one of both less and the other as long.
+    pub is_on_front: bool,
+}
+
+impl Point {
+    fn of(rule: String, report: &Report, scenario: &Scenario) -> Point {
+        Point {
+            rule,
+            wait_ms: wait_ms(report, scenario),
+            reload_ms: report.all.reload.0 as f64,
+            requests: report.all.requests,
+            unserved: report.all.requests.saturating_sub(report.all.served),
+            is_on_front: false,
+        }
+    }
+
+    fn is_better_than(&self, other: &Point) -> bool {
+        let as_good = self.wait_ms <= other.wait_ms && self.reload_ms <= other.reload_ms;
+        as_good && (self.wait_ms < other.wait_ms || self.reload_ms < other.reload_ms)
+    }
+
+    fn reload_seconds_per_request(&self) -> f64 {
+        self.reload_ms / 1000.0 / self.requests.max(1) as f64
+    }
+}
+
+/// What the pool minimises: milliseconds of waiting for each request. One that was not served waited for its whole queue
+/// timeout.
+pub fn wait_ms(report: &Report, scenario: &Scenario) -> f64 {
+    let waited = report.by_model.iter().map(|(id, tally)| {
+        let timeout = scenario.models[id.0 as usize].queue_timeout.0 as f64;
+        let unserved = tally.requests.saturating_sub(tally.served) as f64;
+        tally.waits.mean.0 as f64 * tally.served as f64 + timeout * unserved
+    });
+    waited.sum::<f64>() / report.all.requests.max(1) as f64
+}
+
+/// Plays every rule.
+///
+/// # Errors
+/// An unknown policy; a workload that can no longer be read; a rule that the pool broke.
+pub fn points(setup: &Setup, more: &[String]) -> Result<Vec<Point>, String> {
+    let mut points = Vec::new();
+    for weight in OBJECTIVES {
+        let rule = named(Objective(weight));
+        points.push(ours(setup, rule, |scenario| {
+            scenario.limits.objective = Objective(weight);
+        })?);
+    }
+    points.push(ours(setup, "policy: lru".to_owned(), |scenario| {
+        scenario.limits.policy = Policy::LRU;
+        scenario.limits.objective = Objective::WAIT;
+    })?);
+    let mut rules: Vec<&str> = SIMPLE.to_vec();
+    for name in more {
+        if name != "model-pool" && name != "bound" && !rules.contains(&name.as_str()) {
+            rules.push(name);
+        }
+    }
+    for rule in rules {
+        let report = compare::one(setup, rule, false, &mut |_, _| {})?;
+        points.push(Point::of(rule.to_owned(), &report, &setup.scenario));
+    }
+    mark(&mut points);
+    Ok(points)
+}
+
+/// The pool with something changed about its limits.
+fn ours(setup: &Setup, rule: String, change: impl Fn(&mut Scenario)) -> Result<Point, String> {
+    let mut scenario = setup.scenario.clone();
+    change(&mut scenario);
+    let arrivals = setup.arrivals().map_err(|fault| fault.to_string())?;
+    let report = run(&scenario, arrivals, &Options::default(), &mut |_, _| {});
+    match report.broken.first() {
+        Some(broken) => Err(format!("{rule}: {broken}")),
+        None => Ok(Point::of(rule, &report, &scenario)),
+    }
+}
+
+fn named(objective: Objective) -> String {
+    match objective {
+        Objective::WAIT => "objective: wait".to_owned(),
+        Objective::BALANCED => "objective: balanced".to_owned(),
+        Objective::RELOAD => "objective: reload".to_owned(),
+        Objective(weight) => format!("objective: weight {weight}"),
+    }
+}
+
+fn mark(points: &mut [Point]) {
+    for nth in 0..points.len() {
+        let beaten = points.iter().any(|it| it.is_better_than(&points[nth]));
+        points[nth].is_on_front = !beaten;
+    }
+}
+
+/// Plays every rule and prints the points, or writes them as JSON.
+pub(crate) fn show(setup: &Setup, args: &SimulateArgs) -> Result<(), String> {
+    let points = points(setup, &args.compare)?;
+    match &args.json {
+        Some(path) if path.as_os_str() == "-" => println!("{}", json(setup, &points)),
+        Some(path) => {
+            std::fs::write(path, json(setup, &points))
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+            print!("{}", text(&points));
+        }
+        None => print!("{}", text(&points)),
+    }
+    Ok(())
+}
+
+fn text(points: &[Point]) -> String {
+    let mut out = String::from(
+        "waiting and loading by each rule; * where no other rule is better in both\n\n| rule | wait per request | loading per request | loading | not served | |\n|---|--:|--:|--:|--:|---|\n",
+    );
+    for it in points {
+        let _ = writeln!(
+            out,
+            "| {} | {:.2} s | {:.3} s | {:.0} s | {} | {} |",
+            it.rule,
+            it.wait_ms / 1000.0,
+            it.reload_seconds_per_request(),
+            it.reload_ms / 1000.0,
+            it.unserved,
+            if it.is_on_front { "*" } else { "" },
+        );
+    }
+    out
+}
+
+fn json(setup: &Setup, points: &[Point]) -> String {
+    let point = |it: &Point| {
+        serde_json::json!({
+            "rule": it.rule,
+            "wait_per_request_ms": it.wait_ms,
+            "reload_seconds_per_request": it.reload_seconds_per_request(),
+            "reload_ms": it.reload_ms,
+            "requests": it.requests,
+            "unserved": it.unserved,
+            "on_front": it.is_on_front,
+        })
+    };
+    let document = serde_json::json!({
+        "workload": setup.workload.spec,
+        "points": points.iter().map(point).collect::<Vec<_>>(),
+    });
+    serde_json::to_string_pretty(&document).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(wait_ms: f64, reload_ms: f64) -> Point {
+        Point {
+            rule: String::new(),
+            wait_ms,
+            reload_ms,
+            requests: 1,
+            unserved: 0,
+            is_on_front: false,
+        }
+    }
+
+    #[test]
+    fn a_point_is_on_the_front_unless_another_one_is_better_in_one_and_as_good_in_the_other() {
+        let mut points = [
+            point(1.0, 9.0),
+            point(2.0, 5.0),
+            point(2.0, 6.0),
+            point(3.0, 5.0),
+            point(4.0, 4.0),
+            point(4.0, 4.0),
+        ];
+        mark(&mut points);
+        let front: Vec<bool> = points.iter().map(|it| it.is_on_front).collect();
+        assert_eq!(front, [true, true, false, false, true, true]);
+    }
+}
