@@ -14,7 +14,7 @@ use node_link::check_node_name;
 
 use crate::cli::NodeArgs;
 use crate::serve::{lock::StateLock, log, stop_signal};
-use crate::{cuda, devices};
+use crate::{cuda, devices, fetching};
 
 /// A token has 46 characters.
 const TOKEN_BYTES_MAX: u64 = 4096;

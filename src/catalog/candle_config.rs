@@ -198,16 +198,20 @@ pub(super) fn option_keys() -> &'static [&'static str] {
     fields_of::<EngineKwargs>()
 }
 
-/// What becomes of an option in a file of an older form, which was for vLLM: not all of its types of numbers are here.
+/// What becomes of an option in a file of an older form, which was for vLLM: not all of its types of numbers and ways to propose tokens are here.
 pub(super) fn option_fate(key: &str, value: &Value) -> OptionFate {
     let is_read = match key {
         "dtype" => Option::<ProductType>::deserialize(value).is_ok(),
         "kv_cache_dtype" => Option::<CacheType>::deserialize(value).is_ok(),
+        "speculative_config" => Option::<SpeculativeConfig>::deserialize(value).is_ok(),
         key if option_keys().contains(&key) => true,
         _ => return OptionFate::Unknown,
     };
     match is_read {
         true => OptionFate::Taken,
+        false if key == "speculative_config" => {
+            OptionFate::Refused("proposes tokens by `method: ngram` alone".to_owned())
+        }
         false => OptionFate::Refused("has no such type of numbers".to_owned()),
     }
 }
@@ -362,12 +366,16 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn vllms_types_of_numbers_in_older_files_have_no_effect_where_the_engine_has_them_not() {
+    fn what_only_vllm_has_in_older_files_have_no_effect_where_the_engine_has_them_not() {
         let fate = |key: &str, value: Value| option_fate(key, &value);
         for (key, value) in [
             ("dtype", json!("auto")),
             ("dtype", json!("float32")),
             ("kv_cache_dtype", json!("float16")),
+            (
+                "speculative_config",
+                json!({"method": "ngram", "num_speculative_tokens": 3}),
+            ),
             ("concurrency", json!(2)),
         ] {
             assert!(matches!(fate(key, value), OptionFate::Taken), "{key}");
@@ -375,6 +383,10 @@ mod tests {
         for (key, value) in [
             ("dtype", json!("half")),
             ("kv_cache_dtype", json!("fp8_e5m2")),
+            (
+                "speculative_config",
+                json!({"model": "org/draft", "num_speculative_tokens": 5}),
+            ),
         ] {
             assert!(matches!(fate(key, value), OptionFate::Refused(_)), "{key}");
         }

@@ -31,6 +31,8 @@ use model_files::{Rows, Weights};
 const PAGE_TOKENS: u64 = 16;
 /// Rows that one step computes at most.
 const STEP_ROWS: u64 = 512;
+/// Rows with logits of a step in which tokens are proposed.
+const PROPOSING_ROWS: u64 = 16;
 /// Tokens of the texts that an encoder computes together.
 const ENCODER_ROWS_CPU: u64 = 1024;
 const ENCODER_ROWS_GPU: u64 = 16_384;
@@ -158,7 +160,16 @@ fn activations(recipe: &CandleRecipe, files: &ModelFiles, widths: Widths, contex
         (rows, scores.saturating_mul(2))
     } else {
         let rows = context.saturating_mul(concurrency).min(STEP_ROWS);
-        (rows, concurrency.saturating_mul(widths.vocabulary_size))
+        let proposes = match recipe.speculation.tokens {
+            None => recipe.device == ComputeDevice::Cpu,
+            Some(tokens) => tokens > 0,
+        };
+        // They are there twice: as they are computed, and as answers are drawn from them.
+        let logits = match proposes {
+            true => 2 * concurrency.max(PROPOSING_ROWS),
+            false => concurrency,
+        };
+        (rows, logits.saturating_mul(widths.vocabulary_size))
     };
     let parts = [(4, widths.hidden), (3, widths.wide), (3, widths.queries)];
     let row = parts.iter().fold(0_u64, |sum, (count, width)| {

@@ -261,7 +261,7 @@ pub struct NumberTypes {
 /// What the embedded engine multiplies matrices of BF16 in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProductType {
-    /// By the processor, and by what the model is for.
+    /// F32.
     #[default]
     #[serde(rename = "auto")]
     Auto,

@@ -57,6 +57,16 @@ pub(super) fn command(
             for (name, count) in counts {
                 line += &count.map_or_else(String::new, |count| format!(" --{name} {count}"));
             }
+            let types = [
+                ("dtype", recipe.numbers.products.as_str()),
+                ("kv-cache-dtype", recipe.numbers.kv_cache.as_str()),
+            ];
+            for (name, value) in types.into_iter().filter(|(_, value)| *value != "auto") {
+                line += &format!(" --{name} {value}");
+            }
+            if let Some(form) = recipe.quantization {
+                line += &format!(" --quantization {}", form.as_str());
+            }
             line += &match recipe.device {
                 ComputeDevice::Cpu => format!(" --device {device}"),
                 ComputeDevice::Cuda | ComputeDevice::Metal => {

@@ -157,6 +157,7 @@ mod tests {
             threads: None,
             tokenizer_workers: None,
             budgets: Default::default(),
+            speculation: Default::default(),
             quantization: None,
             numbers: Default::default(),
             verify: false,
@@ -199,17 +200,27 @@ mod tests {
     }
 
     #[test]
-    fn types_of_numbers_are_options_of_the_engine_where_they_are_chosen() {
+    fn types_of_numbers_and_proposals_are_options_of_the_engine_where_they_are_chosen() {
         let plain = command_line(program());
-        assert!(!plain.contains("dtype"), "{plain}");
+        assert!(
+            !plain.contains("dtype") && !plain.contains("lookup"),
+            "{plain}"
+        );
         let chosen = crate::CandleProgram {
             numbers: catalog::NumberTypes {
                 products: catalog::ProductType::F32,
                 kv_cache: catalog::CacheType::F16,
             },
+            speculation: catalog::Speculation {
+                tokens: Some(0),
+                lookup_max: Some(4),
+                lookup_min: Some(1),
+            },
             ..program()
         };
         let chosen = command_line(chosen);
+        let speculation = "--num-speculative-tokens 0 --prompt-lookup-max 4 --prompt-lookup-min 1";
+        assert!(chosen.contains(speculation), "{chosen}");
         assert!(
             chosen.contains("--dtype float32 --kv-cache-dtype float16"),
             "{chosen}"

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::remote::{admin, chat, message, until_state, view};
+use crate::remote::{chat, message, until_state, view};
 use support::family::stub;
 use support::ray_serve::RayServe;
 use support::whole::{Pool, wait_for};
@@ -67,16 +67,16 @@ fn a_model_is_deployed_beside_others_answers_and_is_removed() {
 
     // The pool does not see the memory of a second one.
     let two = json!({"model": "far", "replicas": 2});
-    let (status, refused) = admin(&pool, "POST", "/llm/admin/load", &two);
+    let (status, refused) = pool.admin("POST", "/llm/admin/load", &two);
     assert_eq!(status, 400, "{refused}");
     let text = refused["error"]["message"].as_str().unwrap_or_default();
     assert!(text.contains("pool_config.max_replicas"), "{refused}");
 
     let far = json!({"model": "far"});
-    let (status, unloaded) = admin(&pool, "POST", "/llm/admin/unload", &far);
+    let (status, unloaded) = pool.admin("POST", "/llm/admin/unload", &far);
     assert_eq!(status, 200, "{unloaded}");
     assert_eq!(ray.names(), ["theirs"]);
-    let (_, plan) = admin(&pool, "POST", "/llm/admin/plan", &far);
+    let (_, plan) = pool.admin("POST", "/llm/admin/plan", &far);
     let reason = plan["reason"].as_str().unwrap_or_default();
     assert!(reason.contains("no memory truth"), "{plan}");
 }
@@ -163,7 +163,7 @@ fn two_replicas_of_one_model_are_two_applications() {
     let sections = "pool_config: {max_replicas: 2}\n";
     let pool = Pool::with_models(&[model(&ray, "", sections)], CONFIG);
     let two = json!({"model": "far", "replicas": 2});
-    let (status, loaded) = admin(&pool, "POST", "/llm/admin/load", &two);
+    let (status, loaded) = pool.admin("POST", "/llm/admin/load", &two);
     assert_eq!(status, 200, "{loaded}");
     assert_eq!(ray.names(), [FIRST, "model-pool.lab.r2"]);
     answer(&pool);
@@ -188,7 +188,7 @@ fn two_names_of_one_ray_do_not_remove_each_others_applications() {
     let mut pool = Pool::that_adopts(&files, CONFIG, "1m");
     answer(&pool);
     let near = json!({"model": "near"});
-    let (status, loaded) = admin(&pool, "POST", "/llm/admin/load", &near);
+    let (status, loaded) = pool.admin("POST", "/llm/admin/load", &near);
     assert_eq!(status, 200, "{loaded}");
     let both = [FIRST, "model-pool.lab.r2"];
     assert_eq!(ray.names(), both);
@@ -200,7 +200,7 @@ fn two_names_of_one_ray_do_not_remove_each_others_applications() {
     assert_eq!(ray.names(), both);
     assert!(answer(&pool).contains(FIRST));
     assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());
-    let (status, unloaded) = admin(&pool, "POST", "/llm/admin/unload", &near);
+    let (status, unloaded) = pool.admin("POST", "/llm/admin/unload", &near);
     assert_eq!(status, 200, "{unloaded}");
     assert_eq!(ray.names(), [FIRST]);
     assert!(answer(&pool).contains(FIRST));
@@ -327,7 +327,7 @@ fn with_a_new_database_an_application_is_not_adopted_under_a_number_that_was_giv
     let pool = Pool::that_adopts(&files, CONFIG, "1m");
     for order in ["load", "unload"] {
         let near = json!({"model": "near"});
-        let (status, done) = admin(&pool, "POST", &format!("/llm/admin/{order}"), &near);
+        let (status, done) = pool.admin("POST", &format!("/llm/admin/{order}"), &near);
         assert_eq!(status, 200, "{done}");
     }
     ray.set_down(false);

@@ -349,6 +349,8 @@ impl Loop {
                 }
                 Ok(Next::End) => {
                     self.gauges.sampled(accepted, accepted);
+                    // Pages that they fill are known to the next request.
+                    self.schedule.accept(request, accepted);
                     self.end(request);
                 }
                 Err(error) => self.fail(request, &error),

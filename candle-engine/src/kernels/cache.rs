@@ -19,7 +19,7 @@ const _: () = assert!(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Precision {
     F32,
-    /// Half the memory and half the reading; numbers beyond 65,504 become infinite.
+    /// Half the memory and half the reading; larger numbers than 65,504 become that one.
     F16,
     /// The same with as many powers as F32 and fewer digits.
     Bf16,
@@ -210,8 +210,12 @@ impl CacheLayer {
                 (Numbers::Halves(numbers), Precision::Bf16) => {
                     rows.write(pool, numbers, |value| bf16::from_f32(value).to_bits());
                 }
+                // Where a row may not see another its share is nothing, and nothing times infinity would be no number.
                 (Numbers::Halves(numbers), _) => {
-                    rows.write(pool, numbers, |value| f16::from_f32(value).to_bits());
+                    let most = f16::MAX.to_f32();
+                    rows.write(pool, numbers, |value| {
+                        f16::from_f32(value.clamp(-most, most)).to_bits()
+                    });
                 }
             }
         }

@@ -33,7 +33,7 @@ pub enum CacheType {
     /// F32.
     #[default]
     Auto,
-    /// Half the memory; numbers beyond 65,504 become infinite.
+    /// Half the memory; larger numbers than 65,504 become that one.
     F16,
     /// Half the memory, with fewer digits than F16.
     Bf16,
