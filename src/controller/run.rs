@@ -200,10 +200,13 @@ impl Control {
                 ticket,
                 model,
                 key,
+                gives_up,
                 reply,
             } => {
                 self.seats.insert(ticket, reply);
-                self.turn(Event::RequestArrived { ticket, model, key });
+                let mut events = vec![Event::RequestArrived { ticket, model, key }];
+                events.extend(gives_up.map(|at| Event::RequestGivesUp { ticket, at }));
+                self.turn_all(events);
             }
             Message::Left { ticket } => {
                 self.seats.remove(&ticket);

@@ -121,7 +121,8 @@ impl Pool {
 
     /// From when equals leave for the model's requests. The victim has to stop before the load begins, for which a grace
     /// like the model's own is taken. Of the rest of the time for which others may go first the objective leaves half, so
-    /// that turns and a busy disk do not make the load too late.
+    /// that turns and a busy disk do not make the load too late. Clients that give up before the load can be ready count, too:
+    /// it begins while they wait, or it never would.
     fn evicts_from(&self, id: ModelId) -> Time {
         let load = self.comes_back_in(id);
         let since = self.waiting(id).map(|it| it.since);
@@ -131,7 +132,7 @@ impl Pool {
         }
         let stop = self.models[&id].spec.stop_grace;
         let latest = self.waiting(id).map(|it| {
-            let delay = longest_delay(it.deadline.since(it.since), load);
+            let delay = longest_delay(it.gives_up.since(it.since), load);
             it.since + Span(delay.0.saturating_sub(stop.0) / 2)
         });
         latest.fold(from, Time::min)
