@@ -151,26 +151,8 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
-    use sqlx::ConnectOptions;
-    use sqlx::sqlite::SqliteConnectOptions;
-
     use super::*;
-    use crate::connection::Connection;
-
-    /// A file in which these statements have been carried out.
-    async fn file(folder: &Path, statements: &[&'static str]) -> PathBuf {
-        let path = folder.join("state.db");
-        let options = SqliteConnectOptions::new().filename(&path);
-        let connection = options.create_if_missing(true).connect().await;
-        let mut connection = Connection::Sqlite(connection.expect("a new file"));
-        for statement in statements {
-            let done = query(*statement).execute(&mut connection).await;
-            done.expect(statement);
-        }
-        path
-    }
+    use crate::testing::file_after;
 
     #[tokio::test]
     async fn a_store_of_an_older_version_says_nothing_of_waits() {
@@ -179,7 +161,7 @@ mod tests {
             "CREATE TABLE usage (minute INTEGER, model TEXT, requests INTEGER, busy_ms INTEGER)",
             "INSERT INTO usage VALUES (7, 'a', 2, 300)",
         ];
-        let path = file(folder.path(), &statements).await;
+        let path = file_after(folder.path(), &statements).await;
         let minute = UsageMinute {
             minute: 7,
             model: "a".to_owned(),
@@ -201,7 +183,7 @@ mod tests {
             "CREATE VIEW usage AS SELECT minute, model, requests, busy_ms, \
              abs(-9223372036854775808) AS waited, 0 AS waited_ms FROM counted",
         ];
-        let path = file(folder.path(), &statements).await;
+        let path = file_after(folder.path(), &statements).await;
         let error = Store::read_usage(&path).await.expect_err("it fails");
         assert!(!lacks_a_column(&error), "{error}");
     }
