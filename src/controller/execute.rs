@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::control::Control;
 use super::gate::Cut;
 use super::keeper::{Job, NamedWish};
+use super::usage::Minute;
 use pool::{Action, Event, Outcome, Record, RecordKind, Wish};
 
 impl Control {
@@ -131,7 +132,7 @@ impl Control {
             let _ = self.jobs.send(Job::Record(record));
         }
         self.remember();
-        self.keep_usage();
+        self.keep_usage(Minute::of(self.clock.now()));
     }
 
     fn named(&self, wish: Wish) -> NamedWish {

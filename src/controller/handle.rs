@@ -24,7 +24,7 @@ use super::watch::LoadPath;
 use super::what_if::{Assumptions, WhatIf, what_if};
 use catalog::{BrokenModel, Changes, Entry, Warning};
 use config::Config;
-use pool::{Command, KeyId, LoadOrder, OrderId, Outcome, Plan, Refusal, Ticket};
+use pool::{Command, KeyId, LoadOrder, OrderId, Outcome, Plan, Refusal, Ticket, Time};
 use store::{NodePass, Store, StoredRecord};
 
 /// The controller is shutting down or gone.
@@ -139,12 +139,14 @@ impl Handle {
     /// A seat on a ready replica, or a place in the queue. `conversation` stands for what the request goes on
     /// with: of several replicas it prefers the one that has computed that before.
     /// `adapter` is one that the request is for: replicas that have it come first, then those that have room.
+    /// `gives_up`: when its client goes away by itself.
     pub fn seat(
         &self,
         route: &Route,
         key: KeyId,
         conversation: Option<u64>,
         adapter: Option<&str>,
+        gives_up: Option<Time>,
     ) -> Result<Seat, Busy> {
         if let Some(lease) = route.enter(conversation, adapter) {
             return Ok(Seat::Now(lease));
@@ -155,6 +157,7 @@ impl Handle {
             ticket,
             model: route.model,
             key,
+            gives_up,
             reply,
         };
         self.inbox.send(message).map_err(|_| Busy)?;

@@ -23,6 +23,8 @@ pub(super) enum Message {
         ticket: Ticket,
         model: ModelId,
         key: KeyId,
+        /// When its client goes away by itself.
+        gives_up: Option<Time>,
         reply: oneshot::Sender<Result<Lease, Refusal>>,
     },
     Left {

@@ -4,12 +4,10 @@ use super::control::Control;
 use super::execute::NODE_KEY;
 use super::keeper::Job;
 use super::parts::Start;
+use super::usage::Minute;
 use inventory::Inventory;
 use pool::{Cordon, DeviceId, Event, Span};
 use store::UsageMinute;
-
-/// How often it is looked whether models were wanted since.
-pub(super) const REMEMBER_EVERY: Span = Span::from_secs(60);
 
 impl Control {
     /// What was there before the first request: devices, models, wishes. Heard at once, so that the
@@ -92,9 +90,10 @@ impl Control {
         }
     }
 
-    /// Keeps what was asked for since the last time, so that it can be replayed.
-    pub(super) fn keep_usage(&mut self) {
-        let minute = self.clock.now().0 / 60_000;
+    /// Keeps what was asked for since the last time, all of it in this minute, so that it can be replayed. It counts what
+    /// is published.
+    pub(super) fn keep_usage(&mut self, minute: Minute) {
+        let minute = minute.number();
         let mut minutes = Vec::new();
         for model in &self.publishing.snapshot.load().pool.models {
             let saved = self

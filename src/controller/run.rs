@@ -18,7 +18,7 @@ use super::keeper;
 use super::message::Message;
 use super::parts::Parts;
 use super::remote_device;
-use super::restore::REMEMBER_EVERY;
+use super::usage::Minute;
 use super::vital::Heartbeat;
 use super::watch_task::{self, Sights};
 use config::OnRestart;
@@ -136,7 +136,7 @@ impl Control {
                 clock: self.clock,
                 keep: self.config.pool.on_restart == OnRestart::Adopt,
             }));
-        let mut remembered_at = self.clock.now();
+        let mut minute = Minute::of(self.clock.now());
         while !self.finished {
             if !self.store.leads() {
                 // Nothing is decided or ordered any more, not even the end of an engine: `serve` ends this process (D4).
@@ -145,7 +145,6 @@ impl Control {
             let publish = self.publishing.due();
             let busy = self.engines.is_busy();
             let read = busy.then(|| self.turned + READ_GATES_EVERY);
-            let remember = Some(remembered_at + REMEMBER_EVERY);
             let next = self
                 .wake
                 .into_iter()
@@ -153,7 +152,7 @@ impl Control {
                 .chain(read)
                 .chain(self.heartbeat.as_ref().map(Heartbeat::next))
                 .chain(self.nodes.next_look())
-                .chain(remember);
+                .chain([minute.end()]);
             let next = next.min();
             let sleep = tokio::time::sleep_until(self.clock.instant(next.unwrap_or_default()));
             tokio::select! {
@@ -178,10 +177,12 @@ impl Control {
                 heart.beat(now);
             }
             self.look_at_nodes(now);
-            if now >= remembered_at + REMEMBER_EVERY {
-                remembered_at = now;
+            if let Some(ended) = minute.ended(now) {
+                if self.publishing.due().is_some() {
+                    self.publish();
+                }
                 self.remember();
-                self.keep_usage();
+                self.keep_usage(ended);
                 self.read_ahead();
             }
             if self.publishing.due().is_some_and(|at| at <= now) {
@@ -200,10 +201,13 @@ impl Control {
                 ticket,
                 model,
                 key,
+                gives_up,
                 reply,
             } => {
                 self.seats.insert(ticket, reply);
-                self.turn(Event::RequestArrived { ticket, model, key });
+                let mut events = vec![Event::RequestArrived { ticket, model, key }];
+                events.extend(gives_up.map(|at| Event::RequestGivesUp { ticket, at }));
+                self.turn_all(events);
             }
             Message::Left { ticket } => {
                 self.seats.remove(&ticket);

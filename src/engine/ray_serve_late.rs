@@ -1,7 +1,8 @@
 //! Looks at the Rays that have not answered since the start. All are looked at at the same time, and what runs in one is judged
 //! as soon as it has answered: one that never does delays none of the others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::pin::pin;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -19,6 +20,8 @@ pub struct LateLooks<'a> {
     /// `pool.on_restart: adopt`.
     keep: bool,
     looks: FuturesUnordered<BoxFuture<'a, LateLook>>,
+    /// Looks that have ended while another one was judged.
+    ended: VecDeque<LateLook>,
     /// The addresses that are being looked at.
     looked_at: BTreeSet<String>,
     /// Applications that are removed. One Ray may have two addresses, and shows them at both.
@@ -37,6 +40,7 @@ impl<'a> LateLooks<'a> {
             writers,
             keep,
             looks: FuturesUnordered::new(),
+            ended: VecDeque::new(),
             looked_at: BTreeSet::new(),
             removed: BTreeSet::new(),
         }
@@ -45,7 +49,7 @@ impl<'a> LateLooks<'a> {
     /// Begins to look at each that is not being looked at. `recipe_of`: as of `resolve_applications`.
     pub fn begin(&mut self, recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>) {
         end_awaiting(self.writers, recipe_of);
-        if self.looks.is_empty() {
+        if self.looks.is_empty() && self.ended.is_empty() {
             self.removed.clear();
         }
         let (writers, keep) = (self.writers, self.keep);
@@ -62,7 +66,10 @@ impl<'a> LateLooks<'a> {
     /// Waits for the next one that answers, or has not for too long; `None`: none is being looked at. No look is lost if this is
     /// dropped before.
     pub async fn looked(&mut self) -> Option<LateLook> {
-        let look = self.looks.next().await?;
+        let look = match self.ended.pop_front() {
+            Some(look) => look,
+            None => self.looks.next().await?,
+        };
         self.looked_at.remove(&look.place.address);
         Some(look)
     }
@@ -75,18 +82,70 @@ impl<'a> LateLooks<'a> {
         is_streaming: &impl Fn(ReplicaId) -> bool,
     ) -> Resolved {
         let (looks, mut resolved) = (vec![(place, look)], Resolved::default());
-        resolve_looks(
-            self.writers,
-            looks,
-            self.keep,
-            recipe_of,
-            is_streaming,
-            &mut resolved,
-        )
-        .await;
+        {
+            let mut judged = pin!(resolve_looks(
+                self.writers,
+                looks,
+                self.keep,
+                recipe_of,
+                is_streaming,
+                &mut resolved,
+            ));
+            loop {
+                tokio::select! {
+                    biased;
+                    () = judged.as_mut() => break,
+                    // The others have a limit of time each, which goes on meanwhile.
+                    Some(look) = self.looks.next() => self.ended.push_back(look),
+                }
+            }
+        }
         let mut is_new =
             |replica: Option<ReplicaId>| replica.is_none_or(|it| self.removed.insert(it));
         resolved.others.retain(|it| is_new(it.replica));
         resolved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use support::ray_serve::RayServe;
+
+    use super::super::ray_serve_application as application;
+    use super::super::ray_serve_testing::{place, recipe};
+    use super::*;
+
+    #[tokio::test]
+    async fn looks_go_on_while_what_another_one_has_found_is_removed() {
+        let ray = RayServe::start();
+        let (here, other) = (place(&ray.address()), place("http://other:8265"));
+        let name = "model-pool.lab.r1";
+        let config = application::config(&recipe(&here), name, "far", "").expect("JSON");
+        ray.deploy(name, config.get());
+        let writers = ServeWriters::default();
+        writers.expect_answer(&here);
+        let gone = |_: &str, _: &str| Err("the model is no longer in the catalogue".to_owned());
+        let mut looks = LateLooks::new(&writers, true);
+        looks.begin(&gone);
+        let look = looks.looked().await.expect("it has answered");
+
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let (ends, place) = (Arc::clone(&has_ended), other.clone());
+        looks.looked_at.insert(other.address.clone());
+        looks.looks.push(Box::pin(async move {
+            tokio::task::yield_now().await;
+            ends.store(true, Ordering::Relaxed);
+            let look = Look::Unknown;
+            LateLook { place, look }
+        }));
+        let resolved = looks.judge(look, &gone, &|_| false).await;
+        assert_eq!(resolved.others.len(), 1, "{:?}", resolved.others);
+        assert!(has_ended.load(Ordering::Relaxed));
+        let next = looks.looked().await.expect("it is not lost");
+        assert_eq!(next.place, other);
+        assert!(looks.looked_at.is_empty() && looks.looked().await.is_none());
     }
 }

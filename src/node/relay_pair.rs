@@ -134,6 +134,8 @@ impl Pair {
 
     fn close(&mut self, how: io::Result<()>) {
         self.closing = Some(how);
+        // It need not wait until the gateway has ended, too.
+        self.engine.shut();
         self.gateway.close();
     }
 

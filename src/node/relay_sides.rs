@@ -94,6 +94,17 @@ pub(super) enum Engine {
     Tcp(Socket<TcpStream>),
 }
 
+impl Engine {
+    /// Nothing more is read of it or written to it.
+    pub fn shut(&mut self) {
+        // It may have left already.
+        let _ = match self {
+            Engine::Unix(socket) => socket.stream.shutdown(Shutdown::Both),
+            Engine::Tcp(socket) => socket.stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
 impl Read for Engine {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {

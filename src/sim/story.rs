@@ -10,6 +10,7 @@
 //!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]] [absent]
 //! host 200GiB [node 1] [reserve 20GiB] [available 300GiB]
 //! 0s   ask 1 NAME [key 7]        a request without a seat arrives
+//! 0s   within 1 30s              the client of request t1 waits no longer than this
 //! 3s   ready 1                   the engine of replica r1 is ready
 //! 4s   end 1                     request t1 ends, however
 //! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
@@ -212,6 +213,10 @@ impl StoryRunner {
                 }
                 return Ok(None);
             }
+            "within" => Event::RequestGivesUp {
+                ticket: Ticket(number(rest.first())?),
+                at: at + span(rest.get(1).copied().unwrap_or_default())?,
+            },
             "leave" => Event::RequestLeft {
                 ticket: Ticket(number(rest.first())?),
             },

@@ -70,7 +70,7 @@ pub use leadership::Advertised;
 pub use measurements::{Circumstances, Measurement, Measurements};
 pub use moving::{MoveFault, MovedTable, move_store};
 pub use nodes::{NoPass, NodeNumbers, NodePass, NodeToken};
-pub use past::{ModelPast, Past};
+pub use past::{ModelPast, Past, PastStay};
 pub use place::Place;
 pub use report::{EventCount, UseCount};
 pub use response_reads::{ChainBounds, ItemPlace, StoredLink};

@@ -18,8 +18,21 @@ pub struct ModelPast {
     pub loading: Span,
     /// Where its last replica was: the number of devices, and the memory on each.
     pub placed: Option<(u32, Bytes)>,
-    /// From the decision to load a replica until it began to leave; `None`: it is still there.
-    pub stays: Vec<(Time, Option<Time>)>,
+    /// Of its replicas.
+    pub stays: Vec<PastStay>,
+}
+
+/// When one replica was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastStay {
+    /// The decision to load it, or the moment at which an earlier process's was found.
+    pub began: Time,
+    /// `None`: it never was, as far as is known.
+    pub ready: Option<Time>,
+    /// When it began to leave; `None`: it is still there.
+    pub left: Option<Time>,
+    /// It was found ready, so that no request has waited for it.
+    pub is_adopted: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,23 +92,34 @@ impl Store {
                     open.retain(|(name, _), (nth, ready)| {
                         let dropped = *name == replica.0 && !*ready;
                         if dropped {
-                            model.stays[*nth].1 = Some(at);
+                            model.stays[*nth].left = Some(at);
                         }
                         !dropped
                     });
-                    open.insert(replica, (model.stays.len(), kind == "adopt"));
-                    model.stays.push((at, None));
+                    let is_adopted = kind == "adopt";
+                    let before = open.insert(replica, (model.stays.len(), is_adopted));
+                    // Another process goes on with it.
+                    if let Some((nth, _)) = before {
+                        model.stays[nth].left = Some(at);
+                    }
+                    model.stays.push(PastStay {
+                        began: at,
+                        ready: is_adopted.then_some(at),
+                        left: None,
+                        is_adopted,
+                    });
                 }
                 "ready" => {
-                    if let Some((_, ready)) = open.get_mut(&replica) {
+                    if let Some((nth, ready)) = open.get_mut(&replica) {
                         *ready = true;
+                        model.stays[*nth].ready.get_or_insert(at);
                     }
                     model.loads += 1;
                     model.loading = Span(model.loading.0.saturating_add(took.unwrap_or(0)));
                 }
                 other => {
                     if let Some((nth, _)) = open.remove(&replica) {
-                        model.stays[nth].1 = Some(at);
+                        model.stays[nth].left = Some(at);
                     }
                     if other == "gone"
                         && let Some(took) = took
@@ -107,5 +131,43 @@ impl Store {
             }
         }
         Ok(past)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::file_after;
+
+    #[tokio::test]
+    async fn a_stay_has_the_moment_at_which_its_own_load_has_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let statements = [
+            "CREATE TABLE history (id INTEGER PRIMARY KEY, at INTEGER, kind TEXT, model TEXT, \
+             replica INTEGER, placement TEXT, took_ms INTEGER)",
+            "INSERT INTO history (at, kind, model, replica, placement, took_ms) VALUES \
+             (1000, 'load', 'a', 1, '[]', NULL), (6000, 'ready', 'a', 1, '[]', 5000), \
+             (7000, 'evict', 'a', 1, '[]', NULL), (7500, 'gone', 'a', 1, '[]', 500), \
+             (8000, 'load', 'a', 2, '[]', NULL), (9000, 'ready', 'a', 2, '[]', 1000), \
+             (9500, 'adopt', 'a', 2, '[]', NULL), (9800, 'load', 'a', 3, '[]', NULL)",
+        ];
+        let path = file_after(folder.path(), &statements).await;
+        let past = Store::read_past(&path).await.expect("read");
+        let stay = |began, ready: Option<u64>, left: Option<u64>, is_adopted| PastStay {
+            began: Time(began),
+            ready: ready.map(Time),
+            left: left.map(Time),
+            is_adopted,
+        };
+        let model = &past.models["a"];
+        let expected = [
+            stay(1_000, Some(6_000), Some(7_000), false),
+            stay(8_000, Some(9_000), Some(9_500), false),
+            stay(9_500, Some(9_500), None, true),
+            stay(9_800, None, None, false),
+        ];
+        assert_eq!(model.stays, expected);
+        assert_eq!(model.load(), Some(Span(3_000)));
+        assert_eq!(past.stop(), Some(Span(500)));
     }
 }

@@ -1,8 +1,14 @@
 //! The stores that the tests of this crate run on: a file of SQLite, and a database of PostgreSQL where there is one.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sqlx::ConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
+
 use super::Store;
+use super::connection::Connection;
+use super::query::query;
 
 /// A store, and what it needs as long as it is used.
 pub(crate) struct TestStore {
@@ -37,4 +43,17 @@ pub(crate) async fn stores() -> Vec<TestStore> {
         });
     }
     stores
+}
+
+/// A file of SQLite in which these statements have been carried out, and nothing else.
+pub(crate) async fn file_after(folder: &Path, statements: &[&'static str]) -> PathBuf {
+    let path = folder.join("state.db");
+    let options = SqliteConnectOptions::new().filename(&path);
+    let connection = options.create_if_missing(true).connect().await;
+    let mut connection = Connection::Sqlite(connection.expect("a new file"));
+    for statement in statements {
+        let done = query(*statement).execute(&mut connection).await;
+        done.expect(statement);
+    }
+    path
 }

@@ -9,6 +9,9 @@ use super::{Store, StoreFault, from_integer, to_integer};
 /// Minutes that are kept: a hundred days.
 const MINUTES_KEPT: u64 = 100 * 24 * 60;
 
+/// PostgreSQL's code of the error.
+const UNDEFINED_COLUMN: &str = "42703";
+
 /// One model in one minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageMinute {
@@ -40,7 +43,9 @@ const INSERT: &str = "INSERT INTO usage (minute, model, requests, busy_ms, waite
 
 const MINUTES: &str =
     "SELECT minute, model, requests, busy_ms, waited, waited_ms FROM usage ORDER BY minute, model";
-const OLDER_MINUTES: &str = "SELECT minute, model, requests, busy_ms, 0 AS waited, 0 AS waited_ms \
+// PostgreSQL takes a plain 0 for a smaller type than that of the columns.
+const OLDER_MINUTES: &str = "SELECT minute, model, requests, busy_ms, \
+     CAST(0 AS BIGINT) AS waited, CAST(0 AS BIGINT) AS waited_ms \
      FROM usage ORDER BY minute, model";
 
 fn minute(statement: &'static str, it: &UsageMinute) -> Query {
@@ -51,6 +56,15 @@ fn minute(statement: &'static str, it: &UsageMinute) -> Query {
         .bind(to_integer(it.busy_ms))
         .bind(to_integer(it.waited))
         .bind(to_integer(it.waited_ms))
+}
+
+/// Whether a statement names a column that its table does not have.
+fn lacks_a_column(error: &sqlx::Error) -> bool {
+    // SQLite has one code for all that is wrong with a statement.
+    error.as_database_error().is_some_and(|error| {
+        error.code().as_deref() == Some(UNDEFINED_COLUMN)
+            || error.message().starts_with("no such column")
+    })
 }
 
 impl Store {
@@ -118,7 +132,9 @@ impl Store {
         let found = query(MINUTES).fetch_all(&mut connection).await;
         let rows = match found {
             // Stores of older versions do not say what waited.
-            Err(sqlx::Error::Database(_)) => query(OLDER_MINUTES).fetch_all(&mut connection).await,
+            Err(error) if lacks_a_column(&error) => {
+                query(OLDER_MINUTES).fetch_all(&mut connection).await
+            }
             found => found,
         }?;
         let read = |row: &Row| UsageMinute {
@@ -130,5 +146,59 @@ impl Store {
             waited_ms: from_integer(row.get("waited_ms")),
         };
         Ok(rows.iter().map(read).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::file_after;
+
+    #[tokio::test]
+    async fn a_store_of_an_older_version_says_nothing_of_waits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let statements = [
+            "CREATE TABLE usage (minute INTEGER, model TEXT, requests INTEGER, busy_ms INTEGER)",
+            "INSERT INTO usage VALUES (7, 'a', 2, 300)",
+        ];
+        let path = file_after(folder.path(), &statements).await;
+        let minute = UsageMinute {
+            minute: 7,
+            model: "a".to_owned(),
+            requests: 2,
+            busy_ms: 300,
+            waited: 0,
+            waited_ms: 0,
+        };
+        assert_eq!(Store::read_usage(&path).await.expect("read"), [minute]);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_fails_otherwise_is_not_read_as_one_without_waits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // What waited cannot be read, and the rest can.
+        let statements = [
+            "CREATE TABLE counted (minute INTEGER, model TEXT, requests INTEGER, busy_ms INTEGER)",
+            "INSERT INTO counted VALUES (7, 'a', 2, 300)",
+            "CREATE VIEW usage AS SELECT minute, model, requests, busy_ms, \
+             abs(-9223372036854775808) AS waited, 0 AS waited_ms FROM counted",
+        ];
+        let path = file_after(folder.path(), &statements).await;
+        let error = Store::read_usage(&path).await.expect_err("it fails");
+        assert!(!lacks_a_column(&error), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_column_that_is_not_there_is_known_of_either_database() {
+        for store in crate::testing::stores().await {
+            let missing = query("SELECT nothing FROM usage");
+            let missing = missing.fetch_all(&store.readers).await;
+            assert!(lacks_a_column(&missing.err().expect("no such column")));
+            let no_table = query("SELECT minute FROM nothing");
+            let no_table = no_table.fetch_all(&store.readers).await;
+            assert!(!lacks_a_column(&no_table.err().expect("no such table")));
+            let older = query(OLDER_MINUTES).fetch_all(&store.readers).await;
+            assert!(older.is_ok_and(|rows| rows.is_empty()));
+        }
     }
 }

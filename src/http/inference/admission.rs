@@ -67,6 +67,15 @@ impl Deadlines {
         };
         Ok(patience)
     }
+
+    /// When a client that begins to wait for a seat now goes away without one.
+    pub fn gives_up(&self, now: Time) -> Option<Time> {
+        let seat = self.seat.map(|wait| {
+            let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            now + Span(wait)
+        });
+        self.deadline.into_iter().chain(seat).min()
+    }
 }
 
 /// A request, until its answer begins.
@@ -285,7 +294,11 @@ pub(crate) async fn seat(
             None => return Err(not_ready(app, sight, route).await),
         }
     } else {
-        match app.handle.seat(route, context.user.key, None, adapter)? {
+        let (key, gives_up) = (
+            context.user.key,
+            patience.gives_up(app.handle.clock().now()),
+        );
+        match app.handle.seat(route, key, None, adapter, gives_up)? {
             Seat::Now(lease) => lease,
             Seat::Wait(mut waiting) => {
                 record::trace(|trace| trace.queued(&route.entry.name));

@@ -44,9 +44,12 @@ pub(super) async fn seat(
             Some(lease) => Ok(Seat::Now(lease)),
             None => return Err(fail(admission::not_ready(app, sight, &route).await)),
         },
-        _ => app
-            .handle
-            .seat(&route, context.user.key, request.conversation, adapter),
+        _ => {
+            let gives_up = deadlines.gives_up(app.handle.clock().now());
+            let (key, conversation) = (context.user.key, request.conversation);
+            app.handle
+                .seat(&route, key, conversation, adapter, gives_up)
+        }
     };
     let seat = seat.map_err(|busy| fail(busy.into()))?;
     let call = Call {

@@ -217,6 +217,28 @@ fn what_a_gateway_sends_after_the_end_of_its_engine_is_dropped_for_a_while_and_d
 }
 
 #[test]
+fn an_engine_that_has_ended_does_not_wait_for_a_gateway_that_lingers() {
+    let (mut pair, mut far_gateway, mut far_engine) = pair();
+    far_engine.write_all(b"hello").expect("taken");
+    far_engine
+        .shutdown(std::net::Shutdown::Write)
+        .expect("it has ended");
+    engine_event(&mut pair, true);
+    let turn = pair.turn(&mut [0; BUFFER], start());
+    assert!(matches!(turn, Turn::WaitsUntil(_)), "{turn:?}");
+    let within = Some(Duration::from_secs(10));
+    far_engine.set_read_timeout(within).expect("set");
+    let mut rest = Vec::new();
+    let end = far_engine.read_to_end(&mut rest);
+    assert_eq!(end.expect("the end, while the pair is still there"), 0);
+    // The gateway has got all, too.
+    let mut answer = Vec::new();
+    far_gateway.read_to_end(&mut answer).expect("and the end");
+    assert_eq!(answer, b"hello");
+    drop(pair);
+}
+
+#[test]
 fn a_pair_whose_gateway_has_left_ends_though_its_engine_reads_nothing() {
     let (mut pair, mut far_gateway, _far_engine) = pair();
     let (mut buffer, now) = ([0; BUFFER], start());

@@ -83,6 +83,8 @@ pub(crate) struct Waiting {
     pub key: KeyId,
     pub since: Time,
     pub deadline: Time,
+    /// When its client goes away by itself; at the latest its deadline.
+    pub gives_up: Time,
 }
 
 #[derive(Clone, Debug)]

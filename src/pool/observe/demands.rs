@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::facts::demand_index::PendingReplica;
-use crate::facts::state::{Model, Pool};
+use crate::facts::state::{Model, Pool, Waiting};
 use crate::plan::orders;
 use crate::plan::requirements::never_fits;
 use crate::types::ids::OrderId;
@@ -96,8 +96,7 @@ impl Pool {
     /// vain.
     fn first_in_time(&self, id: ModelId) -> Option<(Time, u64)> {
         let ready = self.now + self.comes_back_in(id);
-        let waiting = self.models[&id].queue.by_arrival();
-        let mut waiting = waiting.map(|ticket| &self.tickets[&ticket]).zip(0..);
+        let mut waiting = self.waiting(id).zip(0..);
         let (first, before) = waiting.find(|(it, _)| it.deadline > ready)?;
         Some((first.since, before))
     }
@@ -117,26 +116,32 @@ impl Pool {
     /// How long others with more waiting requests may be loaded before a model: its load must still be in time.
     fn longest_delay(&self, id: ModelId) -> Span {
         let timeout = self.models[&id].spec.queue_timeout;
-        let load = self.comes_back_in(id);
-        match load < timeout {
-            true => self.patience(id).min(Span(timeout.0 - load.0)),
-            false => self.patience(id),
-        }
+        longest_delay(timeout, self.comes_back_in(id))
     }
 
-    /// From when equals leave for the model's requests, the oldest of which waits since then. The objective leaves half of
-    /// the time for which others may go first, so that turns and a busy disk do not make the load too late.
-    fn evicts_from(&self, id: ModelId, oldest: Time) -> Time {
-        let waiting = self.models[&id].queue.by_arrival();
-        let since = waiting.map(|ticket| self.tickets[&ticket].since);
+    /// From when equals leave for the model's requests. The victim has to stop before the load begins, for which a grace
+    /// like the model's own is taken. Of the rest of the time for which others may go first the objective leaves half, so
+    /// that turns and a busy disk do not make the load too late. Clients that give up before the load can be ready count, too:
+    /// it begins while they wait, or it never would.
+    fn evicts_from(&self, id: ModelId) -> Time {
         let load = self.comes_back_in(id);
+        let since = self.waiting(id).map(|it| it.since);
         let from = self.limits.objective.evicts_from(load, since, self.now);
-        from.min(oldest + Span(self.longest_delay(id).0 / 2))
+        if from <= self.now {
+            return from;
+        }
+        let stop = self.models[&id].spec.stop_grace;
+        let latest = self.waiting(id).map(|it| {
+            let delay = longest_delay(it.gives_up.since(it.since), load);
+            it.since + Span(delay.0.saturating_sub(stop.0) / 2)
+        });
+        latest.fold(from, Time::min)
     }
 
-    /// How long a model may wait for the turns of others.
-    pub(crate) fn patience(&self, id: ModelId) -> Span {
-        self.models[&id].patience()
+    /// The model's requests, by arrival.
+    fn waiting(&self, id: ModelId) -> impl Iterator<Item = &Waiting> {
+        let waiting = self.models[&id].queue.by_arrival();
+        waiting.map(move |ticket| &self.tickets[&ticket])
     }
 
     /// Examines again the demands whose retry time has come.
@@ -169,8 +174,19 @@ impl Pool {
 impl Model {
     /// How long it may wait for the turns of others.
     pub(crate) fn patience(&self) -> Span {
-        let half = Span(self.spec.queue_timeout.0 / 2);
-        half.min(PATIENCE_MAX)
+        patience(self.spec.queue_timeout)
+    }
+}
+
+fn patience(timeout: Span) -> Span {
+    Span(timeout.0 / 2).min(PATIENCE_MAX)
+}
+
+/// How long others may go before requests that wait no longer than this: their load must still be in time.
+fn longest_delay(timeout: Span, load: Span) -> Span {
+    match load < timeout {
+        true => patience(timeout).min(Span(timeout.0 - load.0)),
+        false => patience(timeout),
     }
 }
 
@@ -222,7 +238,7 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
         && let Some(oldest) = model.queue.oldest()
     {
         let mut requirements = Requirements::of(pool, id, pool.tickets[&oldest].since);
-        requirements.evicts_from = pool.evicts_from(id, requirements.since);
+        requirements.evicts_from = pool.evicts_from(id);
         push(Class::Request, requirements, None);
     }
     let cooling = model.cooling_until.is_some_and(|until| until > pool.now);

@@ -21,6 +21,7 @@ impl Pool {
             Event::RequestArrived { ticket, model, key } => {
                 self.request_arrived(ticket, model, key, actions)
             }
+            Event::RequestGivesUp { ticket, at } => self.request_gives_up(ticket, at),
             Event::RequestLeft { ticket } => {
                 self.forget_ticket(ticket, false);
             }
@@ -183,8 +184,18 @@ impl Pool {
                 key,
                 since: now,
                 deadline,
+                gives_up: deadline,
             },
         );
+    }
+
+    fn request_gives_up(&mut self, ticket: Ticket, at: Time) {
+        // One that was refused at once does not wait.
+        if let Some(waiting) = self.tickets.get_mut(&ticket) {
+            waiting.gives_up = waiting.gives_up.min(at);
+            let model = waiting.model;
+            self.touch_model(model);
+        }
     }
 
     fn replica_ready(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {

@@ -23,6 +23,11 @@ pub enum Event {
         model: ModelId,
         key: KeyId,
     },
+    /// A waiting client goes away by itself at this moment, if it has no seat by then. `RequestLeft` follows when it does.
+    RequestGivesUp {
+        ticket: Ticket,
+        at: Time,
+    },
     /// A waiting client went away (Q3). Requests that have a seat end at the gate instead.
     RequestLeft {
         ticket: Ticket,

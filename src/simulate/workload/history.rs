@@ -14,8 +14,8 @@ use rand_pcg::Pcg64Mcg;
 use super::fault::WorkloadFault;
 use super::in_order::{InOrder, Request};
 use config::DatabaseUrl;
-use pool::Time;
-use store::{ModelPast, Past, Store};
+use pool::{Span, Time};
+use store::{Past, PastStay, Store};
 
 const MINUTE_MS: u64 = 60_000;
 /// The first bytes of every SQLite file.
@@ -29,18 +29,27 @@ pub struct History {
     past: Past,
     /// The stays of each model's replicas, in milliseconds of the workload, in the order in which they began.
     stays: Vec<Vec<Stay>>,
-    /// The mean time of each model's loads, in milliseconds.
-    loads: Vec<u64>,
     /// The store knows which requests waited.
     knows_waits: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Stay {
+    /// Where the store knows what waited, when the replica was ready; otherwise when its load was decided.
     from: u64,
     to: u64,
+    /// How long its load took; `None`: no request has waited for it.
+    load: Option<u64>,
     /// The latest end of this one and all earlier ones.
     latest: u64,
+}
+
+/// A load that requests may have waited for.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    /// When it ended, or where that is not needed, when it was decided.
+    at: u64,
+    took: u64,
 }
 
 /// The requests for one model in one minute.
@@ -136,16 +145,27 @@ impl History {
 
     /// `first_ms`: the milliseconds since 1970 from which the minutes count.
     fn of(names: Vec<String>, minutes: Vec<Minute>, first_ms: u64, past: Past) -> History {
-        let relative = |at: Time| at.0.saturating_sub(first_ms);
+        let knows_waits = minutes.iter().any(|it| it.waited > 0);
+        let stay = |it: &PastStay, mean: Span| {
+            let ready = it.ready.unwrap_or(it.began + mean);
+            let from = if knows_waits { ready } else { it.began };
+            let relative = |at: Time| at.0.saturating_sub(first_ms);
+            let is_before = from.0.saturating_add(MINUTE_MS) < first_ms;
+            Stay {
+                from: relative(from),
+                to: it.left.map_or(u64::MAX, relative),
+                load: (!it.is_adopted && !is_before).then_some(ready.since(it.began).0),
+                latest: 0,
+            }
+        };
         let stays_of = |name: &String| {
-            let all = past.models.get(name).into_iter().flat_map(|it| &it.stays);
-            let mut stays: Vec<Stay> = all
-                .map(|(began, left)| Stay {
-                    from: relative(*began),
-                    to: left.map_or(u64::MAX, relative),
-                    latest: 0,
-                })
-                .collect();
+            let Some(model) = past.models.get(name) else {
+                return Vec::new();
+            };
+            // Only where it is not known when the replica was ready.
+            let mean = model.load().unwrap_or_default();
+            let all = model.stays.iter().map(|it| stay(it, mean));
+            let mut stays: Vec<Stay> = all.filter(|it| it.from < it.to).collect();
             stays.sort_by_key(|it| it.from);
             let mut latest = 0;
             for it in &mut stays {
@@ -154,14 +174,9 @@ impl History {
             }
             stays
         };
-        let load_of = |name: &String| {
-            let load = past.models.get(name).and_then(ModelPast::load);
-            load.map_or(0, |load| load.0)
-        };
         History {
             stays: names.iter().map(stays_of).collect(),
-            loads: names.iter().map(load_of).collect(),
-            knows_waits: minutes.iter().any(|it| it.waited > 0),
+            knows_waits,
             names,
             minutes,
             past,
@@ -172,22 +187,26 @@ impl History {
         &self.past
     }
 
-    /// The parts of a minute, in milliseconds of the workload, in which the model was there, and the moments in it at which
-    /// that began. With a delay of zero it is there from the decision to load it, with that of its load once it is ready.
-    fn presence(&self, model: u32, minute: u64, delay: u64) -> (Vec<(u64, u64)>, Vec<u64>) {
+    /// The parts of a minute, in milliseconds of the workload, in which the model was there.
+    fn presence(&self, model: u32, minute: u64) -> Vec<(u64, u64)> {
         let (from, to) = (minute, minute + MINUTE_MS);
-        let (mut parts, mut began) = (Vec::new(), Vec::new());
         let stays = &self.stays[model as usize];
-        let begin = |it: &Stay| it.from.saturating_add(delay);
-        let before = stays.partition_point(|it| begin(it) < to);
+        let before = stays.partition_point(|it| it.from < to);
         let near = stays[..before].iter().rev();
-        for it in near.take_while(|it| it.latest > from) {
-            if it.to > from.max(begin(it)) {
-                parts.push((begin(it).max(from), it.to.min(to)));
-                began.extend((begin(it) >= from).then(|| begin(it)));
-            }
-        }
-        (parts, began)
+        let near = near.take_while(|it| it.latest > from);
+        let there = near.filter(|it| it.to > from);
+        there.map(|it| (it.from.max(from), it.to.min(to))).collect()
+    }
+
+    /// The stays that began in this time with a load.
+    fn loaded(&self, model: u32, from: u64, to: u64) -> impl Iterator<Item = Load> {
+        let stays = &self.stays[model as usize];
+        let first = stays.partition_point(|it| it.from < from);
+        let rest = stays[first..].iter().take_while(move |it| it.from < to);
+        rest.filter_map(|it| {
+            let (at, took) = (it.from, it.load?);
+            Some(Load { at, took })
+        })
     }
 
     pub fn models(&self) -> Vec<String> {
@@ -198,11 +217,14 @@ impl History {
     pub fn requests(&self, seed: u64) -> impl Iterator<Item = Request> + '_ {
         let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x4157);
         let by_minute = self.minutes.chunk_by(|one, next| one.at == next.at);
+        // Of each model, from when on no minute has its loads yet.
+        let mut unclaimed = vec![0; self.names.len()];
         let minutes = by_minute.map(move |minute| {
             let mut requests = Vec::new();
             for it in minute {
                 let mean_ms = it.busy_ms as f64 / it.requests.max(1) as f64;
-                for came in self.moments(it, &mut random) {
+                let unclaimed = &mut unclaimed[it.model as usize];
+                for came in self.moments(it, unclaimed, &mut random) {
                     let length: f64 = random.sample(Exp1);
                     requests.push((came, it.model, 1 + (length * mean_ms) as u64));
                 }
@@ -214,22 +236,36 @@ impl History {
 
     /// How long before its minute a request came at most.
     fn reach(&self) -> u64 {
+        let loads = |stays: &Vec<Stay>| stays.iter().filter_map(|it| it.load).max();
+        let longest = self.stays.iter().map(|it| loads(it).unwrap_or(0));
+        let longest: Vec<u64> = longest.collect();
         let waits = self.minutes.iter().filter(|it| it.waited > 0);
         let wait = |it: &Minute| {
-            let load = self.loads[it.model as usize];
+            let load = longest[it.model as usize];
             it.mean_wait().saturating_mul(2).max(load)
         };
-        waits.map(wait).max().unwrap_or(0)
+        let wait = waits.map(wait).max();
+        wait.map_or(0, |it| it.saturating_add(MINUTE_MS))
     }
 
     /// When the requests of a minute came.
-    fn moments(&self, minute: &Minute, random: &mut Pcg64Mcg) -> Vec<u64> {
-        let load = self.loads[minute.model as usize];
-        let (parts, came) = if self.knows_waits {
-            let (parts, ready) = self.presence(minute.model, minute.at, load);
-            (parts, waited(minute, &ready, load, random))
+    fn moments(&self, minute: &Minute, unclaimed: &mut u64, random: &mut Pcg64Mcg) -> Vec<u64> {
+        let parts = self.presence(minute.model, minute.at);
+        let to = minute.at + MINUTE_MS;
+        let came = if self.knows_waits {
+            // A minute of older versions began and ended in the middle of those of the clock, and has the name of the one in
+            // which it ended.
+            let from = minute.at.saturating_sub(MINUTE_MS).max(*unclaimed);
+            let most = usize::try_from(minute.waited).unwrap_or(usize::MAX);
+            let loads = self.loaded(minute.model, from, to).take(most);
+            let loads: Vec<Load> = loads.collect();
+            if let Some(last) = loads.last() {
+                *unclaimed = last.at + 1;
+            }
+            waited(minute, &loads, random)
         } else {
-            self.presence(minute.model, minute.at, 0)
+            let loads = self.loaded(minute.model, minute.at, to);
+            loads.map(|it| it.at).collect()
         };
         let all: u64 = parts.iter().map(|(from, to)| to - from).sum();
         let mut came = came.into_iter();
@@ -243,22 +279,22 @@ impl History {
     }
 }
 
-/// When those requests of a minute came that waited for the loads that ended in it. Those that wait for one load come at any
-/// time between the first of them and its end, so that the first of `n` waits `2n / (n + 1)` times as long as they do on
-/// average, and at least for the load.
-fn waited(minute: &Minute, ready: &[u64], load: u64, random: &mut Pcg64Mcg) -> Vec<u64> {
+/// When those requests of a minute came that waited for these loads, of which there are not more. Those that wait for one load
+/// come at any time between the first of them and its end, so that the first of `n` waits `2n / (n + 1)` times as long as they
+/// do on average, and at least for the load.
+fn waited(minute: &Minute, loads: &[Load], random: &mut Pcg64Mcg) -> Vec<u64> {
     let mut came = Vec::new();
-    let loads = ready.len() as u64;
-    for (nth, ready) in (0..loads).zip(ready) {
-        let requests = minute.waited / loads + u64::from(nth < minute.waited % loads);
+    let count = loads.len() as u64;
+    for (nth, load) in (0..count).zip(loads) {
+        let requests = minute.waited / count + u64::from(nth < minute.waited % count);
         let longest = minute.mean_wait().saturating_mul(2 * requests) / (requests + 1);
-        let longest = longest.max(load).max(1);
+        let longest = longest.max(load.took).max(1);
         for request in 0..requests {
             let waited = match request {
                 0 => longest,
                 _ => random.random_range(0..longest),
             };
-            came.push(ready.saturating_sub(waited));
+            came.push(load.at.saturating_sub(waited));
         }
     }
     came
@@ -276,79 +312,4 @@ fn within(parts: &[(u64, u64)], mut offset: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use pool::Span;
-
-    /// Model `a` was loaded at second 10 and left at second 20, and again from 40 to 50.
-    fn history() -> History {
-        with_waits(0, 0)
-    }
-
-    fn with_waits(waited: u64, waited_ms: u64) -> History {
-        let minute = |model| Minute {
-            at: 0,
-            model,
-            requests: 40,
-            busy_ms: 4_000,
-            waited: if model == 0 { waited } else { 0 },
-            waited_ms: if model == 0 { waited_ms } else { 0 },
-        };
-        let at = |second: u64| Time(100 * MINUTE_MS + second * 1_000);
-        let mut past = Past::default();
-        past.models.insert(
-            "a".to_owned(),
-            ModelPast {
-                loads: 2,
-                loading: Span(600),
-                placed: None,
-                stays: vec![(at(10), Some(at(20))), (at(40), Some(at(50)))],
-            },
-        );
-        let names = vec!["a".to_owned(), "b".to_owned()];
-        let minutes = vec![minute(0), minute(1)];
-        History::of(names, minutes, 100 * MINUTE_MS, past)
-    }
-
-    #[test]
-    fn requests_came_while_their_model_was_there_and_when_it_was_loaded() {
-        let history = history();
-        let times = |model: u32| -> Vec<u64> {
-            let all = history.requests(3).filter(|it| it.1 == model);
-            all.map(|it| it.0).collect()
-        };
-        let a = times(0);
-        assert_eq!(a.len(), 40);
-        assert!(a.contains(&10_000) && a.contains(&40_000), "{a:?}");
-        let there = |at: &u64| (10_000..20_000).contains(at) || (40_000..50_000).contains(at);
-        assert!(a.iter().all(there), "{a:?}");
-        // Of the other one nothing is known but the minute.
-        let b = times(1);
-        assert!(
-            b.iter().any(|at| !there(at)) && b.iter().all(|at| *at < MINUTE_MS),
-            "{b:?}"
-        );
-    }
-
-    #[test]
-    fn requests_that_waited_came_so_long_before_the_model_was_ready() {
-        // Its loads took 300 ms. Two requests waited for each of them, six seconds on average: the first one eight.
-        let history = with_waits(4, 24_000);
-        let all: Vec<Request> = history.requests(3).collect();
-        assert!(all.is_sorted(), "{all:?}");
-        let a: Vec<u64> = all.iter().filter(|it| it.1 == 0).map(|it| it.0).collect();
-        assert_eq!(a.len(), 40);
-        assert!(a.contains(&2_300) && a.contains(&32_300), "{a:?}");
-        let ready = |at: &&u64| (10_300..20_000).contains(*at) || (40_300..50_000).contains(*at);
-        let waited = |at: &&u64| (2_300..=10_300).contains(*at) || (32_300..=40_300).contains(*at);
-        assert!(a.iter().all(|at| ready(&at) || waited(&at)), "{a:?}");
-        assert!(a.iter().filter(waited).count() >= 4, "{a:?}");
-        assert!(a.iter().filter(ready).count() >= 36, "{a:?}");
-    }
-
-    #[test]
-    fn a_mean_load_is_known_once_one_was_measured() {
-        assert_eq!(history().past.models["a"].load(), Some(Span(300)));
-        assert_eq!(ModelPast::default().load(), None);
-    }
-}
+mod tests;

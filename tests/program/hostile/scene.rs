@@ -109,14 +109,6 @@ impl Scene {
             .stream("/v1/chat/completions", &question("bad", true))
     }
 
-    /// All that comes of a stream whose client waits so long for its end.
-    pub fn stream_within(&self, time: &str) -> String {
-        let (path, body) = ("/v1/chat/completions", question("bad", true));
-        let within = [("x-request-timeout", time)];
-        let (_, text, _) = self.pool.request_with("POST", path, &body, &within);
-        text
-    }
-
     pub fn admin(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         self.pool.admin(method, path, body)
     }

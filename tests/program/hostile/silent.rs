@@ -203,12 +203,14 @@ fn a_client_that_leaves_at_the_end_of_its_answer_is_counted_as_answered() {
 }
 
 #[test]
-fn no_error_follows_an_answer_that_is_whole_although_its_stream_does_not_end() {
-    let scene = Scene::with(&["--raw", "open-after-done"], &[("idle_probe", "off")]);
+fn no_error_follows_an_answer_that_is_whole_not_even_one_that_its_engine_writes_behind_it() {
+    let scene = Scene::with(&["--raw", "error-after-done"], &[("idle_probe", "off")]);
     scene.load();
-    let text = scene.stream_within("1s");
+    let text = scene.stream().whole();
     assert!(text.contains("[DONE]"), "{text}");
     assert!(!text.contains("error"), "{text}");
+    let line = "model_pool_requests_total{model=\"bad\",code=\"200\"} 1";
+    wait_for(line, || scene.metrics().contains(line));
     scene.end();
 }
 

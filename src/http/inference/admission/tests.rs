@@ -38,3 +38,19 @@ fn a_client_says_how_long_it_waits_in_seconds_or_with_a_unit() {
         assert_eq!(failure.body.error.param.as_deref(), Some(name), "{value}");
     }
 }
+
+#[test]
+fn a_client_without_a_seat_goes_away_at_the_first_of_its_deadlines() {
+    let now = Time(5_000);
+    assert_eq!(Deadlines::default().gives_up(now), None);
+    let late = Deadlines {
+        deadline: Some(Time(60_000)),
+        seat: None,
+    };
+    assert_eq!(late.gives_up(now), Some(Time(60_000)));
+    let soon = Deadlines {
+        seat: Some(Duration::from_secs(2)),
+        ..late
+    };
+    assert_eq!(soon.gives_up(now), Some(Time(7_000)));
+}

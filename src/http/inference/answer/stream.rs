@@ -152,6 +152,10 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                         (Some(written), true) => written.extend_from_slice(event),
                     }
                     used += length;
+                    // What its engine writes behind a whole answer is no part of it.
+                    if done {
+                        break;
+                    }
                 }
                 let ready = match written {
                     Some(written) => written.into(),

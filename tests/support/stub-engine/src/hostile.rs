@@ -53,6 +53,8 @@ pub enum Raw {
     EndlessEvent,
     /// A stream whose body does not end after `[DONE]`.
     OpenAfterDone,
+    /// A stream with an error in the same chunk as its `[DONE]`, behind it.
+    ErrorAfterDone,
     /// Connections are accepted and nothing is ever answered, not even health.
     Mute,
 }
@@ -82,6 +84,7 @@ impl Hostile {
                     "hang-up" => Raw::HangUp,
                     "endless-event" => Raw::EndlessEvent,
                     "open-after-done" => Raw::OpenAfterDone,
+                    "error-after-done" => Raw::ErrorAfterDone,
                     "mute" => Raw::Mute,
                     other => return Err(format!("--raw {other} is not known")),
                 });
@@ -243,9 +246,14 @@ fn answer_raw(raw: Raw, mut socket: TcpStream) {
                 text.clone_from(&chunk);
             }
         }
-        Raw::OpenAfterDone => {
-            let events = "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"bad\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello\"},\"finish_reason\":null}]}\n\ndata: [DONE]\n\n";
-            let text = format!("{stream}\r\n{:x}\r\n{events}\r\n", events.len());
+        Raw::OpenAfterDone | Raw::ErrorAfterDone => {
+            let mut events = "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"bad\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello\"},\"finish_reason\":null}]}\n\ndata: [DONE]\n\n".to_owned();
+            let mut end = "";
+            if raw == Raw::ErrorAfterDone {
+                events += "data: {\"error\":{\"message\":\"too late\",\"code\":500}}\n\n";
+                end = "0\r\n\r\n";
+            }
+            let text = format!("{stream}\r\n{:x}\r\n{events}\r\n{end}", events.len());
             let _ = socket.write_all(text.as_bytes());
             // The body of the request, and then the end of the connection.
             while matches!(socket.read(&mut [0; 65_536]), Ok(1..)) {}

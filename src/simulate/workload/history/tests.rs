@@ -1,0 +1,145 @@
+//! Histories of one or two models, replayed.
+
+use super::*;
+use store::ModelPast;
+
+fn stay(began: Time, ready: Option<Time>, left: Option<Time>) -> PastStay {
+    PastStay {
+        began,
+        ready,
+        left,
+        is_adopted: false,
+    }
+}
+
+/// Of one model that was loaded from second 40 on, and ready at second 50; its mean load takes a second. `rows`: the minutes
+/// in which requests waited, one each for ten seconds.
+fn loaded_once(stay: PastStay, rows: &[u64]) -> History {
+    let row = |minute: &u64| Minute {
+        at: minute * MINUTE_MS,
+        model: 0,
+        requests: 1,
+        busy_ms: 100,
+        waited: 1,
+        waited_ms: 10_000,
+    };
+    let mut past = Past::default();
+    past.models.insert(
+        "a".to_owned(),
+        ModelPast {
+            loads: 1,
+            loading: Span(1_000),
+            placed: None,
+            stays: vec![stay],
+        },
+    );
+    let minutes = rows.iter().map(row).collect();
+    History::of(vec!["a".to_owned()], minutes, 0, past)
+}
+
+fn times(history: &History) -> Vec<u64> {
+    history.requests(3).map(|it| it.0).collect()
+}
+
+/// Model `a` was loaded at second 10 and left at second 20, and again from 40 to 50.
+fn history() -> History {
+    with_waits(0, 0)
+}
+
+fn with_waits(waited: u64, waited_ms: u64) -> History {
+    let minute = |model| Minute {
+        at: 0,
+        model,
+        requests: 40,
+        busy_ms: 4_000,
+        waited: if model == 0 { waited } else { 0 },
+        waited_ms: if model == 0 { waited_ms } else { 0 },
+    };
+    let at = |second: u64| Time(100 * MINUTE_MS + second * 1_000);
+    let mut past = Past::default();
+    past.models.insert(
+        "a".to_owned(),
+        ModelPast {
+            loads: 2,
+            loading: Span(600),
+            placed: None,
+            stays: vec![
+                stay(at(10), None, Some(at(20))),
+                stay(at(40), None, Some(at(50))),
+            ],
+        },
+    );
+    let names = vec!["a".to_owned(), "b".to_owned()];
+    let minutes = vec![minute(0), minute(1)];
+    History::of(names, minutes, 100 * MINUTE_MS, past)
+}
+
+#[test]
+fn requests_came_while_their_model_was_there_and_when_it_was_loaded() {
+    let history = history();
+    let times = |model: u32| -> Vec<u64> {
+        let all = history.requests(3).filter(|it| it.1 == model);
+        all.map(|it| it.0).collect()
+    };
+    let a = times(0);
+    assert_eq!(a.len(), 40);
+    assert!(a.contains(&10_000) && a.contains(&40_000), "{a:?}");
+    let there = |at: &u64| (10_000..20_000).contains(at) || (40_000..50_000).contains(at);
+    assert!(a.iter().all(there), "{a:?}");
+    // Of the other one nothing is known but the minute.
+    let b = times(1);
+    assert!(
+        b.iter().any(|at| !there(at)) && b.iter().all(|at| *at < MINUTE_MS),
+        "{b:?}"
+    );
+}
+
+#[test]
+fn requests_that_waited_came_so_long_before_the_model_was_ready() {
+    // Its loads took 300 ms. Two requests waited for each of them, six seconds on average: the first one eight.
+    let history = with_waits(4, 24_000);
+    let all: Vec<Request> = history.requests(3).collect();
+    assert!(all.is_sorted(), "{all:?}");
+    let a: Vec<u64> = all.iter().filter(|it| it.1 == 0).map(|it| it.0).collect();
+    assert_eq!(a.len(), 40);
+    assert!(a.contains(&2_300) && a.contains(&32_300), "{a:?}");
+    let ready = |at: &&u64| (10_300..20_000).contains(*at) || (40_300..50_000).contains(*at);
+    let waited = |at: &&u64| (2_300..=10_300).contains(*at) || (32_300..=40_300).contains(*at);
+    assert!(a.iter().all(|at| ready(&at) || waited(&at)), "{a:?}");
+    assert!(a.iter().filter(waited).count() >= 4, "{a:?}");
+    assert!(a.iter().filter(ready).count() >= 36, "{a:?}");
+}
+
+#[test]
+fn a_request_that_was_kept_with_the_next_minute_waited_for_a_load_of_the_one_before() {
+    let load = stay(Time(40_000), Some(Time(50_000)), None);
+    assert_eq!(times(&loaded_once(load, &[1])), [40_000]);
+    // What an earlier minute has is no other one's, too.
+    let both = times(&loaded_once(load, &[0, 1]));
+    assert_eq!(both[0], 40_000);
+    assert!(both[1] >= MINUTE_MS, "{both:?}");
+}
+
+#[test]
+fn a_replica_is_there_from_when_it_was_ready_itself_and_not_after_a_mean_load() {
+    let load = stay(Time(40_000), Some(Time(50_000)), None);
+    assert_eq!(times(&loaded_once(load, &[0])), [40_000]);
+    let unknown = stay(Time(40_000), None, None);
+    assert_eq!(times(&loaded_once(unknown, &[0])), [31_000]);
+}
+
+#[test]
+fn no_request_has_waited_for_a_replica_that_was_found_ready() {
+    let found = PastStay {
+        is_adopted: true,
+        ..stay(Time(50_000), Some(Time(50_000)), None)
+    };
+    let came = times(&loaded_once(found, &[0]));
+    assert!((50_000..MINUTE_MS).contains(&came[0]), "{came:?}");
+}
+
+#[test]
+fn a_mean_load_is_known_once_one_was_measured() {
+    assert_eq!(history().past.models["a"].load(), Some(Span(300)));
+    assert_eq!(ModelPast::default().load(), None);
+}
