@@ -76,6 +76,8 @@ fn a_loop_is_proposed_beyond_the_end_of_the_text() {
     draft.right = 1.0;
     draft.propose(&[7, 1, 2, 1, 2, 1, 2], 100, 1);
     assert_eq!(draft.proposed(), [1, 2, 1, 2, 1, 2, 1, 2]);
+    let mut draft = Draft::new(LIMITS, 100);
+    draft.right = 1.0;
     draft.propose(&[7, 5, 5, 5, 5], 3, 1);
     assert_eq!(draft.proposed(), [5, 5, 5]);
     draft.propose(&[7, 5, 5, 5, 5], 0, 1);
