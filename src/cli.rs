@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bench::BenchArgs;
-use candle_engine::{CacheType, DeviceChoice, ProductType, Quantization, Task};
 use clap::{Args, Parser, Subcommand};
 use config::Config;
 use simulate::SimulateArgs;
 use terminal::{CHAT_EXAMPLES, ChatArgs, EVALUATE_EXAMPLES, EvaluateArgs, RUN_EXAMPLES, RunArgs};
 
 use crate::pull::examples::EXAMPLES as PULL_EXAMPLES;
+
+mod engine_args;
+
+pub use engine_args::EngineArgs;
 
 /// One OpenAI-compatible endpoint for all the models of a lab, on GPU memory that is always too small.
 #[derive(Debug, Parser)]
@@ -308,96 +311,4 @@ pub struct ServeArgs {
     /// everything else is served.
     #[arg(long)]
     pub strict: bool,
-}
-
-#[derive(Args, Debug)]
-pub struct EngineArgs {
-    /// A folder in Hugging Face layout, or a GGUF file.
-    #[arg(long)]
-    pub model_dir: PathBuf,
-    /// The model's id in requests.
-    #[arg(long)]
-    pub model_name: String,
-    /// Listen on this Unix socket.
-    #[arg(long, required_unless_present = "port")]
-    pub socket: Option<PathBuf>,
-    /// Listen on this port of the loopback interface.
-    #[arg(long, conflicts_with = "socket")]
-    pub port: Option<u16>,
-    /// Maximum tokens of prompt and answer together.
-    #[arg(long, default_value_t = 2048)]
-    pub context: usize,
-    /// Maximum requests computed at the same time.
-    #[arg(long, default_value_t = 4)]
-    pub concurrency: usize,
-    /// CPU threads.
-    #[arg(long)]
-    pub threads: Option<usize>,
-    /// Requests made tokens of at the same time; half the cores if it is left out.
-    #[arg(long)]
-    pub tokenizer_workers: Option<usize>,
-    /// Maximum tokens of one prompt.
-    #[arg(long)]
-    pub max_input_tokens: Option<usize>,
-    /// Maximum tokens of all prompts computed at the same time.
-    #[arg(long)]
-    pub max_batch_prefill_tokens: Option<usize>,
-    /// Maximum tokens of all running requests, including the longest answers they may produce.
-    #[arg(long)]
-    pub max_batch_total_tokens: Option<usize>,
-    /// How many requests must wait before they join the running ones, in thousandths of the number of running ones.
-    #[arg(long, requires = "max_waiting_steps")]
-    pub waiting_served_ratio_milli: Option<u32>,
-    /// Steps without a new request after which one joins in any case.
-    #[arg(long, requires = "waiting_served_ratio_milli")]
-    pub max_waiting_steps: Option<u32>,
-    /// Maximum tokens proposed for a request in one step, found earlier in its own text; 0 turns speculation off. By default 8 on
-    /// the CPU, and 0 on GPUs.
-    #[arg(long)]
-    pub num_speculative_tokens: Option<usize>,
-    /// Maximum last tokens that are looked up.
-    #[arg(long, default_value_t = 3)]
-    pub prompt_lookup_max: usize,
-    /// Minimum last tokens that are looked up.
-    #[arg(long, default_value_t = 2)]
-    pub prompt_lookup_min: usize,
-    /// Quantize wide weights while loading: q8_0 or q4_k.
-    #[arg(long, value_name = "FORM")]
-    pub quantization: Option<Quantization>,
-    /// What matrices of BF16 are multiplied in on the CPU: auto, bfloat16 or float32.
-    #[arg(long, value_name = "TYPE", default_value = "auto")]
-    pub dtype: ProductType,
-    /// What keys and values are kept in on the CPU: auto (float32), float16, bfloat16 or float32.
-    #[arg(long, value_name = "TYPE", default_value = "auto")]
-    pub kv_cache_dtype: CacheType,
-    /// Check every number of the weights before the model becomes ready.
-    #[arg(long)]
-    pub verify: bool,
-    /// generate, embed or rerank, if the model's files do not specify the task.
-    #[arg(long)]
-    pub task: Option<Task>,
-    /// cpu, cuda:N or metal:N; several devices share the layers: cuda:0,cuda:1,cpu.
-    #[arg(long, value_delimiter = ',', default_value = "cpu")]
-    pub device: Vec<DeviceChoice>,
-    /// A LoRA adapter that is loaded with the model; may be repeated.
-    #[arg(long, value_name = "NAME=FOLDER", value_parser = named_folder)]
-    pub lora_modules: Vec<(String, PathBuf)>,
-    /// LoRA adapters that may be loaded and unloaded at run time, at the same time.
-    #[arg(long, default_value_t = 0)]
-    pub max_loras: usize,
-    /// Maximum rank of an adapter.
-    #[arg(long, default_value_t = 64)]
-    pub max_lora_rank: u32,
-    /// Memory limit on each GPU; the default is all free memory.
-    #[arg(long, value_name = "BYTES")]
-    pub device_memory: Option<u64>,
-}
-
-fn named_folder(text: &str) -> Result<(String, PathBuf), String> {
-    match text.split_once('=') {
-        Some((name, folder)) if !name.is_empty() && !folder.is_empty() => {
-            Ok((name.to_owned(), folder.into()))
-        }
-        _ => Err("write NAME=FOLDER".to_owned()),
-    }
 }

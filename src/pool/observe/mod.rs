@@ -8,6 +8,7 @@ pub(crate) mod exits;
 pub(crate) mod fetching;
 pub(crate) mod gates;
 pub(crate) mod node_demand;
+pub(crate) mod node_drains;
 pub(crate) mod node_times;
 pub(crate) mod nodes;
 pub(crate) mod order_intake;

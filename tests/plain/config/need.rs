@@ -76,8 +76,8 @@ fn need(entry: &Entry, measured: Option<u64>) -> (u64, NeedSource) {
     (spec.bytes_per_device.0, source)
 }
 
-/// Rows of 4 times hidden, and 3 times feed-forward and queries, and the logits of four sequences.
-const ACTIVATIONS: u64 = (512 * (4 * 64 + 3 * 256 + 3 * 64) + 4 * 99) * 4;
+/// Rows of 4 times hidden, and 3 times feed-forward and queries, and the logits of sixteen rows, twice.
+const ACTIVATIONS: u64 = (512 * (4 * 64 + 3 * 256 + 3 * 64) + 2 * 16 * 99) * 4;
 
 #[test]
 fn the_embedded_engine_needs_stored_weights_a_four_byte_cache_and_its_own() {
