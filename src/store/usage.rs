@@ -191,10 +191,10 @@ mod tests {
     #[tokio::test]
     async fn a_column_that_is_not_there_is_known_of_either_database() {
         for store in crate::testing::stores().await {
-            let missing = query("SELECT nothing FROM usage");
+            let missing = query("SELECT absent FROM usage");
             let missing = missing.fetch_all(&store.readers).await;
             assert!(lacks_a_column(&missing.err().expect("no such column")));
-            let no_table = query("SELECT minute FROM nothing");
+            let no_table = query("SELECT minute FROM absent");
             let no_table = no_table.fetch_all(&store.readers).await;
             assert!(!lacks_a_column(&no_table.err().expect("no such table")));
             let older = query(OLDER_MINUTES).fetch_all(&store.readers).await;
