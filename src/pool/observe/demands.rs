@@ -19,6 +19,9 @@ use crate::types::requirements::Requirements;
 /// Half the longest wait of a request, but no more than this.
 const PATIENCE_MAX: Span = Span::from_secs(300);
 
+/// How many of a model's waiting requests say when its load is worth it. They are the oldest, which have waited most.
+const LOOKED_AT_MAX: usize = 256;
+
 impl Pool {
     /// Updates the index for the models that were touched.
     pub(crate) fn refresh_demands(&mut self) {
@@ -138,9 +141,9 @@ impl Pool {
         latest.fold(from, Time::min)
     }
 
-    /// The model's requests, by arrival.
+    /// The first of the model's requests, by arrival: each arrival looks at them, so that they are no more than a few.
     fn waiting(&self, id: ModelId) -> impl Iterator<Item = &Waiting> {
-        let waiting = self.models[&id].queue.by_arrival();
+        let waiting = self.models[&id].queue.by_arrival().take(LOOKED_AT_MAX);
         waiting.map(move |ticket| &self.tickets[&ticket])
     }
 
