@@ -90,7 +90,7 @@ impl Control {
         }
     }
 
-    /// Keeps what was asked for since the last time, all of it in this minute, so that it can be replayed. It counts what
+    /// Keeps the use since the last time, all of it in this minute, so that it can be replayed. It counts what
     /// is published.
     pub(super) fn keep_usage(&mut self, minute: Minute) {
         let minute = minute.number();

@@ -91,7 +91,7 @@ impl Node {
                 }
             };
             troubles.push(trouble);
-            // Another one may lead: it is asked at once.
+            // Another controller may lead: the next attempt goes to it at once.
             if troubles.len() < self.settings.controllers.len() {
                 continue;
             }

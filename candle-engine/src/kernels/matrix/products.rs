@@ -189,7 +189,7 @@ impl Quantised<'_> {
                 tier.prefetch(self.own.wrapping_add(line));
             }
         }
-        // What is there already is asked for where nothing is next: that costs nothing.
+        // Where nothing is next, bytes that are there already are prefetched: that costs nothing.
         let ahead = if self.is_last { 0 } else { self.tile_bytes };
         let next = self.own.wrapping_add(ahead);
         // SAFETY: the caller's promise.
