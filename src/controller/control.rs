@@ -179,6 +179,7 @@ impl Control {
             // A replica may have become idle after its gate was read and before it knew that this matters.
             let _ = self.inbox.send(Message::SeatFreed);
         }
+        self.read_ahead_of_load();
         self.publishing.outdated();
         if self.orders.has_settled() {
             // Callers that wait for an order must be able to see what it brought about.

@@ -1,11 +1,15 @@
 //! Reads the weights of the model that the pool chooses into the page cache, one model at a time, and stops as soon
 //! as anything is loaded. The choice is `src/pool/plan/prefetch.rs`.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use super::control::Control;
 use super::message::Message;
+use super::snapshot::ModelFacts;
 use config::ParkingSection;
 use engine::{ReadAhead, ReadEnd};
-use pool::{Bytes, ModelId, read_ahead_budget};
+use pool::{Bytes, ModelId, PrefetchCandidate, read_ahead_budget};
 
 impl Control {
     /// Starts to read what the pool chooses, if nothing is being read.
@@ -13,12 +17,29 @@ impl Control {
         if !self.config.parking.read_ahead || self.reader.now.is_some() {
             return;
         }
-        let facts = &self.models.facts;
-        let path_of = |model: ModelId| facts.get(&model)?.entry.weights_path();
-        let now = self.clock.now();
-        let has_weights = |model| path_of(model).is_some();
+        let (facts, now) = (&self.models.facts, self.clock.now());
+        let has_weights = |model| weights_of(facts, model).is_some();
         let next = self.reader.history.choose(&self.pool, now, has_weights);
-        let Some((likely, path)) = next.and_then(|it| Some((it, path_of(it.model)?))) else {
+        self.read_weights(next);
+    }
+
+    /// While the victims of a load serve their last requests, its weights are read, whatever is being read for a model that is
+    /// merely likely.
+    pub(super) fn read_ahead_of_load(&mut self) {
+        if !self.config.parking.read_ahead {
+            return;
+        }
+        let (facts, now) = (&self.models.facts, self.clock.now());
+        let has_weights = |model| weights_of(facts, model).is_some();
+        let history = &mut self.reader.history;
+        let next = history.choose_awaiting_room(&self.pool, now, has_weights);
+        self.read_weights(next);
+    }
+
+    fn read_weights(&mut self, next: Option<PrefetchCandidate>) {
+        let facts = &self.models.facts;
+        let Some((likely, path)) = next.and_then(|it| Some((it, weights_of(facts, it.model)?)))
+        else {
             return;
         };
         let model = likely.model;
@@ -61,6 +82,11 @@ impl Control {
             ReadEnd::There | ReadEnd::Stopped => {}
         }
     }
+}
+
+/// The weights' files of a model, if they are files of this machine.
+fn weights_of(facts: &BTreeMap<ModelId, ModelFacts>, model: ModelId) -> Option<PathBuf> {
+    facts.get(&model)?.entry.weights_path()
 }
 
 fn room(parking: &ParkingSection) -> Bytes {

@@ -1,9 +1,10 @@
-//! The policy on recorded traces: what `pool.objective` moves, and the bound of following the better rule for victims
-//! beside what was paid. Prints the figures: `cargo test --test measured policy:: -- --nocapture`.
+//! The policy on recorded traces: never worse than least recent use, what `pool.objective` moves, and the bound of following
+//! the better rule for victims beside what was paid. Prints the figures: `cargo test --test measured policy:: -- --nocapture`.
 
 use std::path::{Path, PathBuf};
 
 use model_pool::simulate::{bench, compare, front};
+use sim::replay::Report;
 
 const HALF: u64 = 500;
 const FIFTH: u64 = 200;
@@ -54,4 +55,42 @@ fn following_the_better_rule_for_victims_stays_within_its_bound_on_every_trace()
         assert!(better.0 > 0, "{trace}: the shadows have loaded nothing");
         assert!(costs.followed <= bound, "{trace}: {costs:?}");
     }
+}
+
+/// Reload seconds and mean wait by those of `lru`, at every capacity of the policy bench: never more than within the noise of one
+/// load, and no more requests that are not served.
+#[test]
+fn on_no_trace_and_capacity_is_the_pool_worse_than_least_recent_use() {
+    let mut worse = Vec::new();
+    let mut worst = (0.0_f64, 0.0_f64);
+    for trace in bench::traces() {
+        for devices in [1, 4] {
+            for capacity in bench::CAPACITIES {
+                let setup = bench::setup(&folder(), trace, 0, capacity, devices).unwrap();
+                let of = |policy| compare::one(&setup, policy, false, &mut |_, _| {}).unwrap();
+                let (own, lru) = (of("model-pool"), of("lru"));
+                let load = lru.all.reload.0.div_ceil(lru.all.loads.max(1));
+                let reload = own.all.reload.0 as f64 / lru.all.reload.0 as f64;
+                let wait = own.all.waits.mean.0 as f64 / lru.all.waits.mean.0.max(1) as f64;
+                let lost = |it: &Report| it.all.requests - it.all.served;
+                println!(
+                    "{trace}, {devices} devices that hold {} %: reload {reload:.3}, wait {wait:.3}, not served {} : {}",
+                    capacity / 10,
+                    lost(&own),
+                    lost(&lru)
+                );
+                worst = (worst.0.max(reload), worst.1.max(wait));
+                // One load more delays the requests of one model, of all that are counted in the mean.
+                let noise_of_wait = load.div_ceil(own.all.requests.max(1));
+                if own.all.reload.0 > lru.all.reload.0 + load
+                    || own.all.waits.mean.0 > lru.all.waits.mean.0 + noise_of_wait
+                    || lost(&own) > lost(&lru)
+                {
+                    worse.push(format!("{trace}, {devices} devices, {capacity}‰"));
+                }
+            }
+        }
+    }
+    println!("worst: reload {:.3}, wait {:.3}", worst.0, worst.1);
+    assert!(worse.is_empty(), "worse than least recent use: {worse:?}");
 }

@@ -50,6 +50,7 @@ mod pipeline;
 mod plain_requests;
 mod prompts;
 mod ray_serve;
+mod read_ahead;
 mod reference;
 mod reload;
 mod remote;

@@ -1,13 +1,16 @@
-//! Which models that are not loaded are likely to be needed soon, so that their weights can be read into the host's
-//! memory while the disk is idle, which of them is read next, and how much may be read.
+//! Which models that are not loaded are needed soon, so that their weights can be read into the host's memory while the
+//! disk is idle, which of them is read next, and how much may be read. A load whose victims still serve their last requests
+//! is needed soonest: what is read meanwhile is not read after them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::facts::state::{Model, Pool};
-use crate::types::ids::{Bytes, ModelId, Span, Time};
+use crate::types::ids::{Bytes, ModelId, NodeId, Span, Time};
 use crate::types::model::Tier;
+use crate::types::replica::Planned;
+use crate::types::share::Share;
 
 /// A smaller chance is not worth the wear of reading.
 const CHANCE_LEAST_PER_MILLE: u32 = 100;
@@ -15,6 +18,9 @@ const CHANCE_LEAST_PER_MILLE: u32 = 100;
 const WITHIN: Span = Span::from_secs(600);
 /// The same weights are not read again sooner: if they did not stay, there is no room for them.
 const AGAIN_AFTER: Span = Span::from_secs(600);
+
+/// Weights are read ahead by the controller, on its own machine.
+const CONTROLLER: NodeId = NodeId(0);
 
 /// A model that may be needed soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +45,33 @@ impl ReadAheadHistory {
         now: Time,
         has_weights: impl Fn(ModelId) -> bool,
     ) -> Option<PrefetchCandidate> {
+        let candidates = match pool.planned.is_empty() {
+            true => pool.likely(now, WITHIN),
+            false => pool.awaiting_room(),
+        };
+        self.first_new(candidates, now, has_weights)
+    }
+
+    /// The same, only of models whose load waits for its victims: what is merely likely makes way for them.
+    pub fn choose_awaiting_room(
+        &mut self,
+        pool: &Pool,
+        now: Time,
+        has_weights: impl Fn(ModelId) -> bool,
+    ) -> Option<PrefetchCandidate> {
+        self.first_new(pool.awaiting_room(), now, has_weights)
+    }
+
+    fn first_new(
+        &mut self,
+        candidates: Vec<PrefetchCandidate>,
+        now: Time,
+        has_weights: impl Fn(ModelId) -> bool,
+    ) -> Option<PrefetchCandidate> {
         self.0.retain(|_, read| now.since(*read) < AGAIN_AFTER);
-        let candidates = pool.likely(now, WITHIN).into_iter();
-        let mut new = candidates.filter(|it| !self.0.contains_key(&it.model));
+        let mut new = candidates
+            .into_iter()
+            .filter(|it| !self.0.contains_key(&it.model));
         let next = new.find(|it| has_weights(it.model))?;
         self.0.insert(next.model, now);
         Some(next)
@@ -55,11 +85,40 @@ pub fn read_ahead_budget(available: Bytes, reserve: Bytes) -> Bytes {
 }
 
 impl Pool {
+    /// The models whose loads wait for their victims to leave devices of this machine, the load that was planned first
+    /// first. Empty while anything is loading: that needs the disk.
+    fn awaiting_room(&self) -> Vec<PrefetchCandidate> {
+        if !self.reading.is_empty() || self.closing.is_some() {
+            return Vec::new();
+        }
+        let is_here = |load: &Planned| {
+            let of = |share: &Share| self.devices.get(&share.device);
+            load.shares
+                .first()
+                .and_then(of)
+                .is_some_and(|it| it.node == CONTROLLER)
+        };
+        let waits = |load: &&Planned| !load.wakes && !load.victims.is_empty() && is_here(load);
+        let mut loads: Vec<&Planned> = self.planned.values().filter(waits).collect();
+        loads.sort_by_key(|load| (load.since, load.model));
+        let candidate = |load: &Planned| {
+            let model = self.models.get(&load.model)?;
+            let saves = model.saved_by_page_cache();
+            // A replica that serves, loads or sleeps has read its weights already.
+            let is_cold = model.replicas.is_empty() && !model.removed && saves > Span::ZERO;
+            is_cold.then_some(PrefetchCandidate {
+                model: load.model,
+                chance_per_mille: 1000,
+                saves,
+            })
+        };
+        loads.into_iter().filter_map(candidate).collect()
+    }
+
     /// The models whose weights to read ahead, by the time that saves on average, largest first. Empty while
     /// anything is loading or waits to load: those need the disk.
     fn likely(&self, now: Time, within: Span) -> Vec<PrefetchCandidate> {
-        let loads = !self.reading.is_empty() || !self.planned.is_empty();
-        if loads || self.closing.is_some() {
+        if !self.reading.is_empty() || self.closing.is_some() {
             return Vec::new();
         }
         let mut found: Vec<PrefetchCandidate> = self
