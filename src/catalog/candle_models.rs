@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::model_file::Task;
 use model_files::config_json::Keys;
-use model_files::families::{self, GGUF_FORMS, SCORING};
+use model_files::families::{self, EncoderFamily, GGUF_FORMS, SCORING};
 use model_files::gguf::Gguf;
 use model_files::{Architecture, FileError};
 
@@ -130,6 +130,14 @@ pub(super) fn look(path: &Path) -> Result<Option<ModelSummary>, String> {
         is_fixed: name.ends_with(SCORING) || families::encoder(name).is_some(),
         context: architecture.and_then(|it| it.context),
     }))
+}
+
+/// The family by which the engine computes the encoder that this `config.json` describes.
+pub(super) fn encoder_family(config: &Path) -> Option<EncoderFamily> {
+    let keys = Keys::read(config).ok()?;
+    let mut names = keys.list("architectures")?.iter().filter_map(Value::as_str);
+    let (family, _) = names.find_map(families::encoder)?;
+    Some(family)
 }
 
 /// What a decoder with a head for texts is for: its files may say that vectors or scores are made of it.

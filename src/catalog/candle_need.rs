@@ -7,8 +7,10 @@
 //! cache         pages of 16 tokens: concurrency × context, at most max_batch_total_tokens; keys and values of four bytes on
 //!               the CPU, or two by `kv_cache_dtype`, of two on a GPU unless weights have four; no windows; latent attention
 //!               expanded for each head
-//! activations   4 bytes × rows of a step × (4 hidden + 3 feed-forward + 3 queries), and logits of every sequence; encoders
-//!               have twice the scores of all heads instead, rows × heads × context
+//! activations   4 bytes × rows of a step × (4 hidden + 3 feed-forward + 3 queries), and logits of every sequence
+//!               encoders on the CPU: 4 hidden + 4 feed-forward + 3 queries + 4 head widths, and the keys and values of one
+//!               layer in pages of 16 tokens, at most four times a batch; on GPUs, and where distances add to scores: twice
+//!               the scores of all heads instead, rows × heads × context
 //! adapters      as many as may be loaded at once, of the highest rank, in four bytes a number
 //! the engine    16 MiB and eight times its tokenizer.json; 512 MiB on each GPU
 //! ```
@@ -19,6 +21,7 @@ use std::path::Path;
 
 use pool::Bytes;
 
+use super::candle_activations::{activations, paged};
 use super::candle_models;
 use super::engine_kind::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
 use super::estimate::{EstimateError, by_file_sizes, share, times};
@@ -27,15 +30,6 @@ use super::recipe::CandleRecipe;
 use model_files::{CacheLoad, ModelFiles, NumberWidth, Split, Widths};
 use model_files::{Rows, Weights};
 
-/// Tokens of one page of the cache.
-const PAGE_TOKENS: u64 = 16;
-/// Rows that one step computes at most.
-const STEP_ROWS: u64 = 512;
-/// Rows with logits of a step in which tokens are proposed.
-const PROPOSING_ROWS: u64 = 16;
-/// Tokens of the texts that an encoder computes together.
-const ENCODER_ROWS_CPU: u64 = 1024;
-const ENCODER_ROWS_GPU: u64 = 16_384;
 /// Bytes that a tokenizer takes for each of its file: texts of tokens and merges, by both their sides.
 const TOKENIZER_FACTOR: u64 = 8;
 /// More is no tokenizer.
@@ -107,7 +101,6 @@ pub(super) fn adapter_bytes(rank: u32, widths: Widths) -> u64 {
 
 /// Pages are whole, for each sequence.
 fn cache_tokens(recipe: &CandleRecipe, context: u64) -> u64 {
-    let paged = |tokens: u64| tokens.div_ceil(PAGE_TOKENS).saturating_mul(PAGE_TOKENS);
     let all = paged(context).saturating_mul(u64::from(recipe.concurrency));
     let most = recipe.budgets.total.map(|total| paged(u64::from(total)));
     all.min(most.unwrap_or(u64::MAX))
@@ -144,40 +137,6 @@ fn quantised(weights: Weights, form: Quantization) -> u64 {
     // 144 bytes for 256 numbers, and 34 for 32.
     rest.saturating_add(coarse.elements.saturating_mul(144) / 256)
         .saturating_add(fine.elements.saturating_mul(34) / 32)
-}
-
-fn activations(recipe: &CandleRecipe, files: &ModelFiles, widths: Widths, context: u64) -> u64 {
-    let concurrency = u64::from(recipe.concurrency);
-    let (rows, beside) = if files.architecture.layers.is_empty() {
-        let usual = match recipe.device {
-            ComputeDevice::Cpu => ENCODER_ROWS_CPU,
-            ComputeDevice::Cuda | ComputeDevice::Metal => ENCODER_ROWS_GPU,
-        };
-        // A text that is longer than a batch is computed alone.
-        let rows = recipe.budgets.prefill.map_or(usual, u64::from).max(context);
-        let heads = files.architecture.attention_heads.unwrap_or(1);
-        let scores = rows.saturating_mul(heads).saturating_mul(context);
-        (rows, scores.saturating_mul(2))
-    } else {
-        let rows = context.saturating_mul(concurrency).min(STEP_ROWS);
-        let proposes = match recipe.speculation.tokens {
-            None => recipe.device == ComputeDevice::Cpu,
-            Some(tokens) => tokens > 0,
-        };
-        // They are there twice: as they are computed, and as answers are drawn from them.
-        let logits = match proposes {
-            true => 2 * concurrency.max(PROPOSING_ROWS),
-            false => concurrency,
-        };
-        (rows, logits.saturating_mul(widths.vocabulary_size))
-    };
-    let parts = [(4, widths.hidden), (3, widths.wide), (3, widths.queries)];
-    let row = parts.iter().fold(0_u64, |sum, (count, width)| {
-        sum.saturating_add(width.saturating_mul(*count))
-    });
-    rows.saturating_mul(row)
-        .saturating_add(beside)
-        .saturating_mul(4)
 }
 
 /// What the engine takes on each device beside its model.

@@ -1,41 +1,30 @@
 //! One model of the catalogue: a document, read and checked against the reference and the
 //! configuration. Every mistake is refused with the key that holds it; whatever has no effect is
 //! a warning. How the engine is started is made in `engine_config`.
-//! One file because each key of a document becomes one field of an entry, in the order in which they are checked.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod checks;
+mod read;
+
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-use config::validate::QUEUE_LIMIT_MAX;
-use config::{Config, IdleProbe, KeepHot, Length, MaxTurn, MinResident, Provider};
+use config::{Config, IdleProbe, KeepHot, MaxTurn, MinResident};
 use pool::{Bytes, Priority, Scaling, Span};
 
-use super::adapter_names::{AdapterRoom, DynamicAdapters};
+use super::adapter_names::DynamicAdapters;
 use super::constraint::DeviceConstraint;
 use super::diagnostics::Diagnostics;
-use super::dynamic_adapters;
-use super::engine_fields::CANDLE;
-use super::engines::{ENGINES, Parking};
+use super::engines::Parking;
 use super::entry_source::Source;
-use super::generation::{self, Generation};
-use super::limits::{self, SEATS_MAX};
-use super::model_file::{
-    LoraAdapter, ModelDocument, PoolConfig, ScalingConfig, Sleep, UnknownFields,
-};
+use super::generation::Generation;
+use super::model_file::{LoraAdapter, ModelDocument, UnknownFields};
 use super::recipe::Recipe;
 use super::reference::Reference;
-
-use super::server_config::Around;
-use super::validation::{self, Validation};
+use super::validation::Validation;
 use super::weights::Fetch;
-use super::{
-    CatalogError, Warning, document, engine_config, ray_serve, remote, scaling, without_effect,
-};
-
-/// Requests a command's replica takes at once, unless its file says otherwise.
-const COMMAND_SEATS: u32 = 20;
+use super::{CatalogError, Warning, document};
 
 /// Which of the places of P1 a model's own priority was found in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,207 +156,6 @@ impl Entry {
         Entry::from_read(document, self.source.clone(), &mut notes, config, reference)
     }
 
-    pub(super) fn from_read(
-        document: ModelDocument,
-        source: Source,
-        notes: &mut Diagnostics,
-        config: &Config,
-        reference: &Reference,
-    ) -> Result<Entry, CatalogError> {
-        let name = document.engine_config.model_id.clone();
-        if let Some(problem) = limits::model_id_problem(&name) {
-            return Err(notes.refuse("engine_config.model_id", format!("`{name}`: {problem}")));
-        }
-        let known = reference.get(&name).cloned().unwrap_or_default();
-        let pool = &document.pool_config;
-        check_aliases(&name, &pool.aliases, notes)?;
-        let adapters = &document.engine_config.lora_adapters;
-        if let Some(twice) = adapters.iter().find(|it| pool.aliases.contains(&it.name)) {
-            return Err(notes.refuse(
-                "engine_config.lora_adapters",
-                format!("`{}` is an alias of the model too", twice.name),
-            ));
-        }
-
-        let (priority, priority_from) = match (pool.priority, known.priority) {
-            (Some(value), _) => (
-                notes.check("pool_config.priority", value, limits::priority)?,
-                PriorityFrom::File,
-            ),
-            (None, Some(priority)) => (priority, PriorityFrom::Reference),
-            (None, None) => (Priority::default(), PriorityFrom::Default),
-        };
-        let in_document = devices(pool, &document.scaling_config, notes)?;
-        let devices_configured = in_document.or(known.gpus_per_replica);
-        let seats = configured_seats(&document, notes)?;
-        let engine = document.engine_config.engine.as_deref();
-        let engine = engine.or(known.engine.as_deref());
-        let mut dynamic_adapters = dynamic_adapters::read(&document, engine, config, notes)?;
-        let adapter_room = match &dynamic_adapters {
-            Some(dynamic) => dynamic.room,
-            None => AdapterRoom {
-                count: 0,
-                rank: dynamic_adapters::rank(&document, notes)?,
-            },
-        };
-        let (mut recipe, fetch) = engine_config::recipe(
-            &document.engine_config,
-            known.engine.as_deref(),
-            &Around {
-                devices: devices_configured.unwrap_or(1),
-                devices_in_document: in_document.unwrap_or(1),
-                seats,
-                adapter_room,
-                sleep: pool.sleep,
-                has_memory_figure: pool.memory_gib.is_some() || known.memory.is_some(),
-                in_host_memory: config.inventory.provider == Provider::Host,
-            },
-            config,
-            notes,
-        )?;
-        if let (Some(dynamic), Some(fetch)) = (&mut dynamic_adapters, &fetch) {
-            dynamic.ask_as(fetch);
-        }
-        if let Recipe::Remote(remote) = &mut recipe {
-            remote::check_document(remote, &document, &source, notes)?;
-        }
-        match &mut recipe {
-            Recipe::RayServe(serve) => {
-                ray_serve::check_document(serve, &document, &source, notes)?;
-            }
-            _ if pool.max_replicas.is_some() => {
-                return Err(notes.refuse(
-                    "pool_config.max_replicas",
-                    "is read with type: RayServeEngine only; memory bounds the replicas of other engines, and deployment_config.autoscaling_config.max_replicas bounds scaling",
-                ));
-            }
-            _ => {}
-        }
-        // The reference may tell of a model of that name that is run here.
-        let here = !recipe.is_remote();
-        let device_count = devices_configured
-            .filter(|_| here)
-            .or_else(|| recipe.devices_in_command());
-        let most = recipe.devices_max();
-        if let Some(configured) = device_count.filter(|configured| *configured > most) {
-            notes.warn(
-                "engine_config.model_id",
-                format!("model_reference.json says {configured} GPUs, and {CANDLE} without device: cuda computes on one device, which counts"),
-            );
-        }
-        let device_count = device_count.map(|configured| configured.min(most));
-        let devices_per_replica = device_count.unwrap_or(1);
-        let seats_per_replica = seats.unwrap_or(match &recipe {
-            Recipe::Candle(candle) => candle.concurrency,
-            Recipe::Command(_) => COMMAND_SEATS,
-            Recipe::Server(server) => server.seats,
-            Recipe::Remote(_) => remote::REMOTE_SEATS,
-            Recipe::RayServe(_) => ray_serve::RAY_SERVE_SEATS,
-        });
-        let sleep = pool.sleep;
-        let parking = recipe.parking();
-        if sleep != Sleep::Off && parking.is_none() {
-            return Err(notes.refuse("pool_config.sleep", no_sleep(sleep, &recipe)));
-        }
-        if dynamic_adapters.is_some() && sleep != Sleep::Off && !matches!(recipe, Recipe::Candle(_))
-        {
-            return Err(notes.refuse(
-                "pool_config.sleep",
-                format!(
-                    "is {}, and the {} engine does not say which adapters it still has afterwards; write off, or remove lora_config.dynamic_lora_loading_path",
-                    sleep.as_str(),
-                    recipe.engine()
-                ),
-            ));
-        }
-        let memory = pool
-            .memory_gib
-            .map(|value| notes.check("pool_config.memory_gib", value, limits::memory_gib))
-            .transpose()?
-            .or(known.memory.filter(|_| here));
-        let queue_limit = pool
-            .queue_limit
-            .map(|value| {
-                let bounded = |value| limits::count(value, QUEUE_LIMIT_MAX);
-                notes.check("pool_config.queue_limit", value, bounded)
-            })
-            .transpose()?;
-        let queue_timeout = positive("pool_config.queue_timeout", pool.queue_timeout, notes)?;
-        let load_deadline = positive("pool_config.load_deadline", pool.load_deadline, notes)?;
-        let stall_after = positive("pool_config.stall_after", pool.stall_after, notes)?;
-        let first_token_after = positive(
-            "pool_config.first_token_after",
-            pool.first_token_after,
-            notes,
-        )?;
-
-        let section = document.deployment_config.autoscaling_config.as_ref();
-        let scaling = scaling::read(section, notes)?;
-        let scaling = match (&recipe, scaling) {
-            (Recipe::RayServe(serve), Some(scaling)) => {
-                Some(ray_serve::bounded(scaling, serve.replicas_max))
-            }
-            (_, scaling) => scaling.filter(|_| here),
-        };
-        let to_zero = section.and_then(|it| it.downscale_to_zero_delay_s);
-        let to_zero = to_zero.map(|seconds| KeepHot::For(Length(Span((seconds * 1000.0) as u64))));
-        let section = document.engine_config.generation.as_ref();
-        let generation = generation::read(section, pool.prompt_compat, &recipe, notes)?;
-        let mut adapter_generation = BTreeMap::new();
-        for (nth, adapter) in document.engine_config.lora_adapters.iter().enumerate() {
-            if let Some(section) = adapter.generation.as_ref().filter(|it| !it.is_null()) {
-                let at = format!("engine_config.lora_adapters[{nth}].generation");
-                let own = generation::read_at(&at, section, pool.prompt_compat, &recipe, notes)?;
-                let own = own.over(&generation, section);
-                adapter_generation.insert(adapter.name.clone(), own);
-            }
-        }
-        without_effect::warn(&document, notes);
-        let mut entry = Entry {
-            aliases: pool.aliases.clone(),
-            adapters: document
-                .engine_config
-                .lora_adapters
-                .iter()
-                .map(|adapter| adapter.name.clone())
-                .collect(),
-            keep_hot: pool.keep_hot.or(known.keep_hot).or(to_zero),
-            unknown_fields: pool.unknown_fields,
-            min_resident: pool.min_resident,
-            max_turn: pool.max_turn,
-            stop_grace: pool.stop_grace.map(|length| length.0),
-            stall_after,
-            first_token_after,
-            idle_probe: pool.idle_probe,
-            labels: pool.labels.clone(),
-            scaling,
-            generation,
-            adapter_generation,
-            name,
-            source,
-            recipe,
-            fetch,
-            priority,
-            priority_from,
-            devices_per_replica,
-            devices_configured: device_count,
-            dynamic_adapters,
-            devices: pool.devices.clone().unwrap_or_default(),
-            parking,
-            seats_per_replica,
-            memory,
-            queue_limit,
-            queue_timeout,
-            load_deadline,
-            validation: None,
-            document,
-        };
-        let section = entry.document.pool_config.validation.as_ref();
-        let rule = section.map(|it| validation::read(it, || entry.can_count_tokens(), notes));
-        entry.validation = rule.transpose()?;
-        Ok(entry)
-    }
-
     /// The key of its document that names the model.
     pub(super) fn path_key(&self) -> String {
         let key = match self.document.engine_config.model_path {
@@ -396,127 +184,4 @@ impl Entry {
             )),
         }
     }
-}
-
-fn check_aliases(name: &str, aliases: &[String], notes: &Diagnostics) -> Result<(), CatalogError> {
-    let mut seen = BTreeSet::from([name]);
-    for (index, alias) in aliases.iter().enumerate() {
-        let field = format!("pool_config.aliases[{index}]");
-        if let Some(problem) = limits::model_id_problem(alias) {
-            return Err(notes.refuse(&field, format!("`{alias}`: {problem}")));
-        }
-        if !seen.insert(alias) {
-            return Err(notes.refuse(
-                &field,
-                format!("`{alias}` is the model's own name or an alias given twice; remove it"),
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn positive(
-    field: &str,
-    length: Option<Length>,
-    notes: &Diagnostics,
-) -> Result<Option<Span>, CatalogError> {
-    match length {
-        Some(length) if length.0 == Span::ZERO => {
-            Err(notes.refuse(field, "0s is not allowed; allowed: 1ms and more"))
-        }
-        other => Ok(other.map(|length| length.0)),
-    }
-}
-
-/// Devices of one replica, if the document says (M5).
-fn devices(
-    pool: &PoolConfig,
-    scaling: &ScalingConfig,
-    notes: &mut Diagnostics,
-) -> Result<Option<u32>, CatalogError> {
-    let own = pool
-        .gpus_per_replica
-        .map(|value| notes.check("pool_config.gpus_per_replica", value, limits::device_count))
-        .transpose()?;
-    let workers = scaling
-        .num_workers
-        .map(|value| notes.check("scaling_config.num_workers", value, limits::device_count))
-        .transpose()?;
-    let per_worker = scaling
-        .num_gpus_per_worker
-        .map(|value| {
-            notes.check("scaling_config.num_gpus_per_worker", value, |value| {
-                let devices = if value.fract() == 0.0 {
-                    value as i64
-                } else {
-                    0
-                };
-                limits::device_count(devices)
-                    .map_err(|allowed| format!("{allowed}, whole GPUs only"))
-            })
-        })
-        .transpose()?;
-    let rayllm = match (workers, per_worker) {
-        (None, None) => None,
-        (workers, per_worker) => {
-            let product = i64::from(workers.unwrap_or(1)) * i64::from(per_worker.unwrap_or(1));
-            let field = "scaling_config.num_workers × num_gpus_per_worker";
-            Some(notes.check(field, product, limits::device_count)?)
-        }
-    };
-    if let (Some(own), Some(other)) = (own, rayllm)
-        && own != other
-    {
-        notes.warn(
-            "scaling_config.num_workers",
-            format!("has no effect: pool_config.gpus_per_replica says {own} GPUs, scaling_config says {other}"),
-        );
-    }
-    Ok(own.or(rayllm))
-}
-
-/// Requests that one replica takes at once, if the document says.
-fn configured_seats(
-    document: &ModelDocument,
-    notes: &Diagnostics,
-) -> Result<Option<u32>, CatalogError> {
-    let deployment = &document.deployment_config;
-    let new = deployment.max_ongoing_requests;
-    let old = deployment.max_concurrent_queries;
-    let (field, seats) = match (new, old) {
-        (Some(_), Some(_)) => {
-            return Err(notes.refuse(
-                "deployment_config.max_concurrent_queries",
-                "is the old name of max_ongoing_requests, which is given too; remove it",
-            ));
-        }
-        (None, Some(old)) => ("deployment_config.max_concurrent_queries", Some(old)),
-        (new, None) => ("deployment_config.max_ongoing_requests", new),
-    };
-    seats
-        .map(|value| notes.check(field, value, |value| limits::count(value, SEATS_MAX)))
-        .transpose()
-}
-
-/// Which engines could, where this one cannot.
-fn no_sleep(sleep: Sleep, recipe: &Recipe) -> String {
-    let depths = |parking: &[Parking]| {
-        let depths: Vec<&str> = parking.iter().map(|it| it.depth.as_str()).collect();
-        depths.join(" and ")
-    };
-    let mut able: Vec<String> = ENGINES
-        .into_iter()
-        .filter(|engine| !engine.parking.is_empty())
-        .map(|engine| format!("{} ({})", engine.name(), depths(engine.parking)))
-        .collect();
-    able.push(format!(
-        "{CANDLE} ({}; on a GPU only what generates texts)",
-        Sleep::Weights.as_str()
-    ));
-    format!(
-        "is {}, and the {} engine does not sleep so; these do: {}; write off",
-        sleep.as_str(),
-        recipe.engine(),
-        able.join(", ")
-    )
 }

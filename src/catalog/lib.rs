@@ -10,6 +10,7 @@ mod answer_room;
 mod arguments;
 mod as_file;
 mod broken;
+mod candle_activations;
 mod candle_checks;
 mod candle_config;
 mod candle_models;

@@ -148,26 +148,8 @@ mod tests {
     use super::*;
 
     fn program() -> crate::CandleProgram {
-        crate::CandleProgram {
-            executable: "/opt/model-pool".into(),
-            cuda: Default::default(),
-            model_dir: "/models/m".into(),
-            context_tokens: 64,
-            concurrency: 1,
-            threads: None,
-            tokenizer_workers: None,
-            budgets: Default::default(),
-            speculation: Default::default(),
-            quantization: None,
-            numbers: Default::default(),
-            verify: false,
-            task: None,
-            adapters: Vec::new(),
-            adapter_room: Default::default(),
-            overflows: false,
-            device: CandleDevice::Cpu,
-            env: Default::default(),
-        }
+        let (executable, model_dir) = ("/opt/model-pool".into(), "/models/m".into());
+        crate::CandleProgram::new(executable, model_dir, CandleDevice::Cpu)
     }
 
     fn command_line(program: crate::CandleProgram) -> String {

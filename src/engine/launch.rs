@@ -176,6 +176,32 @@ pub struct CandleProgram {
     pub env: BTreeMap<String, String>,
 }
 
+impl CandleProgram {
+    /// One that computes a single sequence of 64 tokens at a time, with nothing else chosen.
+    pub fn new(executable: PathBuf, model_dir: PathBuf, device: CandleDevice) -> Self {
+        Self {
+            executable,
+            cuda: CudaProgram::default(),
+            model_dir,
+            context_tokens: 64,
+            concurrency: 1,
+            threads: None,
+            tokenizer_workers: None,
+            budgets: catalog::TokenBudgets::default(),
+            speculation: catalog::Speculation::default(),
+            quantization: None,
+            numbers: catalog::NumberTypes::default(),
+            verify: false,
+            task: None,
+            adapters: Vec::new(),
+            adapter_room: catalog::AdapterRoom::default(),
+            overflows: false,
+            device,
+            env: BTreeMap::new(),
+        }
+    }
+}
+
 /// Values of the environment may be secrets.
 impl fmt::Debug for CandleProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

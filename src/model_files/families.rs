@@ -36,6 +36,13 @@ pub enum EncoderFamily {
     Gte,
 }
 
+impl EncoderFamily {
+    /// Whether distances of tokens add to the scores of attention, which are then computed as whole matrices.
+    pub fn has_relative_positions(self) -> bool {
+        self == EncoderFamily::Mpnet
+    }
+}
+
 /// How the architectures of models end that tell classes of texts apart, of which a reranker has one.
 pub const SCORING: &str = "ForSequenceClassification";
 

@@ -32,26 +32,10 @@ async fn the_controller_of_the_other_tests() {
             "--ignore-term",
             "--spawn-grandchild",
         ]),
-        _ => Program::Candle(CandleProgram {
-            executable: program,
-            cuda: Default::default(),
-            model_dir: home.path().to_owned(),
-            context_tokens: 16,
-            concurrency: 1,
-            threads: None,
-            tokenizer_workers: None,
-            budgets: Default::default(),
-            speculation: Default::default(),
-            quantization: None,
-            numbers: Default::default(),
-            verify: false,
-            task: None,
-            adapters: Vec::new(),
-            adapter_room: Default::default(),
-            overflows: false,
-            device: CandleDevice::Cpu,
-            env: Default::default(),
-        }),
+        _ => {
+            let model = home.path().to_owned();
+            Program::Candle(CandleProgram::new(program, model, CandleDevice::Cpu))
+        }
     };
     let mut engine = Running::prepare(launch(program, home.path()), home);
     engine.go();

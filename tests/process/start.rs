@@ -174,24 +174,11 @@ async fn the_embedded_engine_is_followed_through_its_load_over_a_socket() {
     std::fs::write(home.path().join("stub-args"), "--ready-after-ms\n1000\n").unwrap();
     let mut launch = launch(
         Program::Candle(CandleProgram {
-            executable: stub_engine(),
-            cuda: Default::default(),
-            model_dir: home.path().to_owned(),
             context_tokens: 256,
             concurrency: 2,
             threads: Some(1),
             tokenizer_workers: Some(1),
-            budgets: Default::default(),
-            speculation: Default::default(),
-            quantization: None,
-            numbers: Default::default(),
-            verify: false,
-            task: None,
-            adapters: Vec::new(),
-            adapter_room: Default::default(),
-            overflows: false,
-            device: CandleDevice::Cpu,
-            env: Default::default(),
+            ..CandleProgram::new(stub_engine(), home.path().to_owned(), CandleDevice::Cpu)
         }),
         home.path(),
     );

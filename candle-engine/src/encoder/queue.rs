@@ -7,6 +7,7 @@ use crate::api_error::ApiError;
 use crate::error::EngineError;
 use crate::exit_on_panic;
 use crate::options::WAITING_REQUESTS_MAX;
+use crate::step::PAGE_TOKENS;
 use axum::http::StatusCode;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
+
+/// Tokens that a text counts as at least: its keys and values take a page, however short it is. So the pages of a batch have room
+/// for four times its budget at most, which is what the pool reserves.
+const TEXT_TOKENS_MIN: usize = PAGE_TOKENS / 4;
 
 /// What came of a request: a vector for each of its texts, or for each pair a vector of one number.
 pub(crate) type Computed = Result<Vec<Vec<f32>>, ApiError>;
@@ -102,6 +107,11 @@ struct Batch {
     next_first: usize,
 }
 
+/// What a text takes of a batch's budget.
+fn counted(sequence: &Sequence) -> usize {
+    sequence.tokens.len().max(TEXT_TOKENS_MIN)
+}
+
 /// The next texts of each job, in turns, until the budget is used. What is larger than the budget is computed alone.
 ///
 /// `left`: for each job, the tokens of its texts that wait.
@@ -153,7 +163,7 @@ fn work(encoder: &Encoder, jobs: &Receiver<Job>) {
 fn step(encoder: &Encoder, line: &mut VecDeque<Job>) {
     let left: Vec<_> = line
         .iter()
-        .map(|job| |taken: usize| Some(job.sequences.get(job.next + taken)?.tokens.len()))
+        .map(|job| |taken: usize| job.sequences.get(job.next + taken).map(counted))
         .collect();
     let batch = next_batch(&left, encoder.batch_tokens);
     drop(left);
@@ -256,6 +266,22 @@ mod tests {
         let second = batch(&[&many, &many, &many], 40);
         assert_eq!(second.takes, [(0, 2), (1, 1), (2, 1)]);
         assert_eq!(second.next_first, 1, "who is next in turn is first then");
+    }
+
+    #[test]
+    fn the_pages_of_a_text_have_room_for_four_times_what_it_counts_as_at_most() {
+        for length in 1..200 {
+            let sequence = Sequence {
+                tokens: vec![0; length],
+                ..Sequence::default()
+            };
+            let counted = counted(&sequence);
+            assert!(counted >= length);
+            assert!(
+                length.next_multiple_of(PAGE_TOKENS) <= 4 * counted,
+                "{length}"
+            );
+        }
     }
 
     #[test]

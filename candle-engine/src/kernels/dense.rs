@@ -74,20 +74,22 @@ impl Element for Bf16 {
     }
 }
 
-/// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`, of which the first
-/// `wanted` are wanted.
+/// The weights of a tile, and the rows of input that they are multiplied with.
+pub(super) struct Rows<'a> {
+    /// Where the rows of weights begin; the first `wanted` are wanted.
+    pub weights: &'a [*const u8; TILE_ROWS],
+    pub wanted: usize,
+    pub input: &'a [f32],
+    pub columns: usize,
+}
+
+/// Adds the products to `sums`, of which each row of the input has 32.
 ///
 /// # Safety
-/// At each of `rows` lie `columns` numbers of `E`.
+/// At each of the rows of weights lie as many numbers of `E` as there are columns.
 #[inline(always)]
-pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(
-    tier: T,
-    rows: &[*const u8; TILE_ROWS],
-    wanted: usize,
-    input: &[f32],
-    columns: usize,
-    sums: &mut [f32],
-) {
+pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(tier: T, rows: Rows<'_>, sums: &mut [f32]) {
+    let (wanted, input, columns) = (rows.wanted, rows.input, rows.columns);
     let count = input.len() / columns;
     assert!(sums.len() >= count * TILE_ROWS, "sums have room");
     let (input, sums) = (input.as_ptr(), sums.as_mut_ptr());
@@ -97,7 +99,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(
             for first in (0..columns).step_by(PIECE_COLUMNS) {
                 // SAFETY: rows and columns lie within weights, input and sums.
                 unsafe {
-                    let block = Block::<E, 8>::new(rows, some, first, columns);
+                    let block = Block::<E, 8>::new(rows.weights, some, first, columns);
                     let (input, sums) = (input.add(first), sums.add(some));
                     match count {
                         1 => block.multiply::<T, 1>(tier, input, sums),
@@ -116,7 +118,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(
             for some in (0..wanted).step_by(4) {
                 // SAFETY: rows and columns lie within weights, input and sums.
                 unsafe {
-                    let block = Block::<E, 4>::new(rows, some, first, columns);
+                    let block = Block::<E, 4>::new(rows.weights, some, first, columns);
                     let input = input.add(row * columns + first);
                     let sums = sums.add(row * TILE_ROWS + some);
                     match taken {

@@ -1,6 +1,10 @@
 //! What recipes say of their engines.
 
+use std::collections::BTreeMap;
+
 use super::*;
+use crate::adapter_names::AdapterRoom;
+use crate::engine_kind::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
 
 /// A model that generates texts, whose files are nowhere.
 pub fn candle(device: ComputeDevice) -> CandleRecipe {

@@ -16,25 +16,10 @@ fn ready() -> CudaProgram {
 }
 
 fn program(device: CandleDevice, cuda: CudaProgram) -> CandleProgram {
+    let (executable, model_dir) = ("/opt/model-pool".into(), "/models/m".into());
     CandleProgram {
-        executable: "/opt/model-pool".into(),
         cuda,
-        model_dir: "/models/m".into(),
-        context_tokens: 64,
-        concurrency: 1,
-        threads: None,
-        tokenizer_workers: None,
-        budgets: Default::default(),
-        speculation: Default::default(),
-        quantization: None,
-        numbers: Default::default(),
-        verify: false,
-        task: None,
-        adapters: Vec::new(),
-        adapter_room: Default::default(),
-        overflows: false,
-        device,
-        env: BTreeMap::new(),
+        ..CandleProgram::new(executable, model_dir, device)
     }
 }
 

@@ -167,8 +167,9 @@ fn an_encoder_needs_four_byte_weights_and_no_cache() {
         "max_position_embeddings": 512, "vocab_size": 99}"#;
     std::fs::write(folder.path().join("config.json"), shape).unwrap();
     let model = candle(folder.path(), json!({}), 256);
-    // A batch of 1,024 rows, and twice the scores of eight heads.
-    let activations = 1024 * (4 * 64 + 3 * 256 + 3 * 64 + 2 * 8 * 256) * 4;
+    // A batch of 1,024 rows, with cosines and sines, and pages of four times as many tokens, whose values have whole vectors.
+    let rows = 1024 * (4 * 64 + 4 * 256 + 3 * 64 + 4 * 8);
+    let activations = (rows + 4 * 1024 * 8 * (8 + 16)) * 4;
     let expected = 100 * 4 + 80 + activations + CANDLE_CPU_OVERHEAD.0;
     assert_eq!(need(&model, None).0, expected);
 }

@@ -19,6 +19,21 @@ fn roberta_has_fewer_positions_than_rows() {
 }
 
 #[test]
+fn distances_add_to_scores_in_the_families_for_which_scores_are_reserved() {
+    for (word, family) in families::ENCODERS {
+        let mut json = bert();
+        json["architectures"] = json!([format!("{word}Model")]);
+        let Ok(spec) = EncoderSpec::read(&json) else {
+            // Its fields have other names.
+            assert!(!family.has_relative_positions(), "{word}");
+            continue;
+        };
+        let adds = matches!(spec.positions, Positions::LearnedAndRelative { .. });
+        assert_eq!(adds, family.has_relative_positions(), "{word}");
+    }
+}
+
+#[test]
 fn modernbert_looks_at_all_in_every_third_layer() {
     let mut json = bert();
     json["architectures"] = json!(["ModernBertModel"]);

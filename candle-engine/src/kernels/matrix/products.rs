@@ -7,7 +7,7 @@ use crate::kernels::input::Input;
 use crate::kernels::pool::Pieces;
 use crate::kernels::rounded::{self, Rounded};
 use crate::kernels::tier::{Job, Tier};
-use crate::kernels::tile::{self, LINE_BYTES, TILE_ROWS};
+use crate::kernels::tile::{self, LINE_BYTES, TILE_ROWS, Tile};
 use crate::kernels::unpack::{self, Blocks};
 use crate::stored::Encoding;
 
@@ -111,9 +111,16 @@ impl Job for TileProduct<'_> {
         let (row_bytes, weights, columns) = (matrix.row_bytes(), matrix.bytes(), matrix.columns);
         let (rows, wanted) = product.rows(first);
         let count = input.len() / columns;
-        scratch.sums.clear();
-        scratch.sums.resize(count * TILE_ROWS, 0.0);
+        let Scratch { tile, sums } = scratch;
+        sums.clear();
+        sums.resize(count * TILE_ROWS, 0.0);
         let own = weights.as_ptr().wrapping_add(first * row_bytes);
+        let floats = dense::Rows {
+            weights: &rows,
+            wanted,
+            input,
+            columns,
+        };
         let quantised = Quantised {
             rows: &rows,
             own,
@@ -126,44 +133,17 @@ impl Job for TileProduct<'_> {
         // SAFETY: each row was cut from the weights with all its columns.
         unsafe {
             match matrix.encoding() {
-                Encoding::F32 => {
-                    dense::multiply_rows::<T, dense::F32>(
-                        tier,
-                        &rows,
-                        wanted,
-                        input,
-                        columns,
-                        &mut scratch.sums,
-                    );
-                }
-                Encoding::F16 => {
-                    dense::multiply_rows::<T, dense::F16>(
-                        tier,
-                        &rows,
-                        wanted,
-                        input,
-                        columns,
-                        &mut scratch.sums,
-                    );
-                }
-                Encoding::Bf16 => {
-                    dense::multiply_rows::<T, dense::Bf16>(
-                        tier,
-                        &rows,
-                        wanted,
-                        input,
-                        columns,
-                        &mut scratch.sums,
-                    );
-                }
-                Encoding::Q8_0 => quantised.multiply::<T, unpack::Q8_0>(tier, scratch),
-                Encoding::Q4_0 => quantised.multiply::<T, unpack::Q4_0>(tier, scratch),
-                Encoding::Q4K => quantised.multiply::<T, unpack::Q4K>(tier, scratch),
-                Encoding::Q5K => quantised.multiply::<T, unpack::Q5K>(tier, scratch),
-                Encoding::Q6K => quantised.multiply::<T, unpack::Q6K>(tier, scratch),
+                Encoding::F32 => dense::multiply_rows::<T, dense::F32>(tier, floats, sums),
+                Encoding::F16 => dense::multiply_rows::<T, dense::F16>(tier, floats, sums),
+                Encoding::Bf16 => dense::multiply_rows::<T, dense::Bf16>(tier, floats, sums),
+                Encoding::Q8_0 => quantised.multiply::<T, unpack::Q8_0>(tier, tile, sums),
+                Encoding::Q4_0 => quantised.multiply::<T, unpack::Q4_0>(tier, tile, sums),
+                Encoding::Q4K => quantised.multiply::<T, unpack::Q4K>(tier, tile, sums),
+                Encoding::Q5K => quantised.multiply::<T, unpack::Q5K>(tier, tile, sums),
+                Encoding::Q6K => quantised.multiply::<T, unpack::Q6K>(tier, tile, sums),
             }
         }
-        product.write(first, wanted, &scratch.sums);
+        product.write(first, wanted, sums);
     }
 }
 
@@ -182,8 +162,7 @@ impl Quantised<'_> {
     /// At each of the rows lie all columns in the blocks `B`.
     #[expect(unsafe_code, reason = "kernels read weights through pointers")]
     #[inline(always)]
-    unsafe fn multiply<T: Tier, B: Blocks>(self, tier: T, scratch: &mut Scratch) {
-        let (tile, sums) = (&mut *scratch.tile, &mut scratch.sums[..]);
+    unsafe fn multiply<T: Tier, B: Blocks>(self, tier: T, tile: &mut Tile, sums: &mut [f32]) {
         if self.is_first {
             for line in (0..self.tile_bytes).step_by(LINE_BYTES) {
                 tier.prefetch(self.own.wrapping_add(line));

@@ -1,0 +1,178 @@
+//! What the embedded engine has while it computes, beside weights and cache: the rows of a step, and logits, or what the
+//! attention of an encoder takes.
+
+use model_files::{ModelFiles, Widths};
+
+use super::candle_models;
+use super::model_file::ComputeDevice;
+use super::recipe::CandleRecipe;
+
+/// Tokens of one page of the cache, and numbers of a vector.
+const PAGE_TOKENS: u64 = 16;
+/// Rows that one step computes at most.
+const STEP_ROWS: u64 = 512;
+/// Rows with logits of a step in which tokens are proposed.
+const PROPOSING_ROWS: u64 = 16;
+/// Tokens of the texts that an encoder computes together.
+const ENCODER_ROWS_CPU: u64 = 1024;
+const ENCODER_ROWS_GPU: u64 = 16_384;
+/// Each text has pages of its own, and counts as a quarter of one at least: tokens of pages for each token of a batch, at most.
+const ENCODER_PAGED_PER_TOKEN: u64 = 4;
+
+/// Tokens in whole pages, or numbers in whole vectors.
+pub(super) fn paged(count: u64) -> u64 {
+    count.div_ceil(PAGE_TOKENS).saturating_mul(PAGE_TOKENS)
+}
+
+/// What is there while a layer computes the rows of a step.
+struct Activations {
+    rows: u64,
+    /// Rows as wide as the feed-forward part.
+    wide: u64,
+    /// Further numbers of each row.
+    further: u64,
+    /// Numbers that are not of rows.
+    beside: u64,
+}
+
+/// Bytes for texts of at most `context` tokens.
+pub(super) fn activations(
+    recipe: &CandleRecipe,
+    files: &ModelFiles,
+    widths: Widths,
+    context: u64,
+) -> u64 {
+    let Activations {
+        rows,
+        wide,
+        further,
+        beside,
+    } = match files.architecture.layers.is_empty() {
+        true => of_encoder(recipe, files, widths, context),
+        false => of_decoder(recipe, widths, context),
+    };
+    let parts = [(4, widths.hidden), (wide, widths.wide), (3, widths.queries)];
+    let row = parts.iter().fold(further, |sum, (count, width)| {
+        sum.saturating_add(width.saturating_mul(*count))
+    });
+    rows.saturating_mul(row)
+        .saturating_add(beside)
+        .saturating_mul(4)
+}
+
+fn of_decoder(recipe: &CandleRecipe, widths: Widths, context: u64) -> Activations {
+    let concurrency = u64::from(recipe.concurrency);
+    let proposes = match recipe.speculation.tokens {
+        None => recipe.device == ComputeDevice::Cpu,
+        Some(tokens) => tokens > 0,
+    };
+    // They are there twice: as they are computed, and as answers are drawn from them.
+    let logits = match proposes {
+        true => 2 * concurrency.max(PROPOSING_ROWS),
+        false => concurrency,
+    };
+    Activations {
+        rows: context.saturating_mul(concurrency).min(STEP_ROWS),
+        wide: 3,
+        further: 0,
+        beside: logits.saturating_mul(widths.vocabulary_size),
+    }
+}
+
+fn of_encoder(
+    recipe: &CandleRecipe,
+    files: &ModelFiles,
+    widths: Widths,
+    context: u64,
+) -> Activations {
+    let usual = match recipe.device {
+        ComputeDevice::Cpu => ENCODER_ROWS_CPU,
+        ComputeDevice::Cuda | ComputeDevice::Metal => ENCODER_ROWS_GPU,
+    };
+    let batch = recipe.budgets.prefill.map_or(usual, u64::from);
+    // A text that is longer than a batch is computed alone.
+    let rows = batch.max(context);
+    let heads = files.architecture.attention_heads.unwrap_or(1).max(1);
+    let family = candle_models::encoder_family(&files.architecture.origin);
+    let by_kernels = recipe.device == ComputeDevice::Cpu
+        && family.is_some_and(|family| !family.has_relative_positions());
+    if !by_kernels {
+        let scores = rows.saturating_mul(heads).saturating_mul(context);
+        return Activations {
+            rows,
+            wide: 3,
+            further: 0,
+            beside: scores.saturating_mul(2),
+        };
+    }
+    // The kernels take scores tile by tile. They read keys and values from pages, which all layers use in turn.
+    let head = widths.queries.div_ceil(heads);
+    let tokens = batch
+        .saturating_mul(ENCODER_PAGED_PER_TOKEN)
+        .max(paged(context));
+    let keys_and_values = head.saturating_add(paged(head));
+    Activations {
+        rows,
+        // A gated part has both products, the activated one and what comes of them.
+        wide: 4,
+        // Cosines and sines of each position, in up to two wave lengths: of the context, and of the rows of a batch.
+        further: head.saturating_mul(4),
+        beside: tokens.saturating_mul(heads).saturating_mul(keys_and_values),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model_files::{Architecture, Weights};
+
+    use super::super::recipe::tests::candle as recipe;
+    use super::*;
+
+    /// An encoder of four heads of 24, by the name of its architecture, and the bytes of its activations.
+    fn activations_of(architecture: &str, device: ComputeDevice, context: u64) -> u64 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let origin = folder.path().join("config.json");
+        let config = format!(r#"{{"architectures": ["{architecture}"]}}"#);
+        std::fs::write(&origin, config).expect("written");
+        let mut files = ModelFiles {
+            weights: Weights::default(),
+            architecture: Architecture::of(&origin),
+            by_config: false,
+        };
+        files.architecture.attention_heads = Some(4);
+        let widths = Widths {
+            hidden: 96,
+            wide: 200,
+            queries: 96,
+            vocabulary_size: 1000,
+            blocks: 2,
+        };
+        activations(&recipe(device), &files, widths, context)
+    }
+
+    #[test]
+    fn an_encoder_by_kernels_has_pages_of_one_layer_and_no_scores() {
+        let need = |context| activations_of("BertModel", ComputeDevice::Cpu, context);
+        let row = 4 * 96 + 4 * 200 + 3 * 96 + 4 * 24;
+        // Keys of 24 numbers; values of 24, up to whole vectors of 16.
+        let token = 4 * (24 + 32);
+        assert_eq!(need(500), (1024 * row + 4 * 1024 * token) * 4);
+        assert_eq!(need(2001), (2001 * row + 4 * 1024 * token) * 4);
+        let text = 8001_u64.next_multiple_of(16);
+        assert_eq!(need(8001), (8001 * row + text * token) * 4, "it is alone");
+    }
+
+    #[test]
+    fn an_encoder_by_operations_has_its_scores_twice() {
+        let row = 4 * 96 + 3 * 200 + 3 * 96;
+        let with_scores = |rows: u64| (rows * row + 2 * rows * 4 * 500) * 4;
+        for (architecture, device, rows) in [
+            ("MPNetModel", ComputeDevice::Cpu, 1024),
+            ("UnknownModel", ComputeDevice::Cpu, 1024),
+            ("BertModel", ComputeDevice::Cuda, 16_384),
+        ] {
+            let need = activations_of(architecture, device, 500);
+            assert_eq!(need, with_scores(rows), "{architecture}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! How any command is started: its templates are filled in, and checked when the catalogue is read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use minijinja::{Environment, UndefinedBehavior, Value};
+
+use crate::model_file::{Listen, Secret};
+use pool::Bytes;
+
+/// Any program that speaks the OpenAI API.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommandRecipe {
+    /// Program and arguments, each a template.
+    pub command: Vec<String>,
+    pub listen: Listen,
+    /// Answers 200 when the engine is ready.
+    pub ready_path: String,
+    /// Variables of the engine's environment; each value is a template.
+    pub env: BTreeMap<String, Secret>,
+    pub served_model_name: Option<String>,
+    /// Absolute; `None`: the pool's own.
+    pub working_dir: Option<PathBuf>,
+    /// An absolute path, or the model's name on Hugging Face for engines that fetch it.
+    pub model_path: Option<String>,
+    pub context: Option<u32>,
+    /// How it is put to sleep, if that is configured.
+    pub sleep: Option<SleepCommands>,
+}
+
+/// Programs that move an engine off its devices and back. Each word may use `{{ pid }}`, the process
+/// that was started for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SleepCommands {
+    /// At least the program.
+    pub sleep: Vec<String>,
+    pub wake: Vec<String>,
+}
+
+impl SleepCommands {
+    /// The words with the process filled in; `key` names them in the error.
+    pub fn render(words: &[String], key: &str, pid: u32) -> Result<Vec<String>, TemplateError> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        let context = Value::from_pairs([("pid", Value::from(pid))]);
+        let fill = |(nth, word): (usize, &String)| {
+            environment
+                .render_str(word, &context)
+                .map_err(|error| TemplateError {
+                    key: format!("{key}[{nth}]"),
+                    problem: format!("{}; here alone {{{{ pid }}}} has a value", error.kind()),
+                })
+        };
+        words.iter().enumerate().map(fill).collect()
+    }
+}
+
+/// What is known only when an engine is started.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchValues<'a> {
+    pub model_name: &'a str,
+    /// With `Listen::Port`.
+    pub port: Option<u16>,
+    /// With `Listen::Socket`.
+    pub socket: Option<&'a Path>,
+    /// Indices of the devices, as the engine's own numbering has them.
+    pub devices: &'a [u32],
+    /// What the replica may use on each device.
+    pub memory: Bytes,
+}
+
+/// A command with nothing left to fill in. The values of `env` stay hidden in `Debug`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RenderedCommand {
+    /// At least the program.
+    pub argv: Vec<String>,
+    pub env: BTreeMap<String, Secret>,
+    pub working_dir: Option<PathBuf>,
+}
+
+/// Why a template cannot be filled in.
+#[derive(Debug, thiserror::Error)]
+#[error("{key}: {}", self.explain())]
+pub struct TemplateError {
+    /// The key that holds the template, such as `engine_config.command[2]`.
+    pub key: String,
+    pub problem: String,
+}
+
+impl TemplateError {
+    /// The problem and what a template may use, without the key.
+    pub fn explain(&self) -> String {
+        format!(
+            "{}; a template may use {}",
+            self.problem,
+            TEMPLATE_NAMES.join(", ")
+        )
+    }
+}
+
+const TEMPLATE_NAMES: [&str; 8] = [
+    "{{ port }} (with listen: port)",
+    "{{ socket }} (with listen: socket)",
+    "{{ model_path }} (with engine_config.model_path or hf_model_id)",
+    "{{ model_name }}",
+    "{{ devices }}",
+    "{{ device_count }}",
+    "{{ memory_bytes }}",
+    "{{ context }} (with engine_config.max_total_tokens)",
+];
+
+impl CommandRecipe {
+    /// Fills in every template. A name that has no value here is an error, never an empty text.
+    pub fn render(&self, values: &LaunchValues<'_>) -> Result<RenderedCommand, TemplateError> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        let context = self.context_of(values);
+        let fill = |key: String, template: &str| {
+            let text = environment
+                .render_str(template, &context)
+                .map_err(|error| {
+                    let detail = error.detail().map(str::to_owned);
+                    let problem = detail.unwrap_or_else(|| error.kind().to_string());
+                    TemplateError {
+                        key: key.clone(),
+                        problem,
+                    }
+                })?;
+            if text.contains('\0') {
+                let problem = "the text holds a NUL byte, which no program can be given".to_owned();
+                return Err(TemplateError { key, problem });
+            }
+            Ok(text)
+        };
+        let argv = self
+            .command
+            .iter()
+            .enumerate()
+            .map(|(index, template)| fill(format!("engine_config.command[{index}]"), template))
+            .collect::<Result<Vec<_>, _>>()?;
+        let env = self
+            .env
+            .iter()
+            .map(|(name, template)| {
+                let value = fill(format!("engine_config.env.{name}"), &template.0)?;
+                Ok((name.clone(), Secret(value)))
+            })
+            .collect::<Result<BTreeMap<_, _>, TemplateError>>()?;
+        Ok(RenderedCommand {
+            argv,
+            env,
+            working_dir: self.working_dir.clone(),
+        })
+    }
+
+    fn context_of(&self, values: &LaunchValues<'_>) -> Value {
+        let devices: Vec<String> = values.devices.iter().map(u32::to_string).collect();
+        let mut names: BTreeMap<&str, Value> = BTreeMap::from([
+            ("model_name", Value::from(values.model_name)),
+            ("devices", Value::from(devices.join(","))),
+            ("device_count", Value::from(values.devices.len())),
+            ("memory_bytes", Value::from(values.memory.0)),
+        ]);
+        match self.listen {
+            Listen::Port => {
+                names.extend(values.port.map(|port| ("port", Value::from(port))));
+            }
+            Listen::Socket => {
+                let socket = values.socket.map(|path| path.display().to_string());
+                names.extend(socket.map(|path| ("socket", Value::from(path))));
+            }
+        }
+        names.extend(
+            self.model_path
+                .as_deref()
+                .map(|path| ("model_path", Value::from(path))),
+        );
+        names.extend(self.context.map(|tokens| ("context", Value::from(tokens))));
+        Value::from(names)
+    }
+
+    /// Fills the templates with made-up values, so that a mistake shows when the catalogue is
+    /// read and not at three in the morning, and proves that the engine gets its address.
+    pub(crate) fn check(&self) -> Result<(), TemplateError> {
+        let socket = Path::new("/run/model-pool-listen-probe.sock");
+        let values = LaunchValues {
+            model_name: "organisation/model",
+            port: Some(PROBE_PORT),
+            socket: Some(socket),
+            devices: &[0],
+            memory: Bytes(Bytes::GIB),
+        };
+        let rendered = self.render(&values)?;
+        let (probe, name) = match self.listen {
+            Listen::Port => (PROBE_PORT.to_string(), "{{ port }}"),
+            Listen::Socket => (socket.display().to_string(), "{{ socket }}"),
+        };
+        let mut texts = rendered
+            .argv
+            .iter()
+            .chain(rendered.env.values().map(|value| &value.0));
+        if texts.any(|text| text.contains(&probe)) {
+            Ok(())
+        } else {
+            Err(TemplateError {
+                key: "engine_config.command".to_owned(),
+                problem: format!(
+                    "neither the command nor env uses {name}, so the engine cannot know where to listen"
+                ),
+            })
+        }
+    }
+}
+
+/// A port that no real command line spells out by itself.
+const PROBE_PORT: u16 = 59_731;
