@@ -7,6 +7,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+mod clients;
 mod conditions;
 mod engines;
 mod fairness;
@@ -46,6 +47,8 @@ enum Due {
     Arrival(Ticket, ModelId, KeyId),
     /// The client hangs up, wherever it is.
     HangUp(Ticket),
+    /// The client hangs up if it has no seat.
+    GivesUp(Ticket),
     Served(Ticket),
     Ready(ReplicaId),
     Source(ReplicaId, Tier),
@@ -297,10 +300,10 @@ impl Play {
                 self.ends(at, ticket)
             }
             Due::HangUp(ticket) => {
-                if self.waiting.remove(&ticket).is_some() {
-                    self.report.left += 1;
-                    self.feed(at, Event::RequestLeft { ticket });
-                }
+                self.leaves_queue(at, ticket);
+            }
+            Due::GivesUp(ticket) => {
+                self.report.gave_up += u64::from(self.leaves_queue(at, ticket));
             }
             Due::Served(_) => {}
             Due::Ready(replica) => self.is_ready(at, replica),
@@ -362,14 +365,21 @@ impl Play {
 
     /// Passes one event to the pool, the world and the referee.
     fn feed(&mut self, at: Time, event: Event) {
+        self.feed_all(at, vec![event]);
+    }
+
+    /// The same of several events of one turn.
+    fn feed_all(&mut self, at: Time, events: Vec<Event>) {
         self.report.steps += 1;
         if let Some(fairness) = &mut self.fairness {
             let loaded = self.processes.values().map(|it| it.model);
             fairness.time_passes(at, loaded.chain(self.waiting.values().copied()));
             self.report.worst_wait = fairness.worst;
         }
-        self.referee.event(at, &event);
-        let mut actions = self.world.feed(at, event);
+        for event in &events {
+            self.referee.event(at, event);
+        }
+        let mut actions = self.world.feed_all(at, events);
         if self.fault == Some(Fault::UnneededVictim) {
             actions = self.with_a_bystander(actions);
         }
@@ -398,6 +408,7 @@ impl Play {
             self.report
                 .broken
                 .extend(violations.iter().map(ToString::to_string));
+            self.check_queues();
         }
     }
 

@@ -22,6 +22,8 @@ pub enum Fault {
     UnneededVictim,
     /// The pool is not informed that weights were deleted.
     DeletionUnseen,
+    /// The pool is not informed that waiting clients have gone.
+    DepartureUnseen,
 }
 
 #[derive(Clone, Debug)]
@@ -44,6 +46,8 @@ pub struct StormReport {
     pub granted: u64,
     pub refused: u64,
     pub left: u64,
+    /// Those of them that waited as long as they had said they would.
+    pub gave_up: u64,
     pub launches: u64,
     pub crashes: u64,
     /// Engines that fell asleep, and that were woken.
