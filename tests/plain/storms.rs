@@ -73,6 +73,7 @@ fn wrong(report: &StormReport) -> Option<String> {
 
 fn add(all: &mut StormReport, one: &StormReport) {
     all.steps += one.steps;
+    all.devices = all.devices.max(one.devices);
     all.requests += one.requests;
     all.seated_by_gate += one.seated_by_gate;
     all.granted += one.granted;
@@ -119,6 +120,8 @@ fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
         "too quiet: {all:?}"
     );
     assert!(all.read_ahead > 0 && all.faded > 0, "too quiet: {all:?}");
+    let has_many_devices = seeds < 1_000 || all.devices > 64;
+    assert!(has_many_devices, "too small: {all:?}");
     let rarer = [all.cordons, all.ran_out_of_memory, all.fetches, all.gave_up];
     assert!(
         rarer.iter().all(|count| *count > seeds / 4),

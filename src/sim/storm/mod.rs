@@ -41,6 +41,8 @@ const STEPS_MAX: u64 = 200_000;
 const HOUR_MS: u64 = 3_600_000;
 /// Steps from one plan that is judged to the next.
 const PLANS_EVERY: u64 = 10;
+/// The ledgers of many devices are checked no more often than after this many steps.
+const CHECK_MANY_EVERY: u64 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
@@ -147,13 +149,23 @@ impl Play {
     fn new(storm: &Storm) -> Play {
         let mut random = Random::new(storm.seed);
         let limits = conditions::limits(&mut random);
-        let conditions = if storm.calm {
+        let mut conditions = if storm.calm {
             Conditions::calm(&mut random)
         } else {
             Conditions::new(&mut random)
         };
-        let readings = conditions::devices(&mut random);
-        let mut specs = conditions::models(&mut random, readings.len() as u64);
+        let readings = if storm.many_devices {
+            conditions.period = Span::from_secs(random.between(1_200, 3_600));
+            conditions::many_devices(&mut random)
+        } else {
+            conditions::devices(&mut random)
+        };
+        let devices = readings.len() as u64;
+        let (spread, most) = match storm.many_devices {
+            true => (8, 24),
+            false => (devices, 10),
+        };
+        let mut specs = conditions::models(&mut random, devices, spread, most);
         if conditions.fetches {
             for spec in specs.values_mut() {
                 spec.absent = random.chance(400);
@@ -204,8 +216,14 @@ impl Play {
             own_orders: 0,
             ends_at: Time(0),
             fault: storm.fault,
-            check_every: storm.check_every.max(1),
-            report: StormReport::default(),
+            check_every: match storm.many_devices {
+                true => storm.check_every.max(CHECK_MANY_EVERY),
+                false => storm.check_every.max(1),
+            },
+            report: StormReport {
+                devices,
+                ..StormReport::default()
+            },
             conditions,
             random,
         };
@@ -232,6 +250,9 @@ impl Play {
         }
         self.starts_out(links);
         self.hosts_begin();
+        if storm.many_devices {
+            self.nodes_have_weights();
+        }
         for (model, spec) in self.specs.clone() {
             self.feed(Time(0), Event::ModelSet { model, spec });
             if self.conditions.remembered && self.random.chance(500) {
@@ -243,7 +264,11 @@ impl Play {
     }
 
     fn schedule(&mut self, storm: &Storm, devices: &[DeviceId]) {
-        let length = self.random.between(HOUR_MS / 12, HOUR_MS * 2);
+        let longest = match storm.many_devices {
+            true => HOUR_MS / 2,
+            false => HOUR_MS * 2,
+        };
+        let length = self.random.between(HOUR_MS / 12, longest);
         self.ends_at = Time(length + HOUR_MS);
         self.weights_begin(length);
         let count = self.specs.len() as u64;
@@ -263,7 +288,8 @@ impl Play {
             self.push(at, Due::Order(OrderId(order)));
         }
         if !storm.calm {
-            for _ in 0..self.random.below(4) {
+            let others = if storm.many_devices { 40 } else { 4 };
+            for _ in 0..self.random.below(others) {
                 let device = self.any_device();
                 let total = self.hardware[&device].constant.total;
                 let bytes = Bytes(total.0 / 10 * self.random.below(6));
