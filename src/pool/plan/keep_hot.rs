@@ -5,6 +5,7 @@ use crate::facts::state::Pool;
 use crate::types::ids::Bytes;
 use crate::types::ids::{ModelId, ReplicaId, Span, Time};
 use crate::types::model::KeepHotBounds;
+use crate::types::order::Order;
 
 impl Pool {
     /// How long the model stays after its last request (L2).
@@ -37,7 +38,8 @@ impl Pool {
     }
 }
 
-/// When keep-hot would unload it (L2); `None` while it is busy, waited for, leased or always-hot.
+/// When keep-hot would unload it (L2); `None` while it is busy, waited for, leased or always-hot, and while an
+/// administrator's load of its model is not finished: that would only load another one.
 pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     let replica = &pool.replicas[&id];
     let idle_since = replica.idle_since()?;
@@ -48,7 +50,9 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
         false => idle_since,
     };
     let leased = model.over.expires.is_some_and(|expires| expires > pool.now);
-    if pool.is_protected(replica.model) || !model.queue.is_empty() || leased {
+    let loads = |order: &Order| order.load().is_some_and(|load| load.model == replica.model);
+    let is_being_loaded = pool.orders.values().any(loads);
+    if pool.is_protected(replica.model) || !model.queue.is_empty() || leased || is_being_loaded {
         return None;
     }
     Some(
