@@ -112,6 +112,7 @@ impl StoryRunner {
             loader,
             parking,
             scaling: scaling.map(Box::new),
+            started_with: options.number("settings")?.unwrap_or(0),
             absent: options.has("absent"),
             ..ModelSpec::default()
         };
