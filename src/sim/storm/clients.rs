@@ -1,4 +1,4 @@
-//! Clients of a storm: requests that arrive, wait, are served, and leave, some of them when they said they would.
+//! Clients of a storm: requests that arrive, wait, are served, and leave, some of them at a time that they announced.
 
 use alloc::vec::Vec;
 
@@ -37,7 +37,7 @@ impl Play {
         self.feed_all(at, core::iter::once(arrival).chain(gives_up).collect());
     }
 
-    /// When the client goes away, if it does before it has its answer. Returns the moment if the client says it
+    /// When the client goes away, if it does before it has its answer. Returns the moment if the client announces it
     /// beforehand.
     fn patience(&mut self, at: Time, ticket: Ticket) -> Option<Time> {
         if self.fairness.is_some() {

@@ -52,7 +52,7 @@ pub struct StormReport {
     pub granted: u64,
     pub refused: u64,
     pub left: u64,
-    /// Those of them that waited as long as they had said they would.
+    /// Those of them that waited as long as they had announced.
     pub gave_up: u64,
     pub launches: u64,
     pub crashes: u64,
