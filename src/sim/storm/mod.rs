@@ -155,7 +155,9 @@ impl Play {
             Conditions::new(&mut random)
         };
         let readings = if storm.many_devices {
+            // Each reading is a step, and each device has its own.
             conditions.period = Span::from_secs(random.between(1_200, 3_600));
+            conditions.settle_period = Span(3_000);
             conditions::many_devices(&mut random)
         } else {
             conditions::devices(&mut random)
