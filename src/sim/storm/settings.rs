@@ -27,7 +27,7 @@ pub enum Fault {
 }
 
 /// One of so many storms has many devices, and is shorter instead.
-const MANY_DEVICES_EVERY: u64 = 25;
+const MANY_DEVICES_EVERY: u64 = 40;
 
 #[derive(Clone, Debug)]
 pub struct Storm {
@@ -85,7 +85,7 @@ impl Storm {
         let many_devices = seed % MANY_DEVICES_EVERY == MANY_DEVICES_EVERY - 1;
         Storm {
             seed,
-            requests: if many_devices { 80 } else { 150 },
+            requests: if many_devices { 60 } else { 150 },
             orders: 12,
             fault: None,
             calm: false,
