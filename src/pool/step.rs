@@ -35,13 +35,16 @@ impl Pool {
         self.refresh_demands();
         self.press();
         self.devices.update_index();
-        // Every decision uses up one of these: a ticket, a phase, a step of an order, a planned load, a demand.
+        // Every decision uses up one of these: a ticket, a phase, a step of an order, a planned load, a demand, a replica
+        // that is called for.
         let things =
             self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
         let fetches = self.fetching.len() + self.demand_index.to_fetch.len();
         let demand_index = self.demand_index.by_rank.len();
+        let replicas = self.replicas_called_for();
         let mut decisions_left = 64
             + 16 * (things + self.hot.len() + demand_index + fetches + self.settling.len())
+            + 16 * replicas
             + self.known_nodes.len();
         while let Some(decision) = plan::next(self) {
             let promises = matches!(decision, Decision::Promise { .. });
@@ -62,6 +65,18 @@ impl Pool {
             wake: plan::wake(self),
             idle_matters: !self.demand_index.by_rank.is_empty(),
         }
+    }
+
+    /// How many replicas the administrators' loads, those remembered from before a restart, and the requests of models that
+    /// scale call for together. All of them may be planned and launched in one step.
+    fn replicas_called_for(&self) -> usize {
+        let loads = self.orders.values().filter(|it| it.load().is_some());
+        let ordered = loads.map(|it| it.replicas);
+        let restoring = self.restoring.iter().filter_map(|id| self.models.get(id));
+        let wished = restoring.filter_map(|it| Some(it.wish.as_ref()?.replicas));
+        let scaled = self.scalers.values().map(|it| it.wanted);
+        let all = ordered.chain(wished).chain(scaled);
+        all.map(|replicas| replicas as usize).sum()
     }
 
     /// Returns the first decision that is due although no change has scheduled it. Everything is touched on a copy,
@@ -98,5 +113,82 @@ impl Pool {
         self.promises_changed = false;
         self.demand_index.has_fresh = false;
         self.demand_index.growths_before = self.demand_index.growths;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Action, Bytes, Command, DeviceId, DeviceReading, Limits, LoadOrder, LoadWish, ModelId,
+        ModelSpec, OrderId, Override, ReplicaId,
+    };
+
+    const REPLICAS: u32 = 200;
+    const MODEL: ModelId = ModelId(0);
+
+    /// One large device and a small model.
+    fn pool() -> Pool {
+        let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
+        let reading = DeviceReading {
+            name: "gpu0".into(),
+            total: Bytes(1_000),
+            ..DeviceReading::default()
+        };
+        let spec = ModelSpec {
+            name: "small".into(),
+            bytes_per_device: Bytes(1),
+            ..ModelSpec::default()
+        };
+        let device = DeviceId(0);
+        let model = MODEL;
+        let events = [
+            Event::DeviceRead { device, reading },
+            Event::ModelSet { model, spec },
+        ];
+        pool.step_all(Time(1), events);
+        pool
+    }
+
+    fn launches(answer: &Answer) -> usize {
+        let is_launch = |it: &&Action| matches!(it, Action::Launch { .. });
+        answer.actions.iter().filter(is_launch).count()
+    }
+
+    #[test]
+    fn an_order_for_many_replicas_is_carried_out_in_one_step() {
+        let mut pool = pool();
+        let order = OrderId(1);
+        let command = Command::Load(LoadOrder {
+            model: MODEL,
+            replicas: Some(REPLICAS),
+            devices: None,
+            priority: None,
+            keep_hot: None,
+            lease: None,
+            force: false,
+        });
+        pool.step(Time(1), Event::OrderReceived { order, command });
+        let answer = pool.step(Time(1), Event::Saved { order });
+        assert_eq!(launches(&answer), REPLICAS as usize);
+    }
+
+    #[test]
+    fn so_is_a_wish_for_many_from_before_a_restart() {
+        let mut pool = pool();
+        let load = Some(LoadWish {
+            replicas: REPLICAS,
+            devices: None,
+            since: Time(0),
+        });
+        let answer = pool.step(
+            Time(1),
+            Event::WishesRestored {
+                model: MODEL,
+                over: Override::default(),
+                load,
+            },
+        );
+        assert_eq!(launches(&answer), REPLICAS as usize);
     }
 }

@@ -108,9 +108,11 @@ impl StoryRunner {
             seats_per_replica: options.number("seats")?.unwrap_or(8) as u32,
             load_deadline: or("deadline", Span::from_secs(300))?,
             reload,
+            stop_grace: or("grace", Span::from_secs(10))?,
             loader,
             parking,
             scaling: scaling.map(Box::new),
+            started_with: options.number("settings")?.unwrap_or(0),
             absent: options.has("absent"),
             ..ModelSpec::default()
         };

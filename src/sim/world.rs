@@ -72,10 +72,16 @@ impl World {
 
     /// Passes on one event and all that follows from it in the same turn. Returns every action, in order.
     pub fn feed(&mut self, now: Time, event: Event) -> Vec<Action> {
+        self.feed_all(now, [event])
+    }
+
+    /// The same of several events that the pool observes before it decides anything.
+    pub fn feed_all(&mut self, now: Time, these: impl IntoIterator<Item = Event>) -> Vec<Action> {
         self.now = self.now.max(now);
         self.turned = self.now;
         let readings = self.gate_readings();
-        let mut news = vec![Event::GatesRead { readings }, event];
+        let mut news = vec![Event::GatesRead { readings }];
+        news.extend(these);
         let mut events = VecDeque::new();
         let mut all = Vec::new();
         while !news.is_empty() {

@@ -73,11 +73,13 @@ fn wrong(report: &StormReport) -> Option<String> {
 
 fn add(all: &mut StormReport, one: &StormReport) {
     all.steps += one.steps;
+    all.devices = all.devices.max(one.devices);
     all.requests += one.requests;
     all.seated_by_gate += one.seated_by_gate;
     all.granted += one.granted;
     all.refused += one.refused;
     all.left += one.left;
+    all.gave_up += one.gave_up;
     all.launches += one.launches;
     all.crashes += one.crashes;
     all.slept += one.slept;
@@ -118,7 +120,9 @@ fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
         "too quiet: {all:?}"
     );
     assert!(all.read_ahead > 0 && all.faded > 0, "too quiet: {all:?}");
-    let rarer = [all.cordons, all.ran_out_of_memory, all.fetches];
+    let has_many_devices = seeds < 1_000 || all.devices > 64;
+    assert!(has_many_devices, "too small: {all:?}");
+    let rarer = [all.cordons, all.ran_out_of_memory, all.fetches, all.gave_up];
     assert!(
         rarer.iter().all(|count| *count > seeds / 4),
         "too quiet: {all:?}"
@@ -198,4 +202,9 @@ fn a_victim_that_was_not_needed_is_caught() {
 #[test]
 fn a_launch_without_weights_is_caught() {
     assert!(caught(Fault::DeletionUnseen, "weights"));
+}
+
+#[test]
+fn a_load_for_clients_that_have_gone_is_caught() {
+    assert!(caught(Fault::DepartureUnseen, "Q3"));
 }

@@ -139,6 +139,7 @@ impl Pool {
             why,
             since: self.now,
             order,
+            started_with: self.models[&plan.model].spec.started_with,
             wakes: plan.wakes.is_some(),
         };
         self.planned.insert(load, planned);

@@ -10,6 +10,7 @@ use crate::plan::requirements::never_fits;
 use crate::types::ids::OrderId;
 use crate::types::ids::ReplicaId;
 use crate::types::ids::{ModelId, Span, Time};
+use crate::types::objective::EvictsFrom;
 use crate::types::policy::Part;
 use crate::types::rank::{Class, DemandRank};
 use crate::types::reason::LoadReason;
@@ -122,23 +123,22 @@ impl Pool {
         longest_delay(timeout, self.comes_back_in(id))
     }
 
-    /// From when equals leave for the model's requests. The victim has to stop before the load begins, for which a grace
-    /// like the model's own is taken. Of the rest of the time for which others may go first the objective leaves half, so
-    /// that turns and a busy disk do not make the load too late. Clients that give up before the load can be ready count, too:
-    /// it begins while they wait, or it never would.
-    fn evicts_from(&self, id: ModelId) -> Time {
+    /// From when equals leave for the model's requests. Of the time for which others may go first the objective leaves half,
+    /// so that turns and a busy disk do not make the load too late; what the victim takes to stop comes off before, and is
+    /// different for each. Clients that give up before the load can be ready count, too: it begins while they wait, or it
+    /// never would.
+    fn evicts_from(&self, id: ModelId) -> EvictsFrom {
         let load = self.comes_back_in(id);
         let since = self.waiting(id).map(|it| it.since);
-        let from = self.limits.objective.evicts_from(load, since, self.now);
-        if from <= self.now {
-            return from;
+        let worth = self.limits.objective.worth_from(load, since, self.now);
+        if worth <= self.now {
+            return EvictsFrom::default();
         }
-        let stop = self.models[&id].spec.stop_grace;
         let latest = self.waiting(id).map(|it| {
             let delay = longest_delay(it.gives_up.since(it.since), load);
-            it.since + Span(delay.0.saturating_sub(stop.0) / 2)
+            it.since + Span(delay.0 / 2)
         });
-        latest.fold(from, Time::min)
+        EvictsFrom::new(worth, latest.min().unwrap_or(worth))
     }
 
     /// The first of the model's requests, by arrival: each arrival looks at them, so that they are no more than a few.

@@ -2,6 +2,7 @@
 //! the devices for them, a plan for administrators looks at each device; tests compare both at every load.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::cell::OnceCell;
 
 use crate::facts::state::Pool;
 use crate::plan::claim::Claim;
@@ -39,7 +40,7 @@ impl FreeDevices {
     /// The same by the index, without those that neither are the best nor get into the history.
     pub(crate) fn tightest(pool: &Pool, claim: &Claim) -> FreeDevices {
         let mut found = FreeDevices::default();
-        let nodes = Nodes::of(pool, claim);
+        let nodes = OnceCell::new();
         let needs_on_kind = |kind| claim.requirements.bytes_on(kind);
         for room in pool.devices.with_room(needs_on_kind) {
             let device = room.device;
@@ -73,8 +74,12 @@ impl FreeDevices {
             if !may_be_best(at_best) {
                 continue;
             }
-            at_best.fetches = nodes.lack_weights(room.node);
-            at_best.must_wait = nodes.reading.contains(&room.node);
+            // The first device is compared with nothing, and mostly no other one could be better.
+            if known.is_some() {
+                let nodes = nodes.get_or_init(|| Nodes::of(pool, claim));
+                at_best.fetches = nodes.lack_weights(room.node);
+                at_best.must_wait = nodes.reading.contains(&room.node);
+            }
             if may_be_best(at_best) {
                 let rank = rank_of(pool, claim, device, needs, free, Cost::default());
                 found.best = known.into_iter().chain([rank]).min();

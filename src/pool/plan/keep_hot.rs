@@ -1,10 +1,12 @@
 //! How long an idle model stays loaded: the catalogue's time, an administrator's, or one that is chosen from the
 //! model's gaps (L2).
 
-use crate::facts::state::Pool;
+use crate::facts::state::{Model, Pool};
 use crate::types::ids::Bytes;
 use crate::types::ids::{ModelId, ReplicaId, Span, Time};
 use crate::types::model::KeepHotBounds;
+use crate::types::order::Order;
+use crate::types::replica::Phase;
 
 impl Pool {
     /// How long the model stays after its last request (L2).
@@ -37,7 +39,8 @@ impl Pool {
     }
 }
 
-/// When keep-hot would unload it (L2); `None` while it is busy, waited for, leased or always-hot.
+/// When keep-hot would unload it (L2); `None` while it is busy, waited for, leased or always-hot, and while an
+/// administrator's load of its model, or one from before a restart, is not finished: that would only load another one.
 pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     let replica = &pool.replicas[&id];
     let idle_since = replica.idle_since()?;
@@ -48,7 +51,9 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
         false => idle_since,
     };
     let leased = model.over.expires.is_some_and(|expires| expires > pool.now);
-    if pool.is_protected(replica.model) || !model.queue.is_empty() || leased {
+    let loads = |order: &Order| order.load().is_some_and(|load| load.model == replica.model);
+    let is_unfinished = pool.orders.values().any(loads) || is_restored(pool, model);
+    if pool.is_protected(replica.model) || !model.queue.is_empty() || leased || is_unfinished {
         return None;
     }
     Some(
@@ -56,4 +61,74 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
             .keep_alive
             .ends(idle_since, pool.keep_hot(replica.model)),
     )
+}
+
+/// Whether replicas of the model are on their way because a wish from before a restart calls for more than there are.
+fn is_restored(pool: &Pool, model: &Model) -> bool {
+    let loads = |it: &ReplicaId| matches!(pool.replicas[it].phase, Phase::Launching { .. });
+    model.restoring && (!model.planned.is_empty() || model.replicas.iter().any(loads))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::{
+        Action, Answer, DeviceId, DeviceReading, Event, Limits, LoadWish, Loader, LoaderId,
+        ModelSpec, Override,
+    };
+
+    const LOAD: Span = Span::from_secs(30);
+
+    fn launched(answer: Answer) -> Vec<ReplicaId> {
+        let launched = answer.actions.into_iter().filter_map(|it| match it {
+            Action::Launch { replica, .. } => Some(replica),
+            _ => None,
+        });
+        launched.collect()
+    }
+
+    #[test]
+    fn a_wish_from_before_a_restart_is_met_once_however_short_keep_hot_is() {
+        let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
+        let (device, model) = (DeviceId(0), ModelId(0));
+        let reading = DeviceReading {
+            name: "gpu0".into(),
+            total: Bytes(1_000),
+            ..DeviceReading::default()
+        };
+        // One load at a time reads from the disk, and the first replica would leave before the third is launched.
+        let spec = ModelSpec {
+            name: "a".into(),
+            bytes_per_device: Bytes(1),
+            keep_hot: Span::from_secs(20),
+            loader: Some(Loader {
+                loader: LoaderId(0),
+                takes: LOAD,
+            }),
+            ..ModelSpec::default()
+        };
+        let load = Some(LoadWish {
+            replicas: 3,
+            devices: None,
+            since: Time(0),
+        });
+        let over = Override::default();
+        let events = [
+            Event::DeviceRead { device, reading },
+            Event::ModelSet { model, spec },
+            Event::WishesRestored { model, over, load },
+        ];
+        let mut loads = launched(pool.step_all(Time(1), events));
+        let mut now = Time(1);
+        for nth in 0..10 {
+            let Some(&replica) = loads.get(nth) else {
+                break;
+            };
+            now = now + LOAD;
+            loads.extend(launched(pool.step(now, Event::ReplicaReady { replica })));
+        }
+        assert_eq!(loads.len(), 3, "{loads:?}");
+    }
 }

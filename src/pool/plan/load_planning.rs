@@ -20,6 +20,7 @@ use crate::plan::place;
 use crate::plan::requirements::never_fits;
 use crate::types::decision::{Decision, Plan, Prospect, Victim};
 use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
+use crate::types::objective::EvictsFrom;
 use crate::types::policy::Part;
 use crate::types::rank::{Class, DemandRank};
 
@@ -236,7 +237,7 @@ struct Least {
     patience_ends: Time,
     crowd: u32,
     /// Equals stay until then.
-    evicts_from: Time,
+    evicts_from: EvictsFrom,
     devices: u32,
     bytes: Bytes,
 }
@@ -285,7 +286,7 @@ impl Blocking {
                 && least.swap <= it.swap
                 && least.patience_ends <= it.patience_ends
                 && least.crowd >= it.crowd
-                && least.evicts_from <= it.evicts_from
+                && least.evicts_from.is_no_later_than(it.evicts_from)
                 && least.devices <= it.devices
                 && least.bytes <= it.bytes
         })

@@ -373,8 +373,9 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
     if model.removed || pool.closing.is_some() {
         return false;
     }
-    // The weights were deleted meanwhile.
-    if model.spec.absent && !planned.wakes {
+    // The weights were deleted meanwhile, or the model needs other devices now.
+    let is_outdated = planned.started_with != model.spec.started_with;
+    if (model.spec.absent || is_outdated) && !planned.wakes {
         return false;
     }
     let by_order = planned

@@ -18,13 +18,15 @@ const OBSTACLES_MAX: usize = 16;
 /// The most obstacles listed for one place.
 const OBSTACLES_OF_PLACE_MAX: usize = 4;
 
-/// What prevents the load, on all devices that could serve it.
-pub(crate) fn of(pool: &Pool, requirements: &Requirements) -> Vec<Obstacle> {
-    let claim = Claim::of(pool, requirements);
+/// What prevents the load, on all devices that could serve it. `full` are the devices that the plan has looked at.
+pub(crate) fn of(pool: &Pool, claim: &Claim, full: &[FullDevice]) -> Vec<Obstacle> {
     let mut found = Vec::new();
     for (&device, ledger) in pool.devices.iter() {
         match claim.needs_on(pool, device, ledger) {
-            Ok(_) => on_device(pool, &claim, device, OBSTACLES_MAX, None, &mut found),
+            Ok(_) => {
+                let full = looked_at(full, device);
+                on_device(pool, claim, device, OBSTACLES_MAX, full, &mut found);
+            }
             Err(Unfit::Cordoned { reason }) => {
                 found.push(all_of(pool, device, Blocker::Cordoned { reason }));
             }

@@ -123,7 +123,7 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
             plan.refusal = Some(Refusal::NoRoom {
                 needs: requirements.bytes,
                 devices: requirements.devices,
-                obstacles: obstacles::of(pool, requirements),
+                obstacles: obstacles::of(pool, &claim, &full),
             });
         }
     }

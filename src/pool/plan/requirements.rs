@@ -7,6 +7,7 @@ use crate::facts::device::Device;
 use crate::facts::state::{Model, Pool};
 use crate::types::ids::{Bytes, DeviceId, KindId, ModelId, Time};
 use crate::types::model::Layout;
+use crate::types::objective::EvictsFrom;
 use crate::types::obstacle::Unfit;
 use crate::types::reason::Refusal;
 use crate::types::requirements::Requirements;
@@ -43,7 +44,7 @@ impl Requirements {
             is_gentle: false,
             past_idle: false,
             crowd: it.queue.len().max(1).ilog2(),
-            evicts_from: Time(0),
+            evicts_from: EvictsFrom::default(),
             since,
         }
     }

@@ -1,6 +1,7 @@
 //! Finds what a model that is waited for is waiting for itself. Reads facts, changes none.
 
 use crate::facts::state::Pool;
+use crate::plan::claim::Claim;
 use crate::plan::obstacles;
 use crate::types::ids::{ModelId, Time};
 use crate::types::replica::Phase;
@@ -47,7 +48,8 @@ pub(crate) fn of(pool: &Pool, id: ModelId, since: Time) -> StallReason {
             victims: u32::try_from(victims).unwrap_or(u32::MAX),
         };
     }
-    let obstacles = obstacles::of(pool, &Requirements::of(pool, id, since));
+    let requirements = Requirements::of(pool, id, since);
+    let obstacles = obstacles::of(pool, &Claim::of(pool, &requirements), &[]);
     match obstacles.is_empty() {
         true => StallReason::Queued,
         false => StallReason::NoRoom { obstacles },

@@ -228,8 +228,9 @@ fn protection(
     if model.queue.oldest().is_some_and(waits_longer) {
         return Some(Protection::Wanted);
     }
-    if requirements.evicts_from > pool.now {
-        let left = requirements.evicts_from.since(pool.now);
+    let from = requirements.evicts_from.of_victim(model.stops_in());
+    if from > pool.now {
+        let left = from.since(pool.now);
         return Some(Protection::NotWorth { left });
     }
     let age = pool.now.since(since);
@@ -281,6 +282,12 @@ fn turn(pool: &Pool, claim: &Claim, model: &Model, age: Span, is_pressed: bool) 
 }
 
 impl Model {
+    /// How long a replica of it may take to end once it is stopped: the promised time, or what was measured if that is
+    /// longer.
+    fn stops_in(&self) -> Span {
+        self.spec.stop_grace.max(self.stop_takes)
+    }
+
     /// How long this many of its requests take, one after the other, within bounds.
     pub(crate) fn requests_take(&self, count: u64) -> Span {
         let all = |mean: Span| Span(mean.0.saturating_mul(count)).min(REQUESTS_MAX);

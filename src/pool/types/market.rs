@@ -92,7 +92,7 @@ impl Market {
         }
         self.gaps[octave(gap)] += UNIT;
         let (cold, cold_if_fixed) = (gap > chosen, gap > MATCHED);
-        let step = (STEP * reload.0 / self.mean_reload.max(1)).min(LARGEST_STEP);
+        let step = (STEP.saturating_mul(reload.0) / self.mean_reload.max(1)).min(LARGEST_STEP);
         // With fewer reloads than the fixed time, memory may cost more. With more, it costs less, and the price falls
         // a little faster to compensate for a first guess that was too high.
         self.price = match (cold, cold_if_fixed) {
@@ -102,7 +102,8 @@ impl Market {
         }
         .clamp(1 << 12, 1 << 60);
         if cold || cold_if_fixed {
-            self.mean_reload = (self.mean_reload * 63 + reload.0) / 64;
+            let mean = (u128::from(self.mean_reload) * 63 + u128::from(reload.0)) / 64;
+            self.mean_reload = u64::try_from(mean).unwrap_or(u64::MAX);
         }
     }
 }
@@ -138,6 +139,18 @@ mod tests {
             "{kept}"
         );
         assert_eq!(market.keep_hot(&daily, RELOAD, SIZE, BOUNDS), BOUNDS.least);
+    }
+
+    #[test]
+    fn the_largest_load_times_do_not_overflow() {
+        let mut market = Market::default();
+        let most = Span(u64::MAX);
+        for _ in 0..1_000 {
+            market.observe(most, Span::ZERO, most);
+        }
+        let daily = wanted_every(Span::from_secs(86_400), 40);
+        let kept = market.keep_hot(&daily, most, Bytes(u64::MAX), BOUNDS);
+        assert!(kept >= BOUNDS.least && kept <= BOUNDS.most, "{kept}");
     }
 
     #[test]

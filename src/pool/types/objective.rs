@@ -23,8 +23,8 @@ impl Objective {
     pub const BALANCED: Objective = Objective(2);
     pub const RELOAD: Objective = Objective(8);
 
-    /// From when equals may leave for requests that wait since these moments. The start of time: they may already.
-    pub(crate) fn evicts_from(
+    /// From when a load is worth it for requests that wait since these moments. The start of time: it is already.
+    pub(crate) fn worth_from(
         self,
         load: Span,
         since: impl Iterator<Item = Time>,
@@ -47,6 +47,37 @@ impl Objective {
     }
 }
 
+/// From when equals leave for a load. Each victim has a time of its own: the longer it takes to stop, the sooner it leaves,
+/// so that the load is in time for its requests. The start of time, which is the default: they may already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EvictsFrom {
+    worth: Time,
+    latest: Time,
+}
+
+impl EvictsFrom {
+    /// Once the load is worth it, and no later than `latest`, which is the time for a victim that stops at once.
+    pub(crate) fn new(worth: Time, latest: Time) -> EvictsFrom {
+        EvictsFrom {
+            // The same for every victim, but it changes less while requests arrive.
+            worth: worth.min(latest),
+            latest,
+        }
+    }
+
+    /// For a victim that takes this long to stop. `latest` is after half of the time that can be waited, so that half of the
+    /// stop comes off it.
+    pub(crate) fn of_victim(self, stops_in: Span) -> Time {
+        let latest = self.latest.0.saturating_sub(stops_in.0 / 2);
+        self.worth.min(Time(latest))
+    }
+
+    /// Whether every victim leaves for this load at least as soon as for the other.
+    pub(crate) fn is_no_later_than(self, other: EvictsFrom) -> bool {
+        self.worth <= other.worth && self.latest <= other.latest
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,7 +86,7 @@ mod tests {
 
     fn from(objective: Objective, since: &[u64], now: u64) -> Time {
         let since = since.iter().map(|at| Time(*at));
-        objective.evicts_from(LOAD, since, Time(now))
+        objective.worth_from(LOAD, since, Time(now))
     }
 
     #[test]
@@ -79,8 +110,38 @@ mod tests {
     }
 
     #[test]
+    fn a_victim_that_stops_slowly_leaves_sooner() {
+        let from = EvictsFrom::new(Time(120_000), Time(130_000));
+        assert_eq!(from.of_victim(Span::ZERO), Time(120_000));
+        assert_eq!(from.of_victim(Span(20_000)), Time(120_000));
+        assert_eq!(from.of_victim(Span(40_000)), Time(110_000));
+        assert_eq!(from.of_victim(Span(u64::MAX)), Time(0));
+        let late = EvictsFrom::new(Time(400_000), Time(130_000));
+        assert_eq!(late.of_victim(Span::ZERO), Time(130_000));
+    }
+
+    #[test]
+    fn one_that_is_no_later_is_so_for_every_victim() {
+        let times = [0, 5, 10, 20].map(Time);
+        let all = times.map(|worth| times.map(|latest| EvictsFrom::new(worth, latest)));
+        for one in all.as_flattened() {
+            for other in all.as_flattened() {
+                let for_all = (0..50).all(|stops_in| {
+                    let stops_in = Span(stops_in);
+                    one.of_victim(stops_in) <= other.of_victim(stops_in)
+                });
+                assert!(
+                    for_all || !one.is_no_later_than(*other),
+                    "{one:?} {other:?}"
+                );
+            }
+        }
+        assert!(EvictsFrom::default().is_no_later_than(EvictsFrom::default()));
+    }
+
+    #[test]
     fn the_largest_times_do_not_overflow() {
-        let far = Objective(u32::MAX).evicts_from(
+        let far = Objective(u32::MAX).worth_from(
             Span(u64::MAX),
             [Time(u64::MAX)].into_iter(),
             Time(u64::MAX),

@@ -1,29 +1,44 @@
 //! One model's waiting requests: fair between keys, then first come, first served (Q1). Start-time fair queueing with
 //! unit cost: a key's n-th waiting request is tagged n rounds after the round being served, so a key with a thousand
 //! requests and a key with one take turns.
+//!
+//! A turn belongs to its key and serves the key's first request, so that a request that leaves takes the last turn of its
+//! key with it: those behind it move up.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, btree_map};
 
 use crate::types::ids::{KeyId, Ticket};
 
+/// The round, and the ticket for which the turn was added: among equals the first to come.
+type Turn = (u64, Ticket);
+
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
-    by_turn: BTreeSet<(u64, Ticket)>,
-    /// Each ticket's turn, and its place in the order of arrival.
-    turn_of: BTreeMap<Ticket, (u64, u64)>,
+    /// In the order in which they are served.
+    turns: BTreeMap<Turn, KeyId>,
+    keys: BTreeMap<KeyId, OfKey>,
+    /// Each ticket's key, and its place in the order of arrival.
+    place_of: BTreeMap<Ticket, (KeyId, u64)>,
     by_arrival: BTreeMap<u64, Ticket>,
     arrivals: u64,
-    next_round: BTreeMap<KeyId, u64>,
     round: u64,
+}
+
+/// One key's waiting requests in the order of their arrival, and as many turns.
+#[derive(Clone, Debug, Default)]
+struct OfKey {
+    tickets: BTreeMap<u64, Ticket>,
+    turns: BTreeSet<Turn>,
+    next_round: u64,
 }
 
 impl Queue {
     pub fn len(&self) -> usize {
-        self.by_turn.len()
+        self.place_of.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.by_turn.is_empty()
+        self.place_of.is_empty()
     }
 
     /// The ticket that arrived first.
@@ -37,49 +52,69 @@ impl Queue {
     }
 
     pub fn first(&self) -> Option<Ticket> {
-        self.by_turn.first().map(|(_, ticket)| *ticket)
+        let key = self.turns.values().next()?;
+        self.keys[key].tickets.values().next().copied()
     }
 
     /// In the order in which they will be served.
     pub fn iter(&self) -> impl Iterator<Item = Ticket> + '_ {
-        self.by_turn.iter().map(|(_, ticket)| *ticket)
+        let keys = &self.keys;
+        let mut rest: BTreeMap<KeyId, btree_map::Values<'_, u64, Ticket>> = BTreeMap::new();
+        self.turns.values().filter_map(move |key| {
+            let tickets = rest.entry(*key);
+            let tickets = tickets.or_insert_with(move || keys[key].tickets.values());
+            tickets.next().copied()
+        })
     }
 
     pub(crate) fn push(&mut self, ticket: Ticket, key: KeyId) {
-        let next = self.next_round.entry(key).or_insert(self.round);
-        let turn = (*next).max(self.round);
-        *next = turn + 1;
-        self.by_turn.insert((turn, ticket));
-        self.turn_of.insert(ticket, (turn, self.arrivals));
+        let of_key = self.keys.entry(key).or_default();
+        let round = of_key.next_round.max(self.round);
+        of_key.next_round = round + 1;
+        of_key.tickets.insert(self.arrivals, ticket);
+        of_key.turns.insert((round, ticket));
+        self.turns.insert((round, ticket), key);
+        self.place_of.insert(ticket, (key, self.arrivals));
         self.by_arrival.insert(self.arrivals, ticket);
         self.arrivals += 1;
     }
 
-    /// The ticket got its seat: the round moves on to it.
+    /// The ticket got its seat, in the first turn of its key: the round moves on to it.
     pub(crate) fn serve(&mut self, ticket: Ticket) {
-        if let Some(turn) = self.remove(ticket) {
-            self.round = self.round.max(turn);
+        let turn = self.remove(ticket).and_then(|it| it.turns.pop_first());
+        if let Some(turn) = turn {
+            self.turns.remove(&turn);
+            self.round = self.round.max(turn.0);
         }
         self.forget_if_empty();
     }
 
     /// The ticket left without being served.
     pub(crate) fn leave(&mut self, ticket: Ticket) {
-        self.remove(ticket);
+        let turn = self.remove(ticket).and_then(|it| {
+            let turn = it.turns.pop_last()?;
+            it.next_round = turn.0;
+            Some(turn)
+        });
+        if let Some(turn) = turn {
+            self.turns.remove(&turn);
+        }
         self.forget_if_empty();
     }
 
-    fn remove(&mut self, ticket: Ticket) -> Option<u64> {
-        let (turn, arrival) = self.turn_of.remove(&ticket)?;
-        self.by_turn.remove(&(turn, ticket));
+    /// Removes the ticket, and returns its key's others, which have one turn too many.
+    fn remove(&mut self, ticket: Ticket) -> Option<&mut OfKey> {
+        let (key, arrival) = self.place_of.remove(&ticket)?;
         self.by_arrival.remove(&arrival);
-        Some(turn)
+        let of_key = self.keys.get_mut(&key)?;
+        of_key.tickets.remove(&arrival);
+        Some(of_key)
     }
 
     /// An empty queue has no history of unfairness to keep, so memory stays bounded.
     fn forget_if_empty(&mut self) {
-        if self.by_turn.is_empty() {
-            self.next_round.clear();
+        if self.place_of.is_empty() {
+            self.keys.clear();
             self.round = 0;
         }
     }
@@ -119,6 +154,44 @@ mod tests {
         queue.serve(Ticket(1));
         queue.push(Ticket(4), KeyId(2));
         assert_eq!(served(&mut queue), [4, 2, 3]);
+    }
+
+    #[test]
+    fn requests_that_leave_cost_the_others_of_their_key_no_turn() {
+        let mut queue = Queue::default();
+        for ticket in 0..4 {
+            queue.push(Ticket(ticket), KeyId(1));
+        }
+        for ticket in 10..14 {
+            queue.push(Ticket(ticket), KeyId(2));
+        }
+        for ticket in 0..3 {
+            queue.leave(Ticket(ticket));
+        }
+        let order: Vec<u64> = queue.iter().map(|it| it.0).collect();
+        assert_eq!(order, [3, 10, 11, 12, 13]);
+        queue.leave(Ticket(3));
+        queue.push(Ticket(20), KeyId(1));
+        queue.push(Ticket(21), KeyId(1));
+        assert_eq!(served(&mut queue), [10, 20, 11, 21, 12, 13]);
+    }
+
+    #[test]
+    fn a_key_gains_no_turn_by_leaving_and_coming_again() {
+        let mut queue = Queue::default();
+        for ticket in 0..3 {
+            queue.push(Ticket(ticket), KeyId(1));
+        }
+        for ticket in 10..13 {
+            queue.push(Ticket(ticket), KeyId(2));
+        }
+        assert_eq!(queue.first(), Some(Ticket(0)));
+        queue.serve(Ticket(0));
+        queue.leave(Ticket(1));
+        queue.push(Ticket(20), KeyId(1));
+        let order: Vec<u64> = queue.iter().map(|it| it.0).collect();
+        assert_eq!(order.len(), queue.len());
+        assert_eq!(served(&mut queue), [10, 2, 11, 12, 20]);
     }
 
     #[test]

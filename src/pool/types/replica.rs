@@ -181,6 +181,8 @@ pub struct Planned {
     pub(crate) why: LoadReason,
     pub(crate) since: Time,
     pub(crate) order: Option<OrderId>,
+    /// The model's `started_with` when it was planned: it has the devices that its engine needs with these settings.
+    pub(crate) started_with: u64,
     /// It is a sleeper that is woken, under its number; `shares` is what it needs in addition to what it holds.
     pub(crate) wakes: bool,
 }

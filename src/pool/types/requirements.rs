@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::types::ids::{Bytes, KindId, ModelId, OrderId, Priority, Time};
+use crate::types::objective::EvictsFrom;
 
 /// What one replica needs to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +24,8 @@ pub struct Requirements {
     pub past_idle: bool,
     /// How often the number of requests that wait for it can be halved: the more wait, the sooner idle replicas leave (P3).
     pub crowd: u32,
-    /// Before this time no replica of equal priority leaves for it: the load is not worth it yet (`Objective`).
-    pub evicts_from: Time,
+    /// Before these times no replica of equal priority leaves for it: the load is not worth it yet (`Objective`).
+    pub(crate) evicts_from: EvictsFrom,
     /// When the wait began: a replica with an earlier waiting request is not evicted for it (P5).
     pub since: Time,
 }

@@ -9,6 +9,9 @@ use pool::{Bytes, LoadOrder, ModelId, Plan, Pool, Priority, ReplicaId, Share, Ti
 
 /// With more candidates it does not judge, because it tries every set.
 const CANDIDATES_MAX: usize = 12;
+/// The same on more devices than `FEW_DEVICES`: each set is tried on each device.
+const CANDIDATES_MAX_ON_MANY: usize = 6;
+const FEW_DEVICES: usize = 16;
 
 /// The model to be placed, with its rank.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +118,11 @@ impl Referee {
         victims: &[ReplicaId],
         (paid, candidates): (Price, &[Candidate]),
     ) {
-        if candidates.len() > CANDIDATES_MAX {
+        let most = match self.devices.len() {
+            ..=FEW_DEVICES => CANDIDATES_MAX,
+            _ => CANDIDATES_MAX_ON_MANY,
+        };
+        if candidates.len() > most {
             return;
         }
         self.judged += 1;

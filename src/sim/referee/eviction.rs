@@ -34,15 +34,6 @@ impl Referee {
         self.victims.push(victim);
     }
 
-    /// Another replica than the victim, which a planted fault can evict along with it.
-    pub fn bystander(&self, victim: Option<ReplicaId>) -> Option<ReplicaId> {
-        let stays = self
-            .replicas
-            .iter()
-            .find(|(id, seen)| Some(**id) != victim && seen.ready.is_some() && seen.stays());
-        stays.map(|(&id, _)| id)
-    }
-
     pub(super) fn load_decided(&mut self, now: Time, load: ReplicaId, record: &Record) {
         let victims = core::mem::take(&mut self.victims);
         let name = record.model.as_deref().unwrap_or_default();
@@ -67,8 +58,9 @@ impl Referee {
         }
         let is_woken = wakes.is_some();
         let shares = wakes.unwrap_or_else(|| record.placement.clone());
+        let for_requests = order.is_none() && record.reason.ends_with("waiting");
         if !victims.is_empty() {
-            let since = if order.is_none() && record.reason.ends_with("waiting") {
+            let since = if for_requests {
                 self.waits_since(model)
             } else {
                 Time(0)
@@ -85,7 +77,11 @@ impl Referee {
                 self.victims_are_cheapest(now, load, asker, &shares, &victims);
             }
         }
-        let planned = Planned { model, shares };
+        let planned = Planned {
+            model,
+            shares,
+            for_requests,
+        };
         self.planned.insert(load, planned);
     }
 

@@ -179,7 +179,7 @@ impl Referee {
         model: ModelId,
         placement: &[Share],
     ) {
-        self.planned.remove(&replica);
+        self.begins(now, replica);
         self.placement_is_allowed(replica, model, placement);
         self.takes(now, replica, placement);
         let loader = self.specs[&model].loader;

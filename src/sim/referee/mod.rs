@@ -10,6 +10,7 @@ mod cheapest;
 mod eviction;
 mod failures;
 mod fetching;
+mod leaving;
 mod memory;
 mod sleepers;
 
@@ -96,6 +97,8 @@ impl ReplicaRecord {
 struct Planned {
     model: ModelId,
     shares: Vec<Share>,
+    /// Waiting requests called for it, and nothing else.
+    for_requests: bool,
 }
 
 impl Referee {
@@ -336,7 +339,10 @@ impl Referee {
             }
             Action::Stop {
                 replica, reason, ..
-            } => self.stop(now, *replica, reason, in_flight(*replica)),
+            } => {
+                self.goes_on(*replica, reason);
+                self.stop(now, *replica, reason, in_flight(*replica));
+            }
             Action::Settle { order, outcome } => self.settled(*order, outcome),
             Action::Keep {
                 wish: pool::Wish::Override { model, over },
@@ -352,6 +358,15 @@ impl Referee {
             },
             _ => {}
         }
+    }
+
+    /// Another replica than the victim, which a planted fault can evict along with it.
+    pub fn bystander(&self, victim: Option<ReplicaId>) -> Option<ReplicaId> {
+        let stays = self
+            .replicas
+            .iter()
+            .find(|(id, seen)| Some(**id) != victim && seen.ready.is_some() && seen.stays());
+        stays.map(|(&id, _)| id)
     }
 
     fn settled(&mut self, order: OrderId, outcome: &Outcome) {

@@ -95,7 +95,7 @@ impl Referee {
     }
 
     pub(super) fn woken(&mut self, now: Time, replica: ReplicaId) {
-        self.planned.remove(&replica);
+        self.begins(now, replica);
         let more = self.replicas.get(&replica).and_then(ReplicaRecord::to_wake);
         let Some(more) = more else {
             self.broken

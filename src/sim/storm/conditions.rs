@@ -102,6 +102,37 @@ pub(super) fn devices(random: &mut Random) -> BTreeMap<DeviceId, DeviceReading> 
     devices
 }
 
+/// Many devices over several nodes. Often all of a node are alike; others hold a part of some or of most, the same amounts
+/// or each another one.
+pub(super) fn many_devices(random: &mut Random) -> BTreeMap<DeviceId, DeviceReading> {
+    let nodes = random.between(5, 12);
+    let kinds = random.between(1, 3);
+    let held = [0, 300, 900][random.below(3) as usize];
+    let in_tenths = random.chance(500);
+    let mut devices = BTreeMap::new();
+    for node in 0..nodes {
+        let total = Bytes([24, 40, 80, 141][random.below(4) as usize] * Bytes::GIB);
+        for _ in 0..random.between(4, 8) {
+            let foreign = match (random.chance(held), in_tenths) {
+                (false, _) => 0,
+                (true, true) => total.0 / 10 * random.between(1, 9),
+                (true, false) => random.below(total.0 / 10 * 9),
+            };
+            let reading = DeviceReading {
+                name: format!("gpu{}", devices.len()),
+                node: NodeId(node as u32),
+                kind: KindId(random.below(kinds) as u32),
+                total,
+                headroom: Bytes(total.0 / 20),
+                foreign: Bytes(foreign),
+                ..DeviceReading::default()
+            };
+            devices.insert(DeviceId(devices.len() as u32), reading);
+        }
+    }
+    devices
+}
+
 /// Islands of two or four devices of a node, in some worlds.
 pub(super) fn links(
     random: &mut Random,
@@ -124,8 +155,14 @@ pub(super) fn links(
     links
 }
 
-pub(super) fn models(random: &mut Random, devices: u64) -> BTreeMap<ModelId, ModelSpec> {
-    let count = random.between(2, 10);
+/// `spread`: the most devices over which a replica is spread.
+pub(super) fn models(
+    random: &mut Random,
+    devices: u64,
+    spread: u64,
+    most: u64,
+) -> BTreeMap<ModelId, ModelSpec> {
+    let count = random.between(2, most);
     let loaders = if random.chance(400) {
         random.between(1, 2)
     } else {
@@ -135,7 +172,7 @@ pub(super) fn models(random: &mut Random, devices: u64) -> BTreeMap<ModelId, Mod
     let growing = random.chance(300);
     (0..count)
         .map(|nth| {
-            let mut spec = model(random, nth, devices);
+            let mut spec = model(random, nth, spread);
             if loaders > 0 && random.chance(800) {
                 spec.loader = Some(Loader {
                     loader: LoaderId(random.below(loaders) as u32),
@@ -180,12 +217,12 @@ fn wider(spec: &ModelSpec) -> Vec<Layout> {
         .into()
 }
 
-fn model(random: &mut Random, nth: u64, devices: u64) -> ModelSpec {
+fn model(random: &mut Random, nth: u64, spread: u64) -> ModelSpec {
     ModelSpec {
         name: format!("model-{nth}"),
         priority: Priority([0, 0, 0, 1, 1, 2, 3][random.below(7) as usize]),
         devices_per_replica: if random.chance(200) {
-            random.between(1, devices) as u32
+            random.between(1, spread) as u32
         } else {
             1
         },

@@ -1,73 +1,15 @@
-//! Engines and clients of a storm: processes that load, crash, run out of memory, report falsely and end; requests
-//! that arrive, wait, are served and leave.
+//! Engines of a storm: processes that load, crash, run out of memory, report falsely and end.
 
 use alloc::borrow::ToOwned;
 use alloc::vec::Vec;
 
 use super::{Due, Fault, HOUR_MS, Play};
 use pool::{
-    Action, Bytes, Event, Exit, KeyId, KindId, ModelId, RecordKind, ReplicaId, Share, Span, Ticket,
-    Tier, Time, peak_after_exit, peak_after_reading,
+    Action, Bytes, Event, Exit, KindId, ModelId, RecordKind, ReplicaId, Share, Span, Ticket, Tier,
+    Time, peak_after_exit, peak_after_reading,
 };
 
 impl Play {
-    pub(super) fn arrives(&mut self, at: Time, ticket: Ticket, model: ModelId, key: KeyId) {
-        self.report.requests += 1;
-        if self.fairness.is_none() {
-            let patience = self.random.below(600_000);
-            if self.random.chance(250) {
-                self.push(at + Span(patience), Due::HangUp(ticket));
-            }
-        }
-        let seats = self.specs[&model].seats_per_replica;
-        let replicas: Vec<ReplicaId> = self
-            .processes
-            .iter()
-            .filter(|(_, it)| it.model == model)
-            .map(|(&id, _)| id)
-            .collect();
-        self.world.now = self.world.now.max(at);
-        for replica in replicas {
-            if self.world.enter(ticket, replica, seats, at) {
-                self.report.seated_by_gate += 1;
-                self.referee.seat_taken(replica);
-                if let Some(fairness) = &mut self.fairness {
-                    fairness.seated(model);
-                }
-                self.is_served(at, ticket);
-                return;
-            }
-        }
-        self.waiting.insert(ticket, model);
-        if let Some(fairness) = &mut self.fairness {
-            fairness.waits(at, ticket, model);
-        }
-        self.feed(at, Event::RequestArrived { ticket, model, key });
-    }
-
-    pub(super) fn is_served(&mut self, at: Time, ticket: Ticket) {
-        let longest = self
-            .fairness
-            .as_ref()
-            .map_or(90_000, |fairness| fairness.longest.0);
-        let took = self.random.between(20, longest);
-        self.push(at + Span(took), Due::Served(ticket));
-    }
-
-    pub(super) fn ends(&mut self, at: Time, ticket: Ticket) {
-        let replica = self.world.seats[&ticket];
-        let event = self.world.end(ticket, at);
-        let in_flight = self
-            .world
-            .gates
-            .get(&replica)
-            .map_or(0, |gate| gate.in_flight);
-        self.referee.seat_ended(replica, at, in_flight);
-        if let Some(event) = event {
-            self.feed(at, event);
-        }
-    }
-
     /// Most engines become ready; some crash while loading, some later, some never report, and some need more memory
     /// than they have.
     pub(super) fn launches(

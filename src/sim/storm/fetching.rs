@@ -1,11 +1,12 @@
-//! Absent weights in a storm: most fetches succeed, some fail, some are ordered to end and take their time, and
-//! sometimes fetched weights are deleted.
+//! Weights in a storm. Nodes may have them. Of absent ones most fetches succeed, some fail, some are ordered to end and
+//! take their time, and sometimes fetched weights are deleted.
 
 use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::{Due, Fault, HOUR_MS, Play};
-use pool::{Event, FetchEnd, ModelId, Remedy, Span, Time};
+use pool::{Event, FetchEnd, ModelId, NodeId, Remedy, Span, Time};
 
 impl Play {
     /// Some models have never been fetched, and the weights of others may be deleted.
@@ -17,6 +18,24 @@ impl Play {
             if self.random.chance(150) {
                 let at = Time(self.random.below(length));
                 self.push(at, Due::Vanishes(model));
+            }
+        }
+    }
+
+    /// Some nodes say whose weights they have, in some worlds.
+    pub(super) fn nodes_have_weights(&mut self) {
+        if self.random.chance(500) {
+            return;
+        }
+        let nodes: BTreeSet<NodeId> = self.hardware.values().map(|it| it.constant.node).collect();
+        for node in nodes {
+            if self.random.chance(500) {
+                let models = self.specs.keys().copied().collect::<Vec<_>>();
+                let models = models
+                    .into_iter()
+                    .filter(|_| self.random.chance(500))
+                    .collect();
+                self.feed(Time(0), Event::WeightsOn { node, models });
             }
         }
     }

@@ -7,6 +7,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+mod clients;
 mod conditions;
 mod engines;
 mod fairness;
@@ -40,12 +41,16 @@ const STEPS_MAX: u64 = 200_000;
 const HOUR_MS: u64 = 3_600_000;
 /// Steps from one plan that is judged to the next.
 const PLANS_EVERY: u64 = 10;
+/// The ledgers of many devices are checked no more often than after this many steps.
+const CHECK_MANY_EVERY: u64 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Arrival(Ticket, ModelId, KeyId),
     /// The client hangs up, wherever it is.
     HangUp(Ticket),
+    /// The client hangs up if it has no seat.
+    GivesUp(Ticket),
     Served(Ticket),
     Ready(ReplicaId),
     Source(ReplicaId, Tier),
@@ -144,13 +149,25 @@ impl Play {
     fn new(storm: &Storm) -> Play {
         let mut random = Random::new(storm.seed);
         let limits = conditions::limits(&mut random);
-        let conditions = if storm.calm {
+        let mut conditions = if storm.calm {
             Conditions::calm(&mut random)
         } else {
             Conditions::new(&mut random)
         };
-        let readings = conditions::devices(&mut random);
-        let mut specs = conditions::models(&mut random, readings.len() as u64);
+        let readings = if storm.many_devices {
+            // Each reading is a step, and each device has its own.
+            conditions.period = Span::from_secs(random.between(1_200, 3_600));
+            conditions.settle_period = Span(3_000);
+            conditions::many_devices(&mut random)
+        } else {
+            conditions::devices(&mut random)
+        };
+        let devices = readings.len() as u64;
+        let (spread, most) = match storm.many_devices {
+            true => (8, 24),
+            false => (devices, 10),
+        };
+        let mut specs = conditions::models(&mut random, devices, spread, most);
         if conditions.fetches {
             for spec in specs.values_mut() {
                 spec.absent = random.chance(400);
@@ -201,8 +218,14 @@ impl Play {
             own_orders: 0,
             ends_at: Time(0),
             fault: storm.fault,
-            check_every: storm.check_every.max(1),
-            report: StormReport::default(),
+            check_every: match storm.many_devices {
+                true => storm.check_every.max(CHECK_MANY_EVERY),
+                false => storm.check_every.max(1),
+            },
+            report: StormReport {
+                devices,
+                ..StormReport::default()
+            },
             conditions,
             random,
         };
@@ -229,6 +252,9 @@ impl Play {
         }
         self.starts_out(links);
         self.hosts_begin();
+        if storm.many_devices {
+            self.nodes_have_weights();
+        }
         for (model, spec) in self.specs.clone() {
             self.feed(Time(0), Event::ModelSet { model, spec });
             if self.conditions.remembered && self.random.chance(500) {
@@ -240,7 +266,11 @@ impl Play {
     }
 
     fn schedule(&mut self, storm: &Storm, devices: &[DeviceId]) {
-        let length = self.random.between(HOUR_MS / 12, HOUR_MS * 2);
+        let longest = match storm.many_devices {
+            true => HOUR_MS / 2,
+            false => HOUR_MS * 2,
+        };
+        let length = self.random.between(HOUR_MS / 12, longest);
         self.ends_at = Time(length + HOUR_MS);
         self.weights_begin(length);
         let count = self.specs.len() as u64;
@@ -260,7 +290,8 @@ impl Play {
             self.push(at, Due::Order(OrderId(order)));
         }
         if !storm.calm {
-            for _ in 0..self.random.below(4) {
+            let others = if storm.many_devices { 40 } else { 4 };
+            for _ in 0..self.random.below(others) {
                 let device = self.any_device();
                 let total = self.hardware[&device].constant.total;
                 let bytes = Bytes(total.0 / 10 * self.random.below(6));
@@ -297,10 +328,10 @@ impl Play {
                 self.ends(at, ticket)
             }
             Due::HangUp(ticket) => {
-                if self.waiting.remove(&ticket).is_some() {
-                    self.report.left += 1;
-                    self.feed(at, Event::RequestLeft { ticket });
-                }
+                self.leaves_queue(at, ticket);
+            }
+            Due::GivesUp(ticket) => {
+                self.report.gave_up += u64::from(self.leaves_queue(at, ticket));
             }
             Due::Served(_) => {}
             Due::Ready(replica) => self.is_ready(at, replica),
@@ -362,14 +393,21 @@ impl Play {
 
     /// Passes one event to the pool, the world and the referee.
     fn feed(&mut self, at: Time, event: Event) {
+        self.feed_all(at, vec![event]);
+    }
+
+    /// The same of several events of one turn.
+    fn feed_all(&mut self, at: Time, events: Vec<Event>) {
         self.report.steps += 1;
         if let Some(fairness) = &mut self.fairness {
             let loaded = self.processes.values().map(|it| it.model);
             fairness.time_passes(at, loaded.chain(self.waiting.values().copied()));
             self.report.worst_wait = fairness.worst;
         }
-        self.referee.event(at, &event);
-        let mut actions = self.world.feed(at, event);
+        for event in &events {
+            self.referee.event(at, event);
+        }
+        let mut actions = self.world.feed_all(at, events);
         if self.fault == Some(Fault::UnneededVictim) {
             actions = self.with_a_bystander(actions);
         }
@@ -398,6 +436,7 @@ impl Play {
             self.report
                 .broken
                 .extend(violations.iter().map(ToString::to_string));
+            self.check_queues();
         }
     }
 

@@ -22,7 +22,12 @@ pub enum Fault {
     UnneededVictim,
     /// The pool is not informed that weights were deleted.
     DeletionUnseen,
+    /// The pool is not informed that waiting clients have gone.
+    DepartureUnseen,
 }
+
+/// One of so many storms has many devices, and is shorter instead.
+const MANY_DEVICES_EVERY: u64 = 40;
 
 #[derive(Clone, Debug)]
 pub struct Storm {
@@ -32,18 +37,23 @@ pub struct Storm {
     pub fault: Option<Fault>,
     /// Nothing fails and no administrator acts; then every wait must end within a bound.
     pub calm: bool,
-    /// The pool's own ledgers are checked after every this many steps; 1: each.
+    /// Up to 96 devices of several nodes, instead of 16.
+    pub many_devices: bool,
+    /// The pool's own ledgers are checked after every this many steps; 1: each. With many devices less often.
     pub check_every: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StormReport {
     pub steps: u64,
+    pub devices: u64,
     pub requests: u64,
     pub seated_by_gate: u64,
     pub granted: u64,
     pub refused: u64,
     pub left: u64,
+    /// Those of them that waited as long as they had announced.
+    pub gave_up: u64,
     pub launches: u64,
     pub crashes: u64,
     /// Engines that fell asleep, and that were woken.
@@ -72,12 +82,14 @@ pub struct StormReport {
 
 impl Storm {
     pub fn new(seed: u64) -> Storm {
+        let many_devices = seed % MANY_DEVICES_EVERY == MANY_DEVICES_EVERY - 1;
         Storm {
             seed,
-            requests: 150,
+            requests: if many_devices { 60 } else { 150 },
             orders: 12,
             fault: None,
             calm: false,
+            many_devices,
             check_every: 1,
         }
     }
@@ -87,6 +99,7 @@ impl Storm {
             orders: 0,
             requests: 300,
             calm: true,
+            many_devices: false,
             ..Storm::new(seed)
         }
     }
