@@ -12,7 +12,7 @@ use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 
 pub use self::estimate::Estimate;
-pub use self::report::{ablation, heat_map, run_all};
+pub use self::report::{ablation, heat_map, run_all, table};
 
 use super::lru_best::LruBest;
 use super::models;
