@@ -90,6 +90,8 @@ fn add(all: &mut StormReport, one: &StormReport) {
     all.settled += one.settled;
     all.cordons += one.cordons;
     all.judged += one.judged;
+    all.rule_changes += one.rule_changes;
+    all.early_ends += one.early_ends;
     all.worst_wait = all.worst_wait.max(one.worst_wait);
 }
 
@@ -198,4 +200,14 @@ fn a_victim_that_was_not_needed_is_caught() {
 #[test]
 fn a_launch_without_weights_is_caught() {
     assert!(caught(Fault::DeletionUnseen, "weights"));
+}
+
+#[test]
+fn changes_between_the_rules_for_victims_that_cost_more_than_their_bound_are_caught() {
+    assert!(caught(Fault::ChangesUncounted, "P5: following"));
+}
+
+#[test]
+fn early_ends_of_turns_that_cost_more_than_their_bound_are_caught() {
+    assert!(caught(Fault::ClosingsUnjudged, "P3: ending turns early"));
 }

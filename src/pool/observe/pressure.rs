@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::facts::closings::Closing;
 use crate::facts::state::{Model, Pool};
 use crate::plan::victims::REQUESTS_PER_TURN;
+use crate::types::closing_costs::ClosingCosts;
 use crate::types::ids::{Priority, ReplicaId, Span};
 use crate::types::policy::Part;
 use crate::types::pressure::{Busy, Pressure, serving};
@@ -141,6 +142,11 @@ impl Pool {
         };
         self.closings.drained(id, self.now);
         self.closings.became_free(id, entered, self.now);
+    }
+
+    /// What ending turns early has cost, and what not ending them would have.
+    pub fn closing_costs(&self) -> ClosingCosts {
+        self.closings.costs
     }
 
     /// For how long turns have not ended early, because that would have cost more here (P3).
