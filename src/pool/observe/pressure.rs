@@ -8,7 +8,7 @@ use crate::facts::closings::Closing;
 use crate::facts::state::{Model, Pool};
 use crate::plan::victims::REQUESTS_PER_TURN;
 use crate::types::closing_costs::ClosingCosts;
-use crate::types::ids::{Priority, ReplicaId, Span};
+use crate::types::ids::{Priority, ReplicaId, Time};
 use crate::types::policy::Part;
 use crate::types::pressure::{Busy, Pressure, serving};
 use crate::types::rank::Class;
@@ -149,9 +149,8 @@ impl Pool {
         self.closings.costs
     }
 
-    /// For how long turns have not ended early, because that would have cost more here (P3).
-    pub(crate) fn gates_open_for(&self) -> Option<Span> {
-        let since = self.closings.lead.simple_since()?;
-        Some(self.now.since(since))
+    /// Since when turns do not end early, because that would have cost more here (P3).
+    pub(crate) fn gates_open_since(&self) -> Option<Time> {
+        self.closings.lead.simple_since()
     }
 }
