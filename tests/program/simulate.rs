@@ -25,14 +25,10 @@ impl Rig {
     }
 
     fn simulate(&self, workload: &str, more: &[&str]) -> Output {
-        self.run(&[&["--workload", workload], more].concat())
-    }
-
-    fn run(&self, options: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_model-pool"))
             .current_dir(self.folder.path())
-            .arg("simulate")
-            .args(options)
+            .args(["simulate", "--workload", workload])
+            .args(more)
             .output()
             .expect("the program starts")
     }
@@ -224,63 +220,6 @@ fn the_front_has_a_point_for_each_objective_and_each_rule() {
     let table = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(table.contains("| objective: balanced | "), "{table}");
     assert!(table.contains(" | * |"), "{table}");
-}
-
-#[test]
-fn an_ablation_on_traces_shows_the_pool_without_each_part_beside_the_one_with_all_of_them() {
-    let rig = Rig::new();
-    let requests: String = (0..40)
-        .map(|nth| format!("{},400,50\n", nth * 2_000))
-        .collect();
-    for name in [
-        "azure-llm-2023-code.csv",
-        "azure-llm-2023-conversation.csv",
-        "mooncake-conversation.csv",
-    ] {
-        let head = "timestamp_ms,context_tokens,generated_tokens\n";
-        rig.file(name, &format!("{head}{requests}"));
-    }
-    // A folder is read as the archive of that name.
-    for client in 0..4 {
-        let name = format!("servegen.tar.xz/chunk-{client}-trace.csv");
-        rig.file(&name, "0,0.05,1,,0,0\n");
-    }
-    let output = rig.run(&["--bench", ".", "--ablation", "--count", "1"]);
-    assert!(output.status.success(), "{}", errors(&output));
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
-    let sections: Vec<&str> = text.split("\n**").skip(1).collect();
-    assert_eq!(sections.len(), 4, "{text}");
-    for section in &sections {
-        let rows: Vec<Vec<&str>> = section
-            .lines()
-            .filter(|line| line.starts_with("| model-pool") || line.starts_with("| without"))
-            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-            .collect();
-        assert_eq!(rows.len(), 8, "{section}");
-        assert_eq!(
-            rows[0][..6],
-            ["model-pool", "1.000", "0", "0", "0", "1.000"]
-        );
-    }
-    // Where the models in use change, the pool's own estimate is wrong, and the shadows show it.
-    let changing = sections[2];
-    assert!(changing.starts_with("1 device, `shifting:"), "{changing}");
-    let row = changing.lines().find(|it| it.contains("without shadows"));
-    let columns: Vec<&str> = row.expect("a row").split('|').collect();
-    let reload: f64 = columns[6].trim().parse().expect("a ratio");
-    assert!(reload > 1.05, "{changing}");
-}
-
-#[test]
-fn an_ablation_of_nothing_is_refused_with_what_it_could_be_of() {
-    let output = Rig::new().run(&["--ablation"]);
-    assert!(!output.status.success());
-    let complaint = errors(&output);
-    for option in ["--bench", "--labs"] {
-        assert!(complaint.contains(option), "{complaint}");
-    }
-    let output = Rig::new().run(&["--ablation", "--workload", "zipf:requests=9"]);
-    assert!(!output.status.success(), "a workload has no ablation");
 }
 
 #[test]

@@ -16,8 +16,7 @@ impl Play {
                 shadows.followed = shadows.followed + swaps;
             }
             Some(Fault::ClosingsUnjudged) => {
-                let each = Span::from_secs(1).0;
-                let waited = Span(each * self.report.granted);
+                let waited = Span::from_secs(self.report.granted);
                 closings.followed = closings.followed + waited;
             }
             _ => {}
