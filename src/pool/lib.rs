@@ -37,6 +37,7 @@ pub use types::action::{
     Action, Answer, Evicted, GateMode, LoadResult, MemoryChange, Outcome, Record, RecordKind, Wish,
 };
 pub use types::autoscaling::Scaling;
+pub use types::closing_costs::ClosingCosts;
 pub use types::decision::{Candidate, Plan, Prospect, Verdict, Victim, blocked};
 pub use types::event::{
     CleanupScope, Command, DeviceReading, Event, Exit, FetchEnd, GateReading, HostReading,

@@ -74,17 +74,18 @@ pub struct SimulateArgs {
     pub stretch: f64,
     /// Compare the pool with every peer on all traces of benches/traces at four capacities; prints the table of
     /// docs/policy.md.
-    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "benches/traces", conflicts_with_all = ["workload", "story"])]
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "benches/traces", group = "measured", conflicts_with_all = ["workload", "story"])]
     pub bench: Option<PathBuf>,
     /// Compare the pool with plain LRU on small labs: 2 to 10 models, 1 to 4 devices, loads from 30 ms to 3 minutes, quiet
     /// to overloaded; prints the table of docs/policy.md.
-    #[arg(long, conflicts_with_all = ["workload", "story", "bench"])]
+    #[arg(long, group = "measured", conflicts_with_all = ["workload", "story", "bench"])]
     pub labs: bool,
     /// With --labs: every rule's wait on every lab as a heat map, instead of the table.
     #[arg(long, requires = "labs", conflicts_with = "ablation")]
     pub heat_map: bool,
-    /// With --labs: what the pool needs without each part of its rule, instead of the table.
-    #[arg(long, requires = "labs")]
+    /// With --labs or --bench: what the pool needs without each part of its rule, by what it needs with all of them, instead
+    /// of the table.
+    #[arg(long, requires = "measured")]
     pub ablation: bool,
     /// The seed of the workload, or the first one of the storms.
     #[arg(long, default_value_t = 0)]

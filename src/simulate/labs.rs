@@ -12,7 +12,7 @@ use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 
 pub use self::estimate::Estimate;
-pub use self::report::{ablation, heat_map, run_all};
+pub use self::report::{ablation, heat_map, run_all, table};
 
 use super::lru_best::LruBest;
 use super::models;
@@ -248,6 +248,28 @@ fn exponential(random: &mut Pcg64Mcg, mean: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// P3. Two models have a device in turns, and both have more requests than it can serve.
+    #[test]
+    fn ending_turns_early_costs_no_more_than_its_bound_where_demand_is_beyond_what_can_be_served() {
+        let mut judged = 0;
+        for (use_percent, seed) in [(250, 0), (250, 1), (400, 0), (400, 1)] {
+            let lab = Lab {
+                models: 2,
+                devices: 1,
+                load: Span(30),
+                use_percent,
+                sessions: false,
+            };
+            let requests = arrivals(lab, &mut models::seeded(seed));
+            let options = Options::default();
+            let report = run(&scenario(lab), requests, &options, &mut |_, _| {});
+            let costs = report.closings.expect("the pool judges them");
+            assert!(costs.followed <= costs.bound(), "{lab:?}: {costs:?}");
+            judged += costs.judged;
+        }
+        assert!(judged > 0, "no turn ended early");
+    }
 
     /// P3, P5. Where loads take three minutes hardly anybody is served in time by any rule, and that would need more seeds
     /// than a test has time for.

@@ -1,6 +1,7 @@
 //! `model-pool simulate`: runs workloads, stories and storms against the pool's core. It reads files and prints; `sim`
 //! decides and counts.
 
+mod ablation;
 mod args;
 pub mod bench;
 pub mod compare;
@@ -32,7 +33,11 @@ pub fn run(args: &SimulateArgs) -> Result<(), String> {
         return Ok(());
     }
     if let Some(folder) = &args.bench {
-        return bench::run(folder, args.seed, args.count.unwrap_or(2));
+        let seeds = args.count.unwrap_or(2);
+        return match args.ablation {
+            true => ablation::run(folder, args.seed, seeds),
+            false => bench::run(folder, args.seed, seeds),
+        };
     }
     if args.labs {
         let seeds = args.count.unwrap_or(8);

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::connection::Connection;
-use super::history::{StoredMemory, StoredRecord};
+use super::history::{StoredMemory, StoredRecord, rfc3339};
 use super::query::{Row, query};
 use super::{Store, StoreFault, to_integer};
 use pool::{DeviceId, Explanation, Standing};
@@ -58,7 +58,7 @@ impl StoredDecision {
         StoredDecision {
             load: it.load.clone(),
             priority: it.priority.0,
-            words: it.to_string(),
+            words: it.sentence(&rfc3339),
             considered: it.considered.iter().map(candidate).collect(),
             more: it.more,
             others: it.others.iter().map(other).collect(),
@@ -147,5 +147,35 @@ impl Store {
             newest = newest.into_iter().chain(found).max_by_key(|it| it.id);
         }
         Ok(newest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pool::{Bytes, Priority, Time};
+
+    #[test]
+    fn since_when_another_rule_is_followed_is_a_moment_as_the_api_writes_it() {
+        let explanation = Explanation {
+            load: "a".to_owned(),
+            priority: Priority(0),
+            devices: 1,
+            needs: Bytes(Bytes::GIB),
+            by_recency_since: Some(Time(1_769_868_000_000)),
+            closes_early: false,
+            gates_open_since: Some(Time(1_769_868_060_500)),
+            considered: Vec::new(),
+            more: 0,
+            others: Vec::new(),
+            memory: Vec::new(),
+        };
+        let stored = StoredDecision::of(&explanation, &|it: DeviceId| it.to_string());
+        for part in [
+            "the least recently used leaves first since 2026-01-31T14:00:00.000Z: ",
+            "turns do not end early since 2026-01-31T14:01:00.500Z: ",
+        ] {
+            assert!(stored.words.contains(part), "{}", stored.words);
+        }
     }
 }

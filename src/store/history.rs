@@ -303,7 +303,12 @@ fn json(value: &impl Serialize) -> Result<String, sqlx::Error> {
 }
 
 fn as_rfc3339<S: Serializer>(at: &Time, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&rfc3339(*at))
+}
+
+/// A moment as the API writes it.
+pub(super) fn rfc3339(at: Time) -> String {
     let time = DateTime::<Utc>::from_timestamp_millis(to_integer(at.0))
         .unwrap_or(DateTime::<Utc>::MAX_UTC);
-    serializer.serialize_str(&time.to_rfc3339_opts(SecondsFormat::Millis, true))
+    time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }

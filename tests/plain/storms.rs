@@ -92,6 +92,8 @@ fn add(all: &mut StormReport, one: &StormReport) {
     all.settled += one.settled;
     all.cordons += one.cordons;
     all.judged += one.judged;
+    all.rule_changes += one.rule_changes;
+    all.early_ends += one.early_ends;
     all.worst_wait = all.worst_wait.max(one.worst_wait);
 }
 
@@ -207,4 +209,14 @@ fn a_launch_without_weights_is_caught() {
 #[test]
 fn a_load_for_clients_that_have_gone_is_caught() {
     assert!(caught(Fault::DepartureUnseen, "Q3"));
+}
+
+#[test]
+fn changes_between_the_rules_for_victims_that_cost_more_than_their_bound_are_caught() {
+    assert!(caught(Fault::ChangesUncounted, "P5: following"));
+}
+
+#[test]
+fn early_ends_of_turns_that_cost_more_than_their_bound_are_caught() {
+    assert!(caught(Fault::ClosingsUnjudged, "P3: ending turns early"));
 }

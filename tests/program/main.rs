@@ -1,5 +1,6 @@
 //! The program as it is started: `model-pool` with engines that compute nothing, asked over its sockets.
 
+mod ablation;
 mod adapters;
 mod admin_client;
 mod admin_key;

@@ -105,6 +105,19 @@ impl Clock {
         self.formatted(at, "%H:%M:%S")
     }
 
+    /// The text with each RFC 3339 time in it as a `stamp`. The pool writes them with milliseconds, in UTC.
+    pub fn stamps_in(self, text: &str) -> String {
+        let shown = |word: &str| {
+            let at = word.trim_end_matches([':', ';', ',', '.', ')']);
+            match at.len() == "2026-11-21T20:00:00.000Z".len() && parse(at).is_some() {
+                true => self.stamp(at) + &word[at.len()..],
+                false => word.to_owned(),
+            }
+        };
+        let words: Vec<String> = text.split(' ').map(shown).collect();
+        words.join(" ")
+    }
+
     fn formatted(self, at: &str, format: &str) -> String {
         match (parse(at), self.zone) {
             (Some(then), Zone::Local) => then.with_timezone(&Local).format(format).to_string(),
@@ -153,6 +166,15 @@ pub mod tests {
             now: parse("2026-11-21T12:00:00Z").expect("a time"),
             zone: Zone::Utc,
         }
+    }
+
+    #[test]
+    fn times_in_a_text_are_shown_in_the_local_zone() {
+        let text = "since 2026-11-21T11:59:00.000Z: a (2026-11-21) and 2026-11-21T11:59:60Z  stay";
+        assert_eq!(
+            noon().stamps_in(text),
+            "since 2026-11-21 11:59:00: a (2026-11-21) and 2026-11-21T11:59:60Z  stay"
+        );
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn why(why: &Why, clock: Clock, style: Style) -> String {
         text.push_str("\nThe decision\n");
         why.words
             .iter()
-            .for_each(|line| text.push_str(&item(line, style)));
+            .for_each(|line| text.push_str(&item(&clock.stamps_in(line), style)));
     }
     if !why.memory.is_empty() {
         text.push_str("\nMemory spoken for\n");
@@ -109,7 +109,7 @@ mod tests {
                 {"replica": "r2", "model": "org/hot", "device": "gpu0", "priority": 2, "idle_seconds": 0.0, "reload_seconds": 9.0,
                     "memory_bytes": 1_u64 << 30, "chosen": false, "words": "stays, always-hot (P4): priority 2"}],
             "memory": [{"device": "gpu0", "before_bytes": 1_u64 << 30, "after_bytes": 0}],
-            "words": ["org/large, priority 1, needs 4.0 GiB on 1 device"]}))
+            "words": ["org/large, priority 1, needs 4.0 GiB on 1 device; the least recently used leaves first since 2026-11-21T11:00:00.000Z: that"]}))
         .expect("an answer");
         let text = why(&view, noon(), Style::PLAIN);
         for part in [
@@ -120,6 +120,7 @@ mod tests {
             "org/hot (r2): stays, always-hot (P4)",
             "gpu0: 1.0 GiB → 0 B",
             "needs 4.0 GiB",
+            "leaves first since 2026-11-21 11:00:00: that",
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }

@@ -10,11 +10,12 @@
 //! ```
 //!
 //! While gates stay open because that was better, the closings that pressure would have caused are judged in the same
-//! way, so that the pool can go back. `types/lead.rs` has the bound.
+//! way, so that the pool can go back. `types/closing_costs.rs` has the bound.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use crate::types::closing_costs::{ClosingCosts, Judged};
 use crate::types::ids::{ModelId, ReplicaId, Span, Ticket, Time};
 use crate::types::lead::Lead;
 
@@ -24,6 +25,8 @@ const CLOSINGS_UNTIL_CHANGE: u64 = 8;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closings {
     pub lead: Lead,
+    /// What closing and not closing have cost so far.
+    pub costs: ClosingCosts,
     closed: BTreeMap<ReplicaId, Closed>,
     open: BTreeMap<ReplicaId, Open>,
 }
@@ -150,7 +153,8 @@ impl Closings {
         };
         let closed = it.wait.0.saturating_mul(entered.saturating_sub(it.entered));
         let open = it.waiting.saturating_mul(now.since(it.would_be_drained).0);
-        self.judge(closed, open, it.unit, it.waiting, now)
+        let paid = [Span(closed), Span(open)];
+        self.judge(false, paid, it.unit, it.waiting, now)
     }
 
     /// Judges the closings of which everything is known; returns whether the lead has changed.
@@ -169,17 +173,37 @@ impl Closings {
             let it = self.closed.remove(&id).expect("found");
             let later = until.since(it.drained.expect("known"));
             let open = it.waiting.saturating_mul(later.0);
-            changed |= self.judge(it.waited.0, open, it.unit, it.waiting, now);
+            let paid = [it.waited, Span(open)];
+            changed |= self.judge(true, paid, it.unit, it.waiting, now);
         }
         changed
     }
 
-    fn judge(&mut self, closed: u64, open: u64, unit: Span, waiting: u64, now: Time) -> bool {
+    /// What it costs to close a gate, and to keep it open; one of them was done.
+    fn judge(
+        &mut self,
+        was_made: bool,
+        [closed, open]: [Span; 2],
+        unit: Span,
+        waiting: u64,
+        now: Time,
+    ) -> bool {
         let change = unit
             .0
             .saturating_mul(waiting.max(1))
             .saturating_mul(CLOSINGS_UNTIL_CHANGE);
-        self.lead.paid(Span(closed), Span(open), Span(change), now)
+        let change = Span(change);
+        let closing_led = self.are_made();
+        let changed = self.lead.paid(closed, open, change, now);
+        self.costs.add(Judged {
+            closed,
+            open,
+            was_made,
+            closing_led,
+            change,
+            changed,
+        });
+        changed
     }
 }
 
@@ -234,6 +258,9 @@ mod tests {
             "8 times (4 s for each of 6) is 192 s: lost by the third"
         );
         assert!(!closings.are_made());
+        let costs = closings.costs;
+        assert_eq!((costs.judged, costs.changes), (3, 1));
+        assert_eq!(costs.followed, costs.closed, "all were closed early");
         // A gate stays open, and the place is free a minute after it would have been.
         let back = (1..=100).find(|_| {
             closings.stays_open(closing(), Time(0));
@@ -242,6 +269,9 @@ mod tests {
         });
         assert_eq!(back, Some(2), "each 6 · 60 s - 20 s, of twice 192 s");
         assert!(closings.are_made());
+        let costs = closings.costs;
+        assert_eq!((costs.judged, costs.changes, costs.late), (5, 2, 0));
+        assert!(costs.followed <= costs.bound(), "{costs:?}");
     }
 
     #[test]

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use crate::facts::closings::Closing;
 use crate::facts::state::{Model, Pool};
 use crate::plan::victims::REQUESTS_PER_TURN;
-use crate::types::ids::{Priority, ReplicaId, Span};
+use crate::types::closing_costs::ClosingCosts;
+use crate::types::ids::{Priority, ReplicaId, Time};
 use crate::types::policy::Part;
 use crate::types::pressure::{Busy, Pressure, serving};
 use crate::types::rank::Class;
@@ -143,9 +144,13 @@ impl Pool {
         self.closings.became_free(id, entered, self.now);
     }
 
-    /// For how long turns have not ended early, because that would have cost more here (P3).
-    pub(crate) fn gates_open_for(&self) -> Option<Span> {
-        let since = self.closings.lead.simple_since()?;
-        Some(self.now.since(since))
+    /// What ending turns early has cost, and what not ending them would have.
+    pub fn closing_costs(&self) -> ClosingCosts {
+        self.closings.costs
+    }
+
+    /// Since when turns do not end early, because that would have cost more here (P3).
+    pub(crate) fn gates_open_since(&self) -> Option<Time> {
+        self.closings.lead.simple_since()
     }
 }

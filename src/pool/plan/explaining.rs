@@ -54,9 +54,9 @@ pub(crate) fn of_plan(
         priority: plan.priority,
         devices: plan.devices,
         needs: plan.bytes,
-        by_recency_for: pool.by_recency_for(),
+        by_recency_since: pool.by_recency_since(),
         closes_early: chosen.iter().any(|id| pool.pressed.contains(id)),
-        gates_open_for: pool.gates_open_for(),
+        gates_open_since: pool.gates_open_since(),
         considered: listed
             .filter_map(|(verdict, _, _, holder)| considered(pool, *holder, *verdict))
             .collect(),
@@ -91,9 +91,9 @@ pub(crate) fn of_refusal(
         priority,
         devices,
         needs,
-        by_recency_for: None,
+        by_recency_since: None,
         closes_early: false,
-        gates_open_for: None,
+        gates_open_since: None,
         considered: Vec::new(),
         more: 0,
         others: Vec::new(),

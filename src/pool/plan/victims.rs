@@ -7,7 +7,7 @@ use crate::plan::claim::Claim;
 use crate::plan::parking;
 use crate::types::choice::Evictable;
 use crate::types::demand;
-use crate::types::ids::{Bytes, DeviceId, ReplicaId, Span};
+use crate::types::ids::{Bytes, DeviceId, ReplicaId, Span, Time};
 use crate::types::model::IdleYields;
 use crate::types::obstacle::Protection;
 use crate::types::policy::Part;
@@ -171,13 +171,12 @@ impl Pool {
         !self.limits.policy.has(Part::ExpectedLoss) || self.shadows.lead.simple_since().is_some()
     }
 
-    /// For how long the latter has been so; `None` if least recent use is configured, because then nothing is compared.
-    pub(crate) fn by_recency_for(&self) -> Option<Span> {
+    /// Since when the latter is so; `None` if least recent use is configured, because then nothing is compared.
+    pub(crate) fn by_recency_since(&self) -> Option<Time> {
         if !self.limits.policy.has(Part::ExpectedLoss) {
             return None;
         }
-        let since = self.shadows.lead.simple_since()?;
-        Some(self.now.since(since))
+        self.shadows.lead.simple_since()
     }
 
     /// The estimate by which victims are compared (P5), in 10⁻¹² s per second.

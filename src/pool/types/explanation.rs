@@ -1,12 +1,12 @@
 //! What a decision chose from: the replicas that held the memory, the keys by which they were compared, and what came of
 //! it. Plain data, kept with the record of the decision, and its words.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
 use crate::types::action::MemoryChange;
-use crate::types::ids::{Bytes, DeviceId, Priority, ReplicaId, Span};
+use crate::types::ids::{Bytes, DeviceId, Priority, ReplicaId, Span, Time};
 use crate::types::obstacle::{Blocker, Protection};
 
 /// The most replicas that one explanation lists.
@@ -22,14 +22,13 @@ pub struct Explanation {
     pub devices: u32,
     /// On each device.
     pub needs: Bytes,
-    /// For how long the pool has compared by least recent use, because that would have loaded less here than its own
-    /// estimate (P5).
-    pub by_recency_for: Option<Span>,
+    /// Since when the pool compares by least recent use, because that would have loaded less here than its own estimate (P5).
+    pub by_recency_since: Option<Time>,
     /// A busy victim's gate closes before its turn is over, because those who wait would lose more by it than those whom it
     /// would still serve (P3).
     pub closes_early: bool,
-    /// For how long gates have stayed open until the end of the turn, because closing them earlier cost more here (P3).
-    pub gates_open_for: Option<Span>,
+    /// Since when gates stay open until the end of the turn, because closing them earlier cost more here (P3).
+    pub gates_open_since: Option<Time>,
     /// Those that leave first, then those that could have left, then those that a rule protects.
     pub considered: Vec<Considered>,
     /// How many more there were.
@@ -89,34 +88,40 @@ impl fmt::Display for Considered {
     }
 }
 
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
+impl Explanation {
+    /// In a sentence, with moments as the caller writes them.
+    pub fn sentence(&self, moment: &dyn Fn(Time) -> String) -> String {
+        let mut text = format!(
             "{}, priority {}, needs {} on {} device{}",
             self.load,
             self.priority,
             self.needs,
             self.devices,
             if self.devices == 1 { "" } else { "s" }
-        )?;
-        if let Some(span) = self.by_recency_for {
-            write!(
-                f,
-                "; the least recently used leaves first: for {span} that rule would have loaded less here than the pool's own estimate"
-            )?;
+        );
+        if let Some(since) = self.by_recency_since {
+            text.push_str(&format!(
+                "; the least recently used leaves first since {}: that rule has loaded less here than the pool's own estimate",
+                moment(since)
+            ));
         }
         if self.closes_early {
-            f.write_str(
+            text.push_str(
                 "; its turn ends early: requests that wait would lose more by the rest of it than those that it would still serve (P3)",
-            )?;
+            );
         }
-        match self.gates_open_for {
-            None => Ok(()),
-            Some(span) => write!(
-                f,
-                "; turns do not end early: for {span} that would have made requests wait longer here (P3)"
-            ),
+        if let Some(since) = self.gates_open_since {
+            text.push_str(&format!(
+                "; turns do not end early since {}: that would have made requests wait longer here (P3)",
+                moment(since)
+            ));
         }
+        text
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence(&|at: Time| at.to_string()))
     }
 }

@@ -2,21 +2,25 @@
 //! twice the cost of going over to it, and back in the same way. Arithmetic only.
 //!
 //! ```text
-//! lag   ← lag + (cost of the own rule) − (cost of the simple one), kept within ± swap
-//! own   → simple   when the lag reaches + swap
-//! simple → own     when it reaches − swap
+//! lag   ← lag + (cost of the own rule) − (cost of the simple one)
+//! own   → simple   when the lag reaches + swap; until then it is kept above − swap
+//! simple → own     when it reaches − swap; until then it is kept below + swap
 //! ```
 //!
-//! `swap` is what it costs at most to replace all that is loaded by what the other rule would have. One who follows this
-//! pays over any time at most twice the swap more than the better rule for each time that the better one changed, and
-//! at most three times as much as the better one whatever happens: each change of the lead costs at most one swap, and
-//! is paid for by the two swaps that the rule which lost the lead cost more than the other.
+//! `swap` is what it costs at most to replace all that is loaded by what the other rule would have; it may be another one
+//! for each use. The lag is bounded only where the rule that is followed is the better one: what it has cost more than the
+//! other is never forgotten, also while the swap is smaller for some time.
+//!
+//! One who follows this pays over any time at most twice the largest swap more than the better rule for each time that the
+//! better one changed, and the cost of one use. With swaps that are always the same it is at most three times as much as
+//! the better one and two swaps more, whatever happens: each change of the lead costs at most one swap, and is paid for by
+//! the two swaps that the rule which lost the lead cost more than the other.
 
 use crate::types::ids::{Span, Time};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lead {
-    /// What the own rule cost more than the simple one, in milliseconds, within one swap either way.
+    /// What the own rule cost more than the simple one, in milliseconds, as far as it counts for the next change.
     lag: i64,
     /// Since when the simple rule is followed.
     simple_since: Option<Time>,
@@ -28,13 +32,23 @@ impl Lead {
         let signed = |span: Span| i64::try_from(span.0).unwrap_or(i64::MAX);
         let most = signed(swap);
         let more = signed(own).saturating_sub(signed(simple));
-        self.lag = self.lag.saturating_add(more).clamp(-most, most);
-        match self.simple_since {
-            None if self.lag >= most && more > 0 => self.simple_since = Some(now),
-            Some(_) if self.lag <= -most && more < 0 => self.simple_since = None,
-            _ => return false,
+        let lag = self.lag.saturating_add(more);
+        let simple_leads = self.simple_since.is_some();
+        let changes = match simple_leads {
+            false => lag >= most && more > 0,
+            true => lag <= -most && more < 0,
+        };
+        if changes {
+            self.simple_since = (!simple_leads).then_some(now);
+            self.lag = if simple_leads { -most } else { most };
+        } else {
+            self.lag = if simple_leads {
+                lag.min(most)
+            } else {
+                lag.max(-most)
+            };
         }
-        true
+        changes
     }
 
     pub fn simple_since(&self) -> Option<Time> {
@@ -105,6 +119,18 @@ mod tests {
             (own, 0),
             "the own rule leads from the start"
         );
+    }
+
+    #[test]
+    fn what_the_followed_rule_cost_more_is_not_forgotten_while_a_change_would_cost_less() {
+        let mut lead = Lead::default();
+        let (small, now) = (Span(10), Time(1));
+        assert!(!lead.paid(Span(80), Span::ZERO, SWAP, now));
+        assert!(!lead.paid(Span::ZERO, Span(1), small, now), "79 too much");
+        assert!(lead.paid(Span(80), Span::ZERO, SWAP, now), "159 of 100");
+        assert!(!lead.paid(Span::ZERO, Span(180), SWAP, now), "80 too much");
+        assert!(!lead.paid(Span(1), Span::ZERO, small, now));
+        assert!(lead.paid(Span::ZERO, Span(30), SWAP, now), "and back");
     }
 
     #[test]

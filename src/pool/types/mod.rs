@@ -6,6 +6,7 @@ pub(crate) mod attempts;
 pub(crate) mod autoscaling;
 pub(crate) mod cause;
 pub(crate) mod choice;
+pub(crate) mod closing_costs;
 pub(crate) mod decision;
 pub(crate) mod demand;
 pub(crate) mod event;

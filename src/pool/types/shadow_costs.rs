@@ -55,6 +55,29 @@ mod tests {
     use crate::types::lead::Lead;
 
     #[test]
+    fn following_the_lead_stays_within_the_bound_against_one_who_makes_the_swap_small_now_and_then()
+    {
+        let (mut lead, mut costs) = (Lead::default(), ShadowCosts::default());
+        for nth in 0..5_000 {
+            let simple_led = lead.simple_since().is_some();
+            // The rule that is followed pays, and a swap that would have cost little hides it.
+            let (followed, other, swap) = match nth % 2 {
+                0 => (Span(80), Span::ZERO, Span(100)),
+                _ => (Span::ZERO, Span(1), Span(10)),
+            };
+            let paid = if simple_led {
+                [other, followed]
+            } else {
+                [followed, other]
+            };
+            let changed = lead.paid(paid[0], paid[1], swap, Time(nth));
+            costs.paid(paid, simple_led, changed, swap);
+            assert!(costs.followed <= costs.bound(), "{costs:?}");
+        }
+        assert!(costs.changes > 0, "{costs:?}");
+    }
+
+    #[test]
     fn following_the_lead_stays_within_the_bound_also_while_the_swap_grows() {
         for period in [1, 7, 40, 300] {
             let (mut lead, mut costs) = (Lead::default(), ShadowCosts::default());

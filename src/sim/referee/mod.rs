@@ -1,11 +1,13 @@
 //! Checks a storm from outside, with its own record of memory, seats, priorities, failures and answers, made from the
 //! orders, the real state and the actions. It trusts the pool only for the loads it has dropped, since no action shows
-//! that, and for expected reload times, which are estimates.
+//! that, for expected reload times, which are estimates, and for what following the better rule has cost, which are sums of
+//! estimates.
 //! One file because its records are changed by the same actions and compared at the same moments.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod bounds;
 mod cheapest;
 mod eviction;
 mod failures;

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use pool::{Bytes, DeviceId, ModelId, Record, ShadowCosts, Span, Time};
+use pool::{Bytes, ClosingCosts, DeviceId, ModelId, Record, ShadowCosts, Span, Time};
 
 /// Waits of requests, from arrival to seat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,6 +75,8 @@ pub struct Report {
     pub wait_curve: Vec<(Time, u64, Span)>,
     /// What the two rules for victims would have cost, as the production core plays them.
     pub shadows: Option<ShadowCosts>,
+    /// What ending turns early has cost it, and what not ending them would have.
+    pub closings: Option<ClosingCosts>,
     /// What the invariant checker found, if it ran; empty is good.
     pub broken: Vec<String>,
 }

@@ -7,6 +7,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
+mod bounds;
 mod clients;
 mod conditions;
 mod engines;
@@ -424,6 +425,7 @@ impl Play {
             }
             self.carry_out(at, &action);
         }
+        self.costs_are_shown();
         if self.fault.is_none() {
             self.referee.step_ends(at);
             self.judge_a_plan();

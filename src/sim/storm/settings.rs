@@ -24,6 +24,10 @@ pub enum Fault {
     DeletionUnseen,
     /// The pool is not informed that waiting clients have gone.
     DepartureUnseen,
+    /// The pool goes over to the other rule for victims with each load, and counts none of these changes.
+    ChangesUncounted,
+    /// Each request that waited counts as one that an early end of a turn kept out, and no early end is judged.
+    ClosingsUnjudged,
 }
 
 /// One of so many storms has many devices, and is shorter instead.
@@ -72,6 +76,9 @@ pub struct StormReport {
     pub cordons: u64,
     /// Choices of victims that every other choice was compared with.
     pub judged: u64,
+    /// Changes to the other rule, for victims and for early ends of turns, and early ends that were judged.
+    pub rule_changes: u64,
+    pub early_ends: u64,
     pub finished: bool,
     pub transcript_hash: u64,
     /// The longest wait for a seat in a calm storm, in thousandths of its bound.

@@ -1,5 +1,7 @@
 //! Prints the small-lab benchmark: the table of ratios with what of them is certain, and the heat map of labs by rules.
 
+use std::fmt::Write;
+
 use super::{Compared, Cost, Estimate, LOADS, Lab, PARTS, RULES, USE_PERCENT, all, compare, cost};
 
 /// Prints the table of docs/policy.md.
@@ -156,7 +158,7 @@ pub fn heat_map(seed: u64, seeds: u64) -> Result<(), String> {
         found.map(&labs, rules);
     }
     println!("```\n");
-    found.table();
+    print!("{}", table(&found.rules, &found.costs, found.base));
     Ok(())
 }
 
@@ -169,7 +171,8 @@ pub fn ablation(seed: u64, seeds: u64) -> Result<(), String> {
     let without = PARTS.iter().map(|(_, name)| format!("without {name}"));
     let rules = ["model-pool".to_owned()].into_iter().chain(without);
     println!("By `model-pool` with all its parts, {seeds} seeds from {seed}:\n");
-    Found::of(&labs, rules.collect(), "model-pool", seed, seeds)?.table();
+    let found = Found::of(&labs, rules.collect(), "model-pool", seed, seeds)?;
+    print!("{}", table(&found.rules, &found.costs, found.base));
     Ok(())
 }
 
@@ -198,8 +201,6 @@ impl Found {
         let of_rule = |rule: &String| labs.iter().map(|lab| of_lab(lab, rule)).collect();
         let costs: Vec<Vec<Vec<Cost>>> =
             rules.iter().map(of_rule).collect::<Result<_, String>>()?;
-        // One millisecond more for each request, as in the table of ratios.
-        let waited = |it: &Cost| it.waited + it.requests as f64;
         let waits = ratios(&costs, base, waited);
         Ok(Found {
             rules,
@@ -238,25 +239,36 @@ impl Found {
         }
         println!();
     }
+}
 
-    fn table(&self) {
-        println!("| rule | wait | above 1.0 | above 1.02 | above 1.1 | reload | unserved |");
-        println!("|---|--:|--:|--:|--:|--:|--:|");
-        let reloads = ratios(&self.costs, self.base, |it| it.reload + 1.0);
-        for (nth, rule) in self.rules.iter().enumerate() {
-            let waits = &self.waits[nth];
-            let above = |bound: f64| waits.iter().filter(|it| **it > bound).count();
-            let unserved: u64 = self.costs[nth].iter().flatten().map(|it| it.unserved).sum();
-            println!(
-                "| {rule} | {:.3} | {} | {} | {} | {:.3} | {unserved} |",
-                geometric_mean(waits.iter().copied()),
-                above(1.0),
-                above(1.02),
-                above(1.1),
-                geometric_mean(reloads[nth].iter().copied()),
-            );
-        }
+/// What each rule needs by the one at `base`. The costs are those of each rule, lab by lab or workload by workload, for each
+/// seed.
+pub fn table(rules: &[String], costs: &[Vec<Vec<Cost>>], base: usize) -> String {
+    let mut out = String::from(
+        "| rule | wait | above 1.0 | above 1.02 | above 1.1 | reload | unserved |\n|---|--:|--:|--:|--:|--:|--:|\n",
+    );
+    let waits = ratios(costs, base, waited);
+    let reloads = ratios(costs, base, |it| it.reload + 1.0);
+    for (nth, rule) in rules.iter().enumerate() {
+        let waits = &waits[nth];
+        let above = |bound: f64| waits.iter().filter(|it| **it > bound).count();
+        let unserved: u64 = costs[nth].iter().flatten().map(|it| it.unserved).sum();
+        let _ = writeln!(
+            out,
+            "| {rule} | {:.3} | {} | {} | {} | {:.3} | {unserved} |",
+            geometric_mean(waits.iter().copied()),
+            above(1.0),
+            above(1.02),
+            above(1.1),
+            geometric_mean(reloads[nth].iter().copied()),
+        );
     }
+    out
+}
+
+/// One millisecond more for each request, as in the table of ratios.
+fn waited(cost: &Cost) -> f64 {
+    cost.waited + cost.requests as f64
 }
 
 /// Of each rule, lab by lab, by those of the rule at `base`.
@@ -277,6 +289,33 @@ mod tests {
     fn a_longer_wait_has_a_darker_shade() {
         let shades: String = [0.5, 0.95, 1.0, 1.05, 1.2, 9.0].map(shade).iter().collect();
         assert_eq!(shades, ".-=+#@");
+    }
+
+    #[test]
+    fn a_table_has_what_each_rule_costs_by_the_one_it_is_compared_with() {
+        let cost = |waited: f64, reload: f64, unserved: u64| Cost {
+            waited,
+            reload,
+            unserved,
+            requests: 1,
+        };
+        // Two labs with two seeds each.
+        let all = vec![
+            vec![cost(9.0, 9.0, 0), cost(9.0, 0.0, 1)],
+            vec![cost(49.0, 99.0, 2); 2],
+        ];
+        let less = vec![
+            vec![cost(19.0, 9.0, 5), cost(19.0, 0.0, 0)],
+            vec![cost(24.0, 49.0, 0); 2],
+        ];
+        let rules = ["all".to_owned(), "less".to_owned()];
+        let table = table(&rules, &[all, less], 0);
+        let rows: Vec<&str> = table.lines().skip(2).collect();
+        let expected = [
+            "| all | 1.000 | 0 | 0 | 0 | 1.000 | 5 |",
+            "| less | 1.000 | 1 | 1 | 1 | 0.707 | 5 |",
+        ];
+        assert_eq!(rows, expected);
     }
 
     #[test]

@@ -80,6 +80,8 @@ const sameDay = (one, other) => inZone(one, DAY) === inZone(other, DAY);
 export function clock(at, now = Date.now()) {
   return sameDay(at, now) ? inZone(at, CLOCK) : `${inZone(at, DAY)} ${inZone(at, SHORT)}`;
 }
+/** A text of the pool, with the moments in it as `clock` shows them. */
+export const withClocks = text => String(text).replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, at => clock(at));
 export const timeOfDay = at => inZone(at, CLOCK);
 export const hourMinute = at => inZone(at, SHORT);
 export const day = at => inZone(at, DAY);

@@ -1,7 +1,7 @@
 // The history of decisions, newest first, and beside it the decision behind the one that is chosen.
 import { html, useEffect, useMemo, useState } from '../lib/view.js';
 import { get } from '../lib/api.js';
-import { bytes, clean, short, span } from '../lib/text.js';
+import { bytes, clean, short, span, withClocks } from '../lib/text.js';
 import { KINDS, kindTone, kindWord, page, useEvents } from '../lib/history.js';
 import { live } from '../lib/live.js';
 import { link, replace, route } from '../lib/route.js';
@@ -81,7 +81,7 @@ export function Why({ id, event: known, onClose }) {
       ${it.replica && html`<${Fact} label="Replica"><span class="figure">${it.replica}</span><//>`}${it.order && html`<${Fact} label="Order"><span class="figure">${it.order}</span><//>`}
       ${it.priority !== null && it.priority !== undefined && html`<${Fact} label="Priority">${it.priority}<//>`}${it.took_ms !== null && it.took_ms !== undefined && html`<${Fact} label=${it.kind === 'evict' || it.kind === 'unload' ? 'Had been there' : 'Took'}>${span(it.took_ms)}<//>`}
       ${event?.placement?.length > 0 && html`<${Fact} label="Placed on">${event.placement.map(share => `${share.device} (${bytes(share.bytes)})`).join(', ')}<//>`}</dl>
-    ${words.length > 0 && html`<ul class="why-words">${words.map((text, nth) => html`<li key=${nth}>${clean(text)}</li>`)}</ul>`}
+    ${words.length > 0 && html`<ul class="why-words">${words.map((text, nth) => html`<li key=${nth}>${withClocks(clean(text))}</li>`)}</ul>`}
     ${candidates.length > 0 && html`<h3>What could be chosen</h3><ol class="plain candidates">${candidates.map((one, nth) => html`<li key=${nth} data-chosen=${one.chosen ? 'yes' : undefined}><span class="candidate-sign" aria-hidden="true">${one.chosen && html`<${Icon} name="check" size=${14} />`}</span>
       <div class="grow">${one.model && html`<p><${ModelLink} of=${one.model} most=${50} />${one.device && html` <span class="soft figure">${one.device}</span>`}${one.chosen && html` <b>chosen</b>`}</p>`}<p class="soft">${clean(one.words)}</p>
       ${one.keys.length > 0 && html`<p class="candidate-keys figure">${one.keys.join(' · ')}</p>`}</div></li>`)}</ol>`}

@@ -1,0 +1,79 @@
+//! `model-pool simulate --bench --ablation`: the pool without each of its parts on recorded traces.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn simulate(folder: &Path, options: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .current_dir(folder)
+        .arg("simulate")
+        .args(options)
+        .output()
+        .expect("the program starts")
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn an_ablation_on_traces_shows_the_pool_without_each_part_beside_the_one_with_all_of_them() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let at = folder.path();
+    let requests: String = (0..40)
+        .map(|nth| format!("{},400,50\n", nth * 2_000))
+        .collect();
+    for name in [
+        "azure-llm-2023-code.csv",
+        "azure-llm-2023-conversation.csv",
+        "mooncake-conversation.csv",
+    ] {
+        let head = "timestamp_ms,context_tokens,generated_tokens\n";
+        std::fs::write(at.join(name), format!("{head}{requests}")).expect("written");
+    }
+    // A folder is read as the archive of that name.
+    let clients = at.join("servegen.tar.xz");
+    std::fs::create_dir(&clients).expect("created");
+    for client in 0..4 {
+        let file = clients.join(format!("chunk-{client}-trace.csv"));
+        std::fs::write(file, "0,0.05,1,,0,0\n").expect("written");
+    }
+    let output = simulate(at, &["--bench", ".", "--ablation", "--count", "1"]);
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let sections: Vec<&str> = text.split("\n**").skip(1).collect();
+    assert_eq!(sections.len(), 4, "{text}");
+    for section in &sections {
+        let rows: Vec<Vec<&str>> = section
+            .lines()
+            .filter(|line| line.starts_with("| model-pool") || line.starts_with("| without"))
+            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+            .collect();
+        assert_eq!(rows.len(), 8, "{section}");
+        assert_eq!(
+            rows[0][..6],
+            ["model-pool", "1.000", "0", "0", "0", "1.000"]
+        );
+    }
+    // Where the models in use change, the pool's own estimate is wrong, and the shadows show it.
+    let changing = sections[2];
+    assert!(changing.starts_with("1 device, `shifting:"), "{changing}");
+    let row = changing.lines().find(|it| it.contains("without shadows"));
+    let columns: Vec<&str> = row.expect("a row").split('|').collect();
+    let reload: f64 = columns[6].trim().parse().expect("a ratio");
+    assert!(reload > 1.05, "{changing}");
+}
+
+#[test]
+fn an_ablation_of_nothing_is_refused_with_what_it_could_be_of() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let output = simulate(folder.path(), &["--ablation"]);
+    assert!(!output.status.success());
+    let complaint = errors(&output);
+    for option in ["--bench", "--labs"] {
+        assert!(complaint.contains(option), "{complaint}");
+    }
+    let workload = ["--ablation", "--workload", "zipf:requests=9"];
+    let output = simulate(folder.path(), &workload);
+    assert!(!output.status.success(), "a workload has no ablation");
+}
