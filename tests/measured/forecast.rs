@@ -36,8 +36,8 @@ struct Request {
     tokens: u32,
 }
 
-/// Requests that come at random, each for any of the models: most of them wait for a load, and two loads are a second or more
-/// apart, so that the figures do not hang on where in its minute a request came.
+/// Requests that come at random, each for any of the models: most of them wait for a load, whose moment the store knows, so that
+/// little hangs on where in its minute a request came.
 fn schedule() -> Vec<Request> {
     let mut random = Pcg64Mcg::seed_from_u64(SEED);
     let mut requests = Vec::new();
