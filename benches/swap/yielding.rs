@@ -51,6 +51,8 @@ fn measure(load_ms: u64) -> Wait {
     let (_, urgent) = double("urgent", load, &[], ", priority: 1");
     let (_, plain) = double("plain", load, &[], "");
     let pool = Pool::with_models(&[urgent, plain], "");
+    // Its load is measured then, and no longer guessed in what is promised.
+    ask(pool.address(), "plain");
     ask(pool.address(), "urgent");
     let answer = stream(pool.address(), "plain", 2);
     let (after, seconds) = answer.promise.expect("a comment says when");
