@@ -37,7 +37,7 @@ class Pool:
             (model_dir / f"{name}.yaml").write_text(
                 f"engine_config:\n  model_id: {name}\n  type: CandleEngine\n  model_path: {weights}\n  max_total_tokens: {CONTEXT}\n"
                 f"  engine_kwargs: {{device: cuda, concurrency: 1}}\n"
-                f"pool_config: {{{sleep}memory_gib: {need:.2f}, min_resident: 0s}}\n"
+                f"pool_config: {{{sleep}memory_gib: {need:.2f}}}\n"
             )
         config = folder / "config.yaml"
         config.write_text(

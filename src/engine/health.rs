@@ -17,12 +17,10 @@ use super::{Endpoint, connect};
 /// A probe that takes longer is repeated.
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// The pause after a probe, by the age of the load: short loads are not delayed, long loads are not disturbed,
-/// and the time lost to a late probe stays below one per cent.
-const SCHEDULE: [(Duration, Duration); 2] = [
-    (Duration::from_secs(1), Duration::from_millis(1)),
-    (Duration::from_secs(10), Duration::from_millis(10)),
-];
+/// The pause after a probe is this part of the age of the load, within bounds: no load is found ready later than 0.2 % of its
+/// own time, short ones not later than a millisecond, and long ones are not disturbed.
+const PAUSE_PART: u32 = 500;
+const PAUSE_LEAST: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -121,8 +119,7 @@ pub(super) async fn until_ready(
 }
 
 fn pause_at(passed: Duration) -> Duration {
-    let row = SCHEDULE.iter().find(|(until, _)| passed < *until);
-    row.map_or(PAUSE_MAX, |(_, pause)| *pause)
+    (passed / PAUSE_PART).clamp(PAUSE_LEAST, PAUSE_MAX)
 }
 
 /// The body of a 503 while an engine loads: `{"stage":"reading weights","percent":40}`. The embedded engine
@@ -158,8 +155,8 @@ mod tests {
     #[test]
     fn a_young_load_is_asked_often_and_an_old_one_seldom() {
         let pause = |milliseconds| pause_at(Duration::from_millis(milliseconds)).as_millis();
-        let pauses = [0, 999, 1_000, 9_999, 10_000, 600_000].map(pause);
-        assert_eq!(pauses, [1, 1, 10, 10, 50, 50]);
+        let pauses = [0, 500, 1_500, 10_000, 25_000, 600_000].map(pause);
+        assert_eq!(pauses, [1, 1, 3, 20, 50, 50]);
     }
 
     #[test]

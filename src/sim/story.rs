@@ -27,7 +27,7 @@
 //! 9s   ends 1 2h / leaves 1 10m     when the node must be gone, in the story's time: its limit, or since it was ordered to end
 //! 9s   shape 1 SIZE x4 80GiB [cost 120] [kind 1] / pending 1000 WORDS / refuses 1000 WORDS    nodes that may be requested
 //! 9s   drain 1 [until 2h] [for WORD] [now] / undrain 1
-//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [policy lru] [objective reload]    the configuration was read again
+//! 9s   limits [preempt 5s] [drain 1m] [asleep 10m] [renew 5m] [policy lru] [objective reload] [yields never]    the configuration was read again
 //! 9s   source 1 page-cache / measured NAME 30GiB [x2] [kind 1] / remove NAME
 //! ```
 
@@ -43,8 +43,9 @@ use super::narration::shares;
 use super::world::World;
 use pool::{
     Action, CleanupScope, Command, DeviceId, DeviceReading, Event, Exit, Explanation, HostReading,
-    KeyId, Limits, Link, LoadOrder, ModelId, NodeId, NodeShape, Objective, OrderId, Override,
-    OverrideChange, Policy, Pool, Priority, Remedy, ReplicaId, Span, Ticket, Tier, Time, check,
+    IdleYields, KeyId, Limits, Link, LoadOrder, ModelId, NodeId, NodeShape, Objective, OrderId,
+    Override, OverrideChange, Policy, Pool, Priority, Remedy, ReplicaId, Span, Ticket, Tier, Time,
+    check,
 };
 
 /// A line that is not valid in a story.
@@ -330,6 +331,11 @@ impl StoryRunner {
                             Some("reload") => Objective::RELOAD,
                             Some(other) => return Err(format!("no objective {other}")),
                             None => usual.objective,
+                        },
+                        idle_yields: match options.get("yields") {
+                            Some("auto") | None => usual.idle_yields,
+                            Some("never") => IdleYields::Never,
+                            Some(time) => IdleYields::After(span(time)?),
                         },
                         ..usual
                     },

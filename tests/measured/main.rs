@@ -1,7 +1,9 @@
 //! Measurements that need an idle machine: time and memory of requests from strangers, what a token costs, growth, a
-//! long history, open pages, a full disk, a storm of kills, and the policy on recorded traces. One test at a time.
+//! long history, open pages, a full disk, a storm of kills, the policy on recorded traces, and the simulator's forecast
+//! beside what happened. One test at a time.
 
 mod dialects;
+mod forecast;
 mod full_disk;
 mod growth;
 mod hostile_bodies;

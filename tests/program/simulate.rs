@@ -1,6 +1,8 @@
 //! `model-pool simulate` as a person uses it: workloads in every form, what is wrong with them, and what
 //! comes out.
 
+mod configured;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -8,8 +8,7 @@ use alloc::vec::Vec;
 use super::cheapest::Asker;
 use super::{Planned, Referee, ReplicaRecord};
 use pool::{
-    Bytes, DeviceId, IdleYields, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span,
-    StopReason, Time,
+    Bytes, DeviceId, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span, StopReason, Time,
 };
 
 impl Referee {
@@ -128,20 +127,6 @@ impl Referee {
             }
         }
         self.broken.extend(wrong);
-    }
-
-    /// P6: idle long enough, and nothing else keeps it. With `auto` no replica yields before 30 s.
-    fn yields(&self, now: Time, seen: &ReplicaRecord) -> bool {
-        let least = match self.limits.idle_yields {
-            IdleYields::Never => return false,
-            IdleYields::After(idle) => idle,
-            IdleYields::Auto => Span::from_secs(30),
-        };
-        let idle = seen.idle_since.map_or(Span::ZERO, |since| now.since(since));
-        let over = self.overrides.get(&seen.model);
-        let over = over.filter(|over| over.expires.is_none_or(|expires| expires > now));
-        let kept = over.is_some_and(|over| over.keep_hot.is_some() || over.expires.is_some());
-        idle >= least && !kept && !self.protected(seen.model, now) && !self.has_waiting(seen.model)
     }
 
     pub(super) fn has_waiting(&self, model: ModelId) -> bool {

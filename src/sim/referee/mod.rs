@@ -15,6 +15,7 @@ mod fetching;
 mod leaving;
 mod memory;
 mod sleepers;
+mod yielding;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +23,8 @@ use failures::Failures;
 use memory::DeviceMemory;
 use pool::{
     Action, Bytes, Command, DeviceId, DeviceReading, Event, Limits, LoadOrder, ModelId, ModelSpec,
-    NodeId, OrderId, Outcome, Override, Priority, RecordKind, ReplicaId, Share, StopReason, Ticket,
-    Time,
+    NodeId, OrderId, Outcome, Override, Priority, RecordKind, ReplicaId, Share, Span, StopReason,
+    Ticket, Time,
 };
 
 /// Rules and limits that the referee holds the pool to.
@@ -55,6 +56,8 @@ pub struct Referee {
     fetching: BTreeSet<ModelId>,
     /// What sleepers may take of each node.
     hosts: BTreeMap<NodeId, Bytes>,
+    /// The shortest load of each model so far.
+    shortest_loads: BTreeMap<ModelId, Span>,
     /// Times that a device was taken out of service.
     pub cordons: u64,
     /// Number of victim choices that were compared with every other choice.
@@ -143,6 +146,7 @@ impl Referee {
             open_orders: BTreeSet::new(),
             night: false,
             hosts: BTreeMap::new(),
+            shortest_loads: BTreeMap::new(),
             cordons: 0,
             judged: 0,
             broken: Vec::new(),
@@ -193,6 +197,8 @@ impl Referee {
                 self.received.remove(order);
             }
             Event::ModelSet { model, spec } => self.model_set(*model, spec.absent),
+            // Its loads of before are not known here.
+            Event::Remembered { model, .. } => self.loaded_in(*model, Span::ZERO),
             Event::FetchEnded { model, end } => self.fetch_ended(now, *model, end),
             Event::ReplicaExited { replica, exit } => self.exited(now, *replica, exit),
             Event::LoadsFrom { replica, tier } => self.loads_from(now, *replica, *tier),
@@ -268,9 +274,12 @@ impl Referee {
         if seen.stopping.is_none() {
             seen.idle_since = Some(now);
             seen.ready = Some(now);
-            seen.sleeper = None;
-            let model = seen.model;
+            let is_woken = seen.sleeper.take().is_some();
+            let (model, took) = (seen.model, now.since(seen.launched));
             self.failures.get_mut(&model).expect("known").succeeded();
+            if !is_woken {
+                self.loaded_in(model, took);
+            }
         }
     }
 

@@ -1,0 +1,96 @@
+//! Two clients, each of which asks its own model all the time, and only one model fits: how much of the time is spent
+//! serving, and how evenly. Defaults.
+
+use std::time::{Duration, Instant};
+
+use support::whole::Pool;
+
+use crate::engine::{NAMES, double, milliseconds, percentile, stream};
+
+/// The time of a load in milliseconds, and how long the clients ask: several turns of both models, which are three swaps
+/// or sixteen requests long.
+const LOADS: [(u64, u64); 3] = [(0, 10), (300, 20), (1500, 49)];
+/// A request takes five times 10 ms.
+const TOKENS: u32 = 5;
+const ENGINE: [&str; 4] = ["--tokens", "5", "--token-ms", "10"];
+/// Requests in a row before the clients begin: the pool knows then, as it does of a model in use, how soon the next comes.
+const WARM: usize = 9;
+const SHARE_LEAST: f64 = 2.0 / 3.0;
+const RATIO_MOST: f64 = 1.5;
+
+/// Prints a table; returns the aims that were missed.
+pub fn run() -> Vec<String> {
+    println!(
+        "\nTwo clients, each asks its own model all the time, and one model fits; a request takes {} ms; defaults",
+        TOKENS * 10
+    );
+    println!(
+        "| load ms | served in | requests of each | time spent serving (aim {:.0} %) | larger by smaller share (aim {RATIO_MOST}) |",
+        SHARE_LEAST * 100.0
+    );
+    println!("|---:|---:|---:|---:|---:|");
+    let mut missed = Vec::new();
+    for (load_ms, seconds) in LOADS {
+        let lasts = Duration::from_secs(seconds);
+        let Shares { requests, busy_ms } = measure(Duration::from_millis(load_ms), lasts);
+        let share = busy_ms.iter().sum::<f64>() / milliseconds(lasts);
+        let [a, b] = busy_ms;
+        let ratio = a.max(b) / a.min(b);
+        println!(
+            "| {load_ms} | {seconds} s | {}, {} | {:.0} % | {ratio:.2} |",
+            requests[0],
+            requests[1],
+            share * 100.0
+        );
+        if share < SHARE_LEAST {
+            missed.push(format!("time spent serving with a load of {load_ms} ms"));
+        }
+        // Not a number where neither was served.
+        if ratio.is_nan() || ratio > RATIO_MOST {
+            missed.push(format!("even shares with a load of {load_ms} ms"));
+        }
+    }
+    missed
+}
+
+struct Shares {
+    requests: [usize; 2],
+    /// The time in which each was served: its requests, times what one of them takes while its model is ready.
+    busy_ms: [f64; 2],
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+fn measure(load: Duration, lasts: Duration) -> Shares {
+    let files = NAMES.map(|name| double(name, load, &ENGINE, "").1);
+    let pool = Pool::with_models(&files, "");
+    let address = pool.address();
+    let takes = NAMES.map(|name| warm(address, name));
+    let began = Instant::now();
+    let requests = std::thread::scope(|scope| {
+        let clients = NAMES.map(|name| scope.spawn(move || served(address, name, began, lasts)));
+        clients.map(|client| client.join().expect("a client"))
+    });
+    Shares {
+        requests,
+        busy_ms: [requests[0] as f64 * takes[0], requests[1] as f64 * takes[1]],
+    }
+}
+
+/// Loads the model and returns what one of its requests takes then, in milliseconds.
+fn warm(address: &str, name: &str) -> f64 {
+    stream(address, name, TOKENS);
+    let one = |_| milliseconds(stream(address, name, TOKENS).all);
+    percentile(&(0..WARM).map(one).collect::<Vec<f64>>(), 50)
+}
+
+/// How many requests of one client were answered in this time.
+fn served(address: &str, name: &str, began: Instant, lasts: Duration) -> usize {
+    let mut served = 0;
+    loop {
+        stream(address, name, TOKENS);
+        if began.elapsed() > lasts {
+            return served;
+        }
+        served += 1;
+    }
+}

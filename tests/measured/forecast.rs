@@ -1,0 +1,199 @@
+//! What the simulator says of a pool's own history, beside what happened: real processes in real time, whose loads are far
+//! faster than any guess. Takes three minutes; prints both: `cargo test --test measured forecast:: -- --nocapture`.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde_json::Value;
+use sqlx::{Connection, Row, SqliteConnection};
+use support::whole::Pool;
+
+const LASTS: Duration = Duration::from_secs(180);
+/// Milliseconds of the loads of the models, of which two devices hold two together.
+const LOADS: [u32; 8] = [50, 100, 150, 200, 300, 50, 100, 150];
+const REQUESTS_A_SECOND: f64 = 1.2;
+const TOKEN_MS: u32 = 10;
+const TOKENS_MEAN: f64 = 15.0;
+const SEED: u64 = 7;
+
+/// What happened, or what is forecast.
+#[derive(Debug)]
+struct Figures {
+    loads: f64,
+    loading_ms: f64,
+    wait_mean_ms: f64,
+}
+
+struct Request {
+    at: Duration,
+    model: usize,
+    tokens: u32,
+}
+
+/// Requests that come at random, each for any of the models: most of them wait for a load, whose moment the store knows, so that
+/// little hangs on where in its minute a request came.
+fn schedule() -> Vec<Request> {
+    let mut random = Pcg64Mcg::seed_from_u64(SEED);
+    let mut requests = Vec::new();
+    let mut at = Duration::ZERO;
+    loop {
+        at += Duration::from_secs_f64(exponential(&mut random, 1.0 / REQUESTS_A_SECOND));
+        if at > LASTS {
+            return requests;
+        }
+        let model = random.random_range(0..LOADS.len());
+        let tokens = 1 + exponential(&mut random, TOKENS_MEAN) as u32;
+        requests.push(Request { at, model, tokens });
+    }
+}
+
+fn exponential(random: &mut Pcg64Mcg, mean: f64) -> f64 {
+    -mean * (1.0 - random.random::<f64>()).ln()
+}
+
+fn name(model: usize) -> String {
+    format!("m{model}")
+}
+
+fn file(model: usize) -> (String, String) {
+    let (name, token, load) = (name(model), TOKEN_MS.to_string(), LOADS[model].to_string());
+    let flags = [
+        "--model",
+        &name,
+        "--tokens",
+        "10000",
+        "--token-ms",
+        &token,
+        "--ready-after-ms",
+        &load,
+    ];
+    support::stub::model(&name, &flags, "memory_gib: 9")
+}
+
+/// From a request to the first event of its answer; comments of the wait are none.
+#[expect(clippy::disallowed_methods, reason = "real programs in real time")]
+fn waited(address: &str, request: &Request) -> Duration {
+    let body = format!(
+        r#"{{"model":"{}","stream":true,"max_tokens":{},"messages":[{{"role":"user","content":"Hi"}}]}}"#,
+        name(request.model),
+        request.tokens
+    );
+    let began = Instant::now();
+    let mut socket = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    socket.write_all((head + &body).as_bytes()).unwrap();
+    let (mut bytes, mut piece, mut first) = (Vec::new(), [0; 4096], None);
+    loop {
+        let count = socket.read(&mut piece).unwrap();
+        if count == 0 {
+            break;
+        }
+        bytes.extend_from_slice(&piece[..count]);
+        if first.is_none() && String::from_utf8_lossy(&bytes).contains("data: {") {
+            first = Some(began.elapsed());
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains("data: [DONE]"), "{text}");
+    first.unwrap()
+}
+
+/// Sends each request at its moment; the mean wait in milliseconds.
+#[expect(clippy::disallowed_methods, reason = "real programs in real time")]
+fn play(address: &str, requests: &[Request]) -> f64 {
+    let began = Instant::now();
+    let waits: Vec<Duration> = thread::scope(|scope| {
+        let mut sent = Vec::new();
+        for request in requests {
+            while let Some(left) = request.at.checked_sub(began.elapsed()) {
+                thread::park_timeout(left);
+            }
+            sent.push(scope.spawn(move || waited(address, request)));
+        }
+        let waits = sent.into_iter().map(|it| it.join().unwrap());
+        waits.collect()
+    });
+    let all: Duration = waits.iter().sum();
+    all.as_secs_f64() * 1000.0 / waits.len() as f64
+}
+
+/// The loads that the store has seen, and their milliseconds.
+fn loads(store: &Path) -> (f64, f64) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = format!("sqlite://{}", store.display());
+    let row = runtime.block_on(async {
+        let mut store = SqliteConnection::connect(&url).await.unwrap();
+        let sums =
+            "SELECT count(*) AS loads, sum(took_ms) AS took FROM history WHERE kind = 'ready'";
+        sqlx::query(sums).fetch_one(&mut store).await.unwrap()
+    });
+    let (loads, took): (i64, i64) = (row.get("loads"), row.get("took"));
+    (loads as f64, took as f64)
+}
+
+fn forecast(store: &Path, config: &Path) -> Figures {
+    let output = Command::new(support::program())
+        .arg("simulate")
+        .args(["--workload".as_ref(), store.as_os_str()])
+        .args(["--pool".as_ref(), config.as_os_str()])
+        .args(["--json", "-"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(!errors.contains("never loaded in this past"), "{errors}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = &found["reports"][0];
+    let figure = |key: &str| report[key].as_f64().unwrap();
+    Figures {
+        loads: figure("loads"),
+        loading_ms: figure("reload_ms"),
+        wait_mean_ms: figure("wait_mean_ms"),
+    }
+}
+
+#[test]
+fn the_forecast_from_a_pools_own_history_is_what_happened() {
+    let _alone = super::ALONE.blocking_lock();
+    let files: Vec<(String, String)> = (0..LOADS.len()).map(file).collect();
+    let devices = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}, {name: gpu1, memory: 16GiB}]}\n";
+    let mut pool = Pool::with_devices(&files, devices);
+    let requests = schedule();
+    let wait_mean_ms = play(pool.address(), &requests);
+    // The last minute is written at the end.
+    pool.terminate();
+    assert!(pool.wait(Duration::from_secs(30)), "it ends");
+    let store = pool.data().join("model-pool.db");
+    let (loads, loading_ms) = loads(&store);
+    let happened = Figures {
+        loads,
+        loading_ms,
+        wait_mean_ms,
+    };
+    let forecast = forecast(&store, &pool.folder().join("config.yaml"));
+    println!(
+        "{} requests: {happened:?}, forecast {forecast:?}",
+        requests.len()
+    );
+    assert!(happened.loads > 50.0, "{happened:?}");
+    let is_within = |part: f64, of: fn(&Figures) -> f64| {
+        (of(&forecast) - of(&happened)).abs() <= part * of(&happened)
+    };
+    let all = [
+        ("loads", is_within(0.1, |it| it.loads)),
+        ("time of loading", is_within(0.1, |it| it.loading_ms)),
+        ("mean wait", is_within(0.2, |it| it.wait_mean_ms)),
+    ];
+    for (what, is_near) in all {
+        assert!(is_near, "{what}: {happened:?}, forecast {forecast:?}");
+    }
+}
