@@ -20,6 +20,7 @@ pub const LLAMA_CPP: Engine = Engine {
     word: "llama.cpp",
     program: &["llama-server"],
     install: "install llama.cpp with `brew install llama.cpp`, your distribution's package (apt install llama.cpp), or build it: cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -t llama-server; then name the program in engine_config.program (/opt/llama.cpp/build/bin/llama-server)",
+    package: None,
     kind: EngineKind::LlamaCpp,
     flags: Flags {
         groups: GROUPS,
