@@ -57,7 +57,8 @@ pub const LLAMA_CPP: Engine = Engine {
         // Its counters of tokens move at the end of each answer.
         generated: None,
     }),
-    ends_with_client: true,
+    // It looks for a client that left only after a second in which no request had a result: not beside a stream.
+    ends_with_client: false,
     parking: &[],
     stage,
     lora: None,
