@@ -55,14 +55,10 @@ fn what_it_has_beside_plain_answers_comes_through_the_pool() {
 
 /// What is the request's fault is a 400, in a stream too.
 fn refusals(pool: &Pool) {
-    let long = json!([{"role": "user", "content": "word ".repeat(2000)}]);
     let schema = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nonsense"}}});
     for (fields, words) in [
-        (
-            json!({"messages": long}),
-            "exceeds the available context size",
-        ),
         (json!({"response_format": schema}), "nonsense"),
+        (json!({"grammar": "root ::= ("}), "failed to parse grammar"),
     ] {
         for stream in [false, true] {
             let mut body = chat(fields.clone());
