@@ -37,6 +37,7 @@ mod forms;
 mod generation;
 mod hub_cache;
 mod hub_name;
+mod installed_version;
 mod layouts;
 mod limits;
 mod model_card;
@@ -45,6 +46,7 @@ mod models;
 mod need;
 mod need_source;
 mod plain_requests;
+mod program_search;
 mod prompt;
 mod ray_serve;
 mod ray_serve_keys;
@@ -78,9 +80,9 @@ pub use engine_options::EngineOptions;
 pub use engines::{
     ADAPTER_ROUTES, AdapterRoutes, ArgumentContext, Call, CheckedFlags, ChosenParser, ENGINES,
     Effort, EffortField, Engine, Extra, Failure, FailureClass, FlagError, Flags, Metrics,
-    NeedsWeightSize, OptionFate, Parking, Place, PlacedDevice, ReasoningFields, ReasoningSwitch,
-    ReasoningWish, RerankApi, ServerCommand, ServerRecipe, Stage, TemplateForms, ThinkForm,
-    TokenApi, ToolForm, Where, WishPart, barred_variable, find as find_engine,
+    NeedsWeightSize, OptionFate, Parking, Place, PlacedDevice, PythonPackage, ReasoningFields,
+    ReasoningSwitch, ReasoningWish, RerankApi, ServerCommand, ServerRecipe, Stage, TemplateForms,
+    ThinkForm, TokenApi, ToolForm, Where, WishPart, barred_variable, find as find_engine,
 };
 pub use entry::{Entry, PriorityFrom};
 pub use entry_source::Source;
@@ -101,6 +103,7 @@ pub use model_files::{
 pub use models::{Catalog, Changes};
 pub use need_source::{Measured, NeedSource};
 pub use plain_requests::CANDLE_METRICS;
+pub use program_search::find_program;
 pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use ray_serve::{RayPlace, RayServeRecipe, ServeApplication};
 pub use recipe::{

@@ -1,14 +1,11 @@
 //! The command of one replica as it would be run, with secrets masked, and whether its program is there. Port, socket and
 //! the name of a container are examples.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use catalog::{
-    ComputeDevice, Entry, LaunchValues, Listen, Place, PlacedDevice, Recipe, Secret, ServerCommand,
-    Where,
+    ComputeDevice, Entry, LaunchValues, Listen, Place, PlacedDevice, Recipe, ServerCommand, Where,
+    find_program,
 };
 use engine::CudaProgram;
 use pool::Bytes;
@@ -151,55 +148,19 @@ fn shown(
     (key, advice): (&'static str, &str),
 ) -> Shown {
     let program = command.argv.first().map_or("", String::as_str);
-    let missing = (!is_there(program, folder, &command.env)).then(|| {
-        let place = match program.contains('/') {
-            true => "",
-            false => " on the PATH",
-        };
-        let problem = format!("there is no program `{program}`{place}, so a load fails; {advice}");
-        (key, problem)
-    });
+    let missing = find_program(program, folder, &command.env)
+        .is_none()
+        .then(|| {
+            let place = match program.contains('/') {
+                true => "",
+                false => " on the PATH",
+            };
+            let problem =
+                format!("there is no program `{program}`{place}, so a load fails; {advice}");
+            (key, problem)
+        });
     Shown {
         line: command.masked(),
         missing,
-    }
-}
-
-/// Whether the system would find the program, with the engine's own PATH if it has one.
-fn is_there(program: &str, folder: Option<&Path>, env: &BTreeMap<String, Secret>) -> bool {
-    let is_program = |path: &Path| {
-        let metadata = std::fs::metadata(path);
-        metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-    };
-    if program.contains('/') {
-        let below = folder.map(|folder| folder.join(program));
-        return is_program(&below.unwrap_or_else(|| PathBuf::from(program)));
-    }
-    let own = env.get("PATH").map(|path| OsString::from(&path.0));
-    let path = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_is_found_by_its_path_or_on_the_path_of_its_engine() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("serve-it");
-        std::fs::write(&file, "#!/bin/sh\n").expect("written");
-        let own =
-            |path: &Path| BTreeMap::from([("PATH".to_owned(), Secret(path.display().to_string()))]);
-        let none = BTreeMap::new();
-        let path = file.display().to_string();
-        assert!(!is_there(&path, None, &none), "it may not be run");
-        let may_run = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&file, may_run).expect("set");
-        assert!(is_there(&path, None, &none));
-        assert!(is_there("serve-it", None, &own(folder.path())));
-        assert!(is_there("./serve-it", Some(folder.path()), &none));
-        assert!(!is_there("serve-it", None, &own(Path::new("/nowhere"))));
-        assert!(!is_there("./serve-it", Some(Path::new("/")), &none));
     }
 }

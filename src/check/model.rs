@@ -88,6 +88,12 @@ pub(super) fn check(
         checked.warnings.push(at(entry, key, fault.to_string()));
     }
     checked.lines.extend(parsers(entry));
+    if let Recipe::Server(recipe) = &entry.recipe
+        && let Some(notice) = recipe.version_notice()
+    {
+        let notice = at(entry, "engine_config.program", notice);
+        checked.warnings.push(notice);
+    }
     for unknown in devices.iter().flat_map(|devices| devices.unknown(entry)) {
         checked
             .warnings

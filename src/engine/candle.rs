@@ -1,6 +1,7 @@
 //! The driver of the embedded engine: our own executable, or on NVIDIA GPUs that with CUDA, as `EXE engine …`, listening on a
 //! Unix socket before it has loaded. It makes the command line and reads the health answer.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 
 use super::cuda_program::choose;
@@ -118,9 +119,12 @@ impl EngineDriver for CandleDriver {
         Some("/memory")
     }
 
-    fn advice(&self, launch: &Launch, output: &str) -> Option<(Failure, &'static str)> {
+    fn advice(&self, launch: &Launch, output: &str) -> Option<(Failure, Cow<'static, str>)> {
         match &launch.program {
-            Program::Candle(it) if it.device == CandleDevice::Cuda => cuda_trouble::advice(output),
+            Program::Candle(it) if it.device == CandleDevice::Cuda => {
+                let (failure, advice) = cuda_trouble::advice(output)?;
+                Some((failure, advice.into()))
+            }
             _ => None,
         }
     }

@@ -1,5 +1,6 @@
 //! The interface of a kind of engine: how it is started, and how its answers and its output are read.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -32,7 +33,7 @@ pub trait EngineDriver: Send + Sync {
 
     /// What its last output means, with a line of advice, where this kind of engine knows more than the common
     /// patterns.
-    fn advice(&self, _launch: &Launch, _output: &str) -> Option<(Failure, &'static str)> {
+    fn advice(&self, _launch: &Launch, _output: &str) -> Option<(Failure, Cow<'static, str>)> {
         None
     }
 }

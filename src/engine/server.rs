@@ -1,6 +1,8 @@
 //! The driver of the engines in the catalogue's table: passes the placement to the recipe, which makes the
 //! command line, and reads the stages that the engine's row defines. It contains no engine's name.
 
+use std::borrow::Cow;
+
 use super::command::stage_or_message;
 use super::{
     DeviceKind, Endpoint, EngineDriver, EngineFault, Failure, Launch, Prepared, Program,
@@ -83,9 +85,15 @@ impl EngineDriver for ServerDriver {
         Some((stage.name.to_owned(), stage.percent))
     }
 
-    fn advice(&self, launch: &Launch, output: &str) -> Option<(Failure, &'static str)> {
-        let known = program_of(launch)?.recipe.engine.failure(output)?;
-        Some((failure_of(known.class), known.advice))
+    fn advice(&self, launch: &Launch, output: &str) -> Option<(Failure, Cow<'static, str>)> {
+        let recipe = &program_of(launch)?.recipe;
+        let known = recipe.engine.failure(output)?;
+        let version = Some(known).filter(|it| it.is_unknown_flag());
+        let advice: Cow<'static, str> = match version.and_then(|_| recipe.version_notice()) {
+            Some(notice) => format!("{}; {notice}", known.advice).into(),
+            None => known.advice.into(),
+        };
+        Some((failure_of(known.class), advice))
     }
 }
 

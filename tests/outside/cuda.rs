@@ -1,10 +1,14 @@
-//! The program with CUDA as `.ci/cuda` builds it, on a machine without a GPU: it starts with the driver's stub alone, and the
-//! plain program says of it what is missing.
+//! The program with CUDA as `.ci/cuda` builds it, on a machine without a GPU: it starts and computes on the processor with the
+//! driver's stub alone, and the plain program says of it what is missing.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 
-use support::required;
+use serde_json::{Value, json};
+use support::whole::{split, wait_for};
+use support::{net, required};
 
 fn program() -> Option<PathBuf> {
     let built = support::root().join("target/cuda/model-pool-cuda");
@@ -59,6 +63,69 @@ fn it_starts_with_its_own_libraries_and_is_of_the_same_version() {
     };
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text}");
+}
+
+/// An engine, which ends with the test.
+struct Engine(Child);
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Status and body of one exchange, once something listens there.
+fn exchange(socket: &Path, request: &str) -> Option<(u16, String)> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let (status, body, _) = split(&answer);
+    Some((status, body))
+}
+
+#[test]
+fn it_computes_an_answer_on_the_processor_where_there_is_no_gpu() {
+    let Some(program) = program() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (socket, log) = (folder.path().join("socket"), folder.path().join("log"));
+    let child = Command::new(program)
+        .args(["engine", "--device", "cpu", "--model-name", "tiny"])
+        .args(["--context", "256", "--concurrency", "1", "--threads", "1"])
+        .arg("--model-dir")
+        .arg(support::root().join("demo/models/tiny-chat"))
+        .arg("--socket")
+        .arg(&socket)
+        .env("LD_LIBRARY_PATH", stub())
+        // The engine ends with the pipe of its controller.
+        .stdin(Stdio::piped())
+        .stderr(std::fs::File::create(&log).expect("a file"))
+        .spawn()
+        .expect("it starts");
+    let mut engine = Engine(child);
+    let printed = || std::fs::read_to_string(&log).unwrap_or_default();
+    let close = "Connection: close\r\n";
+    let health = net::head("GET", "/health", close);
+    wait_for("the model", || {
+        let ended = engine.0.try_wait().expect("its status");
+        assert!(ended.is_none(), "{ended:?}: {}", printed());
+        exchange(&socket, &health).is_some_and(|(status, _)| status == 200)
+    });
+    let body = json!({
+        "model": "tiny", "max_tokens": 8, "temperature": 0,
+        "messages": [{"role": "user", "content": "What is a priority?"}],
+    });
+    let body = body.to_string();
+    let more = format!("Content-Length: {}\r\n{close}", body.len());
+    let request = net::head("POST", "/v1/chat/completions", &more) + &body;
+    let (status, text) = exchange(&socket, &request).expect("an answer");
+    assert_eq!(status, 200, "{text}: {}", printed());
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    let tokens = answer["usage"]["completion_tokens"].as_u64();
+    assert!(tokens > Some(0), "{text}");
 }
 
 #[test]

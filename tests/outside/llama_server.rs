@@ -2,6 +2,9 @@
 //! test writes. `.ci/llama-server` builds the program; without it these tests print that they were skipped.
 
 mod flags;
+mod leaving;
+mod life;
+mod requests;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,6 +37,17 @@ fn llama(program: &Path, name: &str, weights: &Path, pool: &str) -> (String, Str
     );
     (format!("{name}.yaml"), text)
 }
+
+/// The one model of a test with these weights, which may have all tokens of the file and stays. One thread: several wait for one
+/// another at each token, and on a machine that does other things they wait long.
+fn only_model(program: &Path, weights: &Path, kwargs: &str) -> [(String, String); 1] {
+    let (file, text) = llama(program, "real", weights, "memory_gib: 0.08, keep_hot: 1h");
+    let kwargs = format!("max_total_tokens: 512\n  engine_kwargs: {{threads: 1, {kwargs}}}");
+    [(file, text.replace("max_total_tokens: 256", &kwargs))]
+}
+
+/// The configuration of its pool. No probe of an idle engine counts among the requests.
+const ONLY_MODEL: &str = "inventory: {provider: host, host_memory: 100MiB, headroom: 0%}\npool: {idle_probe: off, stall_after: 10s, first_token_after: 60s}\n";
 
 /// A demo model on the embedded engine.
 fn embedded(name: &str, pool: &str) -> (String, String) {

@@ -8,7 +8,7 @@ pub mod flags;
 mod installs;
 mod pooling;
 mod requests;
-mod rig;
+pub mod rig;
 mod serving;
 mod start_failures;
 mod two_models;

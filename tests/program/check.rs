@@ -1,6 +1,8 @@
 //! `model-pool check` on files as they break: it names the file, the numbers and what to do, ends with 1 if anything could
 //! not work, and neither starts nor writes anything.
 
+mod engines;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -7,5 +7,6 @@ mod flags;
 mod parking;
 mod running;
 mod script;
+mod versions;
 
 use support::assert_has;

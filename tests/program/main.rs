@@ -21,6 +21,7 @@ mod compat;
 mod cordons;
 mod cuda;
 mod dialects;
+mod embedded;
 mod engines;
 mod evening;
 mod fetching;

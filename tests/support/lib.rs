@@ -6,6 +6,7 @@ pub mod buckets;
 pub mod cuda_stand_in;
 pub mod described;
 pub mod double;
+pub mod environment;
 pub mod family;
 pub mod folder;
 pub mod hub;

@@ -44,7 +44,8 @@ pub fn bytes_for_chat(seed: u64) -> Vec<u8> {
     with_template(seed, Some(TEMPLATE))
 }
 
-fn with_template(seed: u64, template: Option<&str>) -> Vec<u8> {
+/// The same with this chat template.
+pub fn with_template(seed: u64, template: Option<&str>) -> Vec<u8> {
     let mut file = File {
         pairs: Vec::new(),
         pair_count: 0,

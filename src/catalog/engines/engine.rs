@@ -28,6 +28,8 @@ pub struct Engine {
     pub program: &'static [&'static str],
     /// What to do when there is no such program.
     pub install: &'static str,
+    /// The package of Python that it is, if the pool compares its version.
+    pub package: Option<PythonPackage>,
     /// How its memory is estimated.
     pub kind: EngineKind,
     pub flags: Flags,
@@ -95,6 +97,18 @@ pub struct Engine {
     pub last_errors: &'static [&'static str],
     /// Failures that only it has; those that all share are known beside.
     pub failures: &'static [Failure],
+}
+
+/// An engine as a package of Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PythonPackage {
+    /// As its project writes it.
+    pub title: &'static str,
+    /// The beginnings of its `*.dist-info` folders: the name under which the engine looks for its own version, then those of
+    /// its builds.
+    pub names: &'static [&'static str],
+    /// The version whose flags the pool knows: its first two numbers.
+    pub flags_of: (u32, u32),
 }
 
 /// How an engine wants to be asked for ranks.

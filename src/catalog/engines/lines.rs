@@ -100,6 +100,21 @@ pub struct Failure {
     pub advice: &'static str,
 }
 
+impl Failure {
+    /// The engine does not know a flag, so that its version may be another than the one whose flags the pool knows.
+    pub fn is_unknown_flag(&self) -> bool {
+        self.texts == UNKNOWN_FLAG
+    }
+}
+
+/// In lower case.
+const UNKNOWN_FLAG: &[&str] = &[
+    "unrecognized arguments",
+    "unexpected argument",
+    "error: invalid argument",
+    "no such option",
+];
+
 pub const fn failure(
     class: FailureClass,
     texts: &'static [&'static str],
@@ -183,12 +198,7 @@ const SHARED: &[Failure] = &[
     ),
     failure(
         FailureClass::WrongFlags,
-        &[
-            "unrecognized arguments",
-            "unexpected argument",
-            "error: invalid argument",
-            "no such option",
-        ],
+        UNKNOWN_FLAG,
         "the installed version does not know this flag: install another version, or remove the key from engine_config.engine_kwargs",
     ),
 ];

@@ -20,6 +20,7 @@ pub const LLAMA_CPP: Engine = Engine {
     word: "llama.cpp",
     program: &["llama-server"],
     install: "install llama.cpp with `brew install llama.cpp`, your distribution's package (apt install llama.cpp), or build it: cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -t llama-server; then name the program in engine_config.program (/opt/llama.cpp/build/bin/llama-server)",
+    package: None,
     kind: EngineKind::LlamaCpp,
     flags: Flags {
         groups: GROUPS,
@@ -56,7 +57,8 @@ pub const LLAMA_CPP: Engine = Engine {
         // Its counters of tokens move at the end of each answer.
         generated: None,
     }),
-    ends_with_client: true,
+    // It looks for a client that left only after a second in which no request had a result: not beside a stream.
+    ends_with_client: false,
     parking: &[],
     stage,
     lora: None,

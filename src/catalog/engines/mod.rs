@@ -28,7 +28,9 @@ mod vllm;
 mod vllm_flags;
 
 pub(super) use engine::post;
-pub use engine::{ArgumentContext, Call, Engine, Metrics, NeedsWeightSize, Parking, RerankApi};
+pub use engine::{
+    ArgumentContext, Call, Engine, Metrics, NeedsWeightSize, Parking, PythonPackage, RerankApi,
+};
 use flags::FlagReason;
 pub use flags::{CheckedFlags, FlagError, Flags, OptionFate};
 pub use launch::ServerRecipe;

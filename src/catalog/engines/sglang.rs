@@ -26,6 +26,7 @@ pub const SGLANG: Engine = Engine {
     word: "sglang",
     program: &["python3", "-m", "sglang.launch_server"],
     install: "install SGLang with `pip install sglang` in an environment of its own and name its Python in engine_config.program (/opt/sglang/bin/python3), or run the image lmsysorg/sglang with engine_config.command_prefix",
+    package: None,
     kind: EngineKind::Sglang,
     flags: Flags {
         groups: GROUPS,

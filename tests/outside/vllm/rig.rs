@@ -242,8 +242,18 @@ pub fn argument(pid: u32, flag: &str) -> Option<String> {
 
 /// The answer of the engine itself, past the pool.
 pub fn of_the_engine(pool: &Pool, path: &str) -> String {
-    let port = argument(server(pool), "--port").and_then(|it| it.parse::<u16>().ok());
-    let mut socket = TcpStream::connect(("127.0.0.1", port.expect("a port"))).expect("it listens");
+    of_process(server(pool), path)
+}
+
+/// A connection to an engine's own port, by its process.
+pub fn connect(pid: u32) -> TcpStream {
+    let port = argument(pid, "--port").and_then(|it| it.parse::<u16>().ok());
+    TcpStream::connect(("127.0.0.1", port.expect("a port"))).expect("it listens")
+}
+
+/// The answer of an engine of any kind itself, by its process.
+pub fn of_process(pid: u32, path: &str) -> String {
+    let mut socket = connect(pid);
     let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     socket.write_all(head.as_bytes()).expect("sent");
     let mut text = String::new();
@@ -253,11 +263,16 @@ pub fn of_the_engine(pool: &Pool, path: &str) -> String {
 
 /// A number of the engine's own `/metrics`, by its name.
 pub fn number(pool: &Pool, name: &str) -> f64 {
-    let text = of_the_engine(pool, "/metrics");
+    number_of_process(server(pool), name)
+}
+
+/// The same for an engine of any kind, with labels or without.
+pub fn number_of_process(pid: u32, name: &str) -> f64 {
+    let text = of_process(pid, "/metrics");
     let mut lines = text.lines();
     let line = lines.find(|line| {
         line.strip_prefix(name)
-            .is_some_and(|it| it.starts_with('{'))
+            .is_some_and(|it| it.starts_with(['{', ' ']))
     });
     let number = line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok());
     number.unwrap_or_else(|| panic!("no {name} in {text}"))

@@ -163,3 +163,19 @@ fn the_list_of_llama_servers_flags_is_of_the_version_that_is_built() {
         "tests/fixtures/llama_server_flags.txt is not of {built}: `.ci/llama-server`, then `cargo test --test outside llama_server::flags` names what is new and what is gone"
     );
 }
+
+/// `check` compares the installed vLLM with the version of the table.
+#[test]
+fn the_version_that_an_installed_vllm_is_compared_with_is_that_of_the_list_and_of_the_manual() {
+    let engine = model_pool::catalog::find_engine("VLLMEngine").expect("vLLM");
+    let (major, minor) = engine.package.expect("its package").flags_of;
+    let list = list_of(engine);
+    assert!(
+        list.contains(&format!("source package vllm {major}.{minor}.")),
+        "tests/fixtures/vllm_flags.txt is not of {major}.{minor}: PACKAGE in src/catalog/engines/vllm.rs"
+    );
+    let manual = support::root().join("docs/engines.md");
+    let manual = std::fs::read_to_string(manual).expect("the manual");
+    let section = format!("Flags of vLLM {major}.{minor}.");
+    assert!(manual.contains(&section), "docs/engines.md: {section}");
+}

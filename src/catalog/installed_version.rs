@@ -1,0 +1,186 @@
+//! The version of an engine that is installed beside its program, read from the `*.dist-info` folders of its Python packages
+//! without a start, and what it means for the flags that the pool knows. It blocks.
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+
+use super::engines::{PythonPackage, ServerRecipe};
+use super::program_search::find_program;
+
+impl ServerRecipe {
+    /// What to know of the installed engine: that its flags are not those that the pool knows, or that its installation is
+    /// incomplete, and what to do. `None` if it is of the right version, and if nothing is known: of an engine that is no
+    /// Python package, in a container, or behind a script.
+    pub fn version_notice(&self) -> Option<String> {
+        let package = self.engine.package.filter(|_| self.prefix.is_empty())?;
+        let own = self.engine.program.first().copied();
+        let program = self.program.as_deref().or(own)?;
+        let program = find_program(program, self.working_dir.as_deref(), &self.env)?;
+        let mut places = packages_beside(&program).into_iter();
+        let installed = places.find_map(|folder| Installed::in_folder(&folder, &package))?;
+        installed.notice(&package)
+    }
+}
+
+/// What the folders of one environment say.
+#[derive(Debug, PartialEq, Eq)]
+enum Installed {
+    Version {
+        version: String,
+        /// The folder of packages.
+        folder: PathBuf,
+        /// What `pip` calls it.
+        pip: String,
+    },
+    /// There is no version in the package's folder.
+    Incomplete { metadata: PathBuf, pip: String },
+    /// The package is there under another name alone.
+    Nameless {
+        folder: PathBuf,
+        /// The folder under the other name.
+        other: String,
+        /// With the kind of build, as the engine looks for it.
+        version: String,
+    },
+}
+
+impl Installed {
+    fn in_folder(folder: &Path, package: &PythonPackage) -> Option<Installed> {
+        // By the order of the names, the engine's own first.
+        let mut found: Vec<(usize, String)> = std::fs::read_dir(folder)
+            .ok()?
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let (of, _) = name.strip_suffix(".dist-info")?.split_once('-')?;
+                let nth = package.names.iter().position(|known| *known == of)?;
+                Some((nth, name))
+            })
+            .collect();
+        found.sort();
+        let (first, last) = (found.first()?, found.last()?);
+        let pip = package.names[last.0].replace('_', "-");
+        let metadata = |(_, name): &(usize, String)| folder.join(name).join("METADATA");
+        if first.0 != 0 {
+            let (_, version) = first.1.trim_end_matches(".dist-info").split_once('-')?;
+            let build = package.names[first.0].trim_start_matches(package.names[0]);
+            let version = match version.contains('+') {
+                true => version.to_owned(),
+                false => format!("{version}+{}", build.trim_start_matches('_')),
+            };
+            return Some(Installed::Nameless {
+                folder: folder.to_owned(),
+                other: first.1.clone(),
+                version,
+            });
+        }
+        // An update that was interrupted may have left the folder of an earlier version.
+        let own = found.iter().filter(|(nth, _)| *nth == 0);
+        let versions = own.filter_map(|it| version_in(&metadata(it)));
+        Some(match versions.max_by_key(|it| numbers(it)) {
+            Some(version) => Installed::Version {
+                version,
+                folder: folder.to_owned(),
+                pip,
+            },
+            None => Installed::Incomplete {
+                metadata: metadata(first),
+                pip,
+            },
+        })
+    }
+
+    fn notice(self, package: &PythonPackage) -> Option<String> {
+        let name = package.title;
+        let (major, minor) = package.flags_of;
+        let known = format!("{major}.{minor}");
+        Some(match self {
+            Installed::Version {
+                version,
+                folder,
+                pip,
+            } => {
+                let installed = format!("{name} {version} is installed in {}", folder.display());
+                match numbers(&version)?.cmp(&package.flags_of) {
+                    Ordering::Equal => return None,
+                    Ordering::Less => format!(
+                        "{installed}, and the pool knows the flags of {name} {known}: a key of engine_config.engine_kwargs that only later versions know is accepted by the pool, and {name} refuses it at its start; remove such a key, or update {name} (pip install -U {pip})"
+                    ),
+                    Ordering::Greater => format!(
+                        "{installed}, and the pool knows the flags of {name} {known}: {name} may refuse at its start what it had then, and the pool refuses what is new since; if a load fails with an unknown argument, remove its key from engine_config.engine_kwargs, or install {name} {known} (pip install '{pip}=={known}.*')"
+                    ),
+                }
+            }
+            Installed::Incomplete { metadata, pip } => format!(
+                "{} has no line with a version, so that {name} is installed incompletely and may not start; install it again (pip install --force-reinstall {pip})",
+                metadata.display()
+            ),
+            Installed::Nameless {
+                folder,
+                other,
+                version,
+            } => {
+                let own = package.names[0];
+                format!(
+                    "{} has {other} and no {own}-*.dist-info, in which {name} looks for its own version, so that a load fails; make the folder {own}-{version}.dist-info with a file METADATA of the lines `Metadata-Version: 2.1`, `Name: {own}` and `Version: {version}`, or install {name} again",
+                    folder.display()
+                )
+            }
+        })
+    }
+}
+
+/// Folders of Python packages of the environment that the program is in, the latest Python first. A link to the program may
+/// be in another environment than the program itself, which counts.
+fn packages_beside(program: &Path) -> Vec<PathBuf> {
+    let itself = std::fs::canonicalize(program).ok();
+    let programs = itself.iter().map(PathBuf::as_path).chain([program]);
+    let roots = programs.filter_map(|program| program.parent()?.parent());
+    let mut found = Vec::new();
+    for root in roots {
+        let mut pythons: Vec<(u32, PathBuf)> = ["lib", "lib64"]
+            .iter()
+            .filter_map(|lib| std::fs::read_dir(root.join(lib)).ok())
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let minor = name.strip_prefix("python3")?.trim_start_matches('.');
+                Some((minor.parse().unwrap_or(0), entry.path()))
+            })
+            .collect();
+        pythons.sort_by_key(|(minor, _)| std::cmp::Reverse(*minor));
+        for (_, python) in pythons {
+            found.extend(["site-packages", "dist-packages"].map(|it| python.join(it)));
+        }
+    }
+    found
+}
+
+/// The version in the head of a `METADATA`. A line that was cut off, which no line break ends, does not count.
+fn version_in(metadata: &Path) -> Option<String> {
+    let bytes = std::fs::read(metadata).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let (whole, _) = text.rsplit_once('\n')?;
+    let head = whole.split("\n\n").next()?;
+    let version = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Version:"))?;
+    let version = version.trim();
+    numbers(version).map(|_| version.to_owned())
+}
+
+/// Its first two numbers: `0.33.0rc1+cpu` is of 0.33.
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.');
+    let major = parts.next()?.parse().ok()?;
+    let minor = parts.next()?;
+    let digits = minor.len()
+        - minor
+            .trim_start_matches(|it: char| it.is_ascii_digit())
+            .len();
+    Some((major, minor[..digits].parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests;

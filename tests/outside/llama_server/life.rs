@@ -1,0 +1,93 @@
+//! The real llama-server while its controller is killed or replaced, and while it is stopped itself.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use support::whole::{Pool, wait_for};
+
+use super::ONLY_MODEL;
+use super::leaving::{computed, endless, endless_pool, engine};
+use crate::vllm::rig::*;
+
+fn adopting(files: &[(String, String)]) -> Pool {
+    Pool::that_adopts_on_devices(files, ONLY_MODEL, "2m")
+}
+
+/// An answer that goes on, and has begun.
+fn begun(pool: &Pool) -> support::whole::Stream {
+    let stream = pool.stream(CHAT, &endless(true).to_string());
+    wait_long("its first token", WITHIN, || {
+        stream.text().contains("\"content\":\"")
+    });
+    stream
+}
+
+#[test]
+fn after_a_killed_controller_the_next_one_adopts_it_and_what_it_streamed_ends() {
+    let Some((mut pool, _folder)) = endless_pool(adopting) else {
+        return;
+    };
+    let before = pool.engine_pids();
+    let stream = begun(&pool);
+    pool.kill();
+    pool.restart();
+    wait_for("the adoption", || state(&pool, "real") == "ready");
+    assert_eq!(pool.engine_pids(), before);
+    let text = stream.text();
+    assert!(
+        !text.contains("[DONE]"),
+        "its controller was killed: {text}"
+    );
+    wait_long("the engine to stop", WITHIN, || computed(&pool) == 0.0);
+    ask(&pool, CHAT, &short("real"));
+}
+
+#[test]
+fn a_stream_goes_on_while_another_controller_takes_over() {
+    let Some((mut pool, _folder)) = endless_pool(adopting) else {
+        return;
+    };
+    let before = pool.engine_pids();
+    let stream = begun(&pool);
+    let mut old = pool.take_over();
+    ask(&pool, CHAT, &short("real"));
+    let length = stream.text().len();
+    wait_long("more of the stream", WITHIN, || {
+        let text = stream.text();
+        assert!(!text.contains("\"error\""), "{text}");
+        text.len() > length
+    });
+    assert_eq!(pool.engine_pids(), before);
+    // The old one serves it until its client leaves.
+    drop(stream);
+    wait_long("the old one to end", Duration::from_secs(60), || {
+        old.try_wait().expect("its status").is_some()
+    });
+    wait_long("the engine to stop", WITHIN, || computed(&pool) == 0.0);
+    ask(&pool, CHAT, &short("real"));
+}
+
+#[test]
+fn stopped_it_is_found_by_its_silence_and_replaced() {
+    let Some((pool, _folder)) = endless_pool(|files| Pool::with_devices(files, ONLY_MODEL)) else {
+        return;
+    };
+    let streamed = begun(&pool);
+    let plain = pool.stream(CHAT, &endless(false).to_string());
+    wait_long("both to be computed", WITHIN, || computed(&pool) >= 2.0);
+    let stopped = engine(&pool);
+    signal(stopped, Signal::SIGSTOP);
+    wait_long("the stream to end", WITHIN, || {
+        streamed.text().contains("\"error\"")
+    });
+    assert!(!streamed.text().contains("[DONE]"));
+    wait_long("the plain request to end", WITHIN, || {
+        plain.text().contains("\"error\"")
+    });
+    wait_long("its processes to be gone", WITHIN, || {
+        !pool.engine_pids().contains(&stopped)
+    });
+    // An administrator need not wait until it has cooled down.
+    load(&pool, "real");
+    ask(&pool, CHAT, &short("real"));
+}

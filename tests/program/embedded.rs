@@ -1,0 +1,95 @@
+//! The embedded engine where other tests take a stub: adopted after a killed controller, killed and stopped itself, and with a
+//! stream that goes on while another controller takes over.
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+use support::family::{Family, asks, kill, shown, told};
+use support::whole::{Pool, wait_for};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// A demo model that computes several answers at a time, which takes a while.
+fn tiny() -> [(String, String); 1] {
+    let folder = support::root().join("demo/models/tiny-chat");
+    let text = format!(
+        "engine_config: {{model_id: tiny, type: CandleEngine, model_path: {folder:?}, engine_kwargs: {{threads: 1, concurrency: 8}}}}\npool_config: {{keep_hot: 10m}}\n"
+    );
+    [("tiny.yaml".to_owned(), text)]
+}
+
+/// The service with the model, once that has answered.
+fn ready(config: &str) -> Pool {
+    let pool = Pool::that_adopts(&tiny(), config, "1m");
+    assert_eq!(asks(&pool, "tiny").0, 200);
+    pool
+}
+
+fn loads_and_answers(pool: &Pool) {
+    // An administrator need not wait until it has cooled down.
+    let (status, answer) = pool.admin("POST", "/llm/admin/load", &json!({"model": "tiny"}));
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(asks(pool, "tiny").0, 200);
+}
+
+#[test]
+fn after_a_killed_controller_the_next_one_adopts_the_embedded_engine() {
+    let mut pool = ready("");
+    let before = pool.engine_pids();
+    pool.kill_and_restart();
+    wait_for("the adoption", || shown(&pool, "tiny")["state"] == "ready");
+    assert_eq!(pool.engine_pids(), before);
+    assert_eq!(asks(&pool, "tiny").0, 200);
+    assert_eq!(pool.engine_pids(), before, "nothing was started");
+}
+
+#[test]
+fn a_killed_embedded_engine_is_found_and_reported() {
+    let pool = ready("");
+    let family = Family::of(&pool);
+    kill(family.engines[0], Signal::SIGKILL);
+    let why = told(&pool, "crash", 1).concat();
+    assert!(why.contains("signal 9"), "{why}");
+    wait_for("its end", || family.alive().is_empty());
+    loads_and_answers(&pool);
+}
+
+#[test]
+fn a_stopped_embedded_engine_is_found_by_its_silence() {
+    let pool = ready("pool: {heartbeat: 1s, heartbeat_timeout: 3s}\n");
+    let family = Family::of(&pool);
+    kill(family.engines[0], Signal::SIGSTOP);
+    let why = told(&pool, "crash", 1).concat();
+    assert!(why.contains("answered no health probe for"), "{why}");
+    wait_for("its end", || family.alive().is_empty());
+    loads_and_answers(&pool);
+}
+
+#[test]
+fn a_stream_of_the_embedded_engine_goes_on_while_another_controller_takes_over() {
+    let mut pool = ready("");
+    let before = pool.engine_pids();
+    let body = json!({
+        "model": "tiny", "stream": true, "n": 4, "max_tokens": 400, "ignore_eos": true,
+        "messages": [{"role": "user", "content": "Go on"}],
+    });
+    let stream = pool.stream(CHAT, &body.to_string());
+    wait_for("the first chunk", || {
+        stream.text().contains("\"content\":\"")
+    });
+    let mut old = pool.take_over();
+    println!(
+        "over before the takeover: {}",
+        stream.text().contains("[DONE]")
+    );
+    let text = stream.whole();
+    assert!(text.trim_end().ends_with("data: [DONE]"), "{text}");
+    assert!(!text.contains("\"error\""), "{text}");
+    for index in 0..4 {
+        assert!(text.contains(&format!("\"index\":{index}")), "{index}");
+    }
+    assert_eq!(asks(&pool, "tiny").0, 200);
+    assert_eq!(pool.engine_pids(), before, "nothing was started");
+    wait_for("the old process to end", || {
+        old.try_wait().expect("its status").is_some()
+    });
+}

@@ -1,0 +1,27 @@
+//! A virtual environment with vLLM as its folders alone: the program is a script, and of the packages there is what `pip`
+//! writes about them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Writes `bin/vllm` with this script below the folder; returns its path.
+pub fn vllm_script(root: &Path, script: &str) -> PathBuf {
+    let program = root.join("bin/vllm");
+    fs::create_dir_all(root.join("bin")).expect("a folder");
+    fs::write(&program, script).expect("written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
+    program
+}
+
+/// Writes what `pip` keeps about a package of this version; returns the path of its `METADATA`.
+pub fn installed_package(root: &Path, name: &str, version: &str) -> PathBuf {
+    let packages = root.join("lib/python3.12/site-packages");
+    let folder = packages.join(format!("{}-{version}.dist-info", name.replace('-', "_")));
+    fs::create_dir_all(&folder).expect("a folder");
+    let metadata = folder.join("METADATA");
+    let text =
+        format!("Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nSummary: A text\n");
+    fs::write(&metadata, text).expect("written");
+    metadata
+}
