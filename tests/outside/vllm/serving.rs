@@ -67,7 +67,7 @@ fn evicted(pool: &Pool) {
     });
 }
 
-/// What its log said while it loaded became the stages of the load.
+/// What its log said while it loaded became the stages of the load, and the weights were counted up to the last.
 fn stages(pool: &Pool) {
     let log = admin(
         pool,
@@ -78,8 +78,8 @@ fn stages(pool: &Pool) {
     let lines = log["lines"].as_array().into_iter().flatten();
     let lines: Vec<&str> = lines.filter_map(|it| it["line"].as_str()).collect();
     let engine = model_pool::catalog::find_engine("VLLMEngine").expect("vLLM");
-    let stages = lines.iter().copied().filter_map(engine.stage);
-    let mut names: Vec<&str> = stages.map(|stage| stage.name).collect();
+    let stages: Vec<_> = lines.iter().copied().filter_map(engine.stage).collect();
+    let mut names: Vec<&str> = stages.iter().map(|stage| stage.name).collect();
     names.dedup();
     println!("stages of a load: {names:?}");
     for name in [
@@ -90,6 +90,18 @@ fn stages(pool: &Pool) {
     ] {
         assert!(names.contains(&name), "no {name} in {names:?}: {lines:#?}");
     }
+    let percents_of = |name: &str| -> Vec<u8> {
+        let of_stage = stages.iter().filter(|stage| stage.name == name);
+        of_stage.filter_map(|stage| stage.percent).collect()
+    };
+    for name in &names {
+        let percents = percents_of(name);
+        assert!(percents.is_sorted(), "{name} fell: {percents:?}");
+    }
+    let read = percents_of("reading weights");
+    println!("reading weights, in per cent: {read:?}");
+    assert_eq!(read.first(), Some(&0), "{lines:#?}");
+    assert_eq!(read.last(), Some(&100), "{lines:#?}");
 }
 
 /// Greedy, the first tokens of both engines are the same.
