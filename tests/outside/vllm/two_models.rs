@@ -1,11 +1,13 @@
 //! Two models of the real engine that exclude each other in one pool: the one of higher priority evicts the other, which
-//! ends what it streams first, and then ends by itself within its grace period.
+//! ends what it streams first, and then ends by itself within its grace period. One of them has a
+//! name of its own in its engine.
 
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use support::whole::Pool;
 
+use super::requests;
 use super::rig::*;
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -17,16 +19,17 @@ fn the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its
     };
     let _alone = alone();
     let folder = demo();
-    let of = |name, priority: u32| {
+    let of = |name, priority: u32, engine| {
         let more = format!("priority: {priority}, stop_grace: {}s", GRACE.as_secs());
         let model = RealModel {
             memory_gib: 3.3,
             pool: &more,
+            engine,
             ..RealModel::new(&environment, name, &folder)
         };
         model.file()
     };
-    let pool = pool(&[of("low", 0), of("high", 1)]);
+    let pool = pool(&[of("low", 0, ""), of("high", 1, "served_model_name: guide")]);
     println!("low loaded in {:?}", load(&pool, "low"));
     let stream = pool.stream(CHAT, &long("low", true));
     wait_long("its first token", WITHIN, || {
@@ -48,7 +51,7 @@ fn the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its
         state(&pool, "high") == "ready"
     });
     println!("the other was ready after {:?}", began.elapsed());
-    ask(&pool, CHAT, &short("high"));
+    requests::names(&pool, "high", "guide");
     let evicted = admin(&pool, "GET", "/llm/admin/events?kind=evict", &Value::Null);
     let evicted = evicted.to_string();
     assert!(
