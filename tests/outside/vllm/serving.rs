@@ -37,6 +37,7 @@ fn it_serves_under_the_pool_as_its_documentation_says() {
         embedded("urgent", &demo(), 512, "memory_gib: 3, priority: 1"),
     ]);
     println!("loaded in {:?}", load(&pool, "real"));
+    let at_start = resident(&pool);
     let mut parts = Parts::default();
     parts.run("stages", || stages(&pool));
     load(&pool, "embedded");
@@ -45,7 +46,9 @@ fn it_serves_under_the_pool_as_its_documentation_says() {
     requests::run(&pool, "real", &mut parts);
     parts.run("seats", || its_seats(&pool));
     parts.run("leaving", || leaving(&pool));
-    parts.run("a thousand requests", || a_thousand_requests(&pool));
+    parts.run("a thousand requests", || {
+        a_thousand_requests(&pool, at_start)
+    });
     parts.run("adopted", || adopted(&mut pool));
     parts.run("taken over", || taken_over(&mut pool));
     parts.run("evicted", || evicted(&pool));
@@ -177,7 +180,7 @@ fn leaving(pool: &Pool) {
 }
 
 /// It takes no more than was reserved, and a thousand requests later not much more than after a hundred.
-fn a_thousand_requests(pool: &Pool) {
+fn a_thousand_requests(pool: &Pool, at_start: u64) {
     let reserved = 4_u64 << 30;
     let ask_many = |count: usize| {
         std::thread::scope(|scope| {
@@ -193,7 +196,14 @@ fn a_thousand_requests(pool: &Pool) {
     };
     let early = ask_many(100);
     let late = ask_many(900);
-    println!("resident: {early} bytes after 100 requests, {late} after 1,000, {reserved} reserved");
+    let mebibytes = |bytes: u64| bytes >> 20;
+    println!(
+        "memory in MiB: {} reserved, {} at the start, {} after 100 requests, {} after 1,000",
+        mebibytes(reserved),
+        mebibytes(at_start),
+        mebibytes(early),
+        mebibytes(late)
+    );
     assert!(late <= reserved, "{late} bytes of {reserved}");
     assert!(late <= early + early / 20, "it grew from {early} to {late}");
 }
