@@ -344,16 +344,21 @@ def completion_logprobs():
     assert echoed.text.startswith("Keep-hot is") and echoed.logprobs.token_logprobs[0] is None, echoed
 
 
-@check("echo repeats the prompt, a suffix is refused, best_of picks one", feature="completions")
+@check("echo repeats the prompt, a suffix is refused, and tokens are a prompt, too", feature="completions")
 def completion_fields():
     fields = {"model": MODEL, "prompt": "Keep-hot is", "max_tokens": 3}
     assert client.completions.create(**fields, echo=True).choices[0].text.startswith("Keep-hot is")
     error = fails(openai.BadRequestError, lambda: client.completions.create(**fields, suffix="."))
     assert error.param == "suffix", error.body
-    assert len(client.completions.create(**fields, best_of=3, temperature=1).choices) == 1
-    fails(openai.BadRequestError, lambda: client.completions.create(**fields, best_of=1, n=2))
     for prompt in [[5, 6, 7], [[5, 6], [7]]]:
         assert client.completions.create(model=MODEL, prompt=prompt, max_tokens=3).choices
+
+
+@check("best_of picks one of several completions", feature="completions")
+def best_of():
+    fields = {"model": MODEL, "prompt": "Keep-hot is", "max_tokens": 3}
+    assert len(client.completions.create(**fields, best_of=3, temperature=1).choices) == 1
+    fails(openai.BadRequestError, lambda: client.completions.create(**fields, best_of=1, n=2))
 
 
 class Fact(pydantic.BaseModel):

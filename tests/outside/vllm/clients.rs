@@ -41,8 +41,8 @@ const OF_OPENAI: &LeftOut = &[
         "the pool passes it on, because vLLM has the route for other models, and the refusal is vLLM's",
     ),
     (
-        "echo repeats the prompt, a suffix is refused, best_of picks one",
-        "vLLM has no best_of any more, and names no field when it refuses a suffix; requests.rs has echo and token ids",
+        "best_of picks one of several completions",
+        "vLLM has no best_of any more, and the pool leaves it out",
     ),
     (
         "an answer follows a JSON schema and is parsed into a model of pydantic",
