@@ -80,8 +80,7 @@ def errors():
     assert error.body["type"] == "error" and error.body["error"]["type"] == "not_found_error", error.body
     error = fails(anthropic.BadRequestError, lambda: ask(temperature=9))
     assert error.body["error"]["type"] == "invalid_request_error", error.body
-    fails(anthropic.BadRequestError, lambda: ask(messages=[]))
-    fails(anthropic.BadRequestError, lambda: ask(messages=[], stream=True))
+    fails(anthropic.BadRequestError, lambda: ask(temperature=9, stream=True))
     stranger = client.with_options(api_key="mp-no-such-key")
     error = fails(
         anthropic.AuthenticationError,
@@ -89,6 +88,12 @@ def errors():
     )
     assert error.body["error"]["type"] == "authentication_error", error.body
     assert "mp-no-such-key" not in str(error), error
+
+
+@check("a conversation without messages is a BadRequestError", feature="messages")
+def empty():
+    fails(anthropic.BadRequestError, lambda: ask(messages=[]))
+    fails(anthropic.BadRequestError, lambda: ask(messages=[], stream=True))
 
 
 @check("a stream that is left in the middle leaves nothing behind", feature="messages", needs=["talker"])

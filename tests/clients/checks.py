@@ -10,6 +10,8 @@ demo models (`cargo run`, then `MODEL_POOL_URL=http://127.0.0.1:8080 python test
     MODEL_POOL_TALKER         a model whose answers take many seconds
     MODEL_POOL_STUCK          a model that never becomes ready and lets one request wait (queue_limit: 1)
     MODEL_POOL_FEATURES       what the pool is known to do beyond the rest, by name; "all" for everything
+    MODEL_POOL_LEFT_OUT       what the engine behind it cannot do: JSON, from the words of a check to the reason
+    MODEL_POOL_PATIENCE_S     for how long a request may take; 20 if not set
 
 A check that needs something which is not named is left out, and said so. The first check that fails
 ends the script with 1.
@@ -33,9 +35,10 @@ QUESTION = "What is keep-hot?"
 EXPECTED = "how long a model stays loaded"
 MESSAGES = [{"role": "user", "content": QUESTION}]
 # No request of a check takes longer, unless the check is about that.
-PATIENCE_S = 20
+PATIENCE_S = int(os.environ.get("MODEL_POOL_PATIENCE_S", "20"))
 
 _FEATURES = set(os.environ.get("MODEL_POOL_FEATURES", "").replace(",", " ").split())
+_LEFT_OUT = json.loads(os.environ.get("MODEL_POOL_LEFT_OUT", "{}"))
 _CHECKS = []
 
 
@@ -60,10 +63,14 @@ def check(words, feature=None, needs=()):
 
 def run():
     """All checks in their order; ends the process."""
+    unknown = set(_LEFT_OUT) - {words for words, *_ in _CHECKS}
+    assert not unknown, f"MODEL_POOL_LEFT_OUT names what is no check: {unknown}"
     passed = 0
     for words, feature, needs, function in _CHECKS:
         lacking = [f"MODEL_POOL_{name.upper()}" for name in needs if not named(name)]
-        if feature and not has(feature):
+        if words in _LEFT_OUT:
+            print(f"left out: {words} ({_LEFT_OUT[words]})")
+        elif feature and not has(feature):
             print(f"left out: {words} (MODEL_POOL_FEATURES does not name {feature})")
         elif lacking:
             print(f"left out: {words} ({', '.join(lacking)} not set)")

@@ -184,8 +184,25 @@ def unknown():
     assert error.code == "model_not_found", error.body
 
 
-@check("a wrong request is a BadRequestError that names its field")
+@check("a wrong request is a BadRequestError, and so is one that is too long")
 def wrong():
+    for fields in [
+        {"temperature": 9},
+        {"temperature": 9, "stream": True},
+        {"n": 0},
+        {"max_tokens": -1},
+        {"stop": [""]},
+        {"extra_body": {"no_such_field": 1}},
+        {"stream": "perhaps"},
+    ]:
+        fails(openai.BadRequestError, lambda: ask(**fields))
+    long = [{"role": "user", "content": "word " * 5000}]
+    error = fails(openai.BadRequestError, lambda: ask(messages=long))
+    assert error.code == "context_length_exceeded" and "512" in error.message, error.body
+
+
+@check("the error of a wrong request names its field")
+def wrong_fields():
     for fields, param in [
         ({"temperature": 9}, "temperature"),
         ({"messages": []}, "messages"),
@@ -199,10 +216,6 @@ def wrong():
         error = fails(openai.BadRequestError, lambda: ask(**fields))
         assert error.param == param and error.type == "invalid_request_error", (fields, error.body)
         assert param.split("[")[0] in error.message, error.message
-    fails(openai.BadRequestError, lambda: ask(temperature=9, stream=True))
-    long = [{"role": "user", "content": "word " * 5000}]
-    error = fails(openai.BadRequestError, lambda: ask(messages=long))
-    assert error.code == "context_length_exceeded" and "512" in error.message, error.body
 
 
 @check("a key that is not known is an AuthenticationError")
@@ -331,16 +344,21 @@ def completion_logprobs():
     assert echoed.text.startswith("Keep-hot is") and echoed.logprobs.token_logprobs[0] is None, echoed
 
 
-@check("echo repeats the prompt, a suffix is refused, best_of picks one", feature="completions")
+@check("echo repeats the prompt, a suffix is refused, and tokens are a prompt, too", feature="completions")
 def completion_fields():
     fields = {"model": MODEL, "prompt": "Keep-hot is", "max_tokens": 3}
     assert client.completions.create(**fields, echo=True).choices[0].text.startswith("Keep-hot is")
     error = fails(openai.BadRequestError, lambda: client.completions.create(**fields, suffix="."))
     assert error.param == "suffix", error.body
-    assert len(client.completions.create(**fields, best_of=3, temperature=1).choices) == 1
-    fails(openai.BadRequestError, lambda: client.completions.create(**fields, best_of=1, n=2))
     for prompt in [[5, 6, 7], [[5, 6], [7]]]:
         assert client.completions.create(model=MODEL, prompt=prompt, max_tokens=3).choices
+
+
+@check("best_of picks one of several completions", feature="completions")
+def best_of():
+    fields = {"model": MODEL, "prompt": "Keep-hot is", "max_tokens": 3}
+    assert len(client.completions.create(**fields, best_of=3, temperature=1).choices) == 1
+    fails(openai.BadRequestError, lambda: client.completions.create(**fields, best_of=1, n=2))
 
 
 class Fact(pydantic.BaseModel):
@@ -395,6 +413,10 @@ def json_schema_kinds():
         said = json.loads(text_of(answer))
         assert said["colour"] in ["red", "green"] and len(said["sizes"]) == 2, said
         assert said["inner"]["yes"] in [True, False, None] and len(said) == 3, said
+
+
+@check("a JSON schema that is none is a BadRequestError that names its field", feature="json_schema")
+def json_schema_wrong():
     bad = {"type": "json_schema", "json_schema": {"name": "bad", "schema": {"type": "no-such-type"}}}
     error = fails(openai.BadRequestError, lambda: ask(response_format=bad))
     assert error.param and error.param.startswith("response_format"), error.body

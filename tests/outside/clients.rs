@@ -87,6 +87,11 @@ pub fn user_key(pool: &Pool) -> String {
 
 /// Runs a program to its end, without the tester's environment; returns its output.
 pub fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
+    run_within(LIMIT, program, words, env)
+}
+
+/// The same with a time limit of its own.
+fn run_within(limit: Duration, program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("output");
     let into = File::create(&output).unwrap();
@@ -109,7 +114,7 @@ pub fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
         if let Some(status) = child.try_wait().unwrap() {
             break Some(status);
         }
-        if began.elapsed().unwrap_or_default() > LIMIT {
+        if began.elapsed().unwrap_or_default() > limit {
             let _ = child.kill();
             let _ = child.wait();
             break None;
@@ -119,7 +124,7 @@ pub fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
     let text = String::from_utf8_lossy(&fs::read(&output).unwrap()).into_owned();
     let program = program.display();
     match status {
-        None => panic!("{program} {words:?} took longer than {LIMIT:?}:\n{text}"),
+        None => panic!("{program} {words:?} took longer than {limit:?}:\n{text}"),
         Some(status) => assert!(status.success(), "{program} {words:?}: {status}\n{text}"),
     }
     text
@@ -127,25 +132,30 @@ pub fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
 
 /// Runs one script against a pool of its own.
 fn script(program: &Path, name: &str) {
+    let more = [
+        ("MODEL_POOL_SLASHED", "lab/tiny-guide"),
+        ("MODEL_POOL_TALKER", "talker"),
+        ("MODEL_POOL_STUCK", "stuck"),
+        ("MODEL_POOL_EMBEDDER", "embedder"),
+    ];
+    checked(program, name, &pool(), LIMIT, &more);
+}
+
+/// Runs one script against a pool, with these variables beside its address, keys and features.
+pub fn checked(program: &Path, name: &str, pool: &Pool, limit: Duration, more: &[(&str, &str)]) {
     let modules = root().join("target/clients/node_modules");
-    let pool = pool();
     let script = root().join("tests/clients").join(name);
     let url = format!("http://{}", pool.address());
-    let text = run(
-        program,
-        &[script.to_str().unwrap()],
-        &[
-            ("MODEL_POOL_URL", &url),
-            ("MODEL_POOL_KEY", &user_key(&pool)),
-            ("MODEL_POOL_ADMIN_KEY", &pool.admin_key()),
-            ("MODEL_POOL_SLASHED", "lab/tiny-guide"),
-            ("MODEL_POOL_TALKER", "talker"),
-            ("MODEL_POOL_STUCK", "stuck"),
-            ("MODEL_POOL_EMBEDDER", "embedder"),
-            ("MODEL_POOL_FEATURES", FEATURES),
-            ("MODEL_POOL_NODE_MODULES", modules.to_str().unwrap()),
-        ],
-    );
+    let (key, admin_key) = (user_key(pool), pool.admin_key());
+    let mut env = vec![
+        ("MODEL_POOL_URL", url.as_str()),
+        ("MODEL_POOL_KEY", key.as_str()),
+        ("MODEL_POOL_ADMIN_KEY", admin_key.as_str()),
+        ("MODEL_POOL_FEATURES", FEATURES),
+        ("MODEL_POOL_NODE_MODULES", modules.to_str().unwrap()),
+    ];
+    env.extend_from_slice(more);
+    let text = run_within(limit, program, &[script.to_str().unwrap()], &env);
     println!("{text}");
     assert!(text.trim_end().ends_with(" passed, 0 failed"), "{text}");
     assert!(!pool.log().contains("panicked"), "{}", pool.log());
@@ -240,12 +250,17 @@ fn the_openapi_document_of_ollamas_api_tells_the_truth() {
 
 /// What schemathesis says of the operations that these words choose.
 fn tried(pool: &Pool, program: &Path, chosen: [&str; 2]) -> String {
+    tried_within(LIMIT, pool, program, &chosen)
+}
+
+/// The same with a time limit of its own.
+pub fn tried_within(limit: Duration, pool: &Pool, program: &Path, chosen: &[&str]) -> String {
     let options = root().join("tests/clients/schemathesis.toml");
     let document = format!("http://{}/llm/openapi.json", pool.address());
     let first = ["--config-file", options.to_str().unwrap(), "run", &document];
-    let words = [&first[..], &chosen[..]].concat();
+    let words = [&first[..], chosen].concat();
     let key = pool.admin_key();
-    let text = run(program, &words, &[("MODEL_POOL_ADMIN_KEY", &key)]);
+    let text = run_within(limit, program, &words, &[("MODEL_POOL_ADMIN_KEY", &key)]);
     println!("{text}");
     text
 }

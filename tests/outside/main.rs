@@ -8,6 +8,7 @@ mod clients;
 mod cluster_calls;
 mod cuda;
 mod dashboard;
+mod flag_lists;
 mod grafana;
 mod helm;
 mod llama_server;

@@ -3,6 +3,7 @@
 //! script of requests goes to the double, in `tests/program/engines/script.rs`.
 
 mod adapters;
+mod clients;
 mod faults;
 pub mod flags;
 mod installs;

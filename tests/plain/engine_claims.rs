@@ -17,6 +17,7 @@ use Rests::{Documented, Limited, No, Parsed, Tried};
 
 const VLLM: &str = "tests/outside/vllm/serving.rs";
 const VLLM_ADAPTERS: &str = "tests/outside/vllm/adapters.rs";
+const VLLM_CLIENTS: &str = "tests/outside/vllm/clients.rs";
 const VLLM_FAILS: &str = "tests/outside/vllm/start_failures.rs";
 const VLLM_FAULTS: &str = "tests/outside/vllm/faults.rs";
 const VLLM_POOLING: &str = "tests/outside/vllm/pooling.rs";
@@ -42,6 +43,8 @@ const STOPS: &str = "a_stopped_core_and_a_stopped_server_are_found_by_their_sile
 const FAILS: &str = "each_kind_of_failed_start_is_known_by_vllms_own_words";
 const PRIORITY: &str =
     "the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its_place";
+const CLIENTS: &str =
+    "python_clients_and_schemathesis_find_in_it_what_they_find_in_the_embedded_engine";
 const LORA: &str = "adapters_are_served_from_the_start_and_looked_for_by_their_names_while_it_runs";
 const LLAMA_PARSER: &str = "llama_servers_own_parser_takes_every_flag_of_the_table";
 const PARSER: &str =
@@ -75,6 +78,18 @@ const ROWS: &[Row] = &[
             Tried(
                 LLAMA,
                 "it_and_the_embedded_engine_evict_one_another_by_priority",
+            ),
+            Documented,
+        ],
+    ),
+    (
+        "the checks of the `openai` and `anthropic` packages",
+        [
+            Tried(VLLM_CLIENTS, CLIENTS),
+            Documented,
+            Tried(
+                "tests/outside/clients.rs",
+                "the_openai_package_of_pypi_works",
             ),
             Documented,
         ],
@@ -142,6 +157,14 @@ const ROWS: &[Row] = &[
         [Tried(VLLM, SERVES), No, Tried(PLAIN, PLAIN_LEFT), No],
     ),
     (
+        "the stages and the per cent of its load are read",
+        [Tried(VLLM, SERVES), Documented, Documented, Documented],
+    ),
+    (
+        "it is asked by its `served_model_name`",
+        [Tried(VLLM_TWO, PRIORITY), Documented, No, Documented],
+    ),
+    (
         "its numbers are read",
         [
             Tried(VLLM, SERVES),
@@ -180,6 +203,15 @@ const ROWS: &[Row] = &[
                 LLAMA,
                 "it_and_the_embedded_engine_evict_one_another_by_priority",
             ),
+            Documented,
+        ],
+    ),
+    (
+        "ends within its `stop_grace`, without SIGKILL",
+        [
+            Tried(VLLM_TWO, PRIORITY),
+            Documented,
+            Documented,
             Documented,
         ],
     ),

@@ -113,15 +113,65 @@ fn refusals(pool: &Pool, model: &str) {
     }
 }
 
-/// They are switched on by the template alone.
+/// They are switched on by the template alone: calls that a request demands, and one in a text, which only the parser for the
+/// form of the template finds.
 fn tools(pool: &Pool, model: &str) {
-    let weather = json!([{"type": "function", "function": {
-        "name": "weather", "description": "d",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    }}]);
-    let (status, answer, text) = ask(pool, CHAT, &chat(model, json!({"tools": weather})));
+    let weather = |is_strict: bool| {
+        json!([{"type": "function", "function": {
+            "name": "weather", "description": "d", "strict": is_strict,
+            "parameters": {
+                "type": "object", "additionalProperties": false, "required": ["city"],
+                "properties": {"city": {"type": "string", "enum": ["Ulm"]}},
+            },
+        }}])
+    };
+    let (status, answer, text) = ask(pool, CHAT, &chat(model, json!({"tools": weather(false)})));
     assert_eq!(status, 200, "{text}");
     assert!(answer["choices"][0]["message"].is_object(), "{text}");
+    // The demo model would write white space between the parts for ever: these are its tokens for it.
+    let dense = json!({"200": -100, "201": -100, "204": -100, "223": -100});
+    let named = json!({"type": "function", "function": {"name": "weather"}});
+    let written =
+        "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}</tool_call>";
+    for fields in [
+        json!({"tools": weather(true), "tool_choice": named, "logit_bias": dense}),
+        json!({
+            "tools": weather(true), "tool_choice": "required", "parallel_tool_calls": false,
+            "logit_bias": dense,
+        }),
+        json!({"tools": weather(false), "structured_outputs": {"choice": [written]}}),
+    ] {
+        for stream in [false, true] {
+            let mut body = chat(model, fields.clone());
+            body["max_tokens"] = json!(150);
+            body["stream"] = json!(stream);
+            let (status, text) = pool.post(CHAT, &body.to_string());
+            assert_eq!(status, 200, "{body}: {text}");
+            let (name, arguments) = the_call(&text);
+            assert_eq!(name, "weather", "{body}: {text}");
+            let arguments: Value = serde_json::from_str(&arguments)
+                .unwrap_or_else(|error| panic!("{error}: {body}: {text}"));
+            assert_eq!(arguments, json!({"city": "Ulm"}), "{body}: {text}");
+        }
+    }
+}
+
+/// Name and arguments of the calls in an answer, in one piece or in the events of a stream; of several, one behind the other.
+fn the_call(text: &str) -> (String, String) {
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let pieces = data.chain([text]);
+    let pieces = pieces.filter_map(|piece| serde_json::from_str::<Value>(piece).ok());
+    let (mut name, mut arguments) = (String::new(), String::new());
+    for piece in pieces {
+        let choice = &piece["choices"][0];
+        for message in [&choice["message"], &choice["delta"]] {
+            for call in message["tool_calls"].as_array().into_iter().flatten() {
+                name += call["function"]["name"].as_str().unwrap_or_default();
+                arguments += call["function"]["arguments"].as_str().unwrap_or_default();
+            }
+        }
+    }
+    (name, arguments)
 }
 
 /// The engine's own numbers, under the pool's names.

@@ -183,6 +183,12 @@ const PARKING: &[Parking] = &[Parking {
 const MARKS: &[Mark] = &[
     mark("Loading safetensors checkpoint shards:", "reading weights"),
     mark("Loading pt checkpoint shards:", "reading weights"),
+    mark("Loading np_cache checkpoint shards:", "reading weights"),
+    mark("Multi-thread loading shards:", "reading weights"),
+    mark(
+        "Multi-thread loading pt checkpoint shards:",
+        "reading weights",
+    ),
     mark("Fetching ", "fetching"),
     mark("Load weight begin", "reading weights"),
     mark("Load weight end", "making the cache"),

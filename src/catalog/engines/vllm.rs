@@ -249,8 +249,15 @@ const MARKS: &[Mark] = &[
     // Each of its processes imports the same thousands of files, which is most of a small model's load.
     mark("Resolved architecture", "starting the core"),
     mark("Initializing a V1 LLM engine", "starting the workers"),
-    mark("Loading safetensors checkpoint shards:", "reading weights"),
+    // A strategy may stand between the words and the colon.
+    mark("Loading safetensors checkpoint shards", "reading weights"),
     mark("Loading pt checkpoint shards:", "reading weights"),
+    mark("Loading np_cache checkpoint shards:", "reading weights"),
+    mark("Multi-thread loading shards:", "reading weights"),
+    mark(
+        "Multi-thread loading pt checkpoint shards:",
+        "reading weights",
+    ),
     mark("Loading safetensors using", "reading weights"),
     mark("Fetching ", "fetching"),
     mark("Starting to load model", "reading weights"),

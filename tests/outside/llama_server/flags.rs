@@ -1,7 +1,6 @@
 //! Holds the flags that the pool knows of llama-server against the real program: its `--help`, and its own parser. What a
 //! version of it lost, renamed or added is a failing test with its name. No model is loaded.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,6 +9,7 @@ use model_pool::pool::Bytes;
 use serde_json::json;
 
 use super::llama_server;
+use crate::flag_lists::{Flags, difference, flags_of_list};
 use crate::vllm::flags::{sample, words};
 
 const LIST: &str = include_str!("../../fixtures/llama_server_flags.txt");
@@ -57,9 +57,9 @@ fn help(program: &Path, folder: &Path) -> String {
 }
 
 /// From each spelling to whether a value follows it.
-fn flags_of_help(text: &str) -> BTreeMap<String, bool> {
+fn flags_of_help(text: &str) -> Flags {
     let is_flag = |line: &&str| line.starts_with('-') && !line.starts_with("-----");
-    let mut flags = BTreeMap::new();
+    let mut flags = Flags::new();
     for line in text.lines().filter(is_flag) {
         let flag = match line.get(TEXT_COLUMN - GAP.len()..TEXT_COLUMN) {
             Some(GAP) => &line[..TEXT_COLUMN - GAP.len()],
@@ -77,16 +77,6 @@ fn flags_of_help(text: &str) -> BTreeMap<String, bool> {
         flags.extend(spellings.into_iter().map(|it| (it, takes_value)));
     }
     flags
-}
-
-fn flags_of_list(text: &str) -> BTreeMap<String, bool> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let flags = lines.flat_map(|line| {
-        let (spellings, takes) = line.rsplit_once(' ').expect("spellings and a type");
-        let spellings = spellings.split(' ');
-        spellings.map(move |spelling| (spelling.to_owned(), takes != "-"))
-    });
-    flags.collect()
 }
 
 fn parse(program: &Path, folder: &Path, words: &[String]) -> Verdict {
@@ -137,21 +127,15 @@ fn llama_servers_own_help_has_the_flags_of_our_list_and_no_others() {
     let text = help(&program, folder.path());
     let (there, listed) = (flags_of_help(&text), flags_of_list(LIST));
     assert!(there.len() > 300, "{text}");
-    let only_in = |one: &BTreeMap<String, bool>, other: &BTreeMap<String, bool>| -> Vec<String> {
-        let names = one.keys().filter(|name| !other.contains_key(*name));
-        names.cloned().collect()
-    };
-    let (new, gone) = (only_in(&there, &listed), only_in(&listed, &there));
-    let is_other = |name: &&String| there.get(*name).is_some_and(|it| *it != listed[*name]);
-    let other: Vec<&String> = listed.keys().filter(is_other).collect();
     let about = LIST.lines().take_while(|line| line.starts_with('#'));
     let about: Vec<&str> = about.collect();
-    assert!(
-        new.is_empty() && gone.is_empty() && other.is_empty(),
-        "{} and tests/fixtures/llama_server_flags.txt differ. New: {new:?}. Gone: {gone:?}. With a value where there was none, or the other way round: {other:?}. Change the list and src/catalog/engines/llama_cpp.rs.\n{}",
-        program.display(),
-        about.join("\n")
-    );
+    if let Some(difference) = difference(&there, &listed) {
+        panic!(
+            "{} and tests/fixtures/llama_server_flags.txt differ. {difference} Change the list and src/catalog/engines/llama_cpp.rs.\n{}",
+            program.display(),
+            about.join("\n")
+        );
+    }
 }
 
 #[test]
@@ -239,7 +223,7 @@ fn flags_are_found_in_help_with_all_spellings_and_whether_a_value_follows() {
         let names = names.iter().map(|name| ((*name).to_owned(), value));
         names.collect::<Vec<_>>()
     };
-    let expected: BTreeMap<String, bool> = [
+    let expected: Flags = [
         takes(&["-h", "--help", "--usage"], false),
         takes(&["-t", "--threads", "--poll"], true),
         takes(

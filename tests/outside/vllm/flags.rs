@@ -1,5 +1,5 @@
-//! Every flag that the pool can write for vLLM and for SGLang goes through the engine's own parser. What a version of an engine
-//! lost or renamed is a failing test with its name. Neither is started.
+//! Every flag that the pool can write for vLLM and for SGLang goes through the engine's own parser, whose flags are compared
+//! with our list of them. What a version of an engine lost, renamed or added is a failing test with its name. Neither is started.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,14 +9,51 @@ use model_pool::catalog::{Engine, FlagError, ThinkForm, ToolForm, find_engine};
 use serde_json::{Map, Value, json};
 
 use super::rig::environment;
+use crate::flag_lists::{Flags, difference, flags_of_list};
 
-/// The table is that of vLLM 0.33. The newest vLLM that computes on the CPU is 0.32, which lacks these.
+/// The list is that of vLLM 0.33. The newest vLLM that computes on the CPU is 0.32, which lacks these.
 const NEWER_THAN_VLLM: &[&str] = &[
-    "monokernel",
-    "reasoning_effort_map",
-    "sleep_mode_backend",
-    "watchdog_config",
+    "--monokernel",
+    "--no-monokernel",
+    "--reasoning-effort-map",
+    "--sleep-mode-backend",
+    "--watchdog-config",
 ];
+/// vLLM 0.32 has it, and 0.33 has `--grpc-port` alone.
+const OLDER_THAN_THE_LIST: &[&str] = &["--grpc"];
+/// The list writes the model, a word without a flag, as a flag.
+const WORDS_WITHOUT_FLAG: &[&str] = &["--model-tag"];
+/// Python's parser adds them.
+const OF_EVERY_PARSER: [&str; 2] = ["--help", "-h"];
+
+/// One engine, and how what is installed differs from our list of its flags.
+struct Case<'a> {
+    /// As a model file names it.
+    engine: &'static str,
+    script: &'static str,
+    list: &'static str,
+    text: &'static str,
+    /// In the list alone.
+    newer: &'a [&'static str],
+    /// In the installed one alone.
+    older: &'static [&'static str],
+    /// What the pool writes by itself.
+    own: &'static str,
+}
+
+impl Case<'_> {
+    /// What the installed one has to know.
+    fn expected(&self) -> Flags {
+        let mut flags = flags_of_list(self.text);
+        for name in self.newer {
+            let listed = flags.remove(*name);
+            assert!(listed.is_some(), "{} has no {name}", self.list);
+        }
+        let more = self.older.iter().chain(&OF_EVERY_PARSER);
+        flags.extend(more.map(|name| ((*name).to_owned(), false)));
+        flags
+    }
+}
 
 /// Values of every kind, to find one that a flag takes.
 fn samples() -> [Value; 6] {
@@ -75,32 +112,26 @@ fn parse(environment: &Path, script: &str, lines: &[Vec<String>]) -> Value {
     })
 }
 
-/// Sends every flag of the table, and what the pool writes by itself, through the engine's parser.
-fn check(environment: &Path, engine: &Engine, script: &str, newer: &[&str], own: &str) {
+/// Compares the flags of the engine's parser with our list, and sends every flag of the table, and what the pool writes by
+/// itself, through it.
+fn check(environment: &Path, case: &Case<'_>) {
+    let engine = find_engine(case.engine).expect("it is in the table");
     let mut keys: Vec<&str> = engine.flags.keys().collect();
     keys.sort_unstable();
     let mut lines: Vec<Vec<String>> = keys
         .iter()
         .map(|key| sample(engine, key, &samples()).unwrap_or_else(|| panic!("no sample of {key}")))
         .collect();
-    lines.push(own.split(' ').map(str::to_owned).collect());
-    let answer = parse(environment, script, &lines);
-    let spellings: Vec<&str> = answer["spellings"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
-    assert!(spellings.len() > 300, "{answer}");
-    let lacks = |key: &str| !spellings.contains(&engine.flags.flag(key).as_str());
-    let unknown: Vec<&&str> = keys
-        .iter()
-        .filter(|key| lacks(key) != newer.contains(key))
-        .collect();
-    assert!(
-        unknown.is_empty(),
-        "in the table and not in the engine, or the other way round in the list of newer ones: {unknown:?}"
-    );
+    lines.push(case.own.split(' ').map(str::to_owned).collect());
+    let answer = parse(environment, case.script, &lines);
+    let there: Flags = serde_json::from_value(answer["flags"].clone()).expect("its flags");
+    assert!(there.len() > 300, "{answer}");
+    if let Some(difference) = difference(&there, &case.expected()) {
+        panic!(
+            "the installed {} and tests/fixtures/{} differ. {difference} Change the list and the table in src/catalog/engines, or name the difference of these two versions here.",
+            case.engine, case.list
+        );
+    }
     let errors = answer["errors"].as_array().expect("a list");
     assert_eq!(errors.len(), lines.len());
     let refused: Vec<String> = lines
@@ -113,7 +144,7 @@ fn check(environment: &Path, engine: &Engine, script: &str, newer: &[&str], own:
     let unknown: Vec<&String> = refused
         .iter()
         .filter(|it| it.contains("unrecognized") || it.contains(" argument: expected "))
-        .filter(|it| !newer.iter().any(|key| it.contains(&engine.flags.flag(key))))
+        .filter(|it| !case.newer.iter().any(|flag| it.contains(flag)))
         .collect();
     assert!(unknown.is_empty(), "{unknown:#?}");
     assert!(
@@ -153,9 +184,17 @@ fn vllms_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_is
     let Some(environment) = environment() else {
         return;
     };
-    let engine = find_engine("VLLMEngine").expect("vLLM");
-    let own = "--host 127.0.0.1 --port 1 --uds /s --served-model-name m --tensor-parallel-size 2 --gpu-memory-utilization 0.5 --kv-cache-memory-bytes 1000 --max-model-len 512 --max-num-seqs 4 --revision main --enable-sleep-mode --enable-lora --lora-modules a=/b";
-    check(&environment, engine, "parse_vllm.py", NEWER_THAN_VLLM, own);
+    let newer: Vec<&str> = [NEWER_THAN_VLLM, WORDS_WITHOUT_FLAG].concat();
+    let case = Case {
+        engine: "VLLMEngine",
+        script: "parse_vllm.py",
+        list: "vllm_flags.txt",
+        text: include_str!("../../fixtures/vllm_flags.txt"),
+        newer: &newer,
+        older: OLDER_THAN_THE_LIST,
+        own: "--host 127.0.0.1 --port 1 --uds /s --served-model-name m --tensor-parallel-size 2 --gpu-memory-utilization 0.5 --kv-cache-memory-bytes 1000 --max-model-len 512 --max-num-seqs 4 --revision main --enable-sleep-mode --enable-lora --lora-modules a=/b",
+    };
+    check(&environment, &case);
 }
 
 #[test]
@@ -163,7 +202,14 @@ fn sglangs_own_parser_takes_every_flag_of_the_table_and_knows_every_parser_that_
     let Some(environment) = environment() else {
         return;
     };
-    let engine = find_engine("SGLangEngine").expect("SGLang");
-    let own = "--host 127.0.0.1 --port 1 --served-model-name m --tp-size 2 --mem-fraction-static 0.5 --context-length 512 --max-running-requests 4 --revision main --enable-metrics --enable-memory-saver --enable-weights-cpu-backup --enable-lora --max-loras-per-batch 2 --max-loaded-loras 4 --max-lora-rank 8 --lora-target-modules all";
-    check(&environment, engine, "parse_sglang.py", &[], own);
+    let case = Case {
+        engine: "SGLangEngine",
+        script: "parse_sglang.py",
+        list: "sglang_flags.txt",
+        text: include_str!("../../fixtures/sglang_flags.txt"),
+        newer: &[],
+        older: &[],
+        own: "--host 127.0.0.1 --port 1 --served-model-name m --tp-size 2 --mem-fraction-static 0.5 --context-length 512 --max-running-requests 4 --revision main --enable-metrics --enable-memory-saver --enable-weights-cpu-backup --enable-lora --max-loras-per-batch 2 --max-loaded-loras 4 --max-lora-rank 8 --lora-target-modules all",
+    };
+    check(&environment, &case);
 }

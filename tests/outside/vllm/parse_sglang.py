@@ -1,5 +1,5 @@
 """Sends command lines (a JSON list of lists of words on standard input) through SGLang's own parser of its server's
-arguments, and prints for each its error, or null; then all spellings and the names of its parsers. Starts nothing."""
+arguments, and prints for each its error, or null; then its flags and the names of its parsers. Starts nothing."""
 
 import argparse
 import json
@@ -29,7 +29,8 @@ for words in lines:
         errors.append(None)
     except (Refused, SystemExit, ValueError) as error:
         errors.append(str(error))
-spellings = sorted(word for action in parser._actions for word in action.option_strings)
+# From each spelling to whether a value follows it.
+flags = {word: action.nargs != 0 for action in parser._actions for word in action.option_strings}
 
 
 def choices(flag):
@@ -42,7 +43,7 @@ def choices(flag):
 json.dump(
     {
         "errors": errors,
-        "spellings": spellings,
+        "flags": flags,
         "tool_parsers": choices("--tool-call-parser"),
         "reasoning_parsers": choices("--reasoning-parser"),
     },

@@ -1,5 +1,5 @@
 """Sends command lines (a JSON list of lists of words on standard input) through vLLM's own parser of `vllm serve`, and
-prints for each its error, or null; then the names of its parsers for tool calls and reasoning."""
+prints for each its error, or null; then its flags, and the names of its parsers for tool calls and reasoning."""
 
 import json
 import sys
@@ -30,11 +30,12 @@ for words in lines:
         errors.append(None)
     except (Refused, SystemExit, ValueError) as error:
         errors.append(str(error))
-spellings = sorted(word for action in parser._actions for word in action.option_strings)
+# From each spelling to whether a value follows it.
+flags = {word: action.nargs != 0 for action in parser._actions for word in action.option_strings}
 json.dump(
     {
         "errors": errors,
-        "spellings": spellings,
+        "flags": flags,
         "tool_parsers": sorted(ToolParserManager.list_registered()),
         "reasoning_parsers": sorted(ReasoningParserManager.list_registered()),
     },

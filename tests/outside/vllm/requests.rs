@@ -14,7 +14,7 @@ pub fn run(pool: &Pool, model: &str, parts: &mut Parts) {
     parts.run("probabilities", || probabilities(pool, model));
     parts.run("several answers", || several(pool, model));
     parts.run("token ids", || token_ids(pool, model));
-    parts.run("names", || names(pool, model));
+    parts.run("names", || names(pool, model, model));
     parts.run("prefix cache", || prefix_cache(pool, model));
 }
 
@@ -154,12 +154,33 @@ fn token_ids(pool: &Pool, model: &str) {
     assert_eq!(&by_ids["choices"][0]["prompt_token_ids"], ids, "{by_ids}");
 }
 
-/// The engine and the pool call it by the same name.
-fn names(pool: &Pool, model: &str) {
+/// The engine knows it by its `served_model_name`, which is in its answers, and clients ask by the model's name alone.
+pub fn names(pool: &Pool, model: &str, served: &str) {
+    let id = |name: &str| format!("\"id\":\"{name}\"");
     let own = of_the_engine(pool, "/v1/models");
-    assert!(own.contains(&format!("\"id\":\"{model}\"")), "{own}");
     let (_, listed, _) = pool.request("GET", "/v1/models", "", None);
-    assert!(listed.contains(&format!("\"id\":\"{model}\"")), "{listed}");
+    assert!(own.contains(&id(served)), "{own}");
+    assert!(listed.contains(&id(model)), "{listed}");
+    assert_eq!(ask(pool, CHAT, &short(model))["model"], served);
+    let (status, text) = pool.post(
+        CHAT,
+        &with(short(model), json!({"stream": true})).to_string(),
+    );
+    assert_eq!(status, 200, "{text}");
+    assert!(text.contains(&format!("\"model\":\"{served}\"")), "{text}");
+    let tokens = ask(
+        pool,
+        "/v1/tokenize",
+        &json!({"model": model, "prompt": "Once"}),
+    );
+    assert!(tokens["count"].as_u64() > Some(0), "{tokens}");
+    if served != model {
+        assert!(!own.contains(&id(model)), "{own}");
+        assert!(!listed.contains(&id(served)), "{listed}");
+        let (status, text) = pool.post(CHAT, &short(served).to_string());
+        assert_eq!(status, 404, "{text}");
+        assert!(text.contains("model_not_found"), "{text}");
+    }
 }
 
 fn prefix_cache(pool: &Pool, model: &str) {

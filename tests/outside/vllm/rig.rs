@@ -115,17 +115,24 @@ pub fn embedded(name: &str, folder: &Path, context: u32, pool: &str) -> (String,
 /// A pool of 5 GiB of host memory, whose engines wait for another controller. It is patient with a first token: vLLM compiles
 /// some of its functions when they are first used, such as that for probabilities.
 pub fn pool(files: &[(String, String)]) -> Pool {
-    pool_with(files, "stall_after: 2m, first_token_after: 10m")
+    pool_with(files, PATIENT, "")
 }
 
 /// The same, which finds a silent engine soon.
 pub fn watchful_pool(files: &[(String, String)]) -> Pool {
-    pool_with(files, "stall_after: 10s, first_token_after: 20s")
+    pool_with(files, "stall_after: 10s, first_token_after: 20s", "")
 }
 
-fn pool_with(files: &[(String, String)], more: &str) -> Pool {
+/// A patient one, whose clients need a key.
+pub fn pool_with_keys(files: &[(String, String)]) -> Pool {
+    pool_with(files, PATIENT, "auth: {inference: key}\n")
+}
+
+const PATIENT: &str = "stall_after: 2m, first_token_after: 10m";
+
+fn pool_with(files: &[(String, String)], of_pool: &str, more: &str) -> Pool {
     let config = format!(
-        "inventory: {{provider: host, host_memory: 5GiB, headroom: 0%}}\npool: {{queue_timeout: 20m, idle_probe: off, {more}}}\n"
+        "inventory: {{provider: host, host_memory: 5GiB, headroom: 0%}}\npool: {{queue_timeout: 20m, idle_probe: off, {of_pool}}}\n{more}"
     );
     Pool::that_adopts_on_devices(files, &config, "2m")
 }

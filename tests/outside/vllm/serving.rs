@@ -37,6 +37,7 @@ fn it_serves_under_the_pool_as_its_documentation_says() {
         embedded("urgent", &demo(), 512, "memory_gib: 3, priority: 1"),
     ]);
     println!("loaded in {:?}", load(&pool, "real"));
+    let at_start = resident(&pool);
     let mut parts = Parts::default();
     parts.run("stages", || stages(&pool));
     load(&pool, "embedded");
@@ -45,7 +46,9 @@ fn it_serves_under_the_pool_as_its_documentation_says() {
     requests::run(&pool, "real", &mut parts);
     parts.run("seats", || its_seats(&pool));
     parts.run("leaving", || leaving(&pool));
-    parts.run("a thousand requests", || a_thousand_requests(&pool));
+    parts.run("a thousand requests", || {
+        a_thousand_requests(&pool, at_start)
+    });
     parts.run("adopted", || adopted(&mut pool));
     parts.run("taken over", || taken_over(&mut pool));
     parts.run("evicted", || evicted(&pool));
@@ -67,7 +70,7 @@ fn evicted(pool: &Pool) {
     });
 }
 
-/// What its log said while it loaded became the stages of the load.
+/// What its log said while it loaded became the stages of the load, and the weights were counted up to the last.
 fn stages(pool: &Pool) {
     let log = admin(
         pool,
@@ -78,8 +81,8 @@ fn stages(pool: &Pool) {
     let lines = log["lines"].as_array().into_iter().flatten();
     let lines: Vec<&str> = lines.filter_map(|it| it["line"].as_str()).collect();
     let engine = model_pool::catalog::find_engine("VLLMEngine").expect("vLLM");
-    let stages = lines.iter().copied().filter_map(engine.stage);
-    let mut names: Vec<&str> = stages.map(|stage| stage.name).collect();
+    let stages: Vec<_> = lines.iter().copied().filter_map(engine.stage).collect();
+    let mut names: Vec<&str> = stages.iter().map(|stage| stage.name).collect();
     names.dedup();
     println!("stages of a load: {names:?}");
     for name in [
@@ -90,6 +93,18 @@ fn stages(pool: &Pool) {
     ] {
         assert!(names.contains(&name), "no {name} in {names:?}: {lines:#?}");
     }
+    let percents_of = |name: &str| -> Vec<u8> {
+        let of_stage = stages.iter().filter(|stage| stage.name == name);
+        of_stage.filter_map(|stage| stage.percent).collect()
+    };
+    for name in &names {
+        let percents = percents_of(name);
+        assert!(percents.is_sorted(), "{name} fell: {percents:?}");
+    }
+    let read = percents_of("reading weights");
+    println!("reading weights, in per cent: {read:?}");
+    assert_eq!(read.first(), Some(&0), "{lines:#?}");
+    assert_eq!(read.last(), Some(&100), "{lines:#?}");
 }
 
 /// Greedy, the first tokens of both engines are the same.
@@ -165,7 +180,7 @@ fn leaving(pool: &Pool) {
 }
 
 /// It takes no more than was reserved, and a thousand requests later not much more than after a hundred.
-fn a_thousand_requests(pool: &Pool) {
+fn a_thousand_requests(pool: &Pool, at_start: u64) {
     let reserved = 4_u64 << 30;
     let ask_many = |count: usize| {
         std::thread::scope(|scope| {
@@ -181,7 +196,14 @@ fn a_thousand_requests(pool: &Pool) {
     };
     let early = ask_many(100);
     let late = ask_many(900);
-    println!("resident: {early} bytes after 100 requests, {late} after 1,000, {reserved} reserved");
+    let mebibytes = |bytes: u64| bytes >> 20;
+    println!(
+        "memory in MiB: {} reserved, {} at the start, {} after 100 requests, {} after 1,000",
+        mebibytes(reserved),
+        mebibytes(at_start),
+        mebibytes(early),
+        mebibytes(late)
+    );
     assert!(late <= reserved, "{late} bytes of {reserved}");
     assert!(late <= early + early / 20, "it grew from {early} to {late}");
 }

@@ -1,11 +1,16 @@
 //! Two models of the real engine that exclude each other in one pool: the one of higher priority evicts the other, which
-//! ends what it streams first.
+//! ends what it streams first, and then ends by itself within its grace period. One of them has a
+//! name of its own in its engine.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
+use support::whole::Pool;
 
+use super::requests;
 use super::rig::*;
+
+const GRACE: Duration = Duration::from_secs(10);
 
 #[test]
 fn the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its_place() {
@@ -14,15 +19,17 @@ fn the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its
     };
     let _alone = alone();
     let folder = demo();
-    let of = |name, priority| {
-        RealModel {
+    let of = |name, priority: u32, engine| {
+        let more = format!("priority: {priority}, stop_grace: {}s", GRACE.as_secs());
+        let model = RealModel {
             memory_gib: 3.3,
-            pool: priority,
+            pool: &more,
+            engine,
             ..RealModel::new(&environment, name, &folder)
-        }
-        .file()
+        };
+        model.file()
     };
-    let pool = pool(&[of("low", "priority: 0"), of("high", "priority: 1")]);
+    let pool = pool(&[of("low", 0, ""), of("high", 1, "served_model_name: guide")]);
     println!("low loaded in {:?}", load(&pool, "low"));
     let stream = pool.stream(CHAT, &long("low", true));
     wait_long("its first token", WITHIN, || {
@@ -39,11 +46,12 @@ fn the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its
         state(&pool, "low") == "cold"
     });
     println!("it was gone after {:?}", began.elapsed());
+    ended_by_itself(&pool, "low");
     wait_long("the other to be ready", WITHIN * 8, || {
         state(&pool, "high") == "ready"
     });
     println!("the other was ready after {:?}", began.elapsed());
-    ask(&pool, CHAT, &short("high"));
+    requests::names(&pool, "high", "guide");
     let evicted = admin(&pool, "GET", "/llm/admin/events?kind=evict", &Value::Null);
     let evicted = evicted.to_string();
     assert!(
@@ -58,4 +66,24 @@ fn the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its
         &serde_json::json!({"model": "low"}),
     );
     assert!(plan.to_string().contains("high"), "{plan}");
+}
+
+/// SIGTERM was enough, and soon: the pool has recorded how long the stop took, and did not have to kill it.
+fn ended_by_itself(pool: &Pool, model: &str) {
+    let path = format!("/llm/admin/events?kind=gone&model={model}");
+    let mut took = None;
+    wait_long("the record of its end", WITHIN, || {
+        let gone = admin(pool, "GET", &path, &Value::Null);
+        took = gone["events"][0]["took_ms"].as_u64();
+        took.is_some()
+    });
+    let took = took.map(Duration::from_millis).expect("it was recorded");
+    println!("{model} ended {took:?} after SIGTERM; stop_grace is {GRACE:?}");
+    let log = pool.log();
+    let is_about_kills = |line: &&str| {
+        line.contains("did not end on SIGTERM") || line.contains("cannot kill processes")
+    };
+    let kills: Vec<&str> = log.lines().filter(is_about_kills).collect();
+    assert!(kills.is_empty(), "{kills:#?}");
+    assert!(took < GRACE, "{took:?}");
 }

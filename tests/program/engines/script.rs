@@ -57,6 +57,27 @@ fn a_template_without_tools_switches_no_parser_on_and_the_refusal_is_the_engines
 }
 
 #[test]
+fn a_call_in_another_form_than_the_parsers_stays_a_text() {
+    let folder = with_template(HERMES);
+    let (name, text) = model(folder.path(), "double", "");
+    let kwargs = "  engine_kwargs: {enable_auto_tool_choice: true, tool_call_parser: mistral}\n";
+    let text = text.replace("pool_config:", &format!("{kwargs}pool_config:"));
+    let pool = pool(&[(name, text)]);
+    let written = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+    let body = json!({
+        "model": "double", "messages": [{"role": "user", "content": "Hi"}],
+        "structured_outputs": {"choice": [written]},
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+    });
+    let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
+    assert_eq!(status, 200, "{text}");
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    let message = &answer["choices"][0]["message"];
+    assert_eq!(message["content"], written, "{text}");
+    assert!(message["tool_calls"].is_null(), "{text}");
+}
+
+#[test]
 fn a_request_whose_engine_ends_before_its_first_token_is_placed_on_another_replica() {
     let folder = with_template(HERMES);
     let died = tempfile::tempdir().expect("a folder");

@@ -103,6 +103,14 @@ fn its_log_tells_the_stages_of_a_load_and_its_failures() {
             ("reading weights", Some(75)),
         ),
         (
+            "Loading safetensors checkpoint shards (eager):  50% Completed | 1/2 [00:03<00:03,  3.0s/it]",
+            ("reading weights", Some(50)),
+        ),
+        (
+            "Multi-thread loading shards: 100% Completed | 4/4 [00:03<00:00,  1.0it/s]",
+            ("reading weights", Some(100)),
+        ),
+        (
             "INFO 11-21 10:00:00 [gpu_model_runner.py:5089] Model loading took 14.99 GiB memory and 3.1 seconds",
             ("profiling", None),
         ),

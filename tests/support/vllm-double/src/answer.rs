@@ -1,7 +1,9 @@
 //! vLLM's JSON answers, complete and streamed, for chats and plain completions. The text is always `Hello from NAME
-//! and goodbye`.
+//! and goodbye`, unless the request determines another one.
 
 use serde_json::{Value, json};
+
+use crate::tools::Special;
 
 const CREATED: u64 = 1_700_000_000;
 const WORDS: [&str; 5] = ["Hello", " from", " vLLM", " and", " goodbye"];
@@ -14,6 +16,7 @@ pub struct Answer {
     pub with_usage: bool,
     pub tokens: u64,
     is_cut: bool,
+    special: Option<Special>,
 }
 
 impl Answer {
@@ -36,15 +39,33 @@ impl Answer {
             with_usage: request["stream_options"]["include_usage"] == json!(true),
             tokens,
             is_cut: tokens < most,
+            special: None,
         })
     }
 
-    pub fn word(token: u64) -> &'static str {
-        WORDS[usize::try_from(token).unwrap_or(0) % WORDS.len()]
+    /// The same with what the request determines.
+    pub fn with(mut self, special: Option<Special>) -> Answer {
+        if let Some(special) = &special {
+            self.tokens = special.tokens();
+            self.is_cut = false;
+        }
+        self.special = special;
+        self
+    }
+
+    fn word(&self, token: u64) -> &str {
+        match &self.special {
+            Some(Special::Text(text)) => text,
+            _ => WORDS[usize::try_from(token).unwrap_or(0) % WORDS.len()],
+        }
     }
 
     fn finish(&self) -> &'static str {
-        if self.is_cut { "length" } else { "stop" }
+        match &self.special {
+            Some(Special::Call(call)) => call.finish(),
+            _ if self.is_cut => "length",
+            _ => "stop",
+        }
     }
 
     pub fn usage(&self) -> Value {
@@ -56,10 +77,14 @@ impl Answer {
     }
 
     pub fn whole(&self) -> Value {
-        let text: String = (0..self.tokens).map(Answer::word).collect();
+        let text: String = (0..self.tokens).map(|token| self.word(token)).collect();
         let choice = match self.is_chat {
             true => {
-                json!({"index": 0, "message": {"role": "assistant", "content": text, "refusal": null}, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
+                let message = match &self.special {
+                    Some(Special::Call(call)) => call.message(),
+                    _ => json!({"role": "assistant", "content": text, "refusal": null}),
+                };
+                json!({"index": 0, "message": message, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
             }
             false => {
                 json!({"index": 0, "text": text, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
@@ -91,16 +116,19 @@ impl Answer {
     }
 
     pub fn piece(&self, token: u64) -> String {
-        let word = Answer::word(token);
-        let choice = match (self.is_chat, token) {
-            (true, 0) => {
-                json!({"index": 0, "delta": {"role": "assistant", "content": word}, "logprobs": null, "finish_reason": null})
+        let choice = match self.is_chat {
+            true => {
+                let mut delta = match &self.special {
+                    Some(Special::Call(call)) => call.piece(token),
+                    _ => json!({"content": self.word(token)}),
+                };
+                if token == 0 {
+                    delta["role"] = json!("assistant");
+                }
+                json!({"index": 0, "delta": delta, "logprobs": null, "finish_reason": null})
             }
-            (true, _) => {
-                json!({"index": 0, "delta": {"content": word}, "logprobs": null, "finish_reason": null})
-            }
-            (false, _) => {
-                json!({"index": 0, "text": word, "logprobs": null, "finish_reason": null})
+            false => {
+                json!({"index": 0, "text": self.word(token), "logprobs": null, "finish_reason": null})
             }
         };
         self.frame(json!([choice])).to_string()

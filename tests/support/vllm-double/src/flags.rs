@@ -32,6 +32,7 @@ pub struct Flags {
     pub sleep: bool,
     /// Whether it reads tool calls that the model decides on.
     pub reads_tools: bool,
+    pub tool_parser: Option<String>,
     pub api_key: Option<String>,
     /// Whether adapters come and leave while it runs.
     pub takes_adapters: bool,
@@ -110,6 +111,7 @@ impl Flags {
             sleep: all.get_flag("enable-sleep-mode"),
             reads_tools: all.get_flag("enable-auto-tool-choice")
                 && text("tool-call-parser").is_some(),
+            tool_parser: text("tool-call-parser"),
             api_key: text("api-key"),
             takes_adapters: all.get_flag("enable-lora")
                 && std::env::var("VLLM_ALLOW_RUNTIME_LORA_UPDATING")
@@ -144,6 +146,7 @@ impl Flags {
             eager: true,
             sleep: false,
             reads_tools: text("tool-call-parser").is_some(),
+            tool_parser: text("tool-call-parser"),
             api_key: text("api-key"),
             takes_adapters: all.get_flag("enable-lora"),
             max_loras: whole("max-loaded-loras").unwrap_or(1),

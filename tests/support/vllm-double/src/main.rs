@@ -1,6 +1,6 @@
 //! Stands in for `vllm serve` in tests: takes its flags (those of `tests/fixtures/vllm_flags.txt`, each of its type),
 //! prints its log, answers its routes, sleeps as it does, and takes memory of fake GPUs. It computes nothing: the text
-//! of an answer is always the same. It uses nothing of the pool. As `vllm-double -m sglang.launch_server …` it stands for
+//! of an answer is always the same, unless the request leaves one choice alone. It uses nothing of the pool. As `vllm-double -m sglang.launch_server …` it stands for
 //! SGLang, as far as adapters are concerned.
 //!
 //! Variables set what vLLM has no flag for: `VLLM_DOUBLE_LOAD_MS` (the time of a load, 200),
@@ -18,6 +18,7 @@ mod metrics;
 mod routes;
 mod sglang;
 mod sleep;
+mod tools;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;

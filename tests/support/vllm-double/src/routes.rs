@@ -22,6 +22,7 @@ use crate::flags::{Flags, Form};
 use crate::gpu::Gpu;
 use crate::metrics::Numbers;
 use crate::sleep::Parked;
+use crate::tools::{Special, has_tools};
 use crate::{log, milliseconds, number, sglang};
 
 pub struct Server {
@@ -232,7 +233,7 @@ async fn complete(
     }
     let most = number("VLLM_DOUBLE_TOKENS", 5);
     let answer = match Answer::to(is_chat, &request, most) {
-        Ok(answer) => answer,
+        Ok(answer) => answer.with(Special::of(&server.flags, is_chat, &request)),
         Err(problem) => return error(StatusCode::BAD_REQUEST, "BadRequestError", &problem),
     };
     if let Some(problem) = before_stream(&server.flags, &request) {
@@ -277,12 +278,25 @@ fn before_stream(flags: &Flags, request: &Value) -> Option<String> {
             flags.max_model_len
         ));
     }
-    let has_tools = request["tools"].as_array().is_some_and(|it| !it.is_empty());
-    let is_auto = matches!(request["tool_choice"].as_str(), None | Some("auto"));
-    (has_tools && is_auto && !flags.reads_tools).then(|| {
-        "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"
-            .to_owned()
-    })
+    if !has_tools(request) {
+        return None;
+    }
+    let choice = &request["tool_choice"];
+    let has_parser = flags.tool_parser.is_some();
+    let needs = match (choice["function"]["name"].as_str(), choice.as_str()) {
+        (Some(name), _) if !has_parser => {
+            format!("tool_choice=function \"{name}\" requires --tool-call-parser")
+        }
+        (None, Some("required")) if !has_parser => {
+            "tool_choice=\"required\" requires --tool-call-parser".to_owned()
+        }
+        (None, None | Some("auto")) if !flags.reads_tools => {
+            "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser"
+                .to_owned()
+        }
+        _ => return None,
+    };
+    Some(format!("{needs} to be set"))
 }
 
 /// What it sees once the request is on its way to the core, so that a stream has begun with 200.

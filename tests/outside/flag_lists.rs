@@ -1,0 +1,52 @@
+//! An engine's flags as a list in `tests/fixtures` has them, beside those that the engine itself knows.
+
+use std::collections::BTreeMap;
+
+/// From each spelling to whether a value follows it.
+pub type Flags = BTreeMap<String, bool>;
+
+/// The flags of a list: a line has every spelling, then what follows it.
+pub fn flags_of_list(text: &str) -> Flags {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let flags = lines.flat_map(|line| {
+        let (spellings, takes) = line.rsplit_once(' ').expect("spellings and a type");
+        let spellings = spellings.split(' ');
+        spellings.map(move |spelling| (spelling.to_owned(), takes != "-"))
+    });
+    flags.collect()
+}
+
+/// What the engine knows and the list does not have, and the other way round; `None` if nothing. It names each flag.
+pub fn difference(there: &Flags, listed: &Flags) -> Option<String> {
+    let only_in = |one: &Flags, other: &Flags| -> Vec<String> {
+        let names = one.keys().filter(|name| !other.contains_key(*name));
+        names.cloned().collect()
+    };
+    let (new, gone) = (only_in(there, listed), only_in(listed, there));
+    let is_other = |name: &&String| there.get(*name).is_some_and(|it| *it != listed[*name]);
+    let other: Vec<&String> = listed.keys().filter(is_other).collect();
+    let is_same = new.is_empty() && gone.is_empty() && other.is_empty();
+    (!is_same).then(|| {
+        format!(
+            "New: {new:?}. Gone: {gone:?}. With a value where there was none, or the other way round: {other:?}."
+        )
+    })
+}
+
+#[test]
+fn a_flag_that_is_new_gone_or_of_another_kind_is_named() {
+    let listed = flags_of_list("# A list.\n--port -p INT\n--eager --no-eager -\n--seed INT\n");
+    let mut there = listed.clone();
+    assert_eq!(difference(&there, &listed), None);
+    there.remove("--no-eager");
+    there.insert("--sleep-mode".to_owned(), false);
+    there.insert("--seed".to_owned(), false);
+    let text = difference(&there, &listed).expect("three differences");
+    for part in [
+        "New: [\"--sleep-mode\"]",
+        "Gone: [\"--no-eager\"]",
+        "round: [\"--seed\"]",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

@@ -1,0 +1,149 @@
+//! The checks of third-party clients (`tests/clients`) against the pool with a real vLLM behind it: the scripts that run
+//! against the embedded engine, too, and what schemathesis makes of the document.
+//!
+//! Not here is what needs an engine that says what a script wants, which the demo model does not: agents, the wires of
+//! docs/clients.md, and answers held to the published schemas. vLLM's answers in one piece reach the client as they are, with
+//! fields of its own.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::whole::Pool;
+
+use super::rig::*;
+use crate::clients::{brought, checked, tried_within, user_key};
+
+/// For all checks of one script.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+/// For one request, in seconds: vLLM computes on the processors that its clients need.
+const PATIENCE: &str = "120";
+/// The scripts call their model so.
+const MODEL: &str = "tiny-guide";
+
+/// Checks by their words, and why they are left out.
+type LeftOut = [(&'static str, &'static str)];
+
+/// Left out as well is what needs a second model: one under a name with a slash, one that talks for many seconds
+/// (`serving.rs` has clients that leave), one that never gets ready, and one for embeddings (`pooling.rs`).
+const OF_OPENAI: &LeftOut = &[
+    (
+        "n gives so many choices, plain and streaming",
+        "vLLM refuses n above 1 at temperature 0; requests.rs asks at 1",
+    ),
+    (
+        "the error of a wrong request names its field",
+        "vLLM's own refusals have its own type and mostly no field, and it answers a conversation without messages",
+    ),
+    (
+        "embeddings of a model that completes texts are told as 501, and not asked for again",
+        "the pool passes it on, because vLLM has the route for other models, and the refusal is vLLM's",
+    ),
+    (
+        "best_of picks one of several completions",
+        "vLLM has no best_of any more, and the pool leaves it out",
+    ),
+    (
+        "an answer follows a JSON schema and is parsed into a model of pydantic",
+        "the demo model never ends a number, for whose length vLLM's grammar has no bound; requests.rs has enumerations",
+    ),
+    (
+        "a JSON schema that is none is a BadRequestError that names its field",
+        "vLLM names no field",
+    ),
+];
+const OF_ANTHROPIC: &LeftOut = &[(
+    "a conversation without messages is a BadRequestError",
+    "vLLM answers it",
+)];
+
+/// What of the document reaches the engine, but for what is stored.
+const OPERATIONS: &str =
+    "^/v1/(chat/completions|completions|messages|messages/count_tokens|tokenize|detokenize)$";
+
+#[test]
+fn python_clients_and_schemathesis_find_in_it_what_they_find_in_the_embedded_engine() {
+    let Some(environment) = environment() else {
+        return;
+    };
+    let (Some(python), Some(schemathesis)) =
+        (brought("venv/bin/python"), brought("venv/bin/schemathesis"))
+    else {
+        return;
+    };
+    let _alone = alone();
+    let folder = demo();
+    let model = RealModel {
+        pool: "keep_hot: 1h",
+        ..RealModel::new(&environment, MODEL, &folder)
+    };
+    let pool = pool_with_keys(&[model.file()]);
+    println!("loaded in {:?}", load(&pool, MODEL));
+    warm_up(&pool);
+    let mut parts = Parts::default();
+    parts.run("openai", || {
+        script(&python, "openai_python.py", &pool, OF_OPENAI);
+    });
+    parts.run("anthropic", || {
+        script(&python, "anthropic_python.py", &pool, OF_ANTHROPIC);
+    });
+    parts.run("schemathesis", || documented(&schemathesis, &pool));
+}
+
+/// A client's patience is not for what vLLM compiles when it is first used.
+fn warm_up(pool: &Pool) {
+    let key = user_key(pool);
+    for fields in [
+        json!({"temperature": 0}),
+        json!({"temperature": 1, "seed": 7, "top_p": 0.9, "presence_penalty": 0.1}),
+        json!({"logprobs": true, "top_logprobs": 3}),
+        json!({"logit_bias": {"300": 1}}),
+        json!({"response_format": {"type": "json_object"}}),
+    ] {
+        let mut body = short(MODEL);
+        for (name, value) in fields.as_object().expect("fields") {
+            body[name] = value.clone();
+        }
+        let (status, text, _) = pool.request("POST", CHAT, &body.to_string(), Some(&key));
+        assert_eq!(status, 200, "{body}: {text}");
+    }
+}
+
+fn script(python: &Path, name: &str, pool: &Pool, left_out: &LeftOut) {
+    for (words, why) in left_out {
+        println!("{name} leaves out: {words}: {why}");
+    }
+    let left_out: BTreeMap<&str, &str> = left_out.iter().copied().collect();
+    let left_out = json!(left_out).to_string();
+    let more = [
+        ("MODEL_POOL_LEFT_OUT", left_out.as_str()),
+        ("MODEL_POOL_PATIENCE_S", PATIENCE),
+    ];
+    checked(python, name, pool, LIMIT, &more);
+    assert_eq!(state(pool, MODEL), "ready", "{}", pool.log());
+}
+
+/// The examples of the document, and a few valid and invalid requests beside them: no server error, and nothing that the
+/// document does not describe. Each that vLLM answers takes seconds, so that they are few.
+fn documented(schemathesis: &Path, pool: &Pool) {
+    let words = [
+        "--include-path-regex",
+        OPERATIONS,
+        "--phases",
+        "examples,fuzzing",
+        "--max-examples",
+        "6",
+        "--request-timeout",
+        PATIENCE,
+    ];
+    let text = tried_within(LIMIT, pool, schemathesis, &words);
+    assert!(text.contains(" generated, "), "nothing was tried: {text}");
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
+    // It is the same process, and it still answers.
+    let key = user_key(pool);
+    let (status, text, _) = pool.request("POST", CHAT, &short(MODEL).to_string(), Some(&key));
+    assert_eq!(status, 200, "{text}");
+    let crashes = admin(pool, "GET", "/llm/admin/events?kind=crash", &Value::Null);
+    assert_eq!(crashes["events"], json!([]));
+}
