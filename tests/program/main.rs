@@ -23,6 +23,7 @@ mod dialects;
 mod engines;
 mod evening;
 mod fetching;
+mod floods;
 mod gateway_lasts;
 mod gpu_bench;
 mod gpu_pool;
