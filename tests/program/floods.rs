@@ -97,6 +97,19 @@ fn part(times: &mut [Duration], of_ten: usize) -> Duration {
 }
 
 #[test]
+fn the_loop_that_decides_has_a_thread_of_its_own() {
+    let pool = Pool::with_models(&[], "");
+    let threads = std::fs::read_dir(format!("/proc/{}/task", pool.pid())).unwrap();
+    let names = threads.flatten().filter_map(|thread| {
+        let name = std::fs::read_to_string(thread.path().join("comm")).ok()?;
+        Some(name.trim().to_owned())
+    });
+    let names: Vec<String> = names.collect();
+    let count = names.iter().filter(|name| *name == "pool").count();
+    assert_eq!(count, 1, "{names:?}");
+}
+
+#[test]
 fn a_flood_of_tokens_delays_no_decision() {
     let mut models = vec![flooding(&["--tokens", "1000000000"])];
     models.extend(LOADED.map(|name| stub(name, &[])));
