@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::engine::since_epoch;
-use crate::parts::{Place, Rounds, Scale};
+use crate::parts::{Place, Rounds, Scale, number};
 use crate::servers::MODEL;
 
 const STREAMS: u64 = 1_000;
@@ -19,6 +19,8 @@ const PAUSE_MS: u64 = 20;
 const BEGIN_EVERY: Duration = Duration::from_millis(1);
 /// Tokens at both ends of a stream that are not counted: not all streams are open then.
 const ENDS: usize = 50;
+/// Without anything between engine and client no more than this is the machine's own.
+const DIRECT_LATE_US_MAX: f64 = 5_000.0;
 /// What every token but the first of a stream has around its moment. Its digits are as many until the year 2286.
 const BEFORE_DUE: &[u8] = b"\"content\":\" ";
 const DUE_DIGITS: usize = 19;
@@ -42,7 +44,13 @@ pub fn paced(places: &[Place], scale: &Scale) -> Value {
         ("cpu/token", "/cpu_us_per_token", false),
         ("machine/token", "/machine_us_per_token", true),
     ];
-    rounds.told(places, &columns)
+    let result = rounds.told(places, &columns);
+    if number(&result, "/direct/late_p99") > DIRECT_LATE_US_MAX {
+        println!(
+            "  the engine and the client alone are late: this machine is too busy for this part"
+        );
+    }
+    result
 }
 
 /// All streams at one place.
