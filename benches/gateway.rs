@@ -6,12 +6,18 @@
 //! `cargo bench --bench gateway -- [--quick] [--json FILE] [--beside PROGRAM] [--only PART,…]`; `--beside` is
 //! another build of model-pool that is measured in the same rounds.
 
+#[path = "gateway/aims.rs"]
+mod aims;
 #[path = "../tests/measured/dialects/streams.rs"]
 mod dialects;
 #[path = "gateway/engine.rs"]
 mod engine;
+#[path = "gateway/paced.rs"]
+mod paced;
 #[path = "gateway/parts.rs"]
 mod parts;
+#[path = "gateway/rest.rs"]
+mod rest;
 #[path = "gateway/servers.rs"]
 mod servers;
 
@@ -74,17 +80,21 @@ fn main() {
     let files = servers::files_limit();
     let (pool, engine) = servers::pool("gateway", Path::new(env!("CARGO_BIN_EXE_model-pool")));
     let mut places = vec![Place::direct(&engine)];
-    match servers::nginx(&engine) {
-        Some(nginx) => places.push(Place::of(nginx)),
+    match servers::nginx(&engine.address) {
+        Some(nginx) => places.push(Place::of(nginx, &engine)),
         None => {
             println!("nginx is not on the path: its part is skipped; apt-get install nginx-light")
         }
     }
-    places.push(Place::of(pool));
+    places.push(Place::of(pool, &engine));
     if let Some(program) = &args.beside {
-        places.push(Place::of(servers::pool("beside", program).0));
+        let (pool, engine) = servers::pool("beside", program);
+        places.push(Place::of(pool, &engine));
     }
     let mut told = json!({});
+    if args.wants("rest") {
+        told["rest"] = rest::rest(&places);
+    }
     if args.wants("plain") {
         told["plain"] = parts::plain(&places, &args.scale);
     }
@@ -94,13 +104,16 @@ fn main() {
     if args.wants("tokens") {
         told["tokens"] = parts::tokens(&places, &args.scale);
     }
+    if args.wants("paced") {
+        told["paced"] = paced::paced(&places, &args.scale);
+    }
     if args.wants("idle") {
         told["idle"] = parts::idle(&places, &args.scale, files);
     }
     if args.wants("dialects") {
         told["dialects"] = parts::dialects(&args.scale);
     }
-    told["aims"] = parts::aims(&told);
+    told["aims"] = aims::aims(&told);
     if let Some(file) = &args.json {
         let text = serde_json::to_string_pretty(&told).unwrap_or_default();
         std::fs::write(file, text).expect("the file can be written");

@@ -2,10 +2,11 @@
 //! of it. It speaks just enough HTTP for that, on one thread, and costs a few microseconds a request.
 //!
 //! It tells vLLM's counter of tokens. An answer has `max_tokens` tokens. Each token of a stream is written alone, as engines do. `seed`, a field that gateways
-//! pass on, is the pause before each token but the first one, in milliseconds.
+//! pass on, is the pause before each token but the first one, in milliseconds: tokens are due at fixed moments from the first one on, and each
+//! one after it has its moment as its text, in nanoseconds of the system's clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,6 +21,44 @@ const READ_BYTES: usize = 1 << 10;
 static TOKENS: AtomicU64 = AtomicU64::new(0);
 /// Whoever is silent for longer is idle.
 const LONG: Duration = Duration::from_secs(1);
+
+/// When the tokens of a stream are due.
+struct Pace {
+    first: tokio::time::Instant,
+    /// The same moment by the system's clock.
+    first_at: Duration,
+    pause: Duration,
+}
+
+impl Pace {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an engine writes its tokens in real time"
+    )]
+    fn new(pause: Duration) -> Pace {
+        Pace {
+            first: tokio::time::Instant::now(),
+            first_at: since_epoch(),
+            pause,
+        }
+    }
+
+    /// How long after the first token this one is due.
+    fn after(&self, nth: u64) -> Duration {
+        Duration::from_nanos((self.pause.as_nanos() as u64).saturating_mul(nth))
+    }
+
+    /// The data of a token that is due, and says when.
+    fn token(&self, nth: u64) -> String {
+        let due = (self.first_at + self.after(nth)).as_nanos();
+        TOKEN.replace("word", &due.to_string())
+    }
+}
+
+pub fn since_epoch() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
+}
 
 /// Serves until the process is ended.
 pub fn serve(port: u16) {
@@ -121,6 +160,7 @@ async fn answer(socket: &mut TcpStream, request: &[u8]) -> std::io::Result<()> {
         return socket.write_all(format!("{head}{body}").as_bytes()).await;
     }
     let pause = Duration::from_millis(number(request, "seed").unwrap_or(0));
+    let pace = Pace::new(pause);
     let mut out = Vec::with_capacity(1024 + tokens as usize * 220);
     out.extend_from_slice(STREAM_HEAD.as_bytes());
     event(&mut out, ROLE);
@@ -135,13 +175,16 @@ async fn answer(socket: &mut TcpStream, request: &[u8]) -> std::io::Result<()> {
                 out = Vec::new();
             }
             tokio::select! {
-                () = tokio::time::sleep(pause), if !pause.is_zero() => {}
+                () = tokio::time::sleep_until(pace.first + pace.after(nth)), if !pause.is_zero() => {}
                 () = async {}, if pause.is_zero() => {}
                 // A client that leaves meanwhile ends the work.
                 left = socket.readable() => left?,
             }
         }
-        event(&mut out, TOKEN);
+        match nth > 0 && !pause.is_zero() {
+            true => event(&mut out, &pace.token(nth)),
+            false => event(&mut out, TOKEN),
+        }
     }
     event(&mut out, LAST);
     let last = format!(

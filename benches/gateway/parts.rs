@@ -9,13 +9,15 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::dialects::{APIS, pool, printed, table};
-use crate::servers::{MODEL, Server};
+use crate::servers::{Engine, MODEL, Server, cpu_of, machine_cpu, own_cpu};
 
 /// How much is done.
 pub struct Scale {
-    rounds: usize,
+    pub rounds: usize,
     seconds: f64,
     idle_streams: u64,
+    /// Of each stream that is paced.
+    pub paced_tokens: u64,
 }
 
 impl Scale {
@@ -23,11 +25,13 @@ impl Scale {
         rounds: 3,
         seconds: 0.8,
         idle_streams: 10_000,
+        paced_tokens: 200,
     };
     pub const FULL: Scale = Scale {
         rounds: 7,
         seconds: 3.0,
         idle_streams: 10_000,
+        paced_tokens: 500,
     };
 }
 
@@ -35,54 +39,92 @@ impl Scale {
 pub struct Place {
     name: String,
     url: String,
-    /// Not known of the engine itself.
-    server: Option<Server>,
+    /// None of the engine itself.
+    pub server: Option<Server>,
+    engine: Engine,
+}
+
+/// Processor time so far.
+struct Spent {
+    server: Duration,
+    /// Of the load generator and of the engine.
+    ends: Duration,
+    machine: Option<Duration>,
 }
 
 impl Place {
-    pub fn direct(engine: &str) -> Place {
+    pub fn direct(engine: &Engine) -> Place {
         Place {
             name: "direct".to_owned(),
-            url: format!("http://{engine}/v1"),
+            url: format!("http://{}/v1", engine.address),
             server: None,
+            engine: engine.clone(),
         }
     }
 
-    pub fn of(server: Server) -> Place {
+    pub fn of(server: Server, engine: &Engine) -> Place {
         Place {
             name: server.name.clone(),
             url: server.url(),
             server: Some(server),
+            engine: engine.clone(),
         }
     }
 
-    fn cpu(&self) -> Duration {
-        self.server.as_ref().map_or(Duration::ZERO, Server::cpu)
+    pub fn address(&self) -> &str {
+        match &self.server {
+            Some(server) => &server.address,
+            None => &self.engine.address,
+        }
     }
 
-    /// One bench: its result, with the processor time of the server for each request and token.
+    fn spent(&self) -> Spent {
+        Spent {
+            server: self.server.as_ref().map_or(Duration::ZERO, Server::cpu),
+            ends: own_cpu() + cpu_of(self.engine.pid),
+            machine: machine_cpu(),
+        }
+    }
+
+    /// Adds to a result with its `requests` and `tokens` what each took of processors: of the server, and of the whole machine beyond
+    /// the generator and the engine.
+    pub fn measured(&self, run: impl FnOnce() -> Value) -> Value {
+        let before = self.spent();
+        let mut result = run();
+        let after = self.spent();
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let ends = us(after.ends.saturating_sub(before.ends));
+        let mut each = |name: &str, spent: f64| {
+            for (of, count) in [("request", "requests"), ("token", "tokens")] {
+                let count = result[count].as_f64().unwrap_or(1.0).max(1.0);
+                result[format!("{name}_us_per_{of}")] = json!(spent / count);
+            }
+        };
+        each("cpu", us(after.server.saturating_sub(before.server)));
+        if let (Some(before), Some(after)) = (before.machine, after.machine) {
+            each("machine", us(after.saturating_sub(before)) - ends);
+        }
+        result
+    }
+
+    /// One run of `model-pool bench`.
     fn bench(&self, words: &[&str]) -> Value {
-        let before = self.cpu();
-        let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
-            .args(["bench", "--url", &self.url, "--model", MODEL, "--json"])
-            .args(words)
-            .env_remove("MODEL_POOL_KEY")
-            .output()
-            .expect("model-pool bench runs");
-        let spent = self.cpu() - before;
-        assert!(
-            output.status.success(),
-            "{}: {}{}",
-            self.name,
-            String::from_utf8_lossy(&output.stderr),
-            String::from_utf8_lossy(&output.stdout)
-        );
-        let mut told: Value = serde_json::from_slice(&output.stdout).expect("it writes JSON");
-        let spent = spent.as_secs_f64() * 1e6;
-        let per = |count: &Value| spent / count.as_f64().unwrap_or(1.0).max(1.0);
-        told["cpu_us_per_request"] = json!(per(&told["requests"]));
-        told["cpu_us_per_token"] = json!(per(&told["tokens"]));
-        told
+        self.measured(|| {
+            let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
+                .args(["bench", "--url", &self.url, "--model", MODEL, "--json"])
+                .args(words)
+                .env_remove("MODEL_POOL_KEY")
+                .output()
+                .expect("model-pool bench runs");
+            assert!(
+                output.status.success(),
+                "{}: {}{}",
+                self.name,
+                String::from_utf8_lossy(&output.stderr),
+                String::from_utf8_lossy(&output.stdout)
+            );
+            serde_json::from_slice(&output.stdout).expect("it writes JSON")
+        })
     }
 }
 
@@ -97,18 +139,20 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// A number of a result: `/latency_us/p50`.
-fn number(told: &Value, pointer: &str) -> f64 {
+pub fn number(told: &Value, pointer: &str) -> f64 {
     told.pointer(pointer)
         .and_then(Value::as_f64)
         .unwrap_or(f64::NAN)
 }
 
+/// A name, where it stands in a result, and whether what the engine itself takes is subtracted.
+pub type Column = (&'static str, &'static str, bool);
+
 /// Results by place and round.
-struct Rounds(Vec<Vec<Value>>);
+pub struct Rounds(Vec<Vec<Value>>);
 
 impl Rounds {
     fn of(places: &[Place], rounds: usize, words: &[&str]) -> Rounds {
-        let mut results = vec![Vec::new(); places.len()];
         // The first look at each warms connections, caches and page tables.
         for place in places {
             let mut short = words.to_vec();
@@ -117,11 +161,17 @@ impl Rounds {
                 place.bench(&short);
             }
         }
+        Rounds::by(places, rounds, |place| place.bench(words))
+    }
+
+    /// Each place once in each round.
+    pub fn by(places: &[Place], rounds: usize, mut once: impl FnMut(&Place) -> Value) -> Rounds {
+        let mut results = vec![Vec::new(); places.len()];
         for round in 0..rounds {
             for nth in 0..places.len() {
-                // Nobody is always the one after the busiest.
+                // Each place comes first in turn: none always follows the busiest.
                 let nth = (nth + round) % places.len();
-                results[nth].push(places[nth].bench(words));
+                results[nth].push(once(&places[nth]));
             }
         }
         Rounds(results)
@@ -142,7 +192,7 @@ impl Rounds {
     }
 
     /// One line for each place, and the same numbers by name.
-    fn told(&self, places: &[Place], columns: &[(&str, &str, bool)]) -> Value {
+    pub fn told(&self, places: &[Place], columns: &[Column]) -> Value {
         let mut all = Map::new();
         for (nth, place) in places.iter().enumerate() {
             let mut line = format!("  {:<9}", place.name);
@@ -156,6 +206,10 @@ impl Rounds {
                     true => self.added(nth, pointer),
                     false => self.median(nth, pointer),
                 };
+                // What this machine does not say, or this part does not have.
+                if value.is_nan() {
+                    continue;
+                }
                 line.push_str(&format!("  {name} {value:.1}"));
                 let key = name.replace([' ', '.'], "_").replace('/', "_per_");
                 numbers.insert(key, json!(value));
@@ -177,13 +231,14 @@ fn prompts(line: &str) -> (tempfile::TempDir, String) {
 }
 
 /// The columns of answers that are no streams.
-const COMPLETE: [(&str, &str, bool); 6] = [
+const COMPLETE: [Column; 7] = [
     ("requests/s", "/requests_per_second", false),
     ("p50", "/latency_us/p50", false),
     ("p99", "/latency_us/p99", false),
     ("added p50", "/latency_us/p50", true),
     ("added p99", "/latency_us/p99", true),
     ("cpu/request", "/cpu_us_per_request", false),
+    ("machine/request", "/machine_us_per_request", true),
 ];
 
 /// Complete answers: short and long ones in a closed loop, and short ones that are due at times of their own.
@@ -204,14 +259,16 @@ pub fn plain(places: &[Place], scale: &Scale) -> Value {
     let words = ["--rate", OPEN_RATE, "--duration", &time];
     let words = [&words[..], &["--max-tokens", "16"]].concat();
     let rounds = Rounds::of(places, scale.rounds, &words);
-    all.insert("open".to_owned(), rounds.told(places, &COMPLETE));
+    let late = ("sent late p99", "/late_us/p99", false);
+    let columns = [&COMPLETE[..], &[late]].concat();
+    all.insert("open".to_owned(), rounds.told(places, &columns));
     Value::Object(all)
 }
 
-const PLAIN_TOKENS: [&str; 2] = ["16", "500"];
-const PLAIN_CONNECTIONS: [&str; 3] = ["1", "16", "256"];
+pub const PLAIN_TOKENS: [&str; 2] = ["16", "500"];
+pub const PLAIN_CONNECTIONS: [&str; 3] = ["1", "16", "256"];
 /// Requests a second that every place answers in time.
-const OPEN_RATE: &str = "1000";
+pub const OPEN_RATE: &str = "1000";
 
 /// Streams of 16 tokens on one kept connection and on 64: what the first token waits.
 pub fn streams(places: &[Place], scale: &Scale) -> Value {
@@ -232,6 +289,7 @@ pub fn streams(places: &[Place], scale: &Scale) -> Value {
                 ("p99.9", "/latency_us/p99.9", false),
                 ("longest", "/latency_us/max", false),
                 ("cpu/request", "/cpu_us_per_request", false),
+                ("machine/request", "/machine_us_per_request", true),
             ],
         );
         all.insert(connections.to_owned(), told);
@@ -239,7 +297,7 @@ pub fn streams(places: &[Place], scale: &Scale) -> Value {
     Value::Object(all)
 }
 
-const STREAM_CONNECTIONS: [&str; 2] = ["1", "64"];
+pub const STREAM_CONNECTIONS: [&str; 2] = ["1", "64"];
 
 /// 64 streams whose tokens come every 5 ms, and 16 whose tokens come as fast as they are taken.
 pub fn tokens(places: &[Place], scale: &Scale) -> Value {
@@ -249,6 +307,7 @@ pub fn tokens(places: &[Place], scale: &Scale) -> Value {
         ("p99", "/between_tokens_us/p99", false),
         ("p99.9", "/between_tokens_us/p99.9", false),
         ("cpu/token", "/cpu_us_per_token", false),
+        ("machine/token", "/machine_us_per_token", true),
     ];
     println!("64 streams, a token every 5 ms (times in us):");
     let (_folder, file) = prompts("{\"prompt\":\"hello\",\"seed\":5,\"max_tokens\":100}\n");
@@ -343,65 +402,4 @@ pub fn idle(places: &[Place], scale: &Scale, files: u64) -> Value {
 
 fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
-}
-
-/// What was measured beside what it should be.
-pub fn aims(told: &Value) -> Value {
-    let mut all = Vec::new();
-    let mut aim = |what: String, found: f64, most: f64| {
-        if found.is_nan() {
-            return;
-        }
-        let met = if found <= most { "met" } else { "missed" };
-        println!("aim {met}: {what}: {found:.2}, at most {most}");
-        all.push(json!({"aim": what, "found": found, "most": most, "met": found <= most}));
-    };
-    // Beside nginx, in the same run.
-    let over = |path: &str, name: &str| {
-        let of = |place: &str| number(told, &format!("/{path}/{place}/{name}"));
-        of("gateway") / of("nginx")
-    };
-    for (tokens, most) in PLAIN_TOKENS.into_iter().zip([2.0, 1.5]) {
-        for connections in PLAIN_CONNECTIONS {
-            aim(
-                format!(
-                    "plain, {tokens} tokens, {connections} connections: processor time of a request over nginx's"
-                ),
-                over(&format!("plain/{tokens}x{connections}"), "cpu_per_request"),
-                most,
-            );
-        }
-    }
-    aim(
-        "plain, 16 tokens, 1 connection: added p50 over nginx's".to_owned(),
-        over("plain/16x1", "added_p50"),
-        2.0,
-    );
-    for connections in STREAM_CONNECTIONS {
-        aim(
-            format!(
-                "streams, {connections} connections: added time to first token p99 over nginx's"
-            ),
-            over(&format!("streams/{connections}"), "added_first_token_p99"),
-            1.5,
-        );
-    }
-    for (kind, most) in [("paced", 1.2), ("flood", 1.3)] {
-        aim(
-            format!("{kind} streams: processor time of a token over nginx's"),
-            over(&format!("tokens/{kind}"), "cpu_per_token"),
-            most,
-        );
-    }
-    aim(
-        "one connection that streams: p99.9, ms".to_owned(),
-        number(told, "/streams/1/gateway/p99_9") / 1000.0,
-        40.0,
-    );
-    aim(
-        "memory with idle streams, MiB".to_owned(),
-        number(told, "/idle/gateway/resident_mib"),
-        250.0,
-    );
-    Value::Array(all)
 }

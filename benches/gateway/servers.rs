@@ -1,11 +1,16 @@
-//! The processes of the bench: the pool with its engine, nginx in front of the same engine, and what the
-//! system says of their processors and memory. It measures nothing by itself.
+//! The processes of the bench: the pool with its engine, and nginx in front of the same engine. Reads their processor time and
+//! memory, and that of the whole machine, from the system.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use nix::time::ClockId;
+use nix::unistd::Pid;
 
 pub const MODEL: &str = "m";
 
@@ -57,8 +62,41 @@ impl Server {
     }
 
     pub fn resident_bytes(&self) -> u64 {
-        self.pids().into_iter().map(resident_of).sum()
+        self.memory_bytes("VmRSS:")
     }
+
+    /// Memory that is no page of a file.
+    pub fn anonymous_bytes(&self) -> u64 {
+        self.memory_bytes("RssAnon:")
+    }
+
+    fn memory_bytes(&self, kind: &str) -> u64 {
+        let pids = self.pids().into_iter();
+        pids.map(|pid| memory_of(pid, kind)).sum()
+    }
+
+    /// Processes of it that no request passes through: the guardians of the pool's engines, of which one is a spare.
+    pub fn guardians(&self) -> Vec<u32> {
+        if self.name == "nginx" {
+            return Vec::new();
+        }
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let threads = threads.into_iter().flatten().flatten();
+        // Each thread has the processes that it started.
+        let started = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+        let pids = started.flat_map(|text| {
+            let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
+            pids.collect::<Vec<u32>>()
+        });
+        pids.collect()
+    }
+}
+
+/// The engine behind a place.
+#[derive(Clone)]
+pub struct Engine {
+    pub address: String,
+    pub pid: u32,
 }
 
 impl Drop for Server {
@@ -76,29 +114,50 @@ impl Drop for Server {
     }
 }
 
-fn cpu_of(pid: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 = after
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|field| field.parse::<u64>().ok())
-        .sum();
-    // A tick is 10 ms on every Linux that one meets.
-    Duration::from_millis(ticks * 10)
+/// User and system time of all threads of a process, also of those that have ended.
+pub fn cpu_of(pid: u32) -> Duration {
+    let pid = Pid::from_raw(pid.cast_signed());
+    let now = ClockId::pid_cpu_clock_id(pid).and_then(ClockId::now);
+    now.map_or(Duration::ZERO, Duration::from)
 }
 
-fn resident_of(pid: u32) -> u64 {
+/// The same of this process and of those that it has started and waited for.
+pub fn own_cpu() -> Duration {
+    let time = |time: TimeVal| {
+        let seconds = Duration::from_secs(time.tv_sec().unsigned_abs());
+        seconds + Duration::from_micros(time.tv_usec().unsigned_abs())
+    };
+    let of = |who: UsageWho| getrusage(who).map(|it| time(it.user_time()) + time(it.system_time()));
+    let all = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN];
+    all.into_iter().filter_map(|who| of(who).ok()).sum()
+}
+
+/// The time that all processors have worked, whoever for: user, system, and interrupts, which are no process's. What a hypervisor
+/// took is not among it. `None` where the system does not say it.
+pub fn machine_cpu() -> Option<Duration> {
+    /// Of `user nice system idle iowait irq softirq steal`.
+    const WORKED: [usize; 5] = [0, 1, 2, 5, 6];
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line
+        .split_whitespace()
+        .map_while(|field| field.parse().ok())
+        .collect();
+    let worked: u64 = WORKED.iter().filter_map(|nth| ticks.get(*nth)).sum();
+    // A tick is 10 ms on every Linux that one meets.
+    (worked > 0).then(|| Duration::from_millis(worked * 10))
+}
+
+pub fn memory_of(pid: u32, kind: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(kind));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
 
 /// A pool with one model, whose engine is this program in vLLM's place, so that what is asked plainly may go to it plainly.
-/// Also tells where the engine itself listens.
-pub fn pool(name: &str, program: &Path) -> (Server, String) {
+/// Returns the engine, too.
+pub fn pool(name: &str, program: &Path) -> (Server, Engine) {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |file: &str| folder.path().join(file);
     let own = std::env::current_exe().expect("this program");
@@ -148,8 +207,8 @@ pub fn pool(name: &str, program: &Path) -> (Server, String) {
     (server, engine.expect("just found"))
 }
 
-/// Where the engine of a pool listens, once it is ready.
-fn journal(folder: &Path) -> Option<String> {
+/// The engine of a pool, once it is ready.
+fn journal(folder: &Path) -> Option<Engine> {
     let entry = fs::read_dir(folder).ok()?.flatten().find(|entry| {
         entry
             .path()
@@ -162,7 +221,10 @@ fn journal(folder: &Path) -> Option<String> {
     let place = record["endpoint"].to_string();
     let port = place.split_once("127.0.0.1:")?.1;
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();
-    Some(format!("127.0.0.1:{port}"))
+    Some(Engine {
+        address: format!("127.0.0.1:{port}"),
+        pid: u32::try_from(record["engine"]["pid"].as_u64()?).ok()?,
+    })
 }
 
 /// nginx as a plain reverse proxy of the engine; `None` if there is none on the path.

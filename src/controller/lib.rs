@@ -12,7 +12,7 @@
 //!
 //! | task           | number                                 | ends                                          |
 //! |----------------|----------------------------------------|-----------------------------------------------|
-//! | control        | one                                    | when the pool has finished, or is handed over |
+//! | control        | one, on a thread, `pool`               | when the pool has finished, or is handed over |
 //! | keeper         | one                                    | when control is gone and every job is written |
 //! | inventory      | one                                    | with control                                  |
 //! | watch          | one                                    | with control                                  |
@@ -73,6 +73,7 @@ mod node_messages;
 mod node_presence;
 mod nodes;
 mod orders;
+mod own_thread;
 mod parking;
 mod parts;
 mod peers;

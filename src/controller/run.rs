@@ -1,5 +1,5 @@
-//! Starts the loop and runs it: it waits for a message or for the next moment at which something is due, and
-//! awaits nothing else.
+//! Starts the loop and runs it, on a thread of its own: it waits for a message or for the next moment at which something is due,
+//! and awaits nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use super::hub_lookups::HubLookups;
 use super::inventory_task;
 use super::keeper;
 use super::message::Message;
+use super::own_thread::spawn_on_own_thread;
 use super::parts::Parts;
 use super::remote_device;
 use super::usage::Minute;
@@ -30,6 +31,9 @@ const READ_GATES_EVERY: Span = Span(250);
 /// Records that a slow follower of the events may lag behind.
 const EVENTS_MAX: usize = 4096;
 
+/// The name of the loop's thread.
+const THREAD: &str = "pool";
+
 /// How long the end waits for the cluster.
 pub const CLUSTER_WITHIN: Duration = Duration::from_secs(20);
 /// How long the end waits for the last writes of the loop, however many there are.
@@ -37,10 +41,7 @@ pub const KEEPER_WITHIN: Duration = Duration::from_secs(20);
 
 /// Starts the loop. The join handle ends when the pool has finished its shutdown and all of it is
 /// written, or has not been within [`KEEPER_WITHIN`].
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the loop and the keeper; joined by serve"
-)]
+#[expect(clippy::disallowed_methods, reason = "the keeper; joined by the loop")]
 pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     let (inbox, messages) = mpsc::unbounded_channel();
     let (jobs, todo) = mpsc::unbounded_channel();
@@ -77,7 +78,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
             control.live.clone(),
         )),
     };
-    let task = tokio::spawn(async move {
+    let task = spawn_on_own_thread(THREAD, async move {
         control.run(messages, inventory).await;
         // Requests that the pool has taken back are taken back in the cluster too.
         if let Some(follower) = follower

@@ -5,5 +5,6 @@ mod http2;
 mod leaving;
 mod names;
 mod slow;
+mod slow_readers;
 mod tls;
 mod written;

@@ -25,6 +25,7 @@ mod embedded;
 mod engines;
 mod evening;
 mod fetching;
+mod floods;
 mod gateway_lasts;
 mod gpu_bench;
 mod gpu_pool;
