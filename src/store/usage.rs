@@ -1,4 +1,4 @@
-//! Requests per model and minute, for replays of the past. Counts only; no request's content or owner.
+//! Requests per model and minute, and in which seconds they came, for replays of the past. No request's content or owner.
 
 use std::path::Path;
 
