@@ -19,14 +19,17 @@ impl Control {
                     .gates
                     .get(&replica)
                     .map(|gate| gate.enter_granted());
-                if let (Some(reply), Some(lease)) = (self.seats.remove(&ticket), lease) {
+                if let (Some(request), Some(lease)) = (self.seats.remove(&ticket), lease) {
+                    if let Some(route) = self.publishing.route(request.model) {
+                        route.arrivals.waited(request.came, self.turned);
+                    }
                     // A client that left meanwhile drops the lease, and the seat is free again.
-                    let _ = reply.send(Ok(lease));
+                    let _ = request.reply.send(Ok(lease));
                 }
             }
             Action::Refuse { ticket, refusal } => {
-                if let Some(reply) = self.seats.remove(&ticket) {
-                    let _ = reply.send(Err(refusal));
+                if let Some(request) = self.seats.remove(&ticket) {
+                    let _ = request.reply.send(Err(refusal));
                 }
             }
             Action::Launch {

@@ -148,7 +148,7 @@ impl Handle {
         adapter: Option<&str>,
         gives_up: Option<Time>,
     ) -> Result<Seat, Busy> {
-        if let Some(lease) = route.enter(conversation, adapter) {
+        if let Some(lease) = self.seat_now(route, conversation, adapter) {
             return Ok(Seat::Now(lease));
         }
         let ticket = Ticket(self.number());
@@ -176,7 +176,9 @@ impl Handle {
         conversation: Option<u64>,
         adapter: Option<&str>,
     ) -> Option<Lease> {
-        route.enter(conversation, adapter)
+        let lease = route.enter(conversation, adapter)?;
+        route.arrivals.came(self.clock.now());
+        Some(lease)
     }
 
     /// The adapter of this name, which the model does not list: looked for below its path.

@@ -36,6 +36,7 @@ mod adapter_lookups;
 mod adopting;
 mod adopting_applications;
 mod allowed_devices;
+mod arrivals;
 mod catalog_change;
 mod changed_gates;
 mod clock;

@@ -5,13 +5,19 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
 use super::gate::Lease;
-use pool::{KeyId, OrderId, Outcome, Refusal, Ticket};
+use pool::{KeyId, ModelId, OrderId, Outcome, Refusal, Ticket, Time};
 
 /// Orders whose givers are remembered.
 const GIVERS_MAX: usize = 4096;
 
 /// Requests that wait for a seat.
-pub(super) type SeatRequests = BTreeMap<Ticket, oneshot::Sender<Result<Lease, Refusal>>>;
+pub(super) type SeatRequests = BTreeMap<Ticket, SeatRequest>;
+
+pub(super) struct SeatRequest {
+    pub model: ModelId,
+    pub came: Time,
+    pub reply: oneshot::Sender<Result<Lease, Refusal>>,
+}
 
 struct Replies {
     accepted: Option<oneshot::Sender<()>>,

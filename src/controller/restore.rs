@@ -93,7 +93,6 @@ impl Control {
     /// Keeps the use since the last time, all of it in this minute, so that it can be replayed. It counts what
     /// is published.
     pub(super) fn keep_usage(&mut self, minute: Minute) {
-        let minute = minute.number();
         let mut minutes = Vec::new();
         for model in &self.publishing.snapshot.load().pool.models {
             let saved = self
@@ -106,14 +105,18 @@ impl Control {
             let before = self.usage.waited.insert(model.model, waits);
             let before = before.unwrap_or_default();
             let busy_ms = self.usage.busy_ms.remove(&model.model).unwrap_or(0);
+            let route = self.publishing.route(model.model);
+            let seconds = route.map(|it| it.arrivals.take(minute));
             if requests > 0 || busy_ms > 0 {
                 minutes.push(UsageMinute {
-                    minute,
+                    minute: minute.number(),
                     model: model.name.clone(),
                     requests,
                     busy_ms,
                     waited: waits.0.saturating_sub(before.0),
                     waited_ms: waits.1.saturating_sub(before.1),
+                    // Some may have come at the end of the minute before.
+                    seconds: seconds.filter(|it| requests == 0 || !it.is_empty()),
                 });
             }
         }

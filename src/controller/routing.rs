@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use super::arrivals::Arrivals;
 use super::gate::{Gate, Lease};
 use catalog::{Catalog, Entry};
 use pool::ModelId;
@@ -18,6 +19,7 @@ pub struct Route {
     pub name: Arc<str>,
     pub entry: Arc<Entry>,
     pub(super) gates: ArcSwap<Vec<Arc<Gate>>>,
+    pub(super) arrivals: Arc<Arrivals>,
 }
 
 impl Route {
@@ -130,7 +132,7 @@ impl Routes {
             .collect()
     }
 
-    /// The table for a catalogue. Gates of models that stay are kept.
+    /// The table for a catalogue. Gates and arrivals of models that stay are kept.
     pub fn of_catalog(catalog: Catalog, ids: &BTreeMap<String, ModelId>, old: &Routes) -> Routes {
         let mut routes = Routes {
             catalog,
@@ -138,15 +140,15 @@ impl Routes {
         };
         for (name, entry) in routes.catalog.entries() {
             let model = ids[name];
-            let gates = old
-                .of(model)
-                .map(|route| route.gates.load_full())
-                .unwrap_or_default();
+            let before = old.of(model);
+            let gates = before.map(|route| route.gates.load_full());
+            let arrivals = before.map(|route| Arc::clone(&route.arrivals));
             let route = Arc::new(Route {
                 model,
                 name: name.as_str().into(),
                 entry: Arc::new(entry.clone()),
-                gates: ArcSwap::new(gates),
+                gates: ArcSwap::new(gates.unwrap_or_default()),
+                arrivals: arrivals.unwrap_or_default(),
             });
             for alias in entry.aliases.iter().chain(&entry.adapters) {
                 routes.by_name.insert(alias.clone(), Arc::clone(&route));

@@ -16,6 +16,7 @@ use super::hub_lookups::HubLookups;
 use super::inventory_task;
 use super::keeper;
 use super::message::Message;
+use super::orders::SeatRequest;
 use super::own_thread::spawn_on_own_thread;
 use super::parts::Parts;
 use super::remote_device;
@@ -179,6 +180,10 @@ impl Control {
             }
             self.look_at_nodes(now);
             if let Some(ended) = minute.ended(now) {
+                if self.store.leads() && !self.finished {
+                    // What came since gates were last read is counted in its own minute, too.
+                    self.turn(Event::TimerFired);
+                }
                 if self.publishing.due().is_some() {
                     self.publish();
                 }
@@ -205,7 +210,9 @@ impl Control {
                 gives_up,
                 reply,
             } => {
-                self.seats.insert(ticket, reply);
+                let came = self.clock.now();
+                let request = SeatRequest { model, came, reply };
+                self.seats.insert(ticket, request);
                 let mut events = vec![Event::RequestArrived { ticket, model, key }];
                 events.extend(gives_up.map(|at| Event::RequestGivesUp { ticket, at }));
                 self.turn_all(events);

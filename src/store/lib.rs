@@ -41,6 +41,7 @@ mod report;
 mod response_reads;
 mod responses;
 mod restore;
+mod seconds;
 mod tenure;
 #[cfg(test)]
 mod testing;
@@ -76,6 +77,7 @@ pub use report::{EventCount, UseCount};
 pub use response_reads::{ChainBounds, ItemPlace, StoredLink};
 pub use responses::{ResponseBounds, StoredItem, StoredResponse};
 pub use restore::{Restored, restore};
+pub use seconds::Seconds;
 pub use trouble::WriteTrouble;
 pub use usage::{DayUsage, UsageMinute};
 pub use used_rays::KeptRay;

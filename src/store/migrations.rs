@@ -22,7 +22,7 @@ macro_rules! files {
 
 /// Every file of `migrations/`, as `NUMBER_DESCRIPTION`. Databases hold the checksum of each text: what was released
 /// never changes.
-const FILES: [(&str, &str); 16] = files![
+const FILES: [(&str, &str); 17] = files![
     "0001_first_state",
     "0002_cordons",
     "0003_measured_and_remembered",
@@ -39,6 +39,7 @@ const FILES: [(&str, &str); 16] = files![
     "0014_leadership",
     "0015_standby",
     "0016_used_rays",
+    "0017_usage_seconds",
 ];
 
 /// SQLite's words and PostgreSQL's, in the order in which they are looked for. SQLite compares texts by their bytes.

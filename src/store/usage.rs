@@ -1,10 +1,10 @@
-//! Requests per model and minute, for replays of the past. Counts only; no request's content or owner.
+//! Requests per model and minute, and in which seconds they came, for replays of the past. No request's content or owner.
 
 use std::path::Path;
 
 use super::open::read_only;
 use super::query::{Query, Row, query};
-use super::{Store, StoreFault, from_integer, to_integer};
+use super::{Seconds, Store, StoreFault, from_integer, to_integer};
 
 /// Minutes that are kept: a hundred days.
 const MINUTES_KEPT: u64 = 100 * 24 * 60;
@@ -25,6 +25,8 @@ pub struct UsageMinute {
     /// Requests that waited for their seat, and for how long together.
     pub waited: u64,
     pub waited_ms: u64,
+    /// When the requests came, whose number is not smaller than that of the seconds. `None`: not known.
+    pub seconds: Option<Seconds>,
 }
 
 /// Tokens that one bucket of limits has used in a day.
@@ -36,17 +38,23 @@ pub struct DayUsage {
     pub tokens: u64,
 }
 
+// What is not known of a part is not known of all: an operation with NULL gives NULL.
 const ADD: &str = "UPDATE usage SET requests = requests + ?3, busy_ms = busy_ms + ?4, \
-     waited = waited + ?5, waited_ms = waited_ms + ?6 WHERE minute = ?1 AND model = ?2";
-const INSERT: &str = "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+     waited = waited + ?5, waited_ms = waited_ms + ?6, seconds = seconds | ?7 WHERE minute = ?1 AND model = ?2";
+const INSERT: &str = "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms, seconds) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
-const MINUTES: &str =
-    "SELECT minute, model, requests, busy_ms, waited, waited_ms FROM usage ORDER BY minute, model";
-// PostgreSQL takes a plain 0 for a smaller type than that of the columns.
-const OLDER_MINUTES: &str = "SELECT minute, model, requests, busy_ms, \
-     CAST(0 AS BIGINT) AS waited, CAST(0 AS BIGINT) AS waited_ms \
-     FROM usage ORDER BY minute, model";
+/// The minutes of this version's stores, then those of older ones: without the seconds, and without what waited. PostgreSQL
+/// takes a plain 0 for a smaller type than that of the columns.
+const MINUTES: [&str; 3] = [
+    "SELECT minute, model, requests, busy_ms, waited, waited_ms, seconds \
+     FROM usage ORDER BY minute, model",
+    "SELECT minute, model, requests, busy_ms, waited, waited_ms, \
+     CAST(NULL AS BIGINT) AS seconds FROM usage ORDER BY minute, model",
+    "SELECT minute, model, requests, busy_ms, CAST(0 AS BIGINT) AS waited, \
+     CAST(0 AS BIGINT) AS waited_ms, CAST(NULL AS BIGINT) AS seconds \
+     FROM usage ORDER BY minute, model",
+];
 
 fn minute(statement: &'static str, it: &UsageMinute) -> Query {
     query(statement)
@@ -56,6 +64,20 @@ fn minute(statement: &'static str, it: &UsageMinute) -> Query {
         .bind(to_integer(it.busy_ms))
         .bind(to_integer(it.waited))
         .bind(to_integer(it.waited_ms))
+        .bind(it.seconds.map(|seconds| to_integer(seconds.bits())))
+}
+
+fn read(row: &Row) -> UsageMinute {
+    let seconds: Option<i64> = row.get("seconds");
+    UsageMinute {
+        minute: from_integer(row.get("minute")),
+        model: row.get("model"),
+        requests: from_integer(row.get("requests")),
+        busy_ms: from_integer(row.get("busy_ms")),
+        waited: from_integer(row.get("waited")),
+        waited_ms: from_integer(row.get("waited_ms")),
+        seconds: seconds.map(|bits| Seconds::from_bits(from_integer(bits))),
+    }
 }
 
 /// Whether a statement names a column that its table does not have.
@@ -129,23 +151,15 @@ impl Store {
     /// All minutes of a store's file, or of one at a URL of PostgreSQL, which a running pool may be using; nothing is written.
     pub async fn read_usage(path: &Path) -> Result<Vec<UsageMinute>, sqlx::Error> {
         let mut connection = read_only(path).await?;
-        let found = query(MINUTES).fetch_all(&mut connection).await;
-        let rows = match found {
-            // Stores of older versions do not say what waited.
-            Err(error) if lacks_a_column(&error) => {
-                query(OLDER_MINUTES).fetch_all(&mut connection).await
+        let [newest, older @ ..] = MINUTES;
+        let mut found = query(newest).fetch_all(&mut connection).await;
+        for statement in older {
+            if !found.as_ref().is_err_and(lacks_a_column) {
+                break;
             }
-            found => found,
-        }?;
-        let read = |row: &Row| UsageMinute {
-            minute: from_integer(row.get("minute")),
-            model: row.get("model"),
-            requests: from_integer(row.get("requests")),
-            busy_ms: from_integer(row.get("busy_ms")),
-            waited: from_integer(row.get("waited")),
-            waited_ms: from_integer(row.get("waited_ms")),
-        };
-        Ok(rows.iter().map(read).collect())
+            found = query(statement).fetch_all(&mut connection).await;
+        }
+        Ok(found?.iter().map(read).collect())
     }
 }
 
@@ -154,23 +168,85 @@ mod tests {
     use super::*;
     use crate::testing::file_after;
 
+    fn used(model: &str, requests: u64, seconds: Option<u64>) -> UsageMinute {
+        UsageMinute {
+            minute: 7,
+            model: model.to_owned(),
+            requests,
+            busy_ms: 300,
+            waited: 0,
+            waited_ms: 0,
+            seconds: seconds.map(Seconds::from_bits),
+        }
+    }
+
     #[tokio::test]
-    async fn a_store_of_an_older_version_says_nothing_of_waits() {
+    async fn a_store_of_an_older_version_says_nothing_of_waits_and_seconds() {
         let folder = tempfile::tempdir().expect("a folder");
         let statements = [
             "CREATE TABLE usage (minute INTEGER, model TEXT, requests INTEGER, busy_ms INTEGER)",
             "INSERT INTO usage VALUES (7, 'a', 2, 300)",
         ];
         let path = file_after(folder.path(), &statements).await;
+        let minutes = Store::read_usage(&path).await.expect("read");
+        assert_eq!(minutes, [used("a", 2, None)]);
+    }
+
+    #[tokio::test]
+    async fn a_store_of_an_older_version_says_what_waited_and_nothing_of_seconds() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let statements = [
+            "CREATE TABLE usage (minute INTEGER, model TEXT, requests INTEGER, busy_ms INTEGER, \
+             waited INTEGER, waited_ms INTEGER)",
+            "INSERT INTO usage VALUES (7, 'a', 2, 300, 1, 50)",
+        ];
+        let path = file_after(folder.path(), &statements).await;
         let minute = UsageMinute {
-            minute: 7,
-            model: "a".to_owned(),
-            requests: 2,
-            busy_ms: 300,
-            waited: 0,
-            waited_ms: 0,
+            waited: 1,
+            waited_ms: 50,
+            ..used("a", 2, None)
         };
         assert_eq!(Store::read_usage(&path).await.expect("read"), [minute]);
+    }
+
+    #[tokio::test]
+    async fn the_seconds_of_a_minute_that_is_written_twice_are_those_of_both_or_unknown() {
+        // Those before the minute have the highest bit.
+        let earlier = Seconds::EARLIER.bits();
+        let first = [
+            used("a", 2, Some(0b1001)),
+            used("b", 1, Some(1)),
+            used("c", 1, None),
+        ];
+        let second = [
+            used("a", 3, Some(0b11 | earlier)),
+            used("b", 1, None),
+            used("c", 1, Some(1)),
+            used("d", 0, Some(0)),
+        ];
+        for store in crate::testing::stores().await {
+            store.add_usage(&first).await.expect("written");
+            store.add_usage(&second).await.expect("written");
+            let rows = query(MINUTES[0]).fetch_all(&store.readers).await;
+            let minutes: Vec<UsageMinute> = rows.expect("read").iter().map(read).collect();
+            let found: Vec<_> = minutes
+                .iter()
+                .map(|it| {
+                    (
+                        it.model.as_str(),
+                        it.requests,
+                        it.seconds.map(Seconds::bits),
+                    )
+                })
+                .collect();
+            let expected: [(&str, u64, Option<u64>); 4] = [
+                ("a", 5, Some(0b1011 | earlier)),
+                ("b", 2, None),
+                ("c", 2, None),
+                ("d", 0, Some(0)),
+            ];
+            assert_eq!(found, expected);
+        }
     }
 
     #[tokio::test]
@@ -197,8 +273,10 @@ mod tests {
             let no_table = query("SELECT minute FROM absent");
             let no_table = no_table.fetch_all(&store.readers).await;
             assert!(!lacks_a_column(&no_table.err().expect("no such table")));
-            let older = query(OLDER_MINUTES).fetch_all(&store.readers).await;
-            assert!(older.is_ok_and(|rows| rows.is_empty()));
+            for statement in MINUTES {
+                let minutes = query(statement).fetch_all(&store.readers).await;
+                assert!(minutes.is_ok_and(|rows| rows.is_empty()));
+            }
         }
     }
 }

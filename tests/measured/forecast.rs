@@ -1,5 +1,5 @@
 //! What the simulator says of a pool's own history, beside what happened: real processes in real time, whose loads are far
-//! faster than any guess. Takes three minutes; prints both: `cargo test --test measured forecast:: -- --nocapture`.
+//! faster than any guess. Takes five minutes; prints both: `cargo test --test measured forecast:: -- --nocapture`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,10 +14,39 @@ use serde_json::Value;
 use sqlx::{Connection, Row, SqliteConnection};
 use support::whole::Pool;
 
-const LASTS: Duration = Duration::from_secs(180);
-/// Milliseconds of the loads of the models, of which two devices hold two together.
-const LOADS: [u32; 8] = [50, 100, 150, 200, 300, 50, 100, 150];
-const REQUESTS_A_SECOND: f64 = 1.2;
+/// A pool whose two devices hold two models together, and how it is used.
+struct Rig {
+    /// Milliseconds of the loads of the models.
+    loads: &'static [u32],
+    lasts: Duration,
+    sessions_a_second: f64,
+    /// Requests of a session, which are for one model.
+    of_a_session: u32,
+    /// If there are fewer, little is shown.
+    loads_at_least: f64,
+}
+
+/// Requests that come at random, each for any of the models: most of them wait for a load, whose moment the store knows, so that
+/// little hangs on where in its minute a request came.
+const SINGLE_REQUESTS: Rig = Rig {
+    loads: &[50, 100, 150, 200, 300, 50, 100, 150],
+    lasts: Duration::from_secs(180),
+    sessions_a_second: 1.2,
+    of_a_session: 1,
+    loads_at_least: 50.0,
+};
+
+/// Short stays with a few requests each: how many loads they need is decided by their order within the minute.
+const SESSIONS: Rig = Rig {
+    loads: &[50, 100, 150, 200, 300],
+    lasts: Duration::from_secs(120),
+    sessions_a_second: 0.6,
+    of_a_session: 3,
+    loads_at_least: 30.0,
+};
+
+/// Seconds between two requests of a session.
+const PAUSE_MEAN: f64 = 0.4;
 const TOKEN_MS: u32 = 10;
 const TOKENS_MEAN: f64 = 15.0;
 const SEED: u64 = 7;
@@ -36,20 +65,26 @@ struct Request {
     tokens: u32,
 }
 
-/// Requests that come at random, each for any of the models: most of them wait for a load, whose moment the store knows, so that
-/// little hangs on where in its minute a request came.
-fn schedule() -> Vec<Request> {
+/// In the order of time.
+fn schedule(rig: &Rig) -> Vec<Request> {
     let mut random = Pcg64Mcg::seed_from_u64(SEED);
     let mut requests = Vec::new();
-    let mut at = Duration::ZERO;
+    let mut begins = Duration::ZERO;
     loop {
-        at += Duration::from_secs_f64(exponential(&mut random, 1.0 / REQUESTS_A_SECOND));
-        if at > LASTS {
+        begins += Duration::from_secs_f64(exponential(&mut random, 1.0 / rig.sessions_a_second));
+        if begins > rig.lasts {
+            requests.sort_by_key(|it: &Request| it.at);
             return requests;
         }
-        let model = random.random_range(0..LOADS.len());
-        let tokens = 1 + exponential(&mut random, TOKENS_MEAN) as u32;
-        requests.push(Request { at, model, tokens });
+        let model = random.random_range(0..rig.loads.len());
+        let mut at = begins;
+        for request in 0..rig.of_a_session {
+            if request > 0 {
+                at += Duration::from_secs_f64(exponential(&mut random, PAUSE_MEAN));
+            }
+            let tokens = 1 + exponential(&mut random, TOKENS_MEAN) as u32;
+            requests.push(Request { at, model, tokens });
+        }
     }
 }
 
@@ -61,8 +96,9 @@ fn name(model: usize) -> String {
     format!("m{model}")
 }
 
-fn file(model: usize) -> (String, String) {
-    let (name, token, load) = (name(model), TOKEN_MS.to_string(), LOADS[model].to_string());
+fn file(rig: &Rig, model: usize) -> (String, String) {
+    let (name, token) = (name(model), TOKEN_MS.to_string());
+    let load = rig.loads[model].to_string();
     let flags = [
         "--model",
         &name,
@@ -163,11 +199,21 @@ fn forecast(store: &Path, config: &Path) -> Figures {
 
 #[test]
 fn the_forecast_from_a_pools_own_history_is_what_happened() {
+    forecasts(&SINGLE_REQUESTS);
+}
+
+#[test]
+fn the_forecast_for_short_stays_with_a_few_requests_each_is_what_happened() {
+    forecasts(&SESSIONS);
+}
+
+fn forecasts(rig: &Rig) {
     let _alone = super::ALONE.blocking_lock();
-    let files: Vec<(String, String)> = (0..LOADS.len()).map(file).collect();
+    let models = 0..rig.loads.len();
+    let files: Vec<(String, String)> = models.map(|model| file(rig, model)).collect();
     let devices = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}, {name: gpu1, memory: 16GiB}]}\n";
     let mut pool = Pool::with_devices(&files, devices);
-    let requests = schedule();
+    let requests = schedule(rig);
     let wait_mean_ms = play(pool.address(), &requests);
     // The last minute is written at the end.
     pool.terminate();
@@ -184,7 +230,7 @@ fn the_forecast_from_a_pools_own_history_is_what_happened() {
         "{} requests: {happened:?}, forecast {forecast:?}",
         requests.len()
     );
-    assert!(happened.loads > 50.0, "{happened:?}");
+    assert!(happened.loads > rig.loads_at_least, "{happened:?}");
     let is_within = |part: f64, of: fn(&Figures) -> f64| {
         (of(&forecast) - of(&happened)).abs() <= part * of(&happened)
     };

@@ -8,7 +8,7 @@ use model_pool::pool::{Bytes, KeyId, LoadWish, Override, Span, Time};
 use model_pool::pool::{DeviceId, OrderId, Record, RecordKind, ReplicaId};
 use model_pool::store::{
     AuditEntry, AuditQuery, Circumstances, DayUsage, HistoryQuery, Measurement, NewVote, Retention,
-    Store, UsageMinute,
+    Seconds, Store, UsageMinute,
 };
 use sqlx::{Connection, Row, SqliteConnection};
 use tracing::field::{Field, Visit};
@@ -181,6 +181,7 @@ async fn use_all(store: &Store) {
         busy_ms: 1,
         waited: 1,
         waited_ms: 1,
+        seconds: Some(Seconds::EARLIER),
     };
     store.add_usage(&[minute]).await.unwrap();
     let used = DayUsage {

@@ -2,6 +2,7 @@
 //! comes out.
 
 mod configured;
+mod seconds;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

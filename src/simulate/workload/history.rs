@@ -1,7 +1,9 @@
 //! The pool's history as a workload: the number of requests of each model in each minute, as the store keeps it. The
-//! seed spreads them over the part of the minute in which the model was ready; those that waited came so long before it
-//! was ready that they waited as long as they did. Where a store does not know what waited, one request came when each
-//! load was decided.
+//! seed spreads them over those seconds of the minute in which some came, or where the store does not know them, over the
+//! part of it in which the model was ready; those that waited came so long before it was ready that they waited as long as
+//! they did. Where a store does not know what waited, one request came when each load was decided.
+
+mod placing;
 
 use std::io::Read;
 use std::path::Path;
@@ -14,10 +16,13 @@ use rand_pcg::Pcg64Mcg;
 use super::fault::WorkloadFault;
 use super::in_order::{InOrder, Request};
 use config::DatabaseUrl;
+use placing::{Load, Part};
 use pool::{Span, Time};
-use store::{Past, PastStay, Store};
+use store::{Past, PastStay, Seconds, Store};
 
 const MINUTE_MS: u64 = 60_000;
+/// How long after the end of its load a request had its seat, at most.
+const SEAT_AFTER_MS: u64 = 1_000;
 /// The first bytes of every SQLite file.
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
 
@@ -44,14 +49,6 @@ struct Stay {
     latest: u64,
 }
 
-/// A load that requests may have waited for.
-#[derive(Clone, Copy, Debug)]
-struct Load {
-    /// When it ended, or where that is not needed, when it was decided.
-    at: u64,
-    took: u64,
-}
-
 /// The requests for one model in one minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Minute {
@@ -63,6 +60,8 @@ struct Minute {
     /// How many of them waited, and for how long together.
     waited: u64,
     waited_ms: u64,
+    /// In which seconds they came; `None`: not known.
+    seconds: Option<Seconds>,
 }
 
 impl Minute {
@@ -137,6 +136,7 @@ impl History {
                 busy_ms: it.busy_ms,
                 waited: it.waited,
                 waited_ms: it.waited_ms,
+                seconds: it.seconds,
             })
             .collect();
         minutes.sort();
@@ -188,7 +188,7 @@ impl History {
     }
 
     /// The parts of a minute, in milliseconds of the workload, in which the model was there.
-    fn presence(&self, model: u32, minute: u64) -> Vec<(u64, u64)> {
+    fn presence(&self, model: u32, minute: u64) -> Vec<Part> {
         let (from, to) = (minute, minute + MINUTE_MS);
         let stays = &self.stays[model as usize];
         let before = stays.partition_point(|it| it.from < to);
@@ -202,10 +202,12 @@ impl History {
     fn loaded(&self, model: u32, from: u64, to: u64) -> impl Iterator<Item = Load> {
         let stays = &self.stays[model as usize];
         let first = stays.partition_point(|it| it.from < from);
-        let rest = stays[first..].iter().take_while(move |it| it.from < to);
-        rest.filter_map(|it| {
-            let (at, took) = (it.from, it.load?);
-            Some(Load { at, took })
+        let until = stays.partition_point(|it| it.from < to);
+        (first..until).filter_map(move |nth| {
+            let (at, took) = (stays[nth].from, stays[nth].load?);
+            let before = nth.checked_sub(1).map(|before| stays[before].latest);
+            let left = before.filter(|left| *left < at).unwrap_or(0);
+            Some(Load { at, took, left })
         })
     }
 
@@ -252,63 +254,25 @@ impl History {
     fn moments(&self, minute: &Minute, unclaimed: &mut u64, random: &mut Pcg64Mcg) -> Vec<u64> {
         let parts = self.presence(minute.model, minute.at);
         let to = minute.at + MINUTE_MS;
-        let came = if self.knows_waits {
+        if !self.knows_waits {
+            let decided = self.loaded(minute.model, minute.at, to).map(|it| it.at);
+            return placing::moments_after(minute, decided.collect(), &parts, random);
+        }
+        let before = match minute.seconds {
+            Some(_) => SEAT_AFTER_MS,
             // A minute of older versions began and ended in the middle of those of the clock, and has the name of the one in
             // which it ended.
-            let from = minute.at.saturating_sub(MINUTE_MS).max(*unclaimed);
-            let most = usize::try_from(minute.waited).unwrap_or(usize::MAX);
-            let loads = self.loaded(minute.model, from, to).take(most);
-            let loads: Vec<Load> = loads.collect();
-            if let Some(last) = loads.last() {
-                *unclaimed = last.at + 1;
-            }
-            waited(minute, &loads, random)
-        } else {
-            let loads = self.loaded(minute.model, minute.at, to);
-            loads.map(|it| it.at).collect()
+            None => MINUTE_MS,
         };
-        let all: u64 = parts.iter().map(|(from, to)| to - from).sum();
-        let mut came = came.into_iter();
-        let one = |_: u64| {
-            came.next().unwrap_or_else(|| match all {
-                0 => minute.at + random.random_range(0..MINUTE_MS),
-                all => within(&parts, random.random_range(0..all)),
-            })
-        };
-        (0..minute.requests).map(one).collect()
-    }
-}
-
-/// When those requests of a minute came that waited for these loads, of which there are not more. Those that wait for one load
-/// come at any time between the first of them and its end, so that the first of `n` waits `2n / (n + 1)` times as long as they
-/// do on average, and at least for the load.
-fn waited(minute: &Minute, loads: &[Load], random: &mut Pcg64Mcg) -> Vec<u64> {
-    let mut came = Vec::new();
-    let count = loads.len() as u64;
-    for (nth, load) in (0..count).zip(loads) {
-        let requests = minute.waited / count + u64::from(nth < minute.waited % count);
-        let longest = minute.mean_wait().saturating_mul(2 * requests) / (requests + 1);
-        let longest = longest.max(load.took).max(1);
-        for request in 0..requests {
-            let waited = match request {
-                0 => longest,
-                _ => random.random_range(0..longest),
-            };
-            came.push(load.at.saturating_sub(waited));
+        let from = minute.at.saturating_sub(before).max(*unclaimed);
+        let most = usize::try_from(minute.waited).unwrap_or(usize::MAX);
+        let loads = self.loaded(minute.model, from, to).take(most);
+        let loads: Vec<Load> = loads.collect();
+        if let Some(last) = loads.last() {
+            *unclaimed = last.at + 1;
         }
+        placing::moments(minute, &parts, &loads, random)
     }
-    came
-}
-
-/// The moment after so many milliseconds of these parts.
-fn within(parts: &[(u64, u64)], mut offset: u64) -> u64 {
-    for (from, to) in parts {
-        if offset < to - from {
-            return from + offset;
-        }
-        offset -= to - from;
-    }
-    parts.last().map_or(0, |(_, to)| *to)
 }
 
 #[cfg(test)]

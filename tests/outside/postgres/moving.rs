@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use model_pool::pool::{DeviceId, LoadWish, Override, Priority, Record, RecordKind, Time};
 use model_pool::store::{
     AuditEntry, AuditQuery, DayUsage, HistoryQuery, KeptRay, KeyUse, NewKey, NewVote, Retention,
-    Role, Store, UsageMinute, generate_key, hash_key,
+    Role, Seconds, Store, UsageMinute, generate_key, hash_key,
 };
 use serde_json::json;
 use support::postgres::PASSWORD;
@@ -74,6 +74,8 @@ async fn fill(store: &Store) {
         busy_ms: 4,
         waited: 1,
         waited_ms: 2,
+        // Of every second minute it is not known when they came.
+        seconds: (minute % 2 == 0).then(|| Seconds::from_bits(minute) | Seconds::EARLIER),
     });
     store.add_usage(&minutes.collect::<Vec<_>>()).await.unwrap();
     let day = DayUsage {
@@ -248,6 +250,11 @@ async fn a_state_moves_to_postgresql_and_back_and_nothing_is_lost() {
     assert!(moved.status.success(), "{}", text(&moved));
     let third = Store::open(&file("third")).await.unwrap();
     assert_eq!(contents(&third).await, before);
+    let usage = async |name: &str| {
+        let path = folder.path().join(format!("{name}.db"));
+        Store::read_usage(&path).await.unwrap()
+    };
+    assert_eq!(usage("third").await, usage("first").await);
     let appended = third
         .append(&[record(1)], &|it: DeviceId| it.to_string())
         .await

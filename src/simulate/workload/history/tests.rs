@@ -22,6 +22,7 @@ fn loaded_once(stay: PastStay, rows: &[u64]) -> History {
         busy_ms: 100,
         waited: 1,
         waited_ms: 10_000,
+        seconds: None,
     };
     let mut past = Past::default();
     past.models.insert(
@@ -54,6 +55,7 @@ fn with_waits(waited: u64, waited_ms: u64) -> History {
         busy_ms: 4_000,
         waited: if model == 0 { waited } else { 0 },
         waited_ms: if model == 0 { waited_ms } else { 0 },
+        seconds: None,
     };
     let at = |second: u64| Time(100 * MINUTE_MS + second * 1_000);
     let mut past = Past::default();
