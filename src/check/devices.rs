@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::devices::unused;
 use catalog::{DeviceFacts, Entry, PlacedDevice, UnknownDevice};
 use config::Config;
 use controller::facts_of;
 use inventory::{DeviceInfo, DeviceKind, Inventory};
 use pool::{
-    Bytes, DeviceId, DeviceReading, Event, LoadOrder, ModelId, ModelSpec, Pool, Priority,
-    ReplicaId, Time,
+    Bytes, DeviceId, Event, LoadOrder, ModelId, ModelSpec, Pool, Priority, ReplicaId, Time,
 };
 
 const MODEL: ModelId = ModelId(0);
@@ -93,13 +93,7 @@ impl Devices {
         let mut pool = Pool::new(config.limits(), true, ReplicaId(1));
         let devices = self.infos.iter().map(|info| Event::DeviceRead {
             device: info.id,
-            reading: DeviceReading {
-                name: info.name.clone(),
-                node: info.node,
-                total: info.total,
-                headroom: info.headroom,
-                ..DeviceReading::default()
-            },
+            reading: unused(info),
         });
         let model = Event::ModelSet { model: MODEL, spec };
         let _ = pool.step_all(Time(0), devices.chain([model]));

@@ -14,7 +14,8 @@ pub struct SimulateArgs {
     /// `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`, `shifting:…`.
     #[arg(long, value_name = "FILE")]
     pub workload: Option<String>,
-    /// The pool's configuration: its devices (provider `fixed`), models and times.
+    /// The pool's configuration: its models and times, and its devices, which are looked for on this machine as `serve`
+    /// does (`inventory`).
     #[arg(long, value_name = "FILE", requires = "workload")]
     pub pool: Option<PathBuf>,
     /// The policy whose time line the page shows.
@@ -38,7 +39,7 @@ pub struct SimulateArgs {
     /// Write one page with charts that needs no network.
     #[arg(long, value_name = "FILE", requires = "workload")]
     pub html: Option<PathBuf>,
-    /// Replace the devices: `+2` adds two, `8` sets their number, `4x80GiB` sets number and size.
+    /// Replace the devices: `+2` adds two like the last one of --pool, `8` sets their number, `4x80GiB` sets number and size.
     #[arg(long, value_name = "DEVICES", requires = "workload")]
     pub gpus: Option<String>,
     /// Size the devices so that together they hold this share of all models, such as `35%`.

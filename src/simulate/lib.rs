@@ -18,12 +18,15 @@ pub mod workload;
 use std::io::{IsTerminal, Write};
 
 pub use self::args::{SimulateArgs, UnknownModels};
+pub use self::setup::FindDevices;
 
 use sim::replay::{Report, bound};
 use sim::{Storm, play};
 
 /// Fails if the input is invalid, a file cannot be read or written, or a storm breaks a rule.
-pub fn run(args: &SimulateArgs) -> Result<(), String> {
+///
+/// `find_devices` finds the devices of `--pool` on this machine.
+pub fn run(args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), String> {
     if let Some(path) = &args.story {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -43,13 +46,13 @@ pub fn run(args: &SimulateArgs) -> Result<(), String> {
         };
     }
     if let Some(spec) = &args.workload {
-        return replay(spec, args);
+        return replay(spec, args, find_devices);
     }
     storms(args)
 }
 
-fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
-    let setup = setup::prepare(spec, args)?;
+fn replay(spec: &str, args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), String> {
+    let setup = setup::prepare(spec, args, find_devices)?;
     for notice in &setup.notices {
         eprintln!("{notice}");
     }
@@ -103,7 +106,7 @@ fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
         None => print!("{}", table::text(&setup, &reports)),
     }
     if args.resample.is_some() {
-        print!("{}", what_if::compare(spec, args, &setup)?);
+        print!("{}", what_if::compare(spec, args, &setup, find_devices)?);
     }
     if let Some(least) = least.filter(|_| args.json.is_none()) {
         println!(

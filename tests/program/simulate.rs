@@ -1,6 +1,8 @@
 //! `model-pool simulate` as a person uses it: workloads in every form, what is wrong with them, and what
 //! comes out.
 
+mod devices;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -27,6 +29,7 @@ impl Rig {
     fn simulate(&self, workload: &str, more: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_model-pool"))
             .current_dir(self.folder.path())
+            .env("MODEL_POOL_NVML_LIBRARY", "there/is/none.so")
             .args(["simulate", "--workload", workload])
             .args(more)
             .output()
