@@ -30,7 +30,7 @@ pub enum Command {
     /// Serve the pool (the default).
     Serve(ServeArgs),
     /// Check the configuration, the catalogue and the model reference, or only the named model files, and
-    /// print what would take effect.
+    /// print what cannot work and how the models would be run.
     Check(CheckArgs),
     /// Talk to a model of a running pool.
     #[command(after_help = CHAT_EXAMPLES)]
@@ -110,6 +110,9 @@ pub struct CheckArgs {
     /// without it, the configuration's. A small job without GPUs looks at some of its machines.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["models", "slurm", "pbs", "kubernetes"])]
     pub ray: Option<String>,
+    /// Also print every key of the configuration that is in force, as JSON, after the findings. Secrets are left out.
+    #[arg(long, conflicts_with_all = ["slurm", "pbs", "kubernetes", "ray"])]
+    pub show_config: bool,
     /// Model files, or folders of them, to check instead of those in the configuration.
     #[arg(value_name = "FILE|DIR")]
     pub models: Vec<PathBuf>,
