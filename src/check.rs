@@ -58,7 +58,12 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     }
     let devices = Devices::open(&config);
     match &devices {
-        Ok(devices) => println!("devices: {}", devices.describe()),
+        Ok(devices) => {
+            println!("devices: {}", devices.describe());
+            if let Some(notice) = &devices.notice {
+                println!("notice: {notice}");
+            }
+        }
         Err(error) => report.error(format!("inventory: {error}")),
     }
     let folder = [config.catalog.models_dir.clone()];

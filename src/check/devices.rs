@@ -20,6 +20,8 @@ const ADVICE: &str = "use a smaller or quantised model, a shorter context, more 
 pub(super) struct Devices {
     infos: Vec<DeviceInfo>,
     provider: &'static str,
+    /// What about them can hardly be meant so.
+    pub notice: Option<String>,
 }
 
 /// Where a replica would be placed in an empty pool.
@@ -37,6 +39,7 @@ impl Devices {
         Ok(Devices {
             infos: inventory.devices().to_vec(),
             provider: inventory.provider().name(),
+            notice: inventory.notice(),
         })
     }
 

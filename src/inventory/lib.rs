@@ -118,7 +118,20 @@ impl Inventory {
         for device in &mut devices {
             device.headroom = headroom(settings.headroom, device)?;
         }
-        Ok(Inventory { devices, source })
+        let inventory = Inventory { devices, source };
+        if let Some(notice) = inventory.notice() {
+            tracing::warn!("{notice}");
+        }
+        Ok(inventory)
+    }
+
+    /// What about the devices can hardly be meant so.
+    pub fn notice(&self) -> Option<String> {
+        let budget = self.devices.first()?.total;
+        match self.source {
+            Source::Host(_) => host::too_much(budget, host::machine_memory()),
+            Source::Nvml(_) | Source::Fixed => None,
+        }
     }
 
     /// The provider in use; never [`Provider::Auto`].

@@ -31,7 +31,9 @@ fn what_is_planned_with_is_shown_with_how_far_off_the_estimate_was() {
     .expect("a model");
     let text = model(&view, noon(), Style::PLAIN);
     let shown = "12.0 GiB on H100, +20 % of the estimated 10.0 GiB; 10.0 GiB on host, as estimated";
-    let line = text.lines().find(|line| line.starts_with("  planned with "));
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("  planned with "));
     assert!(line.is_some_and(|line| line.ends_with(shown)), "{text}");
     assert!(!text.contains("measured"), "{text}");
 }
@@ -45,7 +47,10 @@ fn a_quarantined_model_says_what_makes_it_load_again() {
     let text = model(&quarantined, noon(), Style::PLAIN);
     assert!(!text.contains("cools down"), "{text}");
     let next = "until `admin-client load m`, or until its file changes\n";
-    assert!(text.contains("not tried again ") && text.contains(next), "{text}");
+    assert!(
+        text.contains("not tried again ") && text.contains(next),
+        "{text}"
+    );
 }
 
 #[test]
