@@ -130,7 +130,7 @@ pub struct PullArgs {
     #[arg(long, value_name = "WORD", num_args = 1.., conflicts_with = "model")]
     pub search: Vec<String>,
     /// How many models a search lists.
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "search", value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "search", value_parser = clap::value_parser!(u16).range(1..=100), allow_negative_numbers = true)]
     pub limit: u16,
     #[command(flatten)]
     pub config: ConfigArgs,
@@ -315,3 +315,6 @@ pub struct ServeArgs {
     #[arg(long)]
     pub strict: bool,
 }
+
+#[cfg(test)]
+mod tests;
