@@ -44,7 +44,7 @@ pub enum Command {
     /// Fetch a model's weights to this machine without loading them. It needs no server.
     #[command(after_help = PULL_EXAMPLES)]
     Pull(PullArgs),
-    /// Run a workload, a story or seeded storms through the pool's core, without GPUs and in virtual time.
+    /// Run a workload, a story or random worlds with faults through the pool's core, without GPUs and in virtual time.
     Simulate(Box<SimulateArgs>),
     /// Benchmark an OpenAI endpoint: put load on it and measure how fast it answers.
     Bench(Box<BenchArgs>),

@@ -51,7 +51,7 @@ pub(super) fn check(
             most => format!("{most} replicas"),
         };
         checked.lines.push(format!(
-            "ray_serve engine in Ray at {}, at most {most}; no memory truth: Ray places it, and the pool does not see its memory, {}",
+            "ray_serve engine in Ray at {}, at most {most}; Ray places it, and the pool does not see its memory, {}",
             serve.place.address,
             from(entry)
         ));

@@ -102,10 +102,11 @@ impl Inventory {
                 Err(fault @ InventoryFault::Hangs { .. }) => return Err(fault),
                 // A named library that does not work is probably a mistake; a missing driver is not.
                 Err(fault) => {
+                    let reason = fault.why_no_gpu();
                     if settings.nvml_library.is_some() {
-                        tracing::warn!(reason = %fault, "no NVIDIA GPU through the named library, the pool uses the host's memory");
+                        tracing::warn!(%reason, "no NVIDIA GPU through the named library, the pool uses the host's memory");
                     } else {
-                        tracing::info!(reason = %fault, "no NVIDIA GPU here, the pool uses the host's memory");
+                        tracing::info!(%reason, "no NVIDIA GPU here, the pool uses the host's memory");
                     }
                     host::open(settings.host_memory)?
                 }

@@ -34,9 +34,10 @@ pub(super) fn find(name: &str, config: &Config) -> Result<Fetch, String> {
     }
     if !is_of_the_hub(name) {
         let closest = catalog.map(|it| it.closest(name)).unwrap_or_default();
-        let closest = match closest.is_empty() {
-            true => String::new(),
-            false => format!("; the closest are: {}", closest.join(", ")),
+        let closest = match closest.as_slice() {
+            [] => String::new(),
+            [name] => format!("; the closest is {name}"),
+            names => format!("; the closest are: {}", names.join(", ")),
         };
         let word = name.rsplit('/').next().unwrap_or(name);
         return Err(format!(

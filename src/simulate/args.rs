@@ -117,10 +117,11 @@ pub struct SimulateArgs {
     /// With --labs: what the pool needs without each part of its rule, instead of the table.
     #[arg(long, requires = "labs")]
     pub ablation: bool,
-    /// The seed of the workload, or the first one of the storms.
+    /// The seed of the workload, or of the first random world.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
-    /// The number of storms, or of seeds for `--bench` and `--labs`.
+    /// Without a workload: play so many random worlds with faults, and check every rule after every step. The number of seeds
+    /// for `--bench` and `--labs`.
     #[arg(long, allow_negative_numbers = true)]
     pub count: Option<u64>,
 }

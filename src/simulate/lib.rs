@@ -23,6 +23,12 @@ pub use self::setup::FindDevices;
 use sim::replay::{Report, bound};
 use sim::{Storm, play};
 
+const WHAT_TO_SIMULATE: &str = "\
+name what to simulate, for example:
+  model-pool simulate --workload data/model-pool.db --pool config/model-pool.yaml --gpus +2
+  model-pool simulate --workload bursty:requests=50000,days=3,models=40 --capacity 25% --compare lru
+  model-pool simulate --count 100     # random worlds with faults, in which every rule is checked";
+
 /// Fails if the input is invalid, a file cannot be read or written, or a storm breaks a rule.
 ///
 /// `find_devices` finds the devices of `--pool` on this machine.
@@ -48,7 +54,10 @@ pub fn run(args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), Str
     if let Some(spec) = &args.workload {
         return replay(spec, args, find_devices);
     }
-    storms(args)
+    match (args.count, args.seed) {
+        (None, 0) => Err(WHAT_TO_SIMULATE.to_owned()),
+        (count, first) => storms(first, count.unwrap_or(100)),
+    }
 }
 
 fn replay(spec: &str, args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), String> {
@@ -133,11 +142,11 @@ fn clear_progress() {
     }
 }
 
-fn storms(args: &SimulateArgs) -> Result<(), String> {
-    for seed in args.seed..args.seed.saturating_add(args.count.unwrap_or(100)) {
+fn storms(first: u64, count: u64) -> Result<(), String> {
+    for seed in first..first.saturating_add(count) {
         let report = Storm::new(seed).run();
         println!(
-            "seed {seed}: {} requests, {} seated at once, {} after waiting, {} refused, {} loads, {} evictions, {} crashes",
+            "seed {seed}: {} requests, {} served at once, {} after waiting, {} refused, {} loads, {} evictions, {} crashes",
             report.requests,
             report.seated_by_gate,
             report.granted,

@@ -59,6 +59,15 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
+fn without_arguments_it_names_what_can_be_simulated() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_model-pool"));
+    let output = command.arg("simulate").output().expect("it starts");
+    let shown = errors(&output);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(shown.contains("  model-pool simulate --workload "), "{shown}");
+}
+
+#[test]
 fn traces_in_public_forms_are_read_at_once() {
     let rig = Rig::new();
     let azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n";

@@ -1,7 +1,7 @@
 // Everything about one model, beside the screen from which it was opened.
 import { html, useEffect, useLayoutEffect, useState } from '../lib/view.js';
 import { get, mayChange } from '../lib/api.js';
-import { bytes, clean, count, countdown, short, span } from '../lib/text.js';
+import { bytes, clean, count, countdown, short, sourceOf, span } from '../lib/text.js';
 import { byName, live, useNow } from '../lib/live.js';
 import { kindTone, kindWord } from '../lib/history.js';
 import { go, link, route } from '../lib/route.js';
@@ -62,7 +62,7 @@ function Body({ model }) {
       <${Fact} label="Keep hot">${model.always_hot ? 'always, by its priority (P4)' : span(model.keep_hot_ms)} ${may && html`<button type="button" class="text-button" onClick=${() => openLease(name)}>Lease…</button>`}<//>
       <${Fact} label="Waiting">${model.waiting ? html`<a href=${link('queue')}>${count(model.waiting, 'request')}</a>` : 'nobody'}<//>
       <${Fact} label="Last used"><${Ago} at=${model.last_used_at} />, ${count(model.requests_total, 'request')} since the start<//>
-      <${Fact} label="Needs"><span class="figure">${count(model.needs.devices, 'device')} × ${bytes(model.needs.bytes_per_device)}</span> <span class="soft">(${model.needs.source})</span><//>
+      <${Fact} label="Needs"><span class="figure">${count(model.needs.devices, 'device')} × ${bytes(model.needs.bytes_per_device)}</span> <span class="soft">(${sourceOf(model.needs)})</span><//>
       <${Fact} label="Estimated">${model.estimated_bytes_per_device === null ? '—' : html`<span class="figure">${bytes(model.estimated_bytes_per_device)}</span> <span class="soft">on each device</span>`}<//>
       <${Fact} label="Planned with">${model.learned.length ? model.learned.map(it => html`<span class="figure" key=${it.kind}>${bytes(it.bytes_per_device)} <span class="soft">on ${short(it.kind, 40)}</span> </span>`) : html`<span class="faint">the figure of Needs; nothing was measured yet</span>`}<//>
       <${Fact} label="Load time">${model.load_times.length ? model.load_times.map(it => html`<span class="figure" key=${it.source}>${span(it.ms)} <span class="soft">from ${it.source}</span> </span>`) : html`<span class="soft">expected: ${span(model.load_ms_expected)}</span>`}<//>

@@ -1,6 +1,6 @@
 // All models: search, sort, filter, pin, choose several; priorities are changed in place.
 import { html, useEffect, useMemo, useRef, useState } from '../lib/view.js';
-import { bytes, count, short, span } from '../lib/text.js';
+import { bytes, count, short, sourceOf, span } from '../lib/text.js';
 import { byName, live, useNow } from '../lib/live.js';
 import { sum } from '../lib/device.js';
 import { openModel, replace, route } from '../lib/route.js';
@@ -100,7 +100,7 @@ const Figure = ({ of: number, tone = '' }) => html`<span class=${`figure ${numbe
 
 function Memory({ model }) {
   const real = measured(model), guess = estimated(model);
-  const title = [`${bytes(model.needs.bytes_per_device)} on each of ${count(model.needs.devices, 'device')} (${model.needs.source})`, model.estimated_bytes_per_device !== null && `estimated: ${bytes(guess)}`, real !== null && `measured: ${bytes(real)}`, ...model.learned.map(it => `planned with on ${it.kind}: ${bytes(it.bytes_per_device)}`)];
+  const title = [`${bytes(model.needs.bytes_per_device)} on each of ${count(model.needs.devices, 'device')} (${sourceOf(model.needs)})`, model.estimated_bytes_per_device !== null && `estimated: ${bytes(guess)}`, real !== null && `measured: ${bytes(real)}`, ...model.learned.map(it => `planned with on ${it.kind}: ${bytes(it.bytes_per_device)}`)];
   return html`<span class="figure" title=${title.filter(Boolean).join('\n')}>${real !== null ? html`${bytes(real)} <span class="soft">of ${bytes(needed(model))}</span>` : html`<span class="soft">(${bytes(needed(model))})</span>`}</span>`;
 }
 
