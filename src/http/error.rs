@@ -106,7 +106,8 @@ impl Failure {
     /// 404 with the closest names.
     pub fn unknown_model(name: &str, closest: &[String]) -> Failure {
         let hint = match closest {
-            [] => "GET /v1/models lists those that exist, and so does `admin-client models`".to_owned(),
+            [] => "GET /v1/models lists those that exist, and so does `admin-client models`"
+                .to_owned(),
             [name] => format!("the closest is {name}"),
             names => format!("the closest are: {}", names.join(", ")),
         };

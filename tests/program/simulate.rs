@@ -64,7 +64,10 @@ fn without_arguments_it_names_what_can_be_simulated() {
     let output = command.arg("simulate").output().expect("it starts");
     let shown = errors(&output);
     assert!(!output.status.success() && output.stdout.is_empty());
-    assert!(shown.contains("  model-pool simulate --workload "), "{shown}");
+    assert!(
+        shown.contains("  model-pool simulate --workload "),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -86,10 +86,7 @@ mod tests {
             translated(&[]),
             "model 'a' not found; GET /api/tags lists those that exist"
         );
-        assert_eq!(
-            translated(&["b"]),
-            "model 'a' not found; the closest is b"
-        );
+        assert_eq!(translated(&["b"]), "model 'a' not found; the closest is b");
         assert_eq!(
             translated(&["b", "c"]),
             "model 'a' not found; the closest are: b, c"
