@@ -63,7 +63,10 @@ fn of_entry(
     let mut document = entry.to_document();
     let engine = entry.recipe.engine();
     let section = &mut document["engine_config"];
-    if let Some(path) = section["model_path"].as_str() {
+    if let Some(written) = section["model_path"].as_str() {
+        // Relative to the model's file, which says nothing to the reader.
+        let path = entry.weights_path();
+        let path = path.map_or_else(|| written.to_owned(), |path| path.display().to_string());
         return Err(format!(
             "the weights of {name} are {path} on this machine; there is nothing to fetch"
         ));
