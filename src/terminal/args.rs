@@ -36,8 +36,8 @@ Examples:
   model-pool evaluate tiny-guide --file letters.txt --separator ----
   model-pool evaluate org/small org/large --file questions.txt --judge org/huge
 
-A text file has one prompt a line, or with --separator parts between such lines. A file *.jsonl has one JSON object a
-line, with `prompt`. The models are asked one after another, so that each is loaded once.
+A text file has one prompt a line, or with --separator parts between such lines. A file *.jsonl has one JSON object a line, with `prompt`.
+The models are asked one after another, so that each is loaded once.
 Exit status: 0 all answers came, 1 some did not, 2 wrong usage or broken lines, 3 cannot reach the server, 130 stopped by Ctrl-C.";
 
 #[derive(Args, Clone, Debug)]

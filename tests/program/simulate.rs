@@ -168,6 +168,11 @@ fn what_is_wrong_with_a_workload_is_told_with_its_line() {
         rig.complaint("zipf:requests=0", &[])
             .contains("`requests` must be a number above 0")
     );
+    let generator = rig.complaint("bursti:requests=5", &[]);
+    assert!(
+        generator.contains("no generator `bursti`; write zipf, diurnal, bursty or shifting"),
+        "{generator}"
+    );
     let unknown = rig.complaint("zipf:requests=10", &["--compare", "luck"]);
     assert!(
         unknown.contains("there is no policy `luck`; the policies are model-pool, lru"),
