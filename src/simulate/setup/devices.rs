@@ -134,7 +134,7 @@ fn permille(text: &str) -> Result<u64, String> {
     Ok((share * 10.0) as u64)
 }
 
-fn assumption(devices: &Devices, specs: &[ModelSpec], why: &str) -> String {
+fn assumption(devices: &[(DeviceId, DeviceReading)], specs: &[ModelSpec], why: &str) -> String {
     let each = devices.first().map(|(_, device)| device.total);
     let each = each.unwrap_or_default();
     let all: u64 = specs.iter().map(|it| it.bytes_per_device.0).sum();
@@ -180,6 +180,39 @@ fn resized(known: Devices, count: u32) -> Devices {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+    use store::ModelPast;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        simulate: SimulateArgs,
+    }
+
+    fn found_host(_: &Config) -> Result<Vec<DeviceReading>, String> {
+        Ok(vec![device("host")])
+    }
+
+    #[test]
+    fn the_devices_of_this_machine_are_not_those_of_a_store_from_another_one() {
+        let words = ["p", "--workload", "past.db", "--pool", "pool.yaml"];
+        let args = Program::try_parse_from(words).expect("parses").simulate;
+        let of = |device: &str| {
+            let mut past = Past::default();
+            let model = ModelPast {
+                devices: vec![device.to_owned()],
+                ..ModelPast::default()
+            };
+            past.models.insert("a".to_owned(), model);
+            of_pool(&args, &Config::default(), Some(&past), &found_host)
+        };
+        assert_eq!(of("host"), Ok(one("host")));
+        let unknown = of("gpu7").expect_err("another machine's");
+        assert_eq!(
+            unknown,
+            "the pool of this store had gpu7, and this machine has host"
+        );
+    }
 
     fn device(name: &str) -> DeviceReading {
         DeviceReading {
