@@ -1,5 +1,6 @@
 //! `model-pool check`: reads configuration, catalogue, reference and the headers of weights like `serve` and a load, and
-//! prints what would take effect and what could not work. It starts nothing and writes nothing.
+//! prints what could not work and how models would be run, and the whole configuration where it is wanted. It starts nothing
+//! and writes nothing.
 
 mod command;
 mod devices;
@@ -44,9 +45,9 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     let mut report = Report::default();
     let is_whole = args.models.is_empty();
     if is_whole {
-        let effective = serde_json::to_string_pretty(&config.effective_json())
-            .map_err(|error| error.to_string())?;
-        println!("configuration: {effective}");
+        let file = config.file.as_ref().map(|file| file.display().to_string());
+        let file = file.unwrap_or_else(|| "no file, so the built-in settings".to_owned());
+        println!("configuration: {file}; --show-config prints every key in force");
         for notice in config.notices() {
             println!("notice: {notice}");
         }
@@ -57,7 +58,12 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     }
     let devices = Devices::open(&config);
     match &devices {
-        Ok(devices) => println!("devices: {}", devices.describe()),
+        Ok(devices) => {
+            println!("devices: {}", devices.describe());
+            if let Some(notice) = &devices.notice {
+                println!("notice: {notice}");
+            }
+        }
         Err(error) => report.error(format!("inventory: {error}")),
     }
     let folder = [config.catalog.models_dir.clone()];
@@ -80,6 +86,11 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     report.warnings(warnings, &checked);
     for model in checked {
         report.model(model);
+    }
+    if args.show_config {
+        let effective = serde_json::to_string_pretty(&config.effective_json())
+            .map_err(|error| error.to_string())?;
+        println!("keys in force: {effective}");
     }
     report.end()
 }

@@ -30,7 +30,7 @@ pub enum Command {
     /// Serve the pool (the default).
     Serve(ServeArgs),
     /// Check the configuration, the catalogue and the model reference, or only the named model files, and
-    /// print what would take effect.
+    /// print what cannot work and how the models would be run.
     Check(CheckArgs),
     /// Talk to a model of a running pool.
     #[command(after_help = CHAT_EXAMPLES)]
@@ -44,7 +44,7 @@ pub enum Command {
     /// Fetch a model's weights to this machine without loading them. It needs no server.
     #[command(after_help = PULL_EXAMPLES)]
     Pull(PullArgs),
-    /// Run a workload, a story or seeded storms through the pool's core, without GPUs and in virtual time.
+    /// Run a workload, a story or random worlds with faults through the pool's core, without GPUs and in virtual time.
     Simulate(Box<SimulateArgs>),
     /// Benchmark an OpenAI endpoint: put load on it and measure how fast it answers.
     Bench(Box<BenchArgs>),
@@ -110,6 +110,9 @@ pub struct CheckArgs {
     /// without it, the configuration's. A small job without GPUs looks at some of its machines.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["models", "slurm", "pbs", "kubernetes"])]
     pub ray: Option<String>,
+    /// Also print every key of the configuration that is in force, as JSON, after the findings. Secrets are left out.
+    #[arg(long, conflicts_with_all = ["slurm", "pbs", "kubernetes", "ray"])]
+    pub show_config: bool,
     /// Model files, or folders of them, to check instead of those in the configuration.
     #[arg(value_name = "FILE|DIR")]
     pub models: Vec<PathBuf>,
@@ -127,7 +130,7 @@ pub struct PullArgs {
     #[arg(long, value_name = "WORD", num_args = 1.., conflicts_with = "model")]
     pub search: Vec<String>,
     /// How many models a search lists.
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "search", value_parser = clap::value_parser!(u16).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "search", value_parser = clap::value_parser!(u16).range(1..=100), allow_negative_numbers = true)]
     pub limit: u16,
     #[command(flatten)]
     pub config: ConfigArgs,
@@ -312,3 +315,6 @@ pub struct ServeArgs {
     #[arg(long)]
     pub strict: bool,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,10 @@
-//! Where devices come from, as the configuration says: for `serve`, `check` and `node`.
+//! Where devices come from, as the configuration says: for `serve`, `check`, `node` and `simulate`.
 
 use std::path::PathBuf;
 
 use config::{Config, Provider};
-use inventory::{DeviceChoice, InventorySettings};
+use inventory::{DeviceChoice, DeviceInfo, Inventory, InventorySettings};
+use pool::DeviceReading;
 
 pub(crate) fn settings(config: &Config) -> InventorySettings {
     let section = &config.inventory;
@@ -38,7 +39,24 @@ pub(crate) fn settings(config: &Config) -> InventorySettings {
     }
 }
 
-/// The same, with the GPUs of this list alone, as `CUDA_VISIBLE_DEVICES` has it. Slurm and Ray lend a job some GPUs of a
+/// The devices that `serve` would find, while nothing uses them.
+pub(crate) fn found(config: &Config) -> Result<Vec<DeviceReading>, String> {
+    let inventory = Inventory::open(&settings(config)).map_err(|error| error.to_string())?;
+    Ok(inventory.devices().iter().map(unused).collect())
+}
+
+/// The reading of a device that nothing uses.
+pub(crate) fn unused(info: &DeviceInfo) -> DeviceReading {
+    DeviceReading {
+        name: info.name.clone(),
+        node: info.node,
+        total: info.total,
+        headroom: info.headroom,
+        ..DeviceReading::default()
+    }
+}
+
+/// The same settings, with the GPUs of this list alone, as `CUDA_VISIBLE_DEVICES` has it. Slurm and Ray lend a job some GPUs of a
 /// machine by this variable, and may lend the others to another job. Devices that the configuration lists stay as they
 /// are.
 pub(crate) fn lent(

@@ -22,3 +22,4 @@ pub mod migrate_store;
 pub mod node_command;
 pub mod pull;
 pub mod serve;
+pub mod simulate_command;

@@ -8,7 +8,7 @@ use model_pool::cli::{Cli, Command, EngineArgs};
 use model_pool::serve::stop_signal;
 use model_pool::{
     admin_key, backup, check, cluster_command, import_command, local_server, migrate_store,
-    node_command, pull, serve,
+    node_command, pull, serve, simulate_command,
 };
 use terminal::{Defaults, ServerArgs};
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
             return with_defaults(&args.server, |defaults| terminal::run(&args, defaults));
         }
         Some(Command::Pull(args)) => return pull::run(&args),
-        Some(Command::Simulate(args)) => simulate::run(&args),
+        Some(Command::Simulate(args)) => simulate_command::run(&args),
         Some(Command::Bench(args)) => bench::run(&args, stop_signal()),
         Some(Command::Backup(args)) => backup::run(&args),
         Some(Command::AdminKey(command)) => admin_key::run(&command),

@@ -147,7 +147,7 @@ impl Failure {
         let mut advise = |advice: &str| text.push_str(&sentence(advice, style));
         match self {
             Failure::Unreachable { refused: true, .. } => advise(
-                "Is it running? Start it with `cargo run --release`, or name another server with --server or MODEL_POOL_SERVER.",
+                "Is it running? Start it with `model-pool serve`, or name another server with --server or MODEL_POOL_SERVER.",
             ),
             Failure::WrongScheme { server, .. } => advise(&format!(
                 "Use --server {} (MODEL_POOL_SERVER).",

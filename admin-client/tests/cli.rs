@@ -37,7 +37,7 @@ fn a_server_that_is_not_there_is_exit_status_3_with_what_to_do() {
     assert_eq!(run.status, 3, "{run:?}");
     in_order(
         &run.stderr,
-        &[&port.to_string(), "Is it running?", "cargo run --release"],
+        &[&port.to_string(), "Is it running?", "model-pool serve"],
     );
 }
 

@@ -32,7 +32,7 @@ impl ApiError {
             status: StatusCode::BAD_REQUEST,
             message: message.into(),
             param: None,
-            code: None,
+            code: Some("invalid_request"),
         }
     }
 

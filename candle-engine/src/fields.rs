@@ -182,6 +182,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_body_that_is_no_json_has_a_code_as_every_other_refusal() {
+        for body in [&br#"{"max_tokens": 1e400}"#[..], b"[]"] {
+            let Err(error) = Fields::parse(body) else {
+                panic!("it is taken")
+            };
+            assert_eq!(error.code, Some("invalid_request"), "{}", error.message);
+        }
+    }
+
+    #[test]
     fn wrong_types_and_ranges_name_the_field() {
         let mut fields =
             Fields::parse(br#"{"a": "x", "b": 3, "c": -1, "d": 1.5, "e": null, "f": 2.0}"#)

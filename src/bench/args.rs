@@ -20,7 +20,7 @@ pub struct BenchArgs {
     pub route: BenchRoute,
     /// Closed loop: the number of connections, each of which sends its next request when the last one is
     /// answered; default 1. With --rate: the most requests at once, default 1,000.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub connections: Option<usize>,
     /// Open loop: requests per second, whether or not earlier ones are answered. Times count from the moment at
     /// which a request was due.
@@ -30,13 +30,18 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Arrivals::Poisson, requires = "rate")]
     pub arrivals: Arrivals,
     /// Stop after this many requests.
-    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "duration",
+        allow_negative_numbers = true
+    )]
     pub requests: Option<u64>,
     /// How long to start requests; default 10s. Requests that have started are finished.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
     /// Run the same load for this long before anything is counted.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "0s")]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "0s", allow_hyphen_values = true)]
     pub warm_up: Duration,
     /// Request streams; reports the time to the first token and between tokens.
     #[arg(long)]
@@ -45,33 +50,43 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt_tokens", "prompts"])]
     pub prompt: Option<String>,
     /// Random prompts of this many common words, different for each request, drawn by the seed.
-    #[arg(long, value_name = "N", conflicts_with = "prompts")]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "prompts",
+        allow_negative_numbers = true
+    )]
     pub prompt_tokens: Option<usize>,
     /// A file with a prompt a line, used in turn: a JSON string, or an object with `prompt`, `messages` or
     /// `input` and any other fields of the request.
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
     /// The most tokens of an answer; default 64.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_tokens: Option<u32>,
     /// A request that takes longer fails.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5m")]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5m", allow_hyphen_values = true)]
     pub timeout: Duration,
     /// Speak HTTP/2: by ALPN over https, with prior knowledge over http.
     #[arg(long)]
     pub http2: bool,
     /// Threads that send and receive. One sends tens of thousands of requests a second, and leaves the other
     /// processors to the endpoint.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
     pub threads: usize,
     /// Write the result as JSON; without a file to standard output, instead of the table.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
     /// The seed of arrivals and of random prompts.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
     /// Open this many streams and hold them until --duration has passed, or until Ctrl-C.
-    #[arg(long, value_name = "N", conflicts_with_all = ["connections", "rate", "requests", "warm_up", "json"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["connections", "rate", "requests", "warm_up", "json"], allow_negative_numbers = true)]
     pub idle_streams: Option<usize>,
     /// Report failed requests, but keep the exit status 0.
     #[arg(long)]

@@ -20,6 +20,9 @@ use crate::args::Arrivals;
 /// second.
 const AFTER_NO_CONNECTION: Duration = Duration::from_millis(100);
 
+/// The label of an answer that there is no such model: all requests would have it.
+const UNKNOWN_MODEL: &str = "404 model_not_found";
+
 /// One phase of the load, with its counts.
 pub struct Drive {
     pub client: Arc<Client>,
@@ -28,14 +31,26 @@ pub struct Drive {
     pub begun: AtomicU64,
     /// Requests that have ended.
     pub ended: AtomicU64,
+    /// Each request is as good as the last one, also those that name a model that does not exist.
+    ignores_errors: bool,
+    /// The endpoint has no such model.
+    unknown_model: AtomicBool,
     load: Load,
     until: Until,
     seed: u64,
 }
 
 impl Drive {
-    pub fn new(client: Arc<Client>, load: Load, until: Until, seed: u64) -> Arc<Drive> {
+    pub fn new(
+        client: Arc<Client>,
+        load: Load,
+        until: Until,
+        seed: u64,
+        ignores_errors: bool,
+    ) -> Arc<Drive> {
         Arc::new(Drive {
+            ignores_errors,
+            unknown_model: AtomicBool::new(false),
             client,
             tally: Mutex::default(),
             begun: AtomicU64::new(0),
@@ -48,6 +63,11 @@ impl Drive {
 
     pub fn until(&self) -> Until {
         self.until
+    }
+
+    /// The endpoint has answered that it has no such model, and no further request was started.
+    pub fn is_model_unknown(&self) -> bool {
+        self.unknown_model.load(Ordering::Relaxed)
     }
 
     /// Returns when the last request has ended. Dropping it cancels running requests.
@@ -88,6 +108,9 @@ impl Drive {
 
     /// The number of the next request, if there is one.
     fn next(&self, passed: Duration) -> Option<u64> {
+        if self.is_model_unknown() {
+            return None;
+        }
         let nth = self.begun.fetch_add(1, Ordering::Relaxed);
         let goes_on = match self.until {
             Until::Requests(most) => nth < most,
@@ -113,7 +136,9 @@ impl Drive {
             tokio::select! {
                 biased;
                 due = dues.recv() => {
-                    let Some(due) = due else { break };
+                    let Some(due) = due.filter(|_| !self.is_model_unknown()) else {
+                        break;
+                    };
                     let nth = self.begun.fetch_add(1, Ordering::Relaxed);
                     let (drive, seats) = (Arc::clone(self), Arc::clone(&seats));
                     running.spawn(async move {
@@ -135,6 +160,10 @@ impl Drive {
     }
 
     fn count(&self, answer: Answer) {
+        let fault = answer.fault.as_ref();
+        if !self.ignores_errors && fault.is_some_and(|it| it.label == UNKNOWN_MODEL) {
+            self.unknown_model.store(true, Ordering::Relaxed);
+        }
         self.ended.fetch_add(1, Ordering::Relaxed);
         self.tally
             .lock()

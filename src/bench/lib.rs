@@ -91,20 +91,22 @@ impl Run {
         let mut stop = std::pin::pin!(stop);
         if !self.warm_up.is_zero() {
             let until = Until::Passed(self.warm_up);
-            let drive = Drive::new(Arc::clone(&self.client), self.load, until, !self.seed);
+            let drive = self.drive(args, until, !self.seed);
             tokio::select! {
                 () = drive.run() => {}
                 never = progress::show(&drive, "warm-up") => match never {},
                 () = stop.as_mut() => return Err("ended before anything was measured".to_owned()),
             }
+            self.known_model(args, &drive)?;
         }
-        let drive = Drive::new(Arc::clone(&self.client), self.load, self.until, self.seed);
+        let drive = self.drive(args, self.until, self.seed);
         let began = now();
         tokio::select! {
             () = drive.run() => {}
             never = progress::show(&drive, "measured") => match never {},
             () = stop.as_mut() => eprintln!("ended early; the results so far:"),
         }
+        self.known_model(args, &drive)?;
         let took = now() - began;
         let begun = drive.begun.load(Ordering::Relaxed);
         let ended = drive.ended.load(Ordering::Relaxed);
@@ -141,6 +143,24 @@ impl Run {
                 "{failed} of {} requests failed; --allow-errors ignores that",
                 failed + report.tally.succeeded
             )),
+        }
+    }
+
+    fn drive(&self, args: &BenchArgs, until: Until, seed: u64) -> Arc<Drive> {
+        let client = Arc::clone(&self.client);
+        Drive::new(client, self.load, until, seed, args.allow_errors)
+    }
+
+    /// Fails if the endpoint has answered that it has no such model.
+    fn known_model(&self, args: &BenchArgs, drive: &Drive) -> Result<(), String> {
+        match drive.is_model_unknown() {
+            true => Err(format!(
+                "{} has no model {}, so nothing was measured; choose one that {} lists with --model",
+                self.url(args),
+                self.model,
+                self.client.target.url("/models")
+            )),
+            false => Ok(()),
         }
     }
 

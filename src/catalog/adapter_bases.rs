@@ -19,10 +19,10 @@ impl Catalog {
         let base = self.get(&file.base);
         let base = base.filter(|base| base.source != Source::Registered);
         let Some(base) = base.cloned() else {
-            let near = self.closest(&file.base).join(", ");
-            let near = match near.as_str() {
-                "" => String::new(),
-                near => format!("; the closest are: {near}"),
+            let near = match self.closest(&file.base).as_slice() {
+                [] => String::new(),
+                [name] => format!("; the closest is {name}"),
+                names => format!("; the closest are: {}", names.join(", ")),
             };
             return Ok(Some(Warning {
                 origin: file.path.display().to_string(),

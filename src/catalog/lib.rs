@@ -64,6 +64,7 @@ mod scaling;
 mod server_config;
 mod speculation;
 mod template_forms;
+mod template_problem;
 mod token_counter;
 mod validation;
 mod weights;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::devices::unused;
 use catalog::{DeviceFacts, Entry, PlacedDevice, UnknownDevice};
 use config::Config;
 use controller::facts_of;
 use inventory::{DeviceInfo, DeviceKind, Inventory};
 use pool::{
-    Bytes, DeviceId, DeviceReading, Event, LoadOrder, ModelId, ModelSpec, Pool, Priority,
-    ReplicaId, Time,
+    Bytes, DeviceId, Event, LoadOrder, ModelId, ModelSpec, Pool, Priority, ReplicaId, Time,
 };
 
 const MODEL: ModelId = ModelId(0);
@@ -20,6 +20,8 @@ const ADVICE: &str = "use a smaller or quantised model, a shorter context, more 
 pub(super) struct Devices {
     infos: Vec<DeviceInfo>,
     provider: &'static str,
+    /// What about them can hardly be meant so.
+    pub notice: Option<String>,
 }
 
 /// Where a replica would be placed in an empty pool.
@@ -37,6 +39,7 @@ impl Devices {
         Ok(Devices {
             infos: inventory.devices().to_vec(),
             provider: inventory.provider().name(),
+            notice: inventory.notice(),
         })
     }
 
@@ -93,13 +96,7 @@ impl Devices {
         let mut pool = Pool::new(config.limits(), true, ReplicaId(1));
         let devices = self.infos.iter().map(|info| Event::DeviceRead {
             device: info.id,
-            reading: DeviceReading {
-                name: info.name.clone(),
-                node: info.node,
-                total: info.total,
-                headroom: info.headroom,
-                ..DeviceReading::default()
-            },
+            reading: unused(info),
         });
         let model = Event::ModelSet { model: MODEL, spec };
         let _ = pool.step_all(Time(0), devices.chain([model]));

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use catalog::{Entry, NeedSource, Prompt, Recipe, Source, Warning};
+use catalog::{Entry, NeedSource, Prompt, Recipe, Serves, Source, Warning};
 use config::Config;
 use config::positions::Positions;
 use engine::CudaProgram;
@@ -51,7 +51,7 @@ pub(super) fn check(
             most => format!("{most} replicas"),
         };
         checked.lines.push(format!(
-            "ray_serve engine in Ray at {}, at most {most}; no memory truth: Ray places it, and the pool does not see its memory, {}",
+            "ray_serve engine in Ray at {}, at most {most}; Ray places it, and the pool does not see its memory, {}",
             serve.place.address,
             from(entry)
         ));
@@ -199,6 +199,11 @@ fn place(
             let missing = shown.missing.map(|(key, why)| at(entry, key, why));
             checked.warnings.extend(missing);
         }
+        // What is missing comes with the weights.
+        Err(why) if !is_known && why.contains("the size of the weights is not known") => {
+            let line = "its command line depends on the size of the weights, and is shown once they are here";
+            checked.lines.push(line.to_owned());
+        }
         Err(why) => {
             let key = match why.contains("memory_gib") {
                 true => "pool_config.memory_gib",
@@ -207,7 +212,7 @@ fn place(
             let problem = at(entry, key, why);
             match is_known {
                 true => checked.problems.push(problem),
-                // What is missing comes with the weights.
+                // The weights may change it.
                 false => checked.warnings.push(problem),
             }
         }
@@ -278,7 +283,15 @@ fn from(entry: &Entry) -> String {
 /// How prompts are built, and what is added to requests.
 fn prompt(entry: &Entry) -> String {
     let generation = &entry.generation;
+    let answers_no_prompts = match &entry.recipe {
+        Recipe::Candle(recipe) => {
+            matches!(recipe.serves, Some(Serves::Embeddings | Serves::Ranks))
+        }
+        Recipe::Server(recipe) => recipe.engine.name() == "EmbeddingEngine",
+        Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => false,
+    };
     let mut text = match generation.prompt {
+        _ if answers_no_prompts => "no prompts, because it embeds or ranks texts".to_owned(),
         Prompt::ChatTemplate => "prompts from its chat template".to_owned(),
         Prompt::Disabled => "completions only".to_owned(),
         Prompt::Format(_) => "prompts from its prompt format".to_owned(),

@@ -87,6 +87,7 @@ impl FromStr for Length {
             )));
         }
         let duration = humantime::parse_duration(text.trim()).map_err(|error| {
+            let error = error.to_string().replace(" (and few variations)", "");
             Unreadable(format!(
                 "`{text}` is not a length of time ({error}); write one like 10m, 90s, 1h 30m or 500ms"
             ))

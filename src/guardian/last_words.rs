@@ -126,6 +126,8 @@ impl LogLine<'_> {
         let lower = self.text.to_lowercase();
         self.level == Some(Level::Error)
             || is_exception(self.text)
+            // So the embedded engine ends.
+            || self.text.starts_with("model-pool: ")
             || lower.starts_with("error")
             || lower.starts_with("fatal")
             || ERRORS.iter().any(|text| lower.contains(text))

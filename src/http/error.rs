@@ -27,7 +27,7 @@ pub struct ErrorBody {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ErrorObject {
     /// What is wrong and what to do about it.
-    #[schema(example = "no model is called tiny-chta; the closest are: tiny-chat")]
+    #[schema(example = "no model is called tiny-chta; the closest is tiny-chat")]
     pub message: String,
     #[serde(rename = "type")]
     #[schema(example = "invalid_request_error")]
@@ -106,7 +106,9 @@ impl Failure {
     /// 404 with the closest names.
     pub fn unknown_model(name: &str, closest: &[String]) -> Failure {
         let hint = match closest {
-            [] => "GET /v1/models lists those that exist".to_owned(),
+            [] => "GET /v1/models lists those that exist, and so does `admin-client models`"
+                .to_owned(),
+            [name] => format!("the closest is {name}"),
             names => format!("the closest are: {}", names.join(", ")),
         };
         let shown: String = name.chars().take(200).collect();

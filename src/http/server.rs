@@ -256,6 +256,10 @@ async fn root(State(app): State<App>, request: Request<Body>) -> Response {
 async fn not_found(State(app): State<App>, request: Request<Body>) -> Failure {
     let (path, base) = (request.uri().path(), app.base());
     let mut failure = Failure::no_route(path, base);
+    if let Some(near) = listing::without_v1(path, base) {
+        let hint = format!("; did you mean {near}? The base URL of an OpenAI client ends with /v1");
+        failure.body.error.message.push_str(&hint);
+    }
     if !app.config().compat.ollama && ollama::is_route(path, base) {
         let message = &mut failure.body.error.message;
         message.push_str("; Ollama's API is switched on with compat.ollama in the configuration");

@@ -113,7 +113,7 @@ pub async fn open(State(app): State<App>, request: Request) -> Result<Response, 
         return Err(Failure::invalid(
             Some("key".to_owned()),
             format!(
-                "key: is no key; keys begin with mp- and have {KEY_LENGTH} characters. Copy the whole of it; `admin-client keys create NAME --role admin` makes a new one"
+                "this is not a key: keys begin with mp- and have {KEY_LENGTH} characters. Copy the whole key, or make a new one with admin-client keys create NAME --role admin"
             ),
         ));
     }

@@ -86,6 +86,27 @@ pub enum InventoryFault {
     },
 }
 
+impl InventoryFault {
+    /// Why there is no GPU, without what to do: for a machine where the host's memory takes its place.
+    pub(super) fn why_no_gpu(&self) -> String {
+        match self {
+            InventoryFault::NoLibrary { tried, source } => {
+                format!("cannot load NVML ({tried}): {source}")
+            }
+            InventoryFault::Count { source } => {
+                format!("NVML does not report the number of GPUs: {source}")
+            }
+            InventoryFault::NoGpu { last_error } => {
+                format!(
+                    "NVML found no GPU whose memory it can read{}",
+                    last(last_error)
+                )
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
 /// Why one device could not be read this time. Its memory use is then unknown, not zero.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceFault {
@@ -148,4 +169,28 @@ fn last(words: &Option<String>) -> String {
         .as_ref()
         .map(|words| format!(" (it says: {words})"))
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_host_takes_its_place_no_other_provider_is_advised() {
+        let faults = [
+            InventoryFault::NoLibrary {
+                tried: "libnvidia-ml.so.1".to_owned(),
+                source: NvmlError::DriverNotLoaded,
+            },
+            InventoryFault::Count {
+                source: NvmlError::Unknown,
+            },
+            InventoryFault::NoGpu { last_error: None },
+        ];
+        for fault in faults {
+            let (why, all) = (fault.why_no_gpu(), fault.to_string());
+            assert!(all.starts_with(&why), "{why}: {all}");
+            assert!(!why.contains("inventory.provider"), "{why}");
+        }
+    }
 }

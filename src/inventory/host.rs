@@ -69,6 +69,16 @@ impl Host {
     }
 }
 
+/// What is wrong with a budget that this machine cannot give.
+pub(super) fn too_much(budget: Bytes, machine: Option<MachineMemory>) -> Option<String> {
+    let total = machine?.total;
+    (budget > total).then(|| {
+        format!(
+            "inventory.host_memory is {budget}, and this machine has {total}: loads that fill it run out of memory; write less"
+        )
+    })
+}
+
 /// The machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
@@ -121,4 +131,22 @@ fn field(file: &Path, names: &[&str]) -> Option<Bytes> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_no_more_than_the_machine_has() {
+        let machine = Some(MachineMemory {
+            total: Bytes(23 << 30),
+            available: Bytes(1 << 30),
+        });
+        assert_eq!(too_much(Bytes(23 << 30), machine), None);
+        let notice = too_much(Bytes(9999 << 40), machine).expect("a notice");
+        let expected = "inventory.host_memory is 9999.0 TiB, and this machine has 23.0 GiB";
+        assert!(notice.starts_with(expected), "{notice}");
+        assert_eq!(too_much(Bytes(9999 << 40), None), None, "it is not known");
+    }
 }

@@ -102,10 +102,11 @@ impl Inventory {
                 Err(fault @ InventoryFault::Hangs { .. }) => return Err(fault),
                 // A named library that does not work is probably a mistake; a missing driver is not.
                 Err(fault) => {
+                    let reason = fault.why_no_gpu();
                     if settings.nvml_library.is_some() {
-                        tracing::warn!(reason = %fault, "no NVIDIA GPU through the named library, the pool uses the host's memory");
+                        tracing::warn!(%reason, "no NVIDIA GPU through the named library, the pool uses the host's memory");
                     } else {
-                        tracing::info!(reason = %fault, "no NVIDIA GPU here, the pool uses the host's memory");
+                        tracing::info!(%reason, "no NVIDIA GPU here, the pool uses the host's memory");
                     }
                     host::open(settings.host_memory)?
                 }
@@ -118,7 +119,20 @@ impl Inventory {
         for device in &mut devices {
             device.headroom = headroom(settings.headroom, device)?;
         }
-        Ok(Inventory { devices, source })
+        let inventory = Inventory { devices, source };
+        if let Some(notice) = inventory.notice() {
+            tracing::warn!("{notice}");
+        }
+        Ok(inventory)
+    }
+
+    /// What about the devices can hardly be meant so.
+    pub fn notice(&self) -> Option<String> {
+        let budget = self.devices.first()?.total;
+        match self.source {
+            Source::Host(_) => host::too_much(budget, host::machine_memory()),
+            Source::Nvml(_) | Source::Fixed => None,
+        }
     }
 
     /// The provider in use; never [`Provider::Auto`].

@@ -8,5 +8,4 @@ Examples:
   model-pool pull my-model                  # a model of config/models
   model-pool pull --search qwen3 gguf       # what the hub has of that name
 
-A pull that was stopped continues where it was. Exit status: 0 done, 1 refused or failed, 2 wrong usage,
-3 cannot reach the hub, 130 stopped by Ctrl-C.";
+A pull that was stopped continues where it was. Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 cannot reach the hub, 130 stopped by Ctrl-C.";

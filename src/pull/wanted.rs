@@ -34,9 +34,10 @@ pub(super) fn find(name: &str, config: &Config) -> Result<Fetch, String> {
     }
     if !is_of_the_hub(name) {
         let closest = catalog.map(|it| it.closest(name)).unwrap_or_default();
-        let closest = match closest.is_empty() {
-            true => String::new(),
-            false => format!("; the closest are: {}", closest.join(", ")),
+        let closest = match closest.as_slice() {
+            [] => String::new(),
+            [name] => format!("; the closest is {name}"),
+            names => format!("; the closest are: {}", names.join(", ")),
         };
         let word = name.rsplit('/').next().unwrap_or(name);
         return Err(format!(
@@ -62,7 +63,10 @@ fn of_entry(
     let mut document = entry.to_document();
     let engine = entry.recipe.engine();
     let section = &mut document["engine_config"];
-    if let Some(path) = section["model_path"].as_str() {
+    if let Some(written) = section["model_path"].as_str() {
+        // Relative to the model's file, which says nothing to the reader.
+        let path = entry.weights_path();
+        let path = path.map_or_else(|| written.to_owned(), |path| path.display().to_string());
         return Err(format!(
             "the weights of {name} are {path} on this machine; there is nothing to fetch"
         ));

@@ -181,7 +181,7 @@ fn wanted(expected: &str) -> String {
 /// A Rust number type, described for people.
 pub(crate) fn number_wanted(ty: &str) -> Option<&'static str> {
     match ty {
-        "u8" | "u16" | "u32" | "u64" | "usize" => Some("a whole number, 0 or more,"),
+        "u8" | "u16" | "u32" | "u64" | "usize" => Some("a whole number that is not negative"),
         "i8" | "i16" | "i32" | "i64" | "isize" => Some("a whole number"),
         "f32" | "f64" => Some("a number"),
         "bool" | "a boolean" => Some("true or false"),
@@ -210,7 +210,7 @@ mod tests {
             ),
             (
                 "invalid value: integer `-1`, expected u32",
-                "`-1` stands here, and a whole number, 0 or more, is expected",
+                "`-1` stands here, and a whole number that is not negative is expected",
             ),
             (
                 "invalid type: null, expected a string",

@@ -111,8 +111,11 @@ pub(super) fn describe(catalog: &Catalog, inventory: &Inventory) {
         );
     }
     let names: Vec<&str> = catalog.entries().keys().map(String::as_str).collect();
-    let models = if names.len() == 1 { "model" } else { "models" };
-    tracing::info!("{} {models}: {}", names.len(), names.join(", "));
+    match names.as_slice() {
+        [] => tracing::info!("no models yet"),
+        [name] => tracing::info!("1 model: {name}"),
+        names => tracing::info!("{} models: {}", names.len(), names.join(", ")),
+    }
     for (name, entry) in catalog.entries() {
         let adapters = entry.dynamic_adapters.as_ref().and_then(|it| it.fetch());
         let fetches = entry.fetch.as_ref().into_iter().chain(adapters);

@@ -14,7 +14,8 @@ pub struct SimulateArgs {
     /// `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`, `shifting:…`.
     #[arg(long, value_name = "FILE")]
     pub workload: Option<String>,
-    /// The pool's configuration: its devices (provider `fixed`), models and times.
+    /// The pool's configuration: its models and times, and its devices, which are looked for on this machine as `serve`
+    /// does (`inventory`).
     #[arg(long, value_name = "FILE", requires = "workload")]
     pub pool: Option<PathBuf>,
     /// The policy whose time line the page shows.
@@ -38,14 +39,29 @@ pub struct SimulateArgs {
     /// Write one page with charts that needs no network.
     #[arg(long, value_name = "FILE", requires = "workload")]
     pub html: Option<PathBuf>,
-    /// Replace the devices: `+2` adds two, `8` sets their number, `4x80GiB` sets number and size.
-    #[arg(long, value_name = "DEVICES", requires = "workload")]
+    /// Replace the devices: `+2` adds two like the last one of --pool, `8` sets their number, `4x80GiB` sets number and size.
+    #[arg(
+        long,
+        value_name = "DEVICES",
+        requires = "workload",
+        allow_hyphen_values = true
+    )]
     pub gpus: Option<String>,
     /// Size the devices so that together they hold this share of all models, such as `35%`.
-    #[arg(long, value_name = "SHARE", requires = "workload")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        requires = "workload",
+        allow_hyphen_values = true
+    )]
     pub capacity: Option<String>,
     /// The keep-hot time of every model: a duration, or `adaptive`.
-    #[arg(long, value_name = "TIME", requires = "workload")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "workload",
+        allow_hyphen_values = true
+    )]
     pub keep_hot: Option<String>,
     /// The priority of one model: `model=2`.
     #[arg(long, value_name = "MODEL=N", requires = "workload")]
@@ -55,22 +71,37 @@ pub struct SimulateArgs {
     pub set: Vec<String>,
     /// Show the pool as it is configured beside the one with --gpus, --keep-hot, --priority and --set: on this workload, and on
     /// this many others that are drawn from its days.
-    #[arg(long, value_name = "N", requires = "workload", conflicts_with = "json", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    #[arg(long, value_name = "N", requires = "workload", conflicts_with = "json", value_parser = clap::value_parser!(u64).range(1..=1_000), allow_negative_numbers = true)]
     pub resample: Option<u64>,
     /// What to do with models that the pool does not have: draw their sizes from the seed, or leave them out.
     #[arg(long, value_enum, requires = "workload")]
     pub unknown: Option<UnknownModels>,
     /// Leave out requests before this time after the first one, such as `2h`.
-    #[arg(long, value_name = "TIME", requires = "workload")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "workload",
+        allow_hyphen_values = true
+    )]
     pub from: Option<String>,
     /// Leave out requests after this time.
-    #[arg(long, value_name = "TIME", requires = "workload")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "workload",
+        allow_hyphen_values = true
+    )]
     pub to: Option<String>,
     /// The most requests to replay.
-    #[arg(long, requires = "workload")]
+    #[arg(long, requires = "workload", allow_negative_numbers = true)]
     pub limit: Option<u64>,
     /// Multiply all times, for example to stretch a trace of one hour to a day.
-    #[arg(long, default_value_t = 1.0, requires = "workload")]
+    #[arg(
+        long,
+        default_value_t = 1.0,
+        requires = "workload",
+        allow_negative_numbers = true
+    )]
     pub stretch: f64,
     /// Compare the pool with every peer on all traces of benches/traces at four capacities; prints the table of
     /// docs/policy.md.
@@ -87,11 +118,12 @@ pub struct SimulateArgs {
     /// of the table.
     #[arg(long, requires = "measured")]
     pub ablation: bool,
-    /// The seed of the workload, or the first one of the storms.
-    #[arg(long, default_value_t = 0)]
+    /// The seed of the workload, or of the first random world.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
-    /// The number of storms, or of seeds for `--bench` and `--labs`.
-    #[arg(long)]
+    /// Without a workload: play so many random worlds with faults, and check every rule after every step. The number of seeds
+    /// for `--bench` and `--labs`.
+    #[arg(long, allow_negative_numbers = true)]
     pub count: Option<u64>,
 }
 

@@ -19,12 +19,21 @@ pub mod workload;
 use std::io::{IsTerminal, Write};
 
 pub use self::args::{SimulateArgs, UnknownModels};
+pub use self::setup::FindDevices;
 
 use sim::replay::{Report, bound};
 use sim::{Storm, play};
 
+const WHAT_TO_SIMULATE: &str = "\
+name what to simulate, for example:
+  model-pool simulate --workload data/model-pool.db --pool config/model-pool.yaml --gpus +2
+  model-pool simulate --workload bursty:requests=50000,days=3,models=40 --capacity 25% --compare lru
+  model-pool simulate --count 100     # random worlds with faults, in which every rule is checked";
+
 /// Fails if the input is invalid, a file cannot be read or written, or a storm breaks a rule.
-pub fn run(args: &SimulateArgs) -> Result<(), String> {
+///
+/// `find_devices` finds the devices of `--pool` on this machine.
+pub fn run(args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), String> {
     if let Some(path) = &args.story {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -48,13 +57,16 @@ pub fn run(args: &SimulateArgs) -> Result<(), String> {
         };
     }
     if let Some(spec) = &args.workload {
-        return replay(spec, args);
+        return replay(spec, args, find_devices);
     }
-    storms(args)
+    match (args.count, args.seed) {
+        (None, 0) => Err(WHAT_TO_SIMULATE.to_owned()),
+        (count, first) => storms(first, count.unwrap_or(100)),
+    }
 }
 
-fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
-    let setup = setup::prepare(spec, args)?;
+fn replay(spec: &str, args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), String> {
+    let setup = setup::prepare(spec, args, find_devices)?;
     for notice in &setup.notices {
         eprintln!("{notice}");
     }
@@ -108,7 +120,7 @@ fn replay(spec: &str, args: &SimulateArgs) -> Result<(), String> {
         None => print!("{}", table::text(&setup, &reports)),
     }
     if args.resample.is_some() {
-        print!("{}", what_if::compare(spec, args, &setup)?);
+        print!("{}", what_if::compare(spec, args, &setup, find_devices)?);
     }
     if let Some(least) = least.filter(|_| args.json.is_none()) {
         println!(
@@ -135,11 +147,11 @@ fn clear_progress() {
     }
 }
 
-fn storms(args: &SimulateArgs) -> Result<(), String> {
-    for seed in args.seed..args.seed.saturating_add(args.count.unwrap_or(100)) {
+fn storms(first: u64, count: u64) -> Result<(), String> {
+    for seed in first..first.saturating_add(count) {
         let report = Storm::new(seed).run();
         println!(
-            "seed {seed}: {} requests, {} seated at once, {} after waiting, {} refused, {} loads, {} evictions, {} crashes",
+            "seed {seed}: {} requests, {} served at once, {} after waiting, {} refused, {} loads, {} evictions, {} crashes",
             report.requests,
             report.seated_by_gate,
             report.granted,

@@ -1,18 +1,19 @@
 //! The input of a replay: the workload's requests, the pool's configuration, and the what-if flags over both.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod devices;
+
+use std::collections::BTreeMap;
 
 use super::models;
 use super::workload::{MODELS_OF_CROWD, Reading, Workload, WorkloadFault};
 use crate::args::{SimulateArgs, UnknownModels};
 use catalog::Catalog;
-use config::{Config, ENVIRONMENT_PREFIX, KeepHot, Length, Provider};
-use pool::{
-    Bytes, DeviceId, DeviceReading, KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, NodeId,
-    Priority, Span,
-};
+use config::{Config, ENVIRONMENT_PREFIX, KeepHot, Length};
+use pool::{KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, Priority, Span};
 use sim::replay::{Arrival, Scenario};
 use store::{ModelPast, Past};
+
+pub use devices::FindDevices;
 
 /// The bounds of adaptive keep-hot times.
 const ADAPTIVE: KeepHotBounds = KeepHotBounds {
@@ -39,7 +40,11 @@ impl Setup {
     }
 }
 
-pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
+pub fn prepare(
+    spec: &str,
+    args: &SimulateArgs,
+    find_devices: FindDevices<'_>,
+) -> Result<Setup, String> {
     let mut variables: BTreeMap<String, String> = std::env::vars().collect();
     for text in &args.set {
         let (name, value) = variable(text)?;
@@ -94,7 +99,8 @@ pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
             }
         }
     }
-    let devices = devices(&specs, args, &config, &mut notices)?;
+    let find = || devices::of_pool(args, &config, workload.past(), find_devices);
+    let devices = devices::devices(&specs, args, find, &mut notices)?;
     let mut scenario = models::scenario(specs, devices);
     scenario.limits = config.limits();
     scenario.stop_takes = stop_takes.unwrap_or(scenario.stop_takes);
@@ -265,106 +271,6 @@ fn variable(text: &str) -> Result<(String, String), String> {
     };
     let name = format!("{ENVIRONMENT_PREFIX}{section}__{key}").to_uppercase();
     Ok((name, value.to_owned()))
-}
-
-fn devices(
-    specs: &[ModelSpec],
-    args: &SimulateArgs,
-    config: &Config,
-    notices: &mut Vec<String>,
-) -> Result<Vec<(DeviceId, DeviceReading)>, String> {
-    let mut devices: Vec<(DeviceId, DeviceReading)> = match config.inventory.provider {
-        Provider::Fixed => {
-            let headroom = config.inventory.headroom;
-            let fixed = config.inventory.devices.iter().zip(0..);
-            fixed
-                .map(|(device, nth)| {
-                    let reading = DeviceReading {
-                        name: device.name.clone(),
-                        node: NodeId(device.node),
-                        total: device.memory.0,
-                        headroom: headroom.of(device.memory.0),
-                        ..DeviceReading::default()
-                    };
-                    (DeviceId(nth), reading)
-                })
-                .collect()
-        }
-        _ => Vec::new(),
-    };
-    if let Some(text) = &args.gpus {
-        devices = other_devices(text, devices, specs)?;
-    }
-    if let Some(text) = &args.capacity {
-        let share = text
-            .strip_suffix('%')
-            .and_then(|number| number.parse::<f64>().ok())
-            .filter(|share| *share > 0.0 && *share <= 1000.0)
-            .ok_or_else(|| format!("--capacity `{text}` is not a percentage such as 35%"))?;
-        let count = devices.len().max(1) as u32;
-        devices = models::devices_for(specs, count, (share * 10.0) as u64);
-    }
-    if devices.is_empty() {
-        let all: u64 = specs.iter().map(|it| it.bytes_per_device.0).sum();
-        devices = models::devices_for(specs, 1, 350);
-        notices.push(format!(
-            "no devices are configured: assuming one of {}, for {} of all models together; set --gpus, --capacity or `inventory` in --pool",
-            devices[0].1.total,
-            Bytes(all)
-        ));
-    }
-    let names: BTreeSet<&str> = devices.iter().map(|(_, it)| it.name.as_str()).collect();
-    if names.len() < devices.len() {
-        return Err("two devices have the same name".to_owned());
-    }
-    Ok(devices)
-}
-
-fn other_devices(
-    text: &str,
-    have: Vec<(DeviceId, DeviceReading)>,
-    specs: &[ModelSpec],
-) -> Result<Vec<(DeviceId, DeviceReading)>, String> {
-    let wrong = || format!("--gpus `{text}` is neither `+2`, nor `8`, nor `4x80GiB`");
-    if let Some((count, size)) = text.split_once('x') {
-        let count: u32 = count.parse().map_err(|_| wrong())?;
-        let size: bytesize::ByteSize = size.parse().map_err(|_| wrong())?;
-        return bounded(count, text).map(|count| models::devices(count, Bytes(size.as_u64())));
-    }
-    let more = text.starts_with('+');
-    let number: u32 = text.trim_start_matches('+').parse().map_err(|_| wrong())?;
-    let count = bounded(
-        if more {
-            number.saturating_add(have.len() as u32)
-        } else {
-            number
-        },
-        text,
-    )?;
-    let each = match have.last() {
-        Some((_, last)) => last.total,
-        None => models::devices_for(specs, count, 350)[0].1.total,
-    };
-    let mut devices = have;
-    devices.truncate(count as usize);
-    for (nth, (_, reading)) in models::devices(count, each)
-        .into_iter()
-        .enumerate()
-        .skip(devices.len())
-    {
-        devices.push((DeviceId(nth as u32), reading));
-    }
-    Ok(devices)
-}
-
-fn bounded(count: u32, text: &str) -> Result<u32, String> {
-    if (1..=65_536).contains(&count) {
-        Ok(count)
-    } else {
-        Err(format!(
-            "--gpus `{text}`: between 1 and 65536 devices can be simulated"
-        ))
-    }
 }
 
 fn set_priority(text: &str, specs: &mut [ModelSpec]) -> Result<(), String> {

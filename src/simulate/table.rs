@@ -119,7 +119,7 @@ fn shadows(costs: &ShadowCosts, reload: Span) -> String {
     let seconds = |span: Span| span.0 / 1000;
     let more = 100.0 * (reload.0 as f64 / costs.better().0 as f64 - 1.0);
     format!(
-        "the shadows: {} s of loads by the pool's own estimate, {} s by least recent use, {} s by following them with {} change{}, at most {} s by the bound; the pool itself {} s, {more:+.1} % by the better shadow",
+        "by the two rules for victims alone, loads would have taken {} s (the pool's own estimate) and {} s (least recent use), {} s by following them with {} change{}, and at most {} s by the bound; the pool itself took {} s, {more:+.1} % of the better rule",
         seconds(costs.own),
         seconds(costs.simple),
         seconds(costs.followed),

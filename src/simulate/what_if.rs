@@ -7,7 +7,7 @@ use rand::Rng;
 
 use super::args::SimulateArgs;
 use super::models;
-use super::setup::{self, Setup};
+use super::setup::{self, FindDevices, Setup};
 use super::table::short;
 use pool::{Span, Time};
 use sim::replay::{Arrival, Options, Report, run};
@@ -66,9 +66,14 @@ fn count(number: f64) -> String {
 ///
 /// # Errors
 /// A workload that is too long or too short for this, or that cannot be read; a rule that a pool broke.
-pub fn compare(spec: &str, args: &SimulateArgs, changed: &Setup) -> Result<String, String> {
+pub fn compare(
+    spec: &str,
+    args: &SimulateArgs,
+    changed: &Setup,
+    find_devices: FindDevices<'_>,
+) -> Result<String, String> {
     let samples = args.resample.unwrap_or(0);
-    let configured = setup::prepare(spec, &args.as_configured())?;
+    let configured = setup::prepare(spec, &args.as_configured(), find_devices)?;
     let requests = [all_of(&configured)?, all_of(changed)?];
     let scenes = [&configured.scenario, &changed.scenario];
     let end = requests[0].last().map_or(Time(0), |last| last.at);

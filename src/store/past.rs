@@ -1,7 +1,7 @@
 //! What happened to the models in a pool's past, for replays of it: when their replicas were there, and how long loading
 //! and stopping took. From the history; nothing is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::history::StoredShare;
@@ -18,6 +18,8 @@ pub struct ModelPast {
     pub loading: Span,
     /// Where its last replica was: the number of devices, and the memory on each.
     pub placed: Option<(u32, Bytes)>,
+    /// The names of the devices whose memory its last replica held; none if it runs on none of the pool's.
+    pub devices: Vec<String>,
     /// Of its replicas.
     pub stays: Vec<PastStay>,
 }
@@ -55,6 +57,12 @@ impl Past {
     pub fn stop(&self) -> Option<Span> {
         self.stopping.0.checked_div(self.stops).map(Span)
     }
+
+    /// The names of the devices that the last replicas of its models were on.
+    pub fn devices(&self) -> BTreeSet<&str> {
+        let names = self.models.values().flat_map(|model| &model.devices);
+        names.map(String::as_str).collect()
+    }
 }
 
 impl Store {
@@ -87,6 +95,8 @@ impl Store {
                     if let Some(first) = shares.first() {
                         let devices = u32::try_from(shares.len()).unwrap_or(u32::MAX);
                         model.placed = Some((devices, Bytes(first.bytes)));
+                        let held = shares.iter().filter(|share| share.bytes > 0);
+                        model.devices = held.map(|share| share.device.clone()).collect();
                     }
                     // A load that was dropped leaves no line behind.
                     open.retain(|(name, _), (nth, ready)| {
@@ -149,7 +159,9 @@ mod tests {
              (1000, 'load', 'a', 1, '[]', NULL), (6000, 'ready', 'a', 1, '[]', 5000), \
              (7000, 'evict', 'a', 1, '[]', NULL), (7500, 'gone', 'a', 1, '[]', 500), \
              (8000, 'load', 'a', 2, '[]', NULL), (9000, 'ready', 'a', 2, '[]', 1000), \
-             (9500, 'adopt', 'a', 2, '[]', NULL), (9800, 'load', 'a', 3, '[]', NULL)",
+             (9500, 'adopt', 'a', 2, '[]', NULL), (9800, 'load', 'a', 3, '[]', NULL), \
+             (9900, 'load', 'b', 4, '[{\"device\":\"gpu1\",\"bytes\":7}]', NULL), \
+             (9950, 'load', 'c', 5, '[{\"device\":\"elsewhere\",\"bytes\":0}]', NULL)",
         ];
         let path = file_after(folder.path(), &statements).await;
         let past = Store::read_past(&path).await.expect("read");
@@ -169,5 +181,7 @@ mod tests {
         assert_eq!(model.stays, expected);
         assert_eq!(model.load(), Some(Span(3_000)));
         assert_eq!(past.stop(), Some(Span(500)));
+        let devices: Vec<&str> = past.devices().into_iter().collect();
+        assert_eq!(devices, ["gpu1"], "those whose memory is the pool's");
     }
 }

@@ -8,6 +8,9 @@ use serde_json::Value;
 use super::failure::error_of;
 use super::quantity::seconds;
 
+/// Tokens that came within less have no rate that says anything.
+const RATE_LEAST: Duration = Duration::from_millis(10);
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     pub text: String,
@@ -117,7 +120,7 @@ impl Answer {
         let word = if tokens == 1 { "token" } else { "tokens" };
         let took = self.last_at.unwrap_or_default();
         let took = took.saturating_sub(self.first_at.unwrap_or_default());
-        parts.push(match tokens > 1 && !took.is_zero() {
+        parts.push(match tokens > 1 && took >= RATE_LEAST {
             // The time begins with the first one.
             true => format!(
                 "{about}{tokens} tokens in {}, {:.1} tokens/s",
@@ -190,6 +193,12 @@ mod tests {
         assert_eq!(
             (answer.text.as_str(), answer.reasoning.as_str()),
             ("Hello", "hm")
+        );
+        let mut burst = answer.clone();
+        burst.last_at = burst.first_at.map(|first| first + ms(3));
+        assert_eq!(
+            burst.figures(),
+            "first token after 0.50 s, 5 tokens, prompt of 7 tokens"
         );
         answer.waited = Some(ms(3200));
         assert_eq!(

@@ -36,8 +36,8 @@ Examples:
   model-pool evaluate tiny-guide --file letters.txt --separator ----
   model-pool evaluate org/small org/large --file questions.txt --judge org/huge
 
-A text file has one prompt a line, or with --separator parts between such lines. A file *.jsonl has one JSON object a
-line, with `prompt`. The models are asked one after another, so that each is loaded once.
+A text file has one prompt a line, or with --separator parts between such lines. A file *.jsonl has one JSON object a line, with `prompt`.
+The models are asked one after another, so that each is loaded once.
 Exit status: 0 all answers came, 1 some did not, 2 wrong usage or broken lines, 3 cannot reach the server, 130 stopped by Ctrl-C.";
 
 #[derive(Args, Clone, Debug)]
@@ -71,10 +71,10 @@ pub struct AskArgs {
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
     /// How much chance there is in the answer; 0 is least
-    #[arg(long, value_name = "N", value_parser = temperature)]
+    #[arg(long, value_name = "N", value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
     /// The longest answer, in tokens
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub max_tokens: Option<u32>,
     /// After each answer, show the time to its first token and its tokens per second
     #[arg(long)]
@@ -127,7 +127,7 @@ pub struct EvaluateArgs {
     #[arg(long)]
     pub skip_broken: bool,
     /// How many requests for a model run at the same time
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64), allow_negative_numbers = true)]
     pub at_once: usize,
     #[command(flatten)]
     pub ask: AskArgs,

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::parameters::nearest;
 
-pub const HELP: &str = "\
-  /system TEXT     set the instructions; without TEXT, show them; none removes them
+pub const HELP: &str =
+    "  /system TEXT     set the instructions; without TEXT, show them; none removes them
   /model NAME      go on with another model; without NAME, list the models
   /set NAME VALUE  set a parameter, such as temperature 0.2; none removes it
   /set             show all parameters
@@ -189,5 +189,6 @@ mod tests {
         for name in NAMES.iter().filter(|it| !["/models", "/list"].contains(it)) {
             assert!(HELP.contains(name), "{name}");
         }
+        assert!(HELP.starts_with("  /"), "the first line is indented, too");
     }
 }

@@ -30,6 +30,10 @@ pub enum Failure {
     Cut {
         message: String,
     },
+    /// Some of several results did not come.
+    Incomplete {
+        message: String,
+    },
     Interrupted,
     Output(io::Error),
 }
@@ -184,6 +188,7 @@ impl fmt::Display for Failure {
             Failure::Cut { message } => {
                 write!(f, "the answer was cut off: {}", clean(message))
             }
+            Failure::Incomplete { message } => f.write_str(message),
             Failure::Interrupted => f.write_str("interrupted"),
             Failure::Output(error) => write!(f, "cannot write the output: {error}"),
         }

@@ -172,7 +172,7 @@ fn codex_edits_a_file_by_apply_patch_and_goes_on() {
     has(&text, &fact);
     let (is_done, text) = exec(&["-m", UNKNOWN, "How warm is it?"]);
     assert!(!is_done, "{text}");
-    has(&text, "no model is called wirter; the closest are: writer");
+    has(&text, "no model is called wirter; the closest is writer");
     let columns = [
         "chat",
         "stream",

@@ -30,6 +30,12 @@ fn routes_documents_and_hints_follow_the_configured_base_path() {
         let hint = format!("the routes are listed at {BASE}/docs");
         assert!(answer.contains(&hint), "{method} {path}: {answer}");
     }
+    for (method, before, below) in [("POST", "", "chat/completions"), ("GET", BASE, "models")] {
+        let (status, answer, _) = pool.request(method, &format!("{before}/{below}"), "", None);
+        assert_eq!(status, 404, "{answer}");
+        let hint = format!("did you mean {before}/v1/{below}?");
+        assert!(answer.contains(&hint), "{answer}");
+    }
 }
 
 #[test]

@@ -292,6 +292,22 @@ fn without_a_model_the_only_one_is_asked_and_of_several_one_must_be_named() {
 }
 
 #[test]
+fn a_model_that_does_not_exist_ends_it_at_the_first_answer() {
+    let pool = Pool::with_models(&[], "");
+    let url = format!("http://{}/v1", pool.address());
+    for load in [&["--connections", "2"][..], &["--rate", "100"]] {
+        let words = [load, &["--model", "nope", "--duration", "10m"]].concat();
+        let output = bench(&url, &words);
+        let shown = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{shown}");
+        assert!(
+            shown.contains("has no model nope, so nothing was measured"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
 fn it_speaks_http_2_with_prior_knowledge() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let listener = runtime

@@ -346,6 +346,19 @@ fn the_models_of_the_repository_and_their_configuration_are_in_order() {
 }
 
 #[test]
+fn the_whole_configuration_is_printed_where_it_is_wanted_and_after_the_findings() {
+    let world = World::new();
+    let findings = world.check().out;
+    let is_short = findings.starts_with("configuration: ") && !findings.contains("\"listen\"");
+    assert!(is_short, "{findings}");
+    let words = ["--config", "pool.yaml", "--show-config"];
+    let shown = check(world.folder.path(), &words).all();
+    let (before, keys) = shown.split_once("keys in force: ").expect("the keys");
+    assert!(before.contains("model lab/tiny: would run: "), "{before}");
+    assert!(keys.contains("\"listen\": \"127.0.0.1:8080\""), "{keys}");
+}
+
+#[test]
 fn an_installed_service_is_in_order_as_it_is_delivered() {
     let system = tempfile::tempdir().unwrap();
     let etc = system.path().join("etc/model-pool");

@@ -78,7 +78,7 @@ fn a_model_is_deployed_beside_others_answers_and_is_removed() {
     assert_eq!(ray.names(), ["theirs"]);
     let (_, plan) = pool.admin("POST", "/llm/admin/plan", &far);
     let reason = plan["reason"].as_str().unwrap_or_default();
-    assert!(reason.contains("no memory truth"), "{plan}");
+    assert!(reason.contains("does not see its memory"), "{plan}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! comes out.
 
 mod configured;
+mod devices;
 mod seconds;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ impl Rig {
     fn simulate(&self, workload: &str, more: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_model-pool"))
             .current_dir(self.folder.path())
+            .env("MODEL_POOL_NVML_LIBRARY", "there/is/none.so")
             .args(["simulate", "--workload", workload])
             .args(more)
             .output()
@@ -56,6 +58,18 @@ fn errors(output: &Output) -> String {
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
+}
+
+#[test]
+fn without_arguments_it_names_what_can_be_simulated() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_model-pool"));
+    let output = command.arg("simulate").output().expect("it starts");
+    let shown = errors(&output);
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(
+        shown.contains("  model-pool simulate --workload "),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -155,6 +169,11 @@ fn what_is_wrong_with_a_workload_is_told_with_its_line() {
     assert!(
         rig.complaint("zipf:requests=0", &[])
             .contains("`requests` must be a number above 0")
+    );
+    let generator = rig.complaint("bursti:requests=5", &[]);
+    assert!(
+        generator.contains("no generator `bursti`; write zipf, diurnal, bursty or shifting"),
+        "{generator}"
     );
     let unknown = rig.complaint("zipf:requests=10", &["--compare", "luck"]);
     assert!(

@@ -170,7 +170,7 @@ fn wrong_votes_are_refused_with_what_is_wrong_and_count_nothing() {
             vote("comparison-1", &["one", "tow"], Some("one")),
             404,
             "models",
-            "no model is called tow; the closest are: two",
+            "no model is called tow; the closest is two",
         ),
         (
             vote("comparison-1", &["one", "two"], Some("three")),

@@ -199,7 +199,7 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         ("keep-hot", view.keep_hot_ms.map(milliseconds)),
         ("set by an administrator", changed(view, clock)),
         ("needs", view.needs.as_ref().map(needs)),
-        ("measured", learned(view)),
+        ("planned with", planned_with(view)),
         ("loads in about", view.load_ms_expected.map(milliseconds)),
         (
             "replicas wanted",
@@ -223,7 +223,18 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
         ("last failure", view.last_failure.clone()),
         (
             "cools down for",
-            view.cooling_until_at.as_deref().map(|at| clock.until(at)),
+            (view.cooling_until_at.as_deref())
+                .filter(|_| view.state != State::Quarantined)
+                .map(|at| clock.until(at)),
+        ),
+        (
+            "not tried again",
+            (view.state == State::Quarantined).then(|| {
+                format!(
+                    "until `admin-client load {}`, or until its file changes",
+                    view.model
+                )
+            }),
         ),
     ];
     out.push_str(&facts(&pairs, style));
@@ -273,22 +284,24 @@ pub fn fetched(fetch: &FetchView) -> String {
     text
 }
 
-/// Measured memory on each kind of device, and its difference from the estimate.
-fn learned(view: &ModelView) -> Option<String> {
-    let drift = |measured: u64| {
-        let estimated = view.estimated_bytes_per_device.filter(|it| *it > 0)?;
-        let percent = measured as f64 / estimated as f64 * 100.0 - 100.0;
-        Some(format!(
-            ", {percent:+.0} % of the estimated {}",
-            bytes(estimated)
-        ))
+/// The memory that loads are planned with on each kind of device, once a replica was measured there, and its difference
+/// from the estimate. It may be more than what was measured: a cache grows while it is used.
+fn planned_with(view: &ModelView) -> Option<String> {
+    let estimated = view.estimated_bytes_per_device.filter(|it| *it > 0);
+    let drift = |planned: u64| match estimated {
+        None => String::new(),
+        Some(estimated) if estimated == planned => ", as estimated".to_owned(),
+        Some(estimated) => {
+            let percent = planned as f64 / estimated as f64 * 100.0 - 100.0;
+            format!(", {percent:+.0} % of the estimated {}", bytes(estimated))
+        }
     };
     let parts: Vec<String> = view
         .learned
         .iter()
         .map(|it| {
-            let off = drift(it.bytes_per_device).unwrap_or_default();
-            format!("{} on {}{off}", bytes(it.bytes_per_device), it.kind)
+            let planned = it.bytes_per_device;
+            format!("{} on {}{}", bytes(planned), it.kind, drift(planned))
         })
         .collect();
     (!parts.is_empty()).then(|| parts.join("; "))

@@ -147,10 +147,12 @@ pub fn evicted(victim: &Victim) -> String {
 
 /// `2 devices with 40.0 GiB each (measured)`.
 pub fn needs(needs: &Needs) -> String {
-    let source = needs
-        .source
-        .as_deref()
-        .map_or_else(String::new, |source| format!(" ({})", clean(source)));
+    let source = match needs.source.as_deref() {
+        None => String::new(),
+        Some("unfetched") => " (a guess until its weights are fetched)".to_owned(),
+        Some("unseen") => " (the pool does not see its memory)".to_owned(),
+        Some(source) => format!(" ({})", clean(source)),
+    };
     let each = if needs.devices > 1 { " each" } else { "" };
     format!(
         "{} with {}{each}{source}",

@@ -12,6 +12,7 @@ use pool::Bytes;
 
 use super::super::adapter_names::AdapterRoom;
 use super::super::model_file::{Listen, Secret, Sleep};
+use super::super::template_problem::problem;
 use super::engine::{ArgumentContext, Engine};
 use super::flags::CheckedFlags;
 use super::lora::Room;
@@ -268,9 +269,7 @@ impl Templates {
             .environment
             .render_str(template, &self.names)
             .map_err(|error| {
-                let problem = error
-                    .detail()
-                    .map_or_else(|| error.kind().to_string(), str::to_owned);
+                let problem = problem(&error, template, &self.names);
                 format!(
                     "engine_config.{}: {problem}; a template may use {TEMPLATE_NAMES}",
                     key()

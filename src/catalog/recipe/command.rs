@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use minijinja::{Environment, UndefinedBehavior, Value};
 
 use crate::model_file::{Listen, Secret};
+use crate::template_problem::problem;
 use pool::Bytes;
 
 /// Any program that speaks the OpenAI API.
@@ -118,13 +119,9 @@ impl CommandRecipe {
         let fill = |key: String, template: &str| {
             let text = environment
                 .render_str(template, &context)
-                .map_err(|error| {
-                    let detail = error.detail().map(str::to_owned);
-                    let problem = detail.unwrap_or_else(|| error.kind().to_string());
-                    TemplateError {
-                        key: key.clone(),
-                        problem,
-                    }
+                .map_err(|error| TemplateError {
+                    key: key.clone(),
+                    problem: problem(&error, template, &context),
                 })?;
             if text.contains('\0') {
                 let problem = "the text holds a NUL byte, which no program can be given".to_owned();

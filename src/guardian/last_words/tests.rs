@@ -178,6 +178,15 @@ fn what_only_looks_like_a_prefix_stays() {
 }
 
 #[test]
+fn of_the_embedded_engine_its_error_is_taken_without_what_it_logged_before() {
+    let tail = " INFO listening socket=/run/model-pool/r9.sock\nmodel-pool: the weights hold no tensor `lm_head.weight`\n";
+    assert_eq!(
+        words(tail),
+        "model-pool: the weights hold no tensor `lm_head.weight`"
+    );
+}
+
+#[test]
 fn without_an_error_the_last_lines_are_taken() {
     assert_eq!(words("INFO: a\nb\n\nc\nd\ne\nf"), "b\nc\nd\ne\nf");
     assert_eq!(words(""), "");

@@ -88,7 +88,7 @@ pub fn asker(app: &App, text: &str) -> Result<String, Failure> {
         (None, _) => Err(Failure::invalid(
             Some("by".to_owned()),
             format!(
-                "by: no key is called {shown:?}; give an id such as k3, a key's name (GET /admin/keys lists them), or anonymous"
+                "by: no key is called {shown:?}; give an id such as k3, a key's name (`admin-client keys list`), or anonymous"
             ),
         )),
     }

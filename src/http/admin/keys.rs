@@ -351,7 +351,9 @@ pub async fn change(
 }
 
 fn unknown(id: KeyId) -> Failure {
-    Failure::not_found(format!("there is no key {id}; GET /admin/keys lists them"))
+    Failure::not_found(format!(
+        "there is no key {id}; `admin-client keys list` shows those that exist"
+    ))
 }
 
 /// Revoke a key

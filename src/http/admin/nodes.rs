@@ -177,8 +177,9 @@ pub async fn revoke_token(
         .await
         .map_err(unread)?;
     if !done {
-        let message =
-            format!("there is no token {revoked}, or it is revoked; GET /admin/nodes lists them");
+        let message = format!(
+            "there is no token {revoked}, or it is revoked; `admin-client nodes list` shows those that exist"
+        );
         return Err(not_found("token_not_found", "id", message));
     }
     tracing::info!(

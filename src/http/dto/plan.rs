@@ -12,8 +12,7 @@ use pool::{
 };
 
 /// Of a model in Ray Serve.
-const NO_MEMORY_TRUTH: &str =
-    "; no memory truth: Ray places it, and the pool does not see its memory";
+const UNSEEN_MEMORY: &str = "; Ray places it, and the pool does not see its memory";
 /// Places that an answer shows at most.
 const CANDIDATES_MAX: usize = 64;
 
@@ -123,7 +122,7 @@ impl PlanView {
                 None => {
                     let reason = reason(plan, already_loaded, waits_for.is_empty());
                     match facts.is_some_and(|facts| facts.entry.recipe.ray_serve().is_some()) {
-                        true => reason + NO_MEMORY_TRUTH,
+                        true => reason + UNSEEN_MEMORY,
                         false => reason,
                     }
                 }
@@ -257,7 +256,7 @@ fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
         let from = facts.and_then(|facts| Some(facts.entry.fetch.as_ref()?.describe()));
         let from = from.map(|from| format!(" from {from}")).unwrap_or_default();
         texts.push(format!(
-            "its weights are fetched first{from}, for about {length}; until then its size is a guess"
+            "its weights, which are fetched first{from}, in about {length}; until then its size is a guess"
         ));
     }
     if plan.must_wait {
@@ -267,7 +266,7 @@ fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
                     && replica.shares.iter().any(|share| here(share.device))
                 {
                     texts.push(format!(
-                        "{} ({}) is leaving: {}",
+                        "the end of {} ({}), which is leaving: {}",
                         model.name, replica.replica, replica.reason
                     ));
                 }

@@ -13,7 +13,7 @@ use store::{EventCount, UseCount};
 const CSS: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#1c1f24;background:#fff}\
 h1{font-size:1.4rem}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
 th,td{padding:.35rem .6rem;border-bottom:1px solid #d8dce2;text-align:right;vertical-align:top}\
-th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}tfoot td{font-weight:600;border-top:2px solid #1c1f24}\
+th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere;width:30%}tfoot td{font-weight:600;border-top:2px solid #1c1f24}\
 small{color:#5b6472}\
 @media(prefers-color-scheme:dark){body{color:#e6e8eb;background:#14171b}th,td{border-color:#333a43}tfoot td{border-top-color:#e6e8eb}small{color:#9aa4b2}}";
 
@@ -206,7 +206,10 @@ fn csv_text(text: &str) -> String {
 fn row(it: &ModelReport) -> String {
     let mean = |sum: f64, count: u64| match count {
         0 => "–".to_owned(),
-        count => format!("{:.1} s", sum / count as f64),
+        count => match sum / count as f64 {
+            mean if mean < 0.95 => format!("{:.0} ms", mean * 1000.0),
+            mean => format!("{mean:.1} s"),
+        },
     };
     let by = |reasons: &BTreeMap<String, u64>| match listed(reasons) {
         none if none.is_empty() => "0".to_owned(),
@@ -305,6 +308,14 @@ mod tests {
             "{html}"
         );
         assert!(csv.contains("\"'=a()\""), "{csv}");
+        let quick = [UseCount {
+            model: "a".to_owned(),
+            requests: 2,
+            waited: 2,
+            waited_ms: 88,
+        }];
+        let html = ReportView::of(Time(0), Time(1000), &[], &quick).html("n");
+        assert!(html.contains("<td>44 ms</td>"), "{html}");
         assert_eq!(csv.lines().count(), 5);
     }
 }

@@ -244,12 +244,10 @@ fn describe(over: &Override) -> String {
     if let Some(keep_hot) = over.keep_hot {
         parts.push(format!("keep-hot {keep_hot}"));
     }
-    if over.expires.is_some() {
-        parts.push("for a time (lease)".to_owned());
-    }
-    if parts.is_empty() {
-        "back to the catalogue's values".to_owned()
-    } else {
-        parts.join(", ")
+    match (parts.is_empty(), over.expires.is_some()) {
+        (true, true) => "a lease alone, without a priority or a keep-hot time".to_owned(),
+        (true, false) => "back to the catalogue's values".to_owned(),
+        (false, true) => format!("{}, for a time (lease)", parts.join(", ")),
+        (false, false) => parts.join(", "),
     }
 }

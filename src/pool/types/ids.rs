@@ -66,6 +66,7 @@ impl Bytes {
     pub const ZERO: Bytes = Bytes(0);
     pub const MIB: u64 = 1 << 20;
     pub const GIB: u64 = 1 << 30;
+    pub const TIB: u64 = 1 << 40;
 
     pub fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
@@ -89,6 +90,7 @@ impl core::iter::Sum for Bytes {
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
+            b if b >= Bytes::TIB => (Bytes::TIB, "TiB"),
             b if b >= Bytes::GIB => (Bytes::GIB, "GiB"),
             b if b >= Bytes::MIB => (Bytes::MIB, "MiB"),
             b if b >= 1 << 10 => (1 << 10, "KiB"),

@@ -55,12 +55,14 @@ impl RecordKind {
             }
             RecordKind::Crash => "An engine ended by itself after it had been ready (L4).",
             RecordKind::Drain => {
-                "A replica takes no new requests and finishes those in flight, because of keep-hot, the cleanup, a cordon, a change of the model or the end of the service."
+                "A replica takes no new requests and finishes those in flight, because of keep-hot, the cleanup, a cordon, a change of the model or the end of the service. `took` is how long it had been ready."
             }
             RecordKind::Evict => {
                 "A replica leaves because another model needs its memory (P2, P3, P6). `took` is how long it had been ready."
             }
-            RecordKind::Unload => "A replica leaves because an administrator unloaded it.",
+            RecordKind::Unload => {
+                "A replica leaves because an administrator unloaded it. `took` is how long it had been ready."
+            }
             RecordKind::Sleep => "A replica's engine sleeps: its weights are in the host's memory.",
             RecordKind::Gone => {
                 "A replica's engine has ended and its memory is given back. `took` is how long the stop lasted."

@@ -242,7 +242,7 @@ impl fmt::Display for LoadReason {
         match self {
             LoadReason::Requests { waiting } => write!(f, "{waiting} waiting"),
             LoadReason::Order { order } => write!(f, "order {order}"),
-            LoadReason::Wish => write!(f, "an administrator's load, remembered (D1)"),
+            LoadReason::Wish => write!(f, "an administrator's load, which still stands (D1)"),
             LoadReason::AlwaysHot { priority } => write!(f, "always-hot, priority {priority} (P4)"),
             LoadReason::Growth { wanted } => {
                 write!(f, "its requests call for {wanted} replicas (S1)")

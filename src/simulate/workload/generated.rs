@@ -1,6 +1,7 @@
 //! Generated workloads: `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`, `shifting:…`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1, Zipf};
@@ -46,6 +47,14 @@ impl Generated {
             "diurnal" => Rhythm::Diurnal,
             "bursty" => Rhythm::Bursty,
             "shifting" => Rhythm::Shifting,
+            _ if rest.contains('=') && !rest.starts_with("//") && !Path::new(spec).exists() => {
+                return Some(Err(WorkloadFault::Spec {
+                    spec: spec.to_owned(),
+                    problem: format!(
+                        "is no file, and there is no generator `{name}`; write zipf, diurnal, bursty or shifting"
+                    ),
+                }));
+            }
             _ => return None,
         };
         Some(

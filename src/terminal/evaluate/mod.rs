@@ -17,7 +17,7 @@ use super::client::Client;
 use super::conversation::Conversation;
 use super::failure::Failure;
 use super::interrupt::interrupted;
-use super::models::hub_name;
+use super::models::{hub_name, may_be_of_the_hub};
 use super::once::set;
 use super::screen::Screen;
 use judge::{Case, MODELS_MAX};
@@ -47,6 +47,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
     }
     let mut evaluation = Evaluation::new(models, read.prompts);
     evaluation.judge = args.judge.as_deref().map(hub_name);
+    runtime.block_on(find_all(client, &evaluation))?;
     let mut screen = Screen::new();
     let finished = runtime.block_on(async {
         tokio::select! {
@@ -63,7 +64,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
     screen.print(&text)?;
     let summary = |failed: usize, of: usize, what: &str| {
         let message = format!("{failed} of {of} {what} did not come; the table says why");
-        Err(Failure::Cut { message })
+        Err(Failure::Incomplete { message })
     };
     match (finished?, evaluation.failed(), evaluation.unjudged()) {
         (false, ..) => Err(Failure::Interrupted),
@@ -71,6 +72,19 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
         (true, 0, unjudged) => summary(unjudged, evaluation.judged(), "verdicts"),
         (true, failed, _) => summary(failed, evaluation.count(), "answers"),
     }
+}
+
+/// Fails for a model that the pool does not have, before the others answer in vain. What else is wrong shows in the table.
+async fn find_all(client: &Client, evaluation: &Evaluation) -> Result<(), Failure> {
+    for name in evaluation.models.iter().chain(&evaluation.judge) {
+        if let Err(failure) = client.find(name).await
+            && failure.is_unknown_model()
+            && !may_be_of_the_hub(name)
+        {
+            return Err(failure);
+        }
+    }
+    Ok(())
 }
 
 async fn ask_and_judge(

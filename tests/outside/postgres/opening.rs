@@ -128,8 +128,7 @@ fn the_configuration_and_everything_that_prints_it_hide_the_password() {
     assert!(!shown.contains(PASSWORD), "{shown}");
     assert!(shown.contains("pool:…@"), "{shown}");
     let checked = std::process::Command::new(env!("CARGO_BIN_EXE_model-pool"))
-        .arg("check")
-        .arg("--config")
+        .args(["check", "--show-config", "--config"])
         .arg(&file)
         .current_dir(folder.path())
         .output()

@@ -143,7 +143,7 @@ const FILES: [(&str, &[&str]); 42] = [
     ),
     (
         "pool:\n  queue_limit: -1\n",
-        &["line 2", "pool.queue_limit", "a whole number, 0 or more"],
+        &["line 2", "pool.queue_limit", "a whole number that is not negative"],
     ),
     (
         "pool:\n  queue_limit: 1.5\n",

@@ -110,12 +110,12 @@ fn a_template_that_cannot_be_filled_in_is_refused_when_it_is_read() {
     let cases: [(Value, &[&str]); 6] = [
         (
             json!(["serve", "{{ port }}", "{{ prot }}"]),
-            &["engine_config.command[2]", "{{ port }}"],
+            &["engine_config.command[2]", "it uses `prot`", "{{ port }}"],
         ),
         (json!(["serve", "{{ port"]), &["engine_config.command[1]"]),
         (
             json!(["serve", "{{ port }}", "{{ model_path }}"]),
-            &["engine_config.command[2]", "model_path"],
+            &["engine_config.command[2]", "it uses `model_path`"],
         ),
         (
             json!(["serve", "{{ port }}", "{{ context }}"]),

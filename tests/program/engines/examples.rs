@@ -127,6 +127,31 @@ fn the_examples_run_what_the_manual_says() {
 }
 
 #[test]
+fn weights_that_are_still_to_be_fetched_are_no_reason_to_name_a_folder() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config.yaml");
+    let text = format!(
+        "inventory: {{provider: host, host_memory: 4GiB}}\nsources: {{cache_dir: {:?}}}\nstate: {{dir: {:?}}}\n",
+        folder.path().join("cache"),
+        folder.path().join("data"),
+    );
+    std::fs::write(&file, text).expect("written");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .args(["check", "--config"])
+        .arg(&file)
+        .arg(root.join("docs/examples/vllm.yaml"))
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_has(
+        &text,
+        &["its command line depends on the size of the weights, and is shown once they are here"],
+    );
+    assert!(!text.contains("name a local folder"), "{text}");
+}
+
+#[test]
 fn check_shows_what_would_be_run_with_secrets_masked() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().expect("a folder");
@@ -152,6 +177,7 @@ fn check_shows_what_would_be_run_with_secrets_masked() {
             "would run: ",
             "vllm serve",
             "HF_TOKEN=…",
+            "no prompts, because it embeds or ranks texts",
             "cannot be started: TRTLLMEngine gets an option",
             "cannot be started: there is no /srv/models/Llama-3.3-70B-Instruct; bring the model there",
         ],

@@ -141,7 +141,7 @@ fn names_bodies_and_routes_that_are_none_are_told_in_ollamas_form() {
         let (status, answer, _) = ask(&pool, path, &body, None);
         assert_eq!(
             (status, words(&answer)),
-            (404, "model 'writre' not found; the closest are: writer"),
+            (404, "model 'writre' not found; the closest is writer"),
             "{path}"
         );
     }

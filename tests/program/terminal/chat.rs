@@ -135,11 +135,11 @@ fn a_model_that_is_not_there_is_told_before_the_first_prompt() {
     let terminal = Terminal::start(folder.path(), &["chat", "tiny-caht"], &env, 80);
     let (status, shown) = terminal.end();
     assert_eq!(status, Some(1), "{shown}");
-    assert!(shown.contains("the closest are: tiny-chat"), "{shown}");
+    assert!(shown.contains("the closest is tiny-chat"), "{shown}");
     let mut terminal = Terminal::start(folder.path(), &["chat", "tiny-chat"], &env, 80);
     terminal.wait_for(">>> ");
     terminal.keys("/model tiny-caht\r");
-    terminal.wait_for("the closest are");
+    terminal.wait_for("the closest is");
     terminal.keys("/model\r");
     terminal.wait_for("* tiny-chat");
     terminal.keys("still here\r");

@@ -214,7 +214,7 @@ fn a_name_in_the_catalogue_stands_for_its_weights() {
         assert!(err(&output).contains(expected), "{}", err(&output));
     };
     refused("here", "there is nothing to fetch");
-    refused("fra", "the closest are: far");
+    refused("fra", "the closest is far");
 }
 
 #[test]

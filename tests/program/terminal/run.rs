@@ -112,7 +112,7 @@ fn an_unknown_model_is_refused_with_the_nearest_names() {
     let output = piped(folder.path(), &["run", "tiny-chta", "Hello"], &env, b"");
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        err(&output).contains("the closest are: tiny-chat"),
+        err(&output).contains("the closest is tiny-chat"),
         "{}",
         err(&output)
     );

@@ -24,14 +24,33 @@ fn hot() -> ModelView {
 }
 
 #[test]
-fn what_was_measured_is_shown_with_how_far_off_the_estimate_was() {
+fn what_is_planned_with_is_shown_with_how_far_off_the_estimate_was() {
     let view: ModelView = serde_json::from_value(json!({"model": "m", "state": "cold",
         "estimated_bytes_per_device": 10u64 << 30,
-        "learned": [{"kind": "H100", "bytes_per_device": 12u64 << 30}]}))
+        "learned": [{"kind": "H100", "bytes_per_device": 12u64 << 30}, {"kind": "host", "bytes_per_device": 10u64 << 30}]}))
     .expect("a model");
     let text = model(&view, noon(), Style::PLAIN);
-    let shown = "12.0 GiB on H100, +20 % of the estimated 10.0 GiB";
-    assert!(text.contains(shown), "{text}");
+    let shown = "12.0 GiB on H100, +20 % of the estimated 10.0 GiB; 10.0 GiB on host, as estimated";
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("  planned with "));
+    assert!(line.is_some_and(|line| line.ends_with(shown)), "{text}");
+    assert!(!text.contains("measured"), "{text}");
+}
+
+#[test]
+fn a_quarantined_model_says_what_makes_it_load_again() {
+    let quarantined = view(
+        json!({"model": "m", "state": "quarantined", "failures": 5, "last_failure": "exit 1",
+        "cooling_until_at": "2026-11-21T12:00:20Z"}),
+    );
+    let text = model(&quarantined, noon(), Style::PLAIN);
+    assert!(!text.contains("cools down"), "{text}");
+    let next = "until `admin-client load m`, or until its file changes\n";
+    assert!(
+        text.contains("not tried again ") && text.contains(next),
+        "{text}"
+    );
 }
 
 #[test]

@@ -13,6 +13,9 @@ export function bytes(count) {
   return `${value.toFixed(digits)}\u00a0${UNITS[unit]}`;
 }
 
+/** From where it is known what memory a model needs. */
+export const sourceOf = needs => ({ unfetched: 'a guess until its weights are fetched', unseen: 'the pool does not see its memory' }[needs.source] ?? needs.source);
+
 /** `1 replica`, `3 replicas`. */
 export const count = (number, one, many = one + 's') => `${number}\u00a0${number === 1 ? one : many}`;
 

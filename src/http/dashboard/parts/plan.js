@@ -1,7 +1,7 @@
 // Plan before you load: what would leave and what would be where, as a picture, and then the order. If the pool has changed since,
 // the new plan is shown and has to be confirmed anew.
 import { html, useEffect, useMemo, useRef, useState } from '../lib/view.js';
-import { bytes, clean, count, length, short, span } from '../lib/text.js';
+import { bytes, clean, count, length, short, sourceOf, span } from '../lib/text.js';
 import { after } from '../lib/device.js';
 import { byName, live } from '../lib/live.js';
 import { mayChange, READ_ONLY } from '../lib/api.js';
@@ -89,7 +89,7 @@ export function PlanDialog({ model, first, close }) {
 
 export function PlanAnswer({ plan, devices }) {
   const changes = useMemo(() => after(plan, devices), [plan, devices]);
-  const facts = [`${count(plan.needs.devices, 'device')} with ${bytes(plan.needs.bytes_per_device)} each (${plan.needs.source})`, `priority ${plan.priority}`,
+  const facts = [`${count(plan.needs.devices, 'device')} with ${bytes(plan.needs.bytes_per_device)} each (${sourceOf(plan.needs)})`, `priority ${plan.priority}`,
     plan.expected_seconds !== null && !plan.already_loaded && `about ${span(plan.expected_seconds * 1000)} to the first answer`, plan.cost.evicted_bytes > 0 && `${bytes(plan.cost.evicted_bytes)} evicted, ${span(plan.cost.expected_reload_ms)} to bring it back`];
   return html`<p class="plan-verdict" data-tone=${plan.feasible ? 'good' : 'bad'}><${Icon} name=${plan.feasible ? 'check' : 'alert'} /><span>${clean(plan.reason)}</span></p>
     <p class="soft">${facts.filter(Boolean).join(' · ')}</p>

@@ -9,12 +9,15 @@ import { Button, Clock, Empty, Fact, Head, IconButton, Loading, ModelLink, Name,
 import { Icon } from '../parts/icons.js';
 import { Table } from '../parts/table.js';
 
+/** Events whose time is not that of the event: what leaves says how long it had been ready. */
+const wasReady = it => ['evict', 'drain', 'unload'].includes(it.kind);
+
 const COLUMNS = [
   { id: 'at', title: 'When', width: '132px', hide: 480, cell: it => html`<${Clock} at=${it.at} />` },
   { id: 'kind', title: 'What', width: '108px', cell: (it, width) => html`<span class="stack"><span class="kind" data-tone=${kindTone(it.kind)}>${kindWord(it.kind)}</span>${width < 480 && html`<span class="soft small"><${Clock} at=${it.at} /></span>`}</span>` },
   { id: 'model', title: 'Model', grow: 2, least: 120, hide: 620, cell: it => it.model ? html`<${Name} of=${it.model} most=${60} />` : html`<span class="faint">the pool</span>` },
   { id: 'reason', title: 'Why', grow: 4, least: 120, cell: (it, width) => html`<span class="stack">${width < 620 && it.model && html`<${Name} of=${it.model} most=${40} />`}<span class="clip" title=${clean(it.reason).slice(0, 2000)}>${clean(it.reason)}</span></span>` },
-  { id: 'took', title: 'Took', right: true, width: '84px', hide: 900, cell: it => html`<span class="figure soft">${it.took_ms === null ? '' : span(it.took_ms)}</span>` },
+  { id: 'took', title: 'Took', right: true, width: '84px', hide: 900, cell: it => html`<span class="figure soft" title=${wasReady(it) ? 'how long it had been ready' : 'how long it took'}>${it.took_ms === null ? '' : span(it.took_ms)}</span>` },
   { id: 'id', title: 'Id', right: true, width: '70px', hide: 1100, cell: it => html`<span class="figure faint">${it.id}</span>` },
 ];
 
@@ -79,7 +82,7 @@ export function Why({ id, event: known, onClose }) {
     <p class="why-reason">${clean(it.reason)}</p>
     <dl class="facts"><${Fact} label="When"><${Clock} at=${it.at} /><//>${why?.asked_by && html`<${Fact} label="Asked by">${clean(typeof why.asked_by === 'string' ? why.asked_by : why.asked_by.name ?? JSON.stringify(why.asked_by))}<//>`}
       ${it.replica && html`<${Fact} label="Replica"><span class="figure">${it.replica}</span><//>`}${it.order && html`<${Fact} label="Order"><span class="figure">${it.order}</span><//>`}
-      ${it.priority !== null && it.priority !== undefined && html`<${Fact} label="Priority">${it.priority}<//>`}${it.took_ms !== null && it.took_ms !== undefined && html`<${Fact} label=${it.kind === 'evict' || it.kind === 'unload' ? 'Had been there' : 'Took'}>${span(it.took_ms)}<//>`}
+      ${it.priority !== null && it.priority !== undefined && html`<${Fact} label="Priority">${it.priority}<//>`}${it.took_ms !== null && it.took_ms !== undefined && html`<${Fact} label=${wasReady(it) ? 'Had been ready for' : 'Took'}>${span(it.took_ms)}<//>`}
       ${event?.placement?.length > 0 && html`<${Fact} label="Placed on">${event.placement.map(share => `${share.device} (${bytes(share.bytes)})`).join(', ')}<//>`}</dl>
     ${words.length > 0 && html`<ul class="why-words">${words.map((text, nth) => html`<li key=${nth}>${withClocks(clean(text))}</li>`)}</ul>`}
     ${candidates.length > 0 && html`<h3>What could be chosen</h3><ol class="plain candidates">${candidates.map((one, nth) => html`<li key=${nth} data-chosen=${one.chosen ? 'yes' : undefined}><span class="candidate-sign" aria-hidden="true">${one.chosen && html`<${Icon} name="check" size=${14} />`}</span>

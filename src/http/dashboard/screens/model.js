@@ -1,7 +1,7 @@
 // Everything about one model, beside the screen from which it was opened.
 import { html, useEffect, useLayoutEffect, useState } from '../lib/view.js';
 import { get, mayChange } from '../lib/api.js';
-import { bytes, clean, count, countdown, short, span } from '../lib/text.js';
+import { bytes, clean, count, countdown, short, sourceOf, span } from '../lib/text.js';
 import { byName, live, useNow } from '../lib/live.js';
 import { kindTone, kindWord } from '../lib/history.js';
 import { go, link, route } from '../lib/route.js';
@@ -54,7 +54,7 @@ function Body({ model }) {
       ${isLoaded && html`<${Button} icon="eject" disabled=${!may} onClick=${() => openUnload([name])}>Unload<//>`}
       <a class="button" href=${link('logs', { model: name })}><${Icon} name="logs" /><span>Log</span></a><a class="button" href=${link('events', { of: name })}><${Icon} name="why" /><span>Why</span></a></div>
     ${model.file_error && html`<div class="notice"><${Icon} name="alert" /><div><p>${model.state === 'broken' ? 'The model’s file cannot be used, so that the model is not served.' : 'The model’s file cannot be used. Its last good version is served.'}</p><pre class="wrap">${clean(model.file_error)}</pre></div></div>`}
-    ${model.failures > 0 && html`<div class="notice"><${Icon} name="alert" /><div><p>${count(model.failures, 'failed load')} in a row. ${model.state === 'quarantined' ? 'Nothing is tried any more until an administrator loads it or its configuration changes (L3).' : ''}${model.cooling_until_at ? html` Next try from <${Clock} at=${model.cooling_until_at} />.` : ''}</p>
+    ${model.failures > 0 && html`<div class="notice"><${Icon} name="alert" /><div><p>${count(model.failures, 'failed load')} in a row. ${model.state === 'quarantined' ? 'Nothing is tried any more until an administrator loads it or its configuration changes (L3).' : ''}${model.cooling_until_at && model.state !== 'quarantined' ? html` Next try from <${Clock} at=${model.cooling_until_at} />.` : ''}</p>
       ${model.last_failure && html`<pre class="wrap">${clean(model.last_failure)}</pre>`}<p><a href=${link('logs', { model: name })}>What the engine printed</a></p></div></div>`}
     ${model.warnings?.map(it => html`<p class="notice" key=${it}><${Icon} name="alert" />${clean(it)}</p>`)}
     <dl class="facts">
@@ -62,9 +62,9 @@ function Body({ model }) {
       <${Fact} label="Keep hot">${model.always_hot ? 'always, by its priority (P4)' : span(model.keep_hot_ms)} ${may && html`<button type="button" class="text-button" onClick=${() => openLease(name)}>Lease…</button>`}<//>
       <${Fact} label="Waiting">${model.waiting ? html`<a href=${link('queue')}>${count(model.waiting, 'request')}</a>` : 'nobody'}<//>
       <${Fact} label="Last used"><${Ago} at=${model.last_used_at} />, ${count(model.requests_total, 'request')} since the start<//>
-      <${Fact} label="Needs"><span class="figure">${count(model.needs.devices, 'device')} × ${bytes(model.needs.bytes_per_device)}</span> <span class="soft">(${model.needs.source})</span><//>
+      <${Fact} label="Needs"><span class="figure">${count(model.needs.devices, 'device')} × ${bytes(model.needs.bytes_per_device)}</span> <span class="soft">(${sourceOf(model.needs)})</span><//>
       <${Fact} label="Estimated">${model.estimated_bytes_per_device === null ? '—' : html`<span class="figure">${bytes(model.estimated_bytes_per_device)}</span> <span class="soft">on each device</span>`}<//>
-      <${Fact} label="Measured">${model.learned.length ? model.learned.map(it => html`<span class="figure" key=${it.kind}>${bytes(it.bytes_per_device)} <span class="soft">on ${short(it.kind, 40)}</span> </span>`) : html`<span class="faint">nothing yet</span>`}<//>
+      <${Fact} label="Planned with">${model.learned.length ? model.learned.map(it => html`<span class="figure" key=${it.kind}>${bytes(it.bytes_per_device)} <span class="soft">on ${short(it.kind, 40)}</span> </span>`) : html`<span class="faint">the figure of Needs; nothing was measured yet</span>`}<//>
       <${Fact} label="Load time">${model.load_times.length ? model.load_times.map(it => html`<span class="figure" key=${it.source}>${span(it.ms)} <span class="soft">from ${it.source}</span> </span>`) : html`<span class="soft">expected: ${span(model.load_ms_expected)}</span>`}<//>
       <${Fact} label="Engine">${model.engine}<//>
       ${model.weights && html`<${Fact} label="Weights">${clean(model.weights.from)}${model.weights.here ? ', here' : ', not here yet'}<//>`}

@@ -1,6 +1,6 @@
 // All models: search, sort, filter, pin, choose several; priorities are changed in place.
 import { html, useEffect, useMemo, useRef, useState } from '../lib/view.js';
-import { bytes, count, short, span } from '../lib/text.js';
+import { bytes, count, short, sourceOf, span } from '../lib/text.js';
 import { byName, live, useNow } from '../lib/live.js';
 import { sum } from '../lib/device.js';
 import { openModel, replace, route } from '../lib/route.js';
@@ -24,12 +24,13 @@ const RANK = { ready: 0, draining: 1, loading: 2, waiting: 3, fetching: 4, aslee
 
 const flight = model => sum(model.replicas, it => it.in_flight);
 const running = model => model.replicas.filter(it => it.state !== 'planned').length;
-const measured = model => { const known = model.replicas.filter(it => it.measured_bytes !== null); return known.length ? sum(known, it => it.measured_bytes) : model.learned[0] ? model.learned[0].bytes_per_device * model.needs.devices : null; };
+const measured = model => { const known = model.replicas.filter(it => it.measured_bytes !== null); return known.length ? sum(known, it => it.measured_bytes) : null; };
+const needed = model => model.needs.bytes_per_device * model.needs.devices;
 const estimated = model => model.estimated_bytes_per_device === null ? model.needs.bytes_per_device * model.needs.devices : model.estimated_bytes_per_device * model.needs.devices;
 
 export const SORTS = {
   model: it => it.model.toLowerCase(), state: it => RANK[it.state] ?? 10, priority: it => it.priority, replicas: running, flight, waiting: it => it.waiting,
-  used: it => Date.parse(it.last_used_at) || 0, load: it => it.load_ms_expected, memory: it => measured(it) ?? estimated(it), requests: it => it.requests_total,
+  used: it => Date.parse(it.last_used_at) || 0, load: it => it.load_ms_expected, memory: it => measured(it) ?? needed(it), requests: it => it.requests_total,
 };
 
 /** The order of the rows, also for names that are equal in it. */
@@ -99,8 +100,8 @@ const Figure = ({ of: number, tone = '' }) => html`<span class=${`figure ${numbe
 
 function Memory({ model }) {
   const real = measured(model), guess = estimated(model);
-  const title = [`${bytes(model.needs.bytes_per_device)} on each of ${count(model.needs.devices, 'device')} (${model.needs.source})`, model.estimated_bytes_per_device !== null && `estimated: ${bytes(guess)}`, real !== null && `measured: ${bytes(real)}`, ...model.learned.map(it => `${it.kind}: ${bytes(it.bytes_per_device)} learned`)];
-  return html`<span class="figure" title=${title.filter(Boolean).join('\n')}>${real !== null ? html`${bytes(real)} <span class="soft">of ${bytes(model.needs.bytes_per_device * model.needs.devices)}</span>` : html`<span class="soft">≈</span> ${bytes(guess)}`}</span>`;
+  const title = [`${bytes(model.needs.bytes_per_device)} on each of ${count(model.needs.devices, 'device')} (${sourceOf(model.needs)})`, model.estimated_bytes_per_device !== null && `estimated: ${bytes(guess)}`, real !== null && `measured: ${bytes(real)}`, ...model.learned.map(it => `planned with on ${it.kind}: ${bytes(it.bytes_per_device)}`)];
+  return html`<span class="figure" title=${title.filter(Boolean).join('\n')}>${real !== null ? html`${bytes(real)} <span class="soft">of ${bytes(needed(model))}</span>` : html`<span class="soft">(${bytes(needed(model))})</span>`}</span>`;
 }
 
 function PinButton({ name }) {

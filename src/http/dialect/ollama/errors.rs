@@ -59,6 +59,7 @@ pub(crate) fn message_of(error: &Value) -> String {
     match unknown.and_then(|rest| rest.split_once("; ")) {
         Some((name, hint)) => {
             let hint = hint.replace("GET /v1/models", "GET /api/tags");
+            let hint = hint.replace(", and so does `admin-client models`", "");
             format!("model '{name}' not found; {hint}")
         }
         None if message.is_empty() => "the request failed, and nothing says why".to_owned(),
@@ -85,9 +86,10 @@ mod tests {
             translated(&[]),
             "model 'a' not found; GET /api/tags lists those that exist"
         );
+        assert_eq!(translated(&["b"]), "model 'a' not found; the closest is b");
         assert_eq!(
-            translated(&["b"]),
-            "model 'a' not found; the closest are: b"
+            translated(&["b", "c"]),
+            "model 'a' not found; the closest are: b, c"
         );
         assert_eq!(message_of(&json!({"message": "no room"})), "no room");
         assert!(!message_of(&json!({})).is_empty());

@@ -31,7 +31,7 @@ pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<(), Fa
     Err(Failure::invalid(
         field.to_owned(),
         format!(
-            "{prompts} prompt{plural} with {answers} answers each are {sequences} answers; one request may ask for {most} (server.sequences_max): send several requests"
+            "{prompts} prompt{plural} with {answers} answers each are {sequences} answers; one request may ask for {most} (server.sequences_max), or for fewer where the engine takes fewer: send several requests"
         ),
     ))
 }

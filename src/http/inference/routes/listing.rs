@@ -160,6 +160,17 @@ const SERVED: [&str; 13] = [
     "models",
 ];
 
+/// The path below `/v1` for a client whose base URL lacks it.
+pub(crate) fn without_v1(path: &str, base: &str) -> Option<String> {
+    let (before, below) = match path.strip_prefix(base) {
+        Some(below) => (base, below),
+        None => ("", path),
+    };
+    let below = below.trim_matches('/');
+    let is_served = SERVED.contains(&below);
+    is_served.then(|| format!("{before}/v1/{below}"))
+}
+
 /// A message in the body, not a bare 404.
 pub(crate) async fn not_served(State(app): State<App>, request: Request<Body>) -> Failure {
     let path = request.uri().path();

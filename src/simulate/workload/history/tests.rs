@@ -31,6 +31,7 @@ fn loaded_once(stay: PastStay, rows: &[u64]) -> History {
             loads: 1,
             loading: Span(1_000),
             placed: None,
+            devices: Vec::new(),
             stays: vec![stay],
         },
     );
@@ -65,6 +66,7 @@ fn with_waits(waited: u64, waited_ms: u64) -> History {
             loads: 2,
             loading: Span(600),
             placed: None,
+            devices: Vec::new(),
             stays: vec![
                 stay(at(10), None, Some(at(20))),
                 stay(at(40), None, Some(at(50))),

@@ -1,0 +1,250 @@
+//! The devices of a replay: those of the pool, changed by the what-if flags, or an assumption that is printed.
+
+use std::collections::BTreeSet;
+
+use crate::args::SimulateArgs;
+use crate::models;
+use config::Config;
+use pool::{Bytes, DeviceId, DeviceReading, ModelSpec};
+use store::Past;
+
+/// Finds the devices that the pool of a configuration has on this machine, as `serve` does.
+pub type FindDevices<'a> = &'a dyn Fn(&Config) -> Result<Vec<DeviceReading>, String>;
+
+type Devices = Vec<(DeviceId, DeviceReading)>;
+
+/// Devices of an assumed size hold this share of all models, in thousandths.
+const ASSUMED_SHARE: u64 = 350;
+const COUNT_MAX: u32 = 65_536;
+
+/// The devices of the pool that is replayed, or why they are not known.
+pub(super) fn of_pool(
+    args: &SimulateArgs,
+    config: &Config,
+    past: Option<&Past>,
+    find: FindDevices<'_>,
+) -> Result<Devices, String> {
+    if args.pool.is_none() {
+        return Err("--pool is not set".to_owned());
+    }
+    let found = find(config)?;
+    let had = past.map(Past::devices).unwrap_or_default();
+    let here: Vec<&str> = found.iter().map(|device| device.name.as_str()).collect();
+    // The store of another machine's pool.
+    if !had.is_empty() && !here.iter().any(|name| had.contains(name)) {
+        let had: Vec<&str> = had.into_iter().collect();
+        return Err(format!(
+            "the pool of this store had {}, and this machine has {}",
+            had.join(", "),
+            here.join(", ")
+        ));
+    }
+    let numbered = found.into_iter().zip(0..);
+    Ok(numbered
+        .map(|(device, nth)| (DeviceId(nth), device))
+        .collect())
+}
+
+/// Applies `--gpus` and `--capacity`. The pool's own devices are looked for only if they matter.
+pub(super) fn devices(
+    specs: &[ModelSpec],
+    args: &SimulateArgs,
+    find: impl FnOnce() -> Result<Devices, String>,
+    notices: &mut Vec<String>,
+) -> Result<Devices, String> {
+    let (count, size) = match &args.gpus {
+        Some(text) => parse_gpus(text)?,
+        None => (Count::Unchanged, None),
+    };
+    let found = match size {
+        Some(_) => Ok(Vec::new()),
+        None => find(),
+    };
+    let known = match &found {
+        Ok(devices) => devices.clone(),
+        Err(_) => Vec::new(),
+    };
+    let total = match count {
+        Count::Unchanged => known.len().max(1),
+        Count::Exactly(count) => count as usize,
+        Count::More(more) => known.len() + more as usize,
+    };
+    let count_of_all = u32::try_from(total)
+        .ok()
+        .filter(|count| (1..=COUNT_MAX).contains(count));
+    let count_of_all = count_of_all.ok_or_else(|| {
+        let text = args.gpus.as_deref().unwrap_or_default();
+        format!("--gpus `{text}`: between 1 and {COUNT_MAX} devices can be simulated")
+    })?;
+    if let (Count::More(more), Err(unknown)) = (&count, &found) {
+        return Err(format!(
+            "--gpus +{more} adds to the devices of the pool, which are not known: {unknown}; write the number and size of all, such as --gpus {}x80GiB",
+            more.saturating_add(1)
+        ));
+    }
+    let devices = match (&args.capacity, size) {
+        (Some(text), _) => models::devices_for(specs, count_of_all, permille(text)?),
+        (None, Some(size)) => models::devices(count_of_all, size),
+        (None, None) if known.is_empty() => {
+            let assumed = models::devices_for(specs, count_of_all, ASSUMED_SHARE);
+            let why = found.err().unwrap_or_else(|| "there is none".to_owned());
+            notices.push(assumption(&assumed, specs, &why));
+            assumed
+        }
+        (None, None) => resized(known, count_of_all),
+    };
+    let names: BTreeSet<&str> = devices.iter().map(|(_, it)| it.name.as_str()).collect();
+    match names.len() < devices.len() {
+        true => Err("two devices have the same name".to_owned()),
+        false => Ok(devices),
+    }
+}
+
+/// The number of devices that `--gpus` sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Count {
+    Unchanged,
+    Exactly(u32),
+    More(u32),
+}
+
+/// `+2`, `8`, or `4x80GiB` with the size of each.
+fn parse_gpus(text: &str) -> Result<(Count, Option<Bytes>), String> {
+    let wrong = || format!("--gpus `{text}` is neither `+2`, nor `8`, nor `4x80GiB`");
+    if let Some((count, size)) = text.split_once('x') {
+        let count: u32 = count.parse().map_err(|_| wrong())?;
+        let size: bytesize::ByteSize = size.parse().map_err(|_| wrong())?;
+        return Ok((Count::Exactly(count), Some(Bytes(size.as_u64()))));
+    }
+    let number = |digits: &str| digits.parse::<u32>().map_err(|_| wrong());
+    Ok(match text.strip_prefix('+') {
+        Some(more) => (Count::More(number(more)?), None),
+        None => (Count::Exactly(number(text)?), None),
+    })
+}
+
+/// `35%` in thousandths.
+fn permille(text: &str) -> Result<u64, String> {
+    let number = text
+        .strip_suffix('%')
+        .and_then(|number| number.parse::<f64>().ok());
+    let share = number.filter(|share| *share > 0.0 && *share <= 1000.0);
+    let share =
+        share.ok_or_else(|| format!("--capacity `{text}` is not a percentage such as 35%"))?;
+    Ok((share * 10.0) as u64)
+}
+
+fn assumption(devices: &[(DeviceId, DeviceReading)], specs: &[ModelSpec], why: &str) -> String {
+    let each = devices.first().map(|(_, device)| device.total);
+    let each = each.unwrap_or_default();
+    let all: u64 = specs.iter().map(|it| it.bytes_per_device.0).sum();
+    let each = match devices.len() {
+        1 => format!("one device of {each}"),
+        count => format!("{count} devices of {each} each"),
+    };
+    format!(
+        "the devices are not known: {why}; assuming {each}, for {} of all models together; set --gpus 4x80GiB, --capacity, or `inventory` in --pool",
+        Bytes(all)
+    )
+}
+
+/// The first of these devices, and as many more like the last one as are missing.
+fn resized(known: Devices, count: u32) -> Devices {
+    let mut devices = known;
+    devices.truncate(count as usize);
+    let Some((_, last)) = devices.last().cloned() else {
+        return devices;
+    };
+    let mut names: BTreeSet<String> = devices.iter().map(|(_, it)| it.name.clone()).collect();
+    for (id, like) in models::devices(count, last.total)
+        .into_iter()
+        .skip(devices.len())
+    {
+        // GPUs of the configuration may be called so already.
+        let free = (id.0..).map(|nth| format!("gpu{nth}"));
+        let name = free.into_iter().find(|name| !names.contains(name));
+        let name = name.unwrap_or(like.name);
+        names.insert(name.clone());
+        devices.push((
+            id,
+            DeviceReading {
+                name,
+                node: like.node,
+                ..last.clone()
+            },
+        ));
+    }
+    devices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use store::ModelPast;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        simulate: SimulateArgs,
+    }
+
+    fn found_host(_: &Config) -> Result<Vec<DeviceReading>, String> {
+        Ok(vec![device("host")])
+    }
+
+    #[test]
+    fn the_devices_of_this_machine_are_not_those_of_a_store_from_another_one() {
+        let words = ["p", "--workload", "past.db", "--pool", "pool.yaml"];
+        let args = Program::try_parse_from(words).expect("parses").simulate;
+        let of = |device: &str| {
+            let mut past = Past::default();
+            let model = ModelPast {
+                devices: vec![device.to_owned()],
+                ..ModelPast::default()
+            };
+            past.models.insert("a".to_owned(), model);
+            of_pool(&args, &Config::default(), Some(&past), &found_host)
+        };
+        assert_eq!(of("host"), Ok(one("host")));
+        let unknown = of("gpu7").expect_err("another machine's");
+        assert_eq!(
+            unknown,
+            "the pool of this store had gpu7, and this machine has host"
+        );
+    }
+
+    fn device(name: &str) -> DeviceReading {
+        DeviceReading {
+            name: name.to_owned(),
+            total: Bytes(64),
+            headroom: Bytes(3),
+            ..DeviceReading::default()
+        }
+    }
+
+    fn one(name: &str) -> Devices {
+        vec![(DeviceId(0), device(name))]
+    }
+
+    #[test]
+    fn more_devices_are_like_the_last_one_and_have_names_that_are_free() {
+        let three = resized(one("gpu1"), 3);
+        let names: Vec<&str> = three.iter().map(|(_, it)| it.name.as_str()).collect();
+        assert_eq!(names, ["gpu1", "gpu2", "gpu3"]);
+        let alike = |it: &DeviceReading| it.total == Bytes(64) && it.headroom == Bytes(3);
+        assert!(three.iter().all(|(_, it)| alike(it)), "{three:?}");
+        assert_eq!(resized(three, 1), one("gpu1"));
+    }
+
+    #[test]
+    fn gpus_are_a_number_a_number_more_or_a_number_with_a_size() {
+        assert_eq!(parse_gpus("+2"), Ok((Count::More(2), None)));
+        assert_eq!(parse_gpus("8"), Ok((Count::Exactly(8), None)));
+        let sized = (Count::Exactly(4), Some(Bytes(80 << 30)));
+        assert_eq!(parse_gpus("4x80GiB"), Ok(sized));
+        for wrong in ["many", "-3", "4x", "x80GiB", "++2"] {
+            assert!(parse_gpus(wrong).is_err(), "{wrong}");
+        }
+    }
+}
