@@ -1,5 +1,5 @@
 //! `model-pool check`: reads configuration, catalogue, reference and the headers of weights like `serve` and a load, and
-//! prints what could not work and how models would be run, and the whole configuration where it is wanted. It starts nothing
+//! prints what could not work, how models would be run, and which keys are other than built in. It starts nothing
 //! and writes nothing.
 
 mod command;
@@ -47,7 +47,8 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     if is_whole {
         let file = config.file.as_ref().map(|file| file.display().to_string());
         let file = file.unwrap_or_else(|| "no file, so the built-in settings".to_owned());
-        println!("configuration: {file}; --show-config prints every key in force");
+        let changed = config.changed_json();
+        println!("configuration: {file}, with {changed}; --show-config prints every key in force");
         for notice in config.notices() {
             println!("notice: {notice}");
         }

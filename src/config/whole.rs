@@ -76,6 +76,12 @@ impl Config {
         serde_json::to_value(&resolved).unwrap_or(Value::Null)
     }
 
+    /// What of [`Config::effective_json`] is other than built in: the sections and keys that a file or the environment has set.
+    pub fn changed_json(&self) -> Value {
+        changed(&self.effective_json(), &Config::default().effective_json())
+            .unwrap_or_else(|| Value::Object(serde_json::Map::new()))
+    }
+
     /// The JSON schema of the configuration file, generated from these types.
     pub fn schema() -> Value {
         schemars::schema_for!(Config).into()
@@ -124,4 +130,17 @@ impl Config {
             .clone()
             .unwrap_or_else(|| self.state.dir.join("admin.key"))
     }
+}
+
+/// The parts of a value that another one does not have; `None` if there are none.
+fn changed(value: &Value, built_in: &Value) -> Option<Value> {
+    if let (Value::Object(own), Value::Object(other)) = (value, built_in) {
+        let parts = own.iter().filter_map(|(key, value)| {
+            let part = changed(value, other.get(key).unwrap_or(&Value::Null))?;
+            Some((key.clone(), part))
+        });
+        let parts: serde_json::Map<String, Value> = parts.collect();
+        return (!parts.is_empty()).then_some(Value::Object(parts));
+    }
+    (value != built_in).then(|| value.clone())
 }

@@ -346,11 +346,13 @@ fn the_models_of_the_repository_and_their_configuration_are_in_order() {
 }
 
 #[test]
-fn the_whole_configuration_is_printed_where_it_is_wanted_and_after_the_findings() {
+fn the_keys_that_are_set_come_first_and_the_whole_configuration_where_it_is_wanted_after_the_findings()
+ {
     let world = World::new();
     let findings = world.check().out;
-    let is_short = findings.starts_with("configuration: ") && !findings.contains("\"listen\"");
-    assert!(is_short, "{findings}");
+    let first = findings.lines().next().expect("a line");
+    let is_short = first.starts_with("configuration: ") && !findings.contains("\"listen\"");
+    assert!(is_short && first.contains("\"inventory\":{"), "{findings}");
     let words = ["--config", "pool.yaml", "--show-config"];
     let shown = check(world.folder.path(), &words).all();
     let (before, keys) = shown.split_once("keys in force: ").expect("the keys");

@@ -143,7 +143,11 @@ const FILES: [(&str, &[&str]); 42] = [
     ),
     (
         "pool:\n  queue_limit: -1\n",
-        &["line 2", "pool.queue_limit", "a whole number that is not negative"],
+        &[
+            "line 2",
+            "pool.queue_limit",
+            "a whole number that is not negative",
+        ],
     ),
     (
         "pool:\n  queue_limit: 1.5\n",
