@@ -308,6 +308,7 @@ impl Control {
             Report::Memory { now, peak } => {
                 facts.memory = Some(now);
                 facts.peak = facts.peak.max(Some(peak));
+                self.publishing.outdated();
                 self.measure(replica, model);
             }
             Report::Contained { pid } => {
