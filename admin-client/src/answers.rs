@@ -109,6 +109,8 @@ pub struct ReplicaView {
     pub in_flight: u64,
     pub ready_at: Option<String>,
     pub expires_at: Option<String>,
+    /// Until then an administrator's lease keeps it.
+    pub leased_until_at: Option<String>,
     pub measured_bytes: Option<u64>,
     pub pid: Option<u64>,
     pub reason: Option<String>,

@@ -164,13 +164,17 @@ impl Default for ModelSpec {
 pub struct Override {
     pub priority: Option<Priority>,
     pub keep_hot: Option<Span>,
-    /// A lease: when it ends the override is dropped. Until then keep-hot does not unload the model.
+    /// A lease: when it ends the override is dropped. Until then keep-hot does not unload the model (L2).
     pub expires: Option<Time>,
 }
 
 impl Override {
     pub fn is_empty(&self) -> bool {
         *self == Override::default()
+    }
+
+    fn has_settings(&self) -> bool {
+        self.priority.is_some() || self.keep_hot.is_some()
     }
 }
 
@@ -193,13 +197,18 @@ impl OverrideChange {
         }
     }
 
-    /// The override with the change on top.
+    /// The override with the change on top. A lease ends with the last of its settings, unless the change is of the lease
+    /// too: by itself it keeps the model loaded.
     pub fn on(&self, over: &Override) -> Override {
-        Override {
+        let mut changed = Override {
             priority: self.priority.unwrap_or(over.priority),
             keep_hot: self.keep_hot.unwrap_or(over.keep_hot),
             expires: self.expires.unwrap_or(over.expires),
+        };
+        if self.expires.is_none() && over.has_settings() && !changed.has_settings() {
+            changed.expires = None;
         }
+        changed
     }
 }
 
@@ -308,5 +317,36 @@ impl Default for Limits {
             policy: Policy::ADAPTIVE,
             objective: Objective::WAIT,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_with_the_last_of_its_settings_and_alone_it_stays() {
+        let leased = Override {
+            priority: Some(Priority(1)),
+            keep_hot: Some(Span(3_000)),
+            expires: Some(Time(9)),
+        };
+        let no_priority = OverrideChange {
+            priority: Some(None),
+            ..OverrideChange::default()
+        };
+        let no_keep_hot = OverrideChange {
+            keep_hot: Some(None),
+            ..OverrideChange::default()
+        };
+        let rest = no_priority.on(&leased);
+        assert_eq!(rest.expires, leased.expires);
+        assert_eq!(no_keep_hot.on(&rest), Override::default());
+        let alone = Override {
+            expires: Some(Time(9)),
+            ..Override::default()
+        };
+        assert_eq!(OverrideChange::replace_all(alone.clone()).on(&rest), alone);
+        assert_eq!(no_priority.on(&alone), alone);
     }
 }
