@@ -354,7 +354,7 @@ impl Control {
                 };
                 self.turn(Event::ReplicaExited { replica, exit });
                 if !was_ready && !requested {
-                    self.look_for_fetched(model);
+                    self.look_for_weights_again(model);
                 }
                 self.publish();
                 self.devices.look.notify_one();

@@ -55,7 +55,12 @@ pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
         let (catalog, _) = Catalog::load(&config).map_err(|error| error.to_string())?;
         for (name, entry) in catalog.entries() {
             match entry.spec(&config, None) {
-                Ok((spec, _)) => known.push(spec),
+                // Replayed models are all there.
+                Ok((spec, _)) => known.push(ModelSpec {
+                    absent: false,
+                    damage: None,
+                    ..spec
+                }),
                 Err(error) => notices.push(format!("model {name} is left out: {error}")),
             }
         }

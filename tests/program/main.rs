@@ -19,6 +19,7 @@ mod commands;
 mod compat;
 mod cordons;
 mod cuda;
+mod damaged_weights;
 mod dialects;
 mod engines;
 mod evening;

@@ -268,7 +268,8 @@ pub async fn register(
         .map_err(register_failure)?;
     tracing::info!(admin = admin.name, model = name, "model registered");
     let mut view = view(&app, &name)?;
-    view.warnings = warnings.iter().map(ToString::to_string).collect();
+    view.warnings
+        .extend(warnings.iter().map(ToString::to_string));
     Ok(Json(view))
 }
 

@@ -78,7 +78,7 @@ pub struct ModelView {
     /// Requests that ever got a seat since the start.
     pub requests_total: u64,
     pub last_used_at: Option<String>,
-    /// What in a document that was just registered has no effect.
+    /// What is wrong with its weights, and what in a document that was just registered has no effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -317,7 +317,7 @@ impl ModelView {
             load_ms_expected: model.reload.0,
             requests_total: model.seated,
             last_used_at: model.last_used.map(at),
-            warnings: Vec::new(),
+            warnings: model.damage.clone().into_iter().collect(),
         }
     }
 }

@@ -65,8 +65,10 @@ pub struct ModelSpec {
     pub files_mark: u64,
     /// Its engine can sleep, with its weights in the host's memory, instead of being ended (L1).
     pub parking: Option<Parking>,
-    /// Its weights are not on this machine: they are fetched before it is placed.
+    /// Its weights are not on this machine, or damaged: they are fetched, or looked at again, before it is placed.
     pub absent: bool,
+    /// What is wrong with the weights that are on this machine.
+    pub damage: Option<String>,
 }
 
 /// The host memory that a sleeping engine takes, and how soon it is awake.
@@ -155,6 +157,7 @@ impl Default for ModelSpec {
             files_mark: 0,
             parking: None,
             absent: false,
+            damage: None,
         }
     }
 }
