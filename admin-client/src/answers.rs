@@ -329,6 +329,8 @@ pub struct LogLine {
 pub struct CleanupAnswer {
     pub replicas: Vec<CleanupReplica>,
     pub unloaded: Vec<String>,
+    /// Until then always-hot models are loaded on request only.
+    pub reopen_at: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
