@@ -7,6 +7,7 @@
 //! trying to access a gated repo`, `is not a local folder and is not a valid model identifier`), TGI
 //! (`Unsupported model type`). A kind of engine adds its own with
 //! [`EngineDriver::advice`](super::EngineDriver::advice).
+//! One file because each kind has its label, its text, its advice and its patterns.
 
 use std::fmt;
 use std::io::{self, Read};

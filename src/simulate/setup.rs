@@ -55,12 +55,7 @@ pub fn prepare(spec: &str, args: &SimulateArgs) -> Result<Setup, String> {
         let (catalog, _) = Catalog::load(&config).map_err(|error| error.to_string())?;
         for (name, entry) in catalog.entries() {
             match entry.spec(&config, None) {
-                // Replayed models are all there.
-                Ok((spec, _)) => known.push(ModelSpec {
-                    absent: false,
-                    damage: None,
-                    ..spec
-                }),
+                Ok((spec, _)) => known.push(spec.with_its_weights()),
                 Err(error) => notices.push(format!("model {name} is left out: {error}")),
             }
         }

@@ -129,6 +129,17 @@ impl Tier {
 }
 
 /// A small model of one device with default limits, for tests and replays.
+impl ModelSpec {
+    /// The same for a world in which nothing has to be fetched.
+    pub fn with_its_weights(self) -> ModelSpec {
+        ModelSpec {
+            absent: false,
+            damage: None,
+            ..self
+        }
+    }
+}
+
 impl Default for ModelSpec {
     fn default() -> ModelSpec {
         ModelSpec {
