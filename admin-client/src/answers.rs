@@ -109,6 +109,8 @@ pub struct ReplicaView {
     pub in_flight: u64,
     pub ready_at: Option<String>,
     pub expires_at: Option<String>,
+    /// Until then an administrator's lease keeps it.
+    pub leased_until_at: Option<String>,
     pub measured_bytes: Option<u64>,
     pub pid: Option<u64>,
     pub reason: Option<String>,
@@ -327,6 +329,8 @@ pub struct LogLine {
 pub struct CleanupAnswer {
     pub replicas: Vec<CleanupReplica>,
     pub unloaded: Vec<String>,
+    /// Until then always-hot models are loaded on request only.
+    pub reopen_at: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -315,17 +315,20 @@ fn past_events_and_logs_are_printed_line_by_line() {
 #[test]
 fn a_cleanup_previews_without_unloading_and_asks_nobody_in_a_script() {
     let line = "POST /llm/admin/cleanup";
-    let body = json!({"preview": true, "replicas": [{"replica": "r1", "model": "m", "bytes": 5}], "unloaded": ["r1"]});
+    let body = json!({"preview": true, "replicas": [{"replica": "r1", "model": "m", "bytes": 5}], "unloaded": ["r1"],
+        "reopen_at": "2026-11-20T12:00:00Z"});
     let server = one(line, 200, body);
+    let closed = "always-hot models are loaded on request only until ";
     let preview = server.client("cleanup --preview --mode idle");
     assert_eq!(preview.status, 0);
-    in_order(&preview.stdout, &["REPLICA", "r1", "m"]);
+    in_order(&preview.stdout, &["REPLICA", "r1", "m", closed]);
     assert_eq!(
         server.request(line).json(),
         json!({"preview": true, "mode": "idle"})
     );
     let done = server.client("cleanup --yes");
-    assert!(done.stdout.contains("unloaded r1"), "{done:?}");
+    let shown = format!("unloaded r1; {closed}");
+    assert!(done.stdout.contains(&shown), "{done:?}");
     let last = server.requests().pop().expect("a request");
     assert_eq!(last.json(), json!({"mode": "all"}));
 }

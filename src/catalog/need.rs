@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use config::{Config, KeepHot};
 use pool::{Bytes, KeepHotBounds, Layout, Loader, LoaderId, ModelSpec, Span};
@@ -20,8 +20,7 @@ use super::layouts::{Demand, DeviceShare};
 use super::need_source::{Measured, NeedSource};
 use super::recipe::{CandleRecipe, Recipe};
 use super::weights::Fetch;
-use model_files::ModelFiles;
-use model_files::name_size;
+use model_files::{FileError, ModelFiles, name_size};
 
 /// From the host's memory to a GPU, over PCIe 4.0 x16 with room to spare.
 const HOST_BYTES_PER_MILLISECOND: u64 = 10_000_000;
@@ -66,6 +65,7 @@ impl Entry {
         device_total: Option<Bytes>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
         let absent = self.fetch.as_ref().is_some_and(|fetch| !fetch.is_here());
+        let damage = self.damage();
         let figure = Figures::of(self).bytes(self.devices_per_replica, measured, device_total);
         let (bytes_per_device, source) = match figure {
             Err(_) if absent => (Bytes(Bytes::GIB), NeedSource::Unfetched),
@@ -129,7 +129,8 @@ impl Entry {
             scaling: self.scaling.clone().map(Box::new),
             started_with: self.started_with(),
             files_mark: self.files_mark(),
-            absent,
+            absent: absent || damage.is_some(),
+            damage,
             ..ModelSpec::default()
         };
         Ok((spec, source))
@@ -202,6 +203,24 @@ impl Entry {
         let figures = Figures::of(self);
         let weights = figures.files().ok()?.weights.stored_bytes;
         Some(estimate::share(Bytes(weights), devices))
+    }
+
+    /// What the headers of its weights on this machine show to be damaged: a load would fail with it (L3). Only of files that
+    /// the engine itself is given; a command may read others, and what is fetched is compared with its source. Reads
+    /// headers: call it off the event loop.
+    pub fn damage(&self) -> Option<String> {
+        let path = match &self.recipe {
+            _ if self.fetch.is_some() => return None,
+            Recipe::Candle(candle) => candle.model_path.as_path(),
+            Recipe::Server(server) if server.is_local => Path::new(&server.model),
+            _ => return None,
+        };
+        match ModelFiles::read(path) {
+            Err(error @ FileError::Damaged { .. }) => {
+                Some(format!("its weights are damaged: {error}"))
+            }
+            _ => None,
+        }
     }
 
     /// What one replica on `devices` devices asks of each, and where the figure comes from. Reads

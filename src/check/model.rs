@@ -142,7 +142,7 @@ fn need(
                 let key = "pool_config.memory_gib";
                 checked.warnings.push(at(entry, key, rough.to_owned()));
             }
-            let is_known = !spec.absent;
+            let is_known = !spec.absent || spec.damage.is_some();
             Some((spec, is_known))
         }
         Err(error) => {

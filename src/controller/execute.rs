@@ -178,8 +178,7 @@ fn log(record: &Record) {
         (None, _) => "the pool".to_owned(),
     };
     let kind = record.kind.name();
-    // The end of an engine's log may be several lines, which would look like the service's own.
-    let reason = record.reason.replace('\n', " | ");
+    let reason = &record.reason;
     match record.kind {
         RecordKind::LoadFailed | RecordKind::Crash => tracing::warn!("{kind} {who}: {reason}"),
         _ => tracing::info!("{kind} {who}: {reason}"),

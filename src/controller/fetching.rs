@@ -1,5 +1,6 @@
 //! Carries out the fetches of weights that the pool orders: one task each, which ends when its handle is dropped. After
-//! a fetch the model's figures are calculated anew, before the pool gets the event.
+//! a fetch the model's figures are calculated anew, before the pool gets the event. Weights that lie on this machine and
+//! are damaged are looked at instead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,9 @@ use super::catalog_change::Change;
 use super::control::Control;
 use super::message::Message;
 
+use catalog::{Entry, Warning};
 use pool::{Event, FetchEnd, ModelId, Remedy};
+use source::{Progress, Sources};
 
 /// How often a fetch reports how long it still takes.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -43,8 +46,8 @@ impl Control {
     /// Starts the download, or says at once why it cannot be started.
     pub(super) fn fetch(&mut self, model: ModelId) -> Option<Event> {
         let facts = self.models.facts.get(&model);
-        let Some(wanted) = facts.and_then(|facts| facts.entry.fetch.clone()) else {
-            let message = "the model's file names nothing that could be fetched".to_owned();
+        let Some(entry) = facts.map(|facts| Arc::clone(&facts.entry)) else {
+            let message = "the model left the catalogue".to_owned();
             let remedy = Remedy::Time;
             let end = FetchEnd::Failed { message, remedy };
             return Some(Event::FetchEnded { model, end });
@@ -62,18 +65,12 @@ impl Control {
             },
         };
         self.tasks.spawn(async move {
-            let mut fetching = std::pin::pin!(sources.fetch(&wanted, &progress));
+            let mut fetching = std::pin::pin!(bring(&sources, &entry, &progress));
             let outcome = loop {
                 tokio::select! {
                     biased;
                     _ = &mut ended => break FetchEnd::Cancelled,
-                    brought = &mut fetching => break match brought {
-                        Ok(()) => FetchEnd::Complete,
-                        Err(fault) => FetchEnd::Failed {
-                            remedy: fault.remedy(),
-                            message: fault.to_string(),
-                        },
-                    },
+                    outcome = &mut fetching => break outcome,
                     () = tokio::time::sleep(TELL_EVERY) => {
                         let _ = end_guard.inbox.send(Message::FetchProgressed { model });
                     }
@@ -100,20 +97,35 @@ impl Control {
         }
     }
 
-    /// A load failed of a model that the pool fetches: its weights may have been deleted.
-    pub(super) fn look_for_fetched(&mut self, model: ModelId) {
-        let facts = self.models.facts.get(&model);
-        let Some(facts) = facts.filter(|facts| facts.entry.fetch.is_some()) else {
+    /// Weights on this machine that were damaged when they were last looked at.
+    pub(super) fn damaged_weights(&self) -> Vec<Warning> {
+        let snapshot = self.publishing.snapshot.load();
+        let damaged = snapshot.pool.models.iter().filter_map(|it| {
+            let facts = self.models.facts.get(&it.model)?;
+            Some(Warning {
+                origin: facts.entry.source.to_string(),
+                line: None,
+                key: None,
+                message: it.damage.clone()?,
+            })
+        });
+        damaged.collect()
+    }
+
+    /// A load failed: the weights may have been deleted that the pool has fetched, and others on this machine may be damaged.
+    pub(super) fn look_for_weights_again(&mut self, model: ModelId) {
+        let Some(facts) = self.models.facts.get(&model) else {
             return;
         };
         let (entry, inbox) = (Arc::clone(&facts.entry), self.inbox.clone());
         self.tasks.spawn(async move {
             let name = entry.name.clone();
-            let look = move || {
-                entry.fetch.as_ref().is_some_and(|fetch| {
+            let look = move || match &entry.fetch {
+                Some(fetch) => {
                     fetch.doubt_adopted();
                     fetch.is_here()
-                })
+                }
+                None => entry.damage().is_none(),
             };
             if let Ok(false) = tokio::task::spawn_blocking(look).await {
                 let then = Change::Figure;
@@ -146,5 +158,30 @@ impl Control {
                 end: outcome,
             }),
         }
+    }
+}
+
+/// Brings the weights from where the model's file says. Those that lie on this machine may have been damaged only while they
+/// were copied there.
+async fn bring(sources: &Sources, entry: &Arc<Entry>, progress: &Arc<Progress>) -> FetchEnd {
+    if let Some(wanted) = &entry.fetch {
+        return match sources.fetch(wanted, progress).await {
+            Ok(()) => FetchEnd::Complete,
+            Err(fault) => FetchEnd::Failed {
+                remedy: fault.remedy(),
+                message: fault.to_string(),
+            },
+        };
+    }
+    let looked_at = Arc::clone(entry);
+    let damage = tokio::task::spawn_blocking(move || looked_at.damage()).await;
+    let damage =
+        damage.unwrap_or_else(|error| Some(format!("reading its weights failed: {error}")));
+    match damage {
+        None => FetchEnd::Complete,
+        Some(message) => FetchEnd::Failed {
+            message,
+            remedy: Remedy::Time,
+        },
     }
 }

@@ -308,6 +308,7 @@ impl Control {
             Report::Memory { now, peak } => {
                 facts.memory = Some(now);
                 facts.peak = facts.peak.max(Some(peak));
+                self.publishing.outdated();
                 self.measure(replica, model);
             }
             Report::Contained { pid } => {
@@ -353,7 +354,7 @@ impl Control {
                 };
                 self.turn(Event::ReplicaExited { replica, exit });
                 if !was_ready && !requested {
-                    self.look_for_fetched(model);
+                    self.look_for_weights_again(model);
                 }
                 self.publish();
                 self.devices.look.notify_one();

@@ -148,15 +148,24 @@ impl Control {
         self.next_change();
     }
 
-    /// Keeps what the replica takes if that is more than was known, and its load time.
+    /// Keeps what a ready replica takes if that is more than was known, and its load time. A load that has not become
+    /// ready tells neither: it may end before its engine takes all that it needs.
     pub(super) fn measure(&mut self, replica: ReplicaId, model: ModelId) {
+        let process = self.engines.processes.get(&replica);
+        let Some(process) = process.filter(|it| it.ready) else {
+            return;
+        };
+        // In the store 0 ms means that the load time is unknown.
+        let took = process.took.map(|it| it.max(Span(1)));
         let Some((peak, of)) = self.circumstances(replica, model) else {
             return;
         };
         let known = self.usage.measurements.get(&of).copied();
+        // An adopted engine was loaded by an earlier controller, which has kept the load time if it lived long enough.
+        let Some(reload) = took.or(known.map(|it| it.reload)) else {
+            return;
+        };
         let peak = peak_after_reading(known.map(|it| it.peak_bytes_per_device), peak);
-        let took = self.engines.processes.get(&replica).and_then(|it| it.took);
-        let reload = took.or(known.map(|it| it.reload)).unwrap_or_default();
         self.keep_measurement(of, model, peak, reload);
     }
 

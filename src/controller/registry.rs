@@ -190,10 +190,13 @@ impl Control {
             Change::Remove { reply } => drop(reply.send(Ok(()))),
             Change::Reload {
                 changes,
-                warnings,
+                mut warnings,
                 reply,
                 ..
-            } => drop(reply.send(Ok((changes, warnings)))),
+            } => {
+                warnings.extend(self.damaged_weights());
+                drop(reply.send(Ok((changes, warnings))));
+            }
             Change::Figure | Change::Fetched { .. } | Change::Failed => {}
         }
         self.next_change();

@@ -7,12 +7,14 @@
 //! trying to access a gated repo`, `is not a local folder and is not a valid model identifier`), TGI
 //! (`Unsupported model type`). A kind of engine adds its own with
 //! [`EngineDriver::advice`](super::EngineDriver::advice).
+//! One file because each kind has its label, its text, its advice and its patterns.
 
 use std::fmt;
 use std::io::{self, Read};
 use std::path::Path;
 
 use super::EngineFault;
+use super::journal::is_full;
 
 /// The kinds of failure.
 #[derive(
@@ -51,6 +53,8 @@ pub enum Failure {
     Unresponsive,
     /// It ended for a reason that is not recognised.
     Crashed,
+    /// The pool could not start it, which is no fault of the engine.
+    NotStarted,
     /// It never listened within the deadline of its load.
     TimedOut,
     /// It listened, and was not ready within the deadline of its load.
@@ -62,7 +66,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub const ALL: [Failure; 20] = [
+    pub const ALL: [Failure; 21] = [
         Failure::OutOfMemory,
         Failure::BinaryMissing,
         Failure::NotExecutable,
@@ -79,6 +83,7 @@ impl Failure {
         Failure::NoPort,
         Failure::Unresponsive,
         Failure::Crashed,
+        Failure::NotStarted,
         Failure::TimedOut,
         Failure::NeverReady,
         Failure::KeyRefused,
@@ -104,6 +109,7 @@ impl Failure {
             Failure::NoPort => "no_port",
             Failure::Unresponsive => "unresponsive",
             Failure::Crashed => "crashed",
+            Failure::NotStarted => "not_started",
             Failure::TimedOut => "timed_out",
             Failure::NeverReady => "never_ready",
             Failure::KeyRefused => "key_refused",
@@ -145,6 +151,8 @@ impl Failure {
     pub fn tell(self, output: &str, status: &str) -> String {
         let reason = if output.is_empty() {
             format!("{self}: it printed nothing ({status})")
+        } else if self.to_string() == status {
+            format!("{self}: {output}")
         } else {
             format!("{self}: {output} ({status})")
         };
@@ -184,6 +192,7 @@ impl Failure {
             Failure::BinaryMissing
             | Failure::NotExecutable
             | Failure::NoPort
+            | Failure::NotStarted
             | Failure::KeyRefused
             | Failure::Unreachable => "",
             // The pool handles these itself.
@@ -211,6 +220,7 @@ impl fmt::Display for Failure {
             Failure::NoPort => "no port free",
             Failure::Unresponsive => "unresponsive",
             Failure::Crashed => "crashed",
+            Failure::NotStarted => "not started",
             Failure::TimedOut => "timed out",
             Failure::NeverReady => "never ready",
             Failure::KeyRefused => "key refused",
@@ -296,6 +306,7 @@ pub(super) fn of_fault(fault: &EngineFault) -> Failure {
     match fault {
         EngineFault::Start { source, .. } => of_start(source),
         EngineFault::Port { .. } => Failure::NoPort,
+        EngineFault::Journal { source, .. } if is_full(source) => Failure::DiskFull,
         EngineFault::Placement { problem, .. } => classify(problem),
         EngineFault::CudaProgram { failure, .. } => *failure,
         EngineFault::EmptyCommand { .. }
@@ -307,7 +318,7 @@ pub(super) fn of_fault(fault: &EngineFault) -> Failure {
         | EngineFault::CandleDevices { .. }
         | EngineFault::CudaWithoutGpu { .. } => Failure::WrongArguments,
         // A problem of the pool as a whole, or of a disk that may come back.
-        _ => Failure::Crashed,
+        _ => Failure::NotStarted,
     }
 }
 
@@ -362,7 +373,7 @@ fn of_start(source: &io::Error) -> Failure {
         io::ErrorKind::NotFound => Failure::BinaryMissing,
         io::ErrorKind::PermissionDenied => Failure::NotExecutable,
         _ if source.raw_os_error() == Some(nix::libc::ENOEXEC) => Failure::NotExecutable,
-        _ => Failure::Crashed,
+        _ => Failure::NotStarted,
     }
 }
 

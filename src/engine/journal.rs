@@ -6,7 +6,7 @@
 //! by `boot` and ignored.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -111,6 +111,12 @@ impl Record {
     }
 }
 
+/// Room for records is kept on the disk. Were it full, a load would evict other models before its engine can be started, and
+/// then fail. One load writes three records.
+const SPARES: u32 = 24;
+/// More than a record takes.
+const SPARE_BYTES: usize = 8 << 10;
+
 /// The folder of the journal.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
@@ -131,8 +137,47 @@ impl Journal {
         std::fs::create_dir_all(&self.folder)?;
         let path = self.path_of(record.replica());
         let half = path.with_extension("json.new");
-        std::fs::write(&half, serde_json::to_vec_pretty(record)?)?;
+        let text = serde_json::to_vec_pretty(record)?;
+        match std::fs::write(&half, &text) {
+            Ok(()) => self.keep_spares(),
+            Err(error) if is_full(&error) => {
+                let _ = std::fs::remove_file(&half);
+                // Its own error says less.
+                self.use_spare(&half, text).map_err(|_| error)?;
+            }
+            Err(error) => return Err(error),
+        }
         std::fs::rename(half, path)
+    }
+
+    fn spares(&self) -> PathBuf {
+        self.folder.join("spare")
+    }
+
+    /// Replaces the spare files that are missing, if the disk has room for them.
+    fn keep_spares(&self) {
+        let folder = self.spares();
+        if std::fs::create_dir_all(&folder).is_err() {
+            return;
+        }
+        for nth in 0..SPARES {
+            let spare = folder.join(nth.to_string());
+            if !spare.exists() && std::fs::write(&spare, [b' '; SPARE_BYTES]).is_err() {
+                let _ = std::fs::remove_file(&spare);
+                return;
+            }
+        }
+    }
+
+    /// Writes the text in place of a spare file's, which takes no room, and names it `to`. Spaces behind JSON are JSON.
+    fn use_spare(&self, to: &Path, mut text: Vec<u8>) -> io::Result<()> {
+        let mut spares = std::fs::read_dir(self.spares())?.flatten();
+        let spare = spares.next().filter(|_| text.len() <= SPARE_BYTES);
+        let spare = spare.ok_or(io::ErrorKind::StorageFull)?.path();
+        text.resize(SPARE_BYTES, b' ');
+        let mut file = std::fs::File::options().write(true).open(&spare)?;
+        file.write_all(&text)?;
+        std::fs::rename(spare, to)
     }
 
     /// Records whether the engine sleeps. Blocks for some microseconds.
@@ -179,6 +224,14 @@ pub fn recorded_models(folder: &Path) -> BTreeSet<String> {
 fn read(path: &Path) -> Result<Record, String> {
     let text = std::fs::read(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
+/// Whether nothing can be written because there is no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 #[cfg(test)]
@@ -231,5 +284,37 @@ mod tests {
         assert!(all[1].1.is_err());
         journal.remove(ReplicaId(7));
         assert_eq!(journal.read_all().len(), 1);
+    }
+
+    #[test]
+    fn a_record_that_finds_the_disk_full_takes_the_place_of_a_spare_file() {
+        let home = tempfile::tempdir().expect("a folder");
+        let journal = Journal::new(home.path().join("engines"));
+        journal.write(&record()).expect("written");
+        let spares = || {
+            std::fs::read_dir(journal.spares())
+                .expect("a folder")
+                .count()
+        };
+        assert_eq!(spares(), SPARES as usize);
+        let other = Record {
+            replica: 8,
+            ..record()
+        };
+        let text = serde_json::to_vec_pretty(&other).expect("JSON");
+        let path = journal.path_of(ReplicaId(8));
+        journal.use_spare(&path, text).expect("a spare file");
+        assert_eq!(spares(), SPARES as usize - 1);
+        assert_eq!(read(&path), Ok(other));
+        assert_eq!(journal.read_all().len(), 2, "spare files are no records");
+        journal.write(&record()).expect("written");
+        assert_eq!(spares(), SPARES as usize, "replaced while there is room");
+        let long = vec![b' '; SPARE_BYTES + 1];
+        assert!(journal.use_spare(&path, long).is_err());
+        assert_eq!(spares(), SPARES as usize);
+        for full in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            assert!(is_full(&full.into()));
+        }
+        assert!(!is_full(&io::ErrorKind::NotFound.into()));
     }
 }

@@ -254,6 +254,7 @@ impl Failure {
                 (StatusCode::CONFLICT, "loaded_on_other_devices", None)
             }
             Refusal::FetchEnded { .. } => (unavailable, "fetch_ended", None),
+            Refusal::WeightsDamaged { .. } => (unavailable, "weights_damaged", None),
             Refusal::Superseded => (StatusCode::CONFLICT, "superseded", None),
             Refusal::NotSaved { .. } => (unavailable, "not_saved", None),
         };

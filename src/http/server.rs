@@ -201,7 +201,7 @@ async fn ready(State(app): State<App>) -> Response {
         stuck.or_else(|| {
             let trouble = app.handle.store().trouble()?;
             Some(without_folders(&format!(
-                "the state cannot be written, so administrators' changes are refused; models are served: {}",
+                "the state cannot be written, so administrators' changes are refused; loaded models are served, and others may fail to load: {}",
                 trouble.reason
             )))
         })

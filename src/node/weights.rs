@@ -241,7 +241,7 @@ pub(super) fn not_fetched(node: &str, error: &WeightsError) -> ExitReport {
         WeightsError::Source(SourceFault::Gated { .. }) => Failure::GatedModel,
         WeightsError::Source(SourceFault::NoRoom { .. }) => Failure::DiskFull,
         WeightsError::Source(fault) if fault.remedy() == Remedy::Change => Failure::ModelMissing,
-        WeightsError::Source(_) => Failure::Crashed,
+        WeightsError::Source(_) => Failure::NotStarted,
     };
     ExitReport {
         requested: false,
@@ -261,7 +261,7 @@ pub(super) fn fetch_was_ended() -> ExitReport {
             "it was ordered to stop while its weights were fetched; what has arrived is kept"
                 .to_owned(),
         oom: None,
-        failure: Failure::Crashed,
+        failure: Failure::NotStarted,
     }
 }
 

@@ -1,7 +1,9 @@
 //! The service's log, with limits, because clients can cause log lines. Each kind of line (one place in the
 //! program) has a burst and a rate per minute. Lines beyond them are counted and reported as one line, so
-//! that none is dropped silently. Long lines are cut.
+//! that none is dropped silently. Long lines are cut, and each entry is one line: text of engines and clients cannot look
+//! like an entry of the service.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -196,17 +198,48 @@ impl Visit for EventText<'_> {
     }
 }
 
-/// Cuts lines that are too long.
+/// Cuts lines that are too long, and makes one line of each entry.
 struct LineCutter<W> {
     to: W,
     /// Otherwise each line is one JSON value, and a cut line is one too.
     text: bool,
 }
 
+/// The entry, which ends with a line break, without any other that a terminal or a reader of the log would see. The escape
+/// character stays: it begins the colours of the service itself, and is escaped already in all that is logged.
+fn on_one_line(entry: &[u8]) -> Cow<'_, str> {
+    let text = String::from_utf8_lossy(entry);
+    let content = text.strip_suffix('\n').unwrap_or(&text);
+    let breaks = |it: char| {
+        (it.is_control() && !matches!(it, '\t' | '\x1b')) || matches!(it, '\u{2028}' | '\u{2029}')
+    };
+    if !content.contains(breaks) {
+        return text;
+    }
+    let mut line = String::with_capacity(text.len() + 64);
+    let mut before = 0;
+    for (at, found) in content.match_indices(breaks) {
+        line.push_str(&content[before..at]);
+        match found {
+            "\n" => line.push_str(" | "),
+            other => line.extend(other.escape_default()),
+        }
+        before = at + found.len();
+    }
+    line.push_str(&content[before..]);
+    line.push('\n');
+    Cow::Owned(line)
+}
+
 impl<W: Write> Write for LineCutter<W> {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, entry: &[u8]) -> io::Result<usize> {
+        let line = match self.text {
+            true => on_one_line(entry),
+            false => String::from_utf8_lossy(entry),
+        };
+        let line = line.as_bytes();
         if line.len() <= LINE_BYTES_MAX {
-            return self.to.write(line);
+            return self.to.write_all(line).map(|()| entry.len());
         }
         let begins = String::from_utf8_lossy(&line[..LINE_BYTES_MAX / 2]);
         let cut = match self.text {
@@ -217,7 +250,7 @@ impl<W: Write> Write for LineCutter<W> {
             }
         };
         self.to.write_all(cut.as_bytes())?;
-        Ok(line.len())
+        Ok(entry.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -277,6 +310,26 @@ mod tests {
         assert_eq!((sums.len(), lines as u64 - 1 + dropped), (1, 16_000));
         assert!(like.contains("a client did it again"), "{like}");
         assert!(kinds.take_dropped().is_empty(), "reported once");
+    }
+
+    #[test]
+    fn text_with_line_breaks_stays_one_entry_in_every_field_and_in_the_message() {
+        const FORGED: &str = "the end\n2026-01-01T00:00:00Z  INFO all is well\r\u{2028}\u{b}\u{85}";
+        let text = Written::default().by(&Kinds::default(), || {
+            let error = io::Error::other(FORGED);
+            let field: &(dyn std::error::Error + 'static) = &error;
+            tracing::warn!(shown = %FORGED, debugged = ?FORGED, plain = FORGED, error = field, "{FORGED}");
+            tracing::info!("another");
+        });
+        let lines: Vec<&str> = text
+            .split_inclusive(['\n', '\r', '\u{2028}', '\u{b}'])
+            .collect();
+        let [first, second] = lines.as_slice() else {
+            panic!("{lines:?}");
+        };
+        assert!(first.contains("the end | 2026-01-01"), "{first}");
+        assert!(!text.contains('\u{85}'), "{text:?}");
+        assert!(second.ends_with("another\n"), "{second}");
     }
 
     #[test]

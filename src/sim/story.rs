@@ -14,7 +14,7 @@
 //! 3s   ready 1                   the engine of replica r1 is ready
 //! 4s   end 1                     request t1 ends, however
 //! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
-//! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h / cleanup [idle] [begun 1m] / reopen / reset / shutdown
+//! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h|none / cleanup [idle] [begun 1m] / reopen / reset / shutdown
 //! 6s   why NAME                  what was compared for the last record of the model that has it
 //! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
 //! 8s   foreign d0 10GiB / reading d0 [foreign 3GiB] [own 1=30GiB] / fails d0 [lost]: WORDS
@@ -397,13 +397,21 @@ impl StoryRunner {
             // Changes only the named fields, as `PATCH` does.
             "change" => {
                 let options = Options::of(&rest[1..])?;
-                let priority = options.number("priority")?;
-                let keep_hot = options.get("keep_hot").map(span).transpose()?;
+                let priority = match options.get("priority") {
+                    Some("none") => Some(None),
+                    _ => options
+                        .number("priority")?
+                        .map(|it| Some(Priority(it as u32))),
+                };
+                let keep_hot = match options.get("keep_hot") {
+                    Some("none") => Some(None),
+                    other => other.map(span).transpose()?.map(Some),
+                };
                 Command::Set {
                     model: self.named(rest.first())?,
                     change: OverrideChange {
-                        priority: priority.map(|it| Some(Priority(it as u32))),
-                        keep_hot: keep_hot.map(Some),
+                        priority,
+                        keep_hot,
                         expires: None,
                     },
                 }

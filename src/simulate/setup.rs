@@ -60,7 +60,7 @@ pub fn prepare(
         let (catalog, _) = Catalog::load(&config).map_err(|error| error.to_string())?;
         for (name, entry) in catalog.entries() {
             match entry.spec(&config, None) {
-                Ok((spec, _)) => known.push(spec),
+                Ok((spec, _)) => known.push(spec.with_its_weights()),
                 Err(error) => notices.push(format!("model {name} is left out: {error}")),
             }
         }

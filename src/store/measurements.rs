@@ -56,9 +56,11 @@ impl Store {
         .map(|_| ())
     }
 
+    /// Without those that have no load time: versions before this one kept them of loads that never became ready.
     pub async fn measurements(&self) -> Result<Measurements, StoreFault> {
         let rows = query(
-            "SELECT model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at FROM measurements",
+            "SELECT model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at FROM measurements \
+             WHERE reload_ms > 0",
         )
         .fetch_all(&self.readers)
         .await

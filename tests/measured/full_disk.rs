@@ -130,7 +130,12 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
     let _alone = super::ALONE.blocking_lock();
     let Some(disk) = Disk::of("12m") else { return };
     let talk = ["--tokens", "400", "--token-ms", "20"];
-    let models = [stub("a", &[]), stub("b", &talk), stub("c", &[])];
+    let models = [
+        stub("a", &[]),
+        stub("b", &talk),
+        stub("c", &[]),
+        stub("cold", &[]),
+    ];
     let mut pool = Pool::on_disk(&models, "pool: {keep_hot: 5m}\n", disk.path());
     let old = new_key(&pool, "old").1;
     assert!(works(&pool, &old));
@@ -163,6 +168,9 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
         assert_eq!(asks(&pool, "a").0, 200);
     }
     assert!(stream.whole().contains("[DONE]"), "{}", stream.text());
+    // Room for the record of a new engine is kept.
+    let (status, text) = asks(&pool, "cold");
+    assert_eq!(status, 200, "{text}");
 
     disk.free();
     wait_for("it to go on by itself", || ready(&pool).0 == 200);

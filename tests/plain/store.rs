@@ -109,6 +109,19 @@ async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
             .await
             .unwrap();
         store.save_measurement(&wider, measurement).await.unwrap();
+        store
+            .save_measurement(
+                &Circumstances {
+                    model: "org/never-ready".into(),
+                    ..circumstances.clone()
+                },
+                Measurement {
+                    reload: Span::ZERO,
+                    ..measurement
+                },
+            )
+            .await
+            .unwrap();
         for numbers in [vec![1, 2], vec![1, 0, u64::MAX]] {
             store.save_remembered("org/a", &numbers).await.unwrap();
         }
@@ -140,7 +153,8 @@ async fn wishes_registrations_measurements_and_facts_survive_a_reopen() {
     );
     assert_eq!(
         store.measurements().await.unwrap(),
-        Measurements::from([(circumstances, measurement), (wider, measurement),])
+        Measurements::from([(circumstances, measurement), (wider, measurement),]),
+        "what has no load time is of a load that never became ready"
     );
     assert_eq!(
         store.remembered().await.unwrap(),

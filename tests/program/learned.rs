@@ -69,6 +69,30 @@ fn a_load_that_finds_too_little_memory_is_tried_again_with_more() {
 }
 
 #[test]
+fn a_load_that_never_becomes_ready_says_nothing_of_memory_and_load_time() {
+    let folder = weights();
+    let path = folder.path().display().to_string();
+    let flags = ["--ready-after-ms", "600000", "--allocate-mib", "8"];
+    let mut pool = Pool::with_models(&[stub("slow", &path, &flags)], "");
+    let before = model(&pool, "slow");
+    assert_eq!(before["needs"]["source"], "estimate", "{before}");
+    let streamed =
+        json!({"model": "slow", "messages": [{"role": "user", "content": "x"}], "stream": true});
+    let _waits = pool.stream("/v1/chat/completions", &streamed.to_string());
+    let mut loading = Value::Null;
+    wait_for("the memory of the engine that loads", || {
+        loading = model(&pool, "slow");
+        loading["replicas"][0]["measured_bytes"].is_u64()
+    });
+    assert_eq!(loading["learned"], json!([]), "{loading}");
+    pool.kill_and_restart();
+    let after = model(&pool, "slow");
+    for field in ["needs", "learned", "load_ms_expected"] {
+        assert_eq!(after[field], before[field], "{field}: {after}");
+    }
+}
+
+#[test]
 fn how_a_model_was_used_is_known_after_a_restart() {
     let folder = weights();
     let path = folder.path().display().to_string();

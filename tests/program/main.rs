@@ -20,6 +20,7 @@ mod commands;
 mod compat;
 mod cordons;
 mod cuda;
+mod damaged_weights;
 mod dialects;
 mod embedded;
 mod engines;

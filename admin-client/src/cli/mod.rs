@@ -377,7 +377,7 @@ pub struct SetArgs {
     /// How long the model stays after its last request; none removes the override
     #[arg(long, value_name = "TIME|none", group = "change", value_parser = duration_or_none, allow_hyphen_values = true)]
     pub keep_hot: Option<Change<String>>,
-    /// How long the overrides last; none: until they are changed
+    /// How long the overrides last and keep a loaded model loaded; none: until they are changed
     #[arg(long, value_name = "TIME|none", group = "change", value_parser = duration_or_none, allow_hyphen_values = true)]
     pub lease: Option<Change<String>>,
 }

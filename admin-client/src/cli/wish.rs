@@ -16,7 +16,7 @@ pub struct Wish {
     /// How long the model stays after its last request, such as 10m
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub keep_hot: Option<String>,
-    /// How long this priority and keep-hot time last, such as 2h
+    /// How long this priority and keep-hot time last, and the model stays loaded, such as 2h
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub lease: Option<String>,
     /// GPUs per replica

@@ -8,7 +8,7 @@ use crate::cli::CleanupMode;
 use crate::commands::Session;
 use crate::failure::Failure;
 use crate::render::outcome;
-use crate::render::quantity::count;
+use crate::render::quantity::{Clock, count};
 use crate::screen::{announced, confirm};
 
 const DRAINING: &str = "Waiting for the requests in flight to end; this may take some minutes.";
@@ -30,13 +30,15 @@ pub async fn cleanup(
             .post("admin/cleanup", &json!({"preview": true, "mode": mode}))
             .await?;
         if preview {
-            return session.show(&answer, |answer| outcome::cleanup_preview(answer, style));
+            return session.show(&answer, |answer| {
+                outcome::cleanup_preview(answer, Clock::read(), style)
+            });
         }
         let planned: CleanupAnswer = answer.read()?;
         if !session.json {
             session
                 .screen
-                .print(&outcome::cleanup_preview(&planned, style))?;
+                .print(&outcome::cleanup_preview(&planned, Clock::read(), style))?;
         }
         if !planned.replicas.is_empty() {
             confirm(&format!(
@@ -49,7 +51,7 @@ pub async fn cleanup(
     let post = session.client.post("admin/cleanup", &request);
     let answer = announced(post, (!session.json).then_some(DRAINING)).await?;
     session.show(&answer, |answer: &CleanupAnswer| {
-        format!("{}\n", outcome::unloaded(&answer.unloaded))
+        outcome::cleanup(answer, Clock::read())
     })
 }
 

@@ -90,7 +90,7 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
         ("audit", audit::audit(&audited, clock, style)),
         ("keys", outcome::keys(&keys, clock, style)),
         ("load", outcome::load(&loaded, style)),
-        ("cleanup", outcome::cleanup_preview(&cleaned, style)),
+        ("cleanup", outcome::cleanup_preview(&cleaned, clock, style)),
         ("reload", outcome::reload(&reloaded, style)),
         ("cordon", cordon::cordoned(&cordoned, clock, style)),
         ("plan", plan::plan(&read(planned(text)), style)),

@@ -147,11 +147,20 @@ pub fn keep_hot_left(view: &ModelView, clock: Clock) -> String {
         .iter()
         .filter_map(|replica| replica.expires_at.as_deref())
         .reduce(later);
-    match last {
-        Some(at) => clock.until(at),
-        None if view.always_hot => "stays".to_owned(),
-        None => "-".to_owned(),
+    let mut leases = view.replicas.iter();
+    let lease = leases.find_map(|replica| leased(replica, clock));
+    match (last, lease) {
+        (Some(at), _) => clock.until(at),
+        (None, Some(lease)) => lease,
+        (None, None) if view.always_hot => "stays".to_owned(),
+        (None, None) => "-".to_owned(),
     }
+}
+
+/// `leased 1 h 59 min`, for a replica that a lease keeps.
+fn leased(replica: &ReplicaView, clock: Clock) -> Option<String> {
+    let until = replica.leased_until_at.as_deref()?;
+    Some(format!("leased {}", clock.until(until)))
 }
 
 /// One model with all its facts.
@@ -307,7 +316,7 @@ fn planned_with(view: &ModelView) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// The override, as `priority 3, keep-hot 10 min, for another 1 h 59 min`.
+/// The override, as `priority 3, keep-hot 10 min, leased for another 1 h 59 min`.
 fn changed(view: &ModelView, clock: Clock) -> Option<String> {
     let changed = view.changed.as_ref()?;
     let mut parts = Vec::new();
@@ -325,7 +334,7 @@ fn changed(view: &ModelView, clock: Clock) -> Option<String> {
         changed
             .expires_at
             .as_deref()
-            .map(|at| format!("for another {}", clock.until(at))),
+            .map(|at| format!("leased for another {}", clock.until(at))),
     );
     (!parts.is_empty()).then(|| parts.join(", "))
 }
@@ -349,12 +358,10 @@ fn replica_row(replica: &ReplicaView, clock: Clock) -> Vec<Cell> {
                 .as_deref()
                 .map_or_else(dash, |at| clock.ago(at)),
         ),
-        Cell::from(
-            replica
-                .expires_at
-                .as_deref()
-                .map_or_else(dash, |at| clock.until(at)),
-        ),
+        Cell::from(match &replica.expires_at {
+            Some(at) => clock.until(at),
+            None => leased(replica, clock).unwrap_or_else(dash),
+        }),
         Cell::from(replica.pid.map_or_else(dash, |pid| pid.to_string())),
         Cell::from(replica.reason.clone().unwrap_or_default()),
     ]

@@ -118,8 +118,20 @@ const CLEANED: [Column; 5] = [
     column("MEMORY"),
 ];
 
+/// What a cleanup has unloaded, and what it means for always-hot models.
+pub fn cleanup(answer: &CleanupAnswer, clock: Clock) -> String {
+    let unloaded = unloaded(&answer.unloaded);
+    format!("{unloaded}; {}\n", closed_until(answer, clock))
+}
+
+fn closed_until(answer: &CleanupAnswer, clock: Clock) -> String {
+    let until = answer.reopen_at.as_deref();
+    let until = until.map_or_else(|| "the pool reopens".to_owned(), |at| clock.weekday(at));
+    format!("always-hot models are loaded on request only until {until}")
+}
+
 /// What a cleanup would unload.
-pub fn cleanup_preview(answer: &CleanupAnswer, style: Style) -> String {
+pub fn cleanup_preview(answer: &CleanupAnswer, clock: Clock, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = answer
         .replicas
         .iter()
@@ -137,7 +149,11 @@ pub fn cleanup_preview(answer: &CleanupAnswer, style: Style) -> String {
             ]
         })
         .collect();
-    table(&CLEANED, &rows, "Nothing would be unloaded.", style)
+    let table = table(&CLEANED, &rows, "Nothing would be unloaded.", style);
+    format!(
+        "{table}After the cleanup {}.\n",
+        closed_until(answer, clock)
+    )
 }
 
 /// `pool.keep_hot: 10m -> 30m`.
@@ -282,6 +298,14 @@ mod tests {
     use super::*;
     use crate::render::quantity::tests::noon;
     use serde_json::json;
+
+    #[test]
+    fn a_cleanup_says_until_when_always_hot_models_stay_away() {
+        let answer = json!({"unloaded": ["r3"], "reopen_at": "2026-11-22T06:00:00Z"});
+        let shown = "unloaded r3; always-hot models are loaded on request only until Sun 06:00\n";
+        let answer: CleanupAnswer = serde_json::from_value(answer).expect("an answer");
+        assert_eq!(cleanup(&answer, noon()), shown);
+    }
 
     #[test]
     fn a_load_tells_where_it_is_and_who_left() {

@@ -100,6 +100,11 @@ impl Clock {
         self.formatted(at, "%Y-%m-%d %H:%M:%S")
     }
 
+    /// `Fri 07:00`, in the local time zone; for moments within a week.
+    pub fn weekday(self, at: &str) -> String {
+        self.formatted(at, "%a %H:%M")
+    }
+
     /// `21:00:00`, in the local time zone.
     pub fn time_of_day(self, at: &str) -> String {
         self.formatted(at, "%H:%M:%S")

@@ -89,3 +89,22 @@ fn a_script_without_its_interpreter_is_no_missing_program() {
         assert!(cure.contains("it is not installed"), "{text:?}: {cure}");
     }
 }
+
+#[test]
+fn what_the_pool_could_not_start_has_not_crashed() {
+    let journal = |kind: io::ErrorKind| EngineFault::Journal {
+        path: "/data/engines/r2.json".into(),
+        source: kind.into(),
+    };
+    let full = of_fault(&journal(io::ErrorKind::StorageFull));
+    assert_eq!(full, Failure::DiskFull);
+    let closed = of_fault(&journal(io::ErrorKind::PermissionDenied));
+    assert_eq!(closed, Failure::NotStarted);
+    assert_eq!(
+        closed.tell("no journal", "not started"),
+        "not started: no journal"
+    );
+    let shown = full.tell("no journal", "not started");
+    assert_eq!(shown, "disk full: no journal (not started)");
+    assert_eq!(of_start(&io::Error::other("too many")), Failure::NotStarted);
+}

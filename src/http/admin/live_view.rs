@@ -1,8 +1,6 @@
 //! What an open page is shown of the pool: what the lists of models and devices and the queue show, as far as the caller
 //! may see it.
 
-use chrono::{DateTime, Utc};
-
 use super::models::all;
 use super::queue::queue;
 use crate::auth::sight::{ANOTHER, Sight};
@@ -25,8 +23,6 @@ pub fn source(app: &App, sight: &Sight) -> Source {
 fn look(app: &App, sight: &Sight) -> LiveView {
     let snapshot = app.handle.snapshot();
     let now = app.handle.clock().now();
-    let moment = i64::try_from(now.0).ok();
-    let moment = moment.and_then(DateTime::<Utc>::from_timestamp_millis);
     let store = app.handle.store();
     let trouble = store.trouble();
     let mut view = LiveView {
@@ -34,11 +30,7 @@ fn look(app: &App, sight: &Sight) -> LiveView {
         models: all(app, &snapshot).models,
         devices: DeviceList::of(&snapshot).devices,
         queue: queue(app, &snapshot),
-        evening: EveningView::of(
-            &app.config(),
-            snapshot.pool.night,
-            moment.unwrap_or(DateTime::<Utc>::MAX_UTC),
-        ),
+        evening: EveningView::of(&app.config(), snapshot.pool.night, dto::moment(now)),
         store: StoreView {
             writable: trouble.is_none(),
             trouble: trouble.map(|trouble| trouble.reason.clone()),

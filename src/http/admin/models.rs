@@ -109,7 +109,8 @@ impl Strict for ModelPatch {
             "override": {"priority": 1, "expires_at": "2026-01-31T22:00:00.000Z"}, "wished_replicas": 1,
             "replicas": [{"replica": "r3", "state": "ready", "stage": null, "percent": null,
                 "devices": [{"device": "gpu0", "bytes": 17179869184_u64}], "in_flight": 2,
-                "ready_at": "2026-01-31T20:00:08.200Z", "expires_at": null, "measured_bytes": 15032385536_u64,
+                "ready_at": "2026-01-31T20:00:08.200Z", "expires_at": null,
+                "leased_until_at": "2026-01-31T22:00:00.000Z", "measured_bytes": 15032385536_u64,
                 "pid": 4711, "reason": "order o5"}],
             "waiting": 0, "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "measured"}, "estimated_bytes_per_device": 17179869184_u64,
             "learned": [{"kind": "NVIDIA H100 80GB HBM3", "bytes_per_device": 16106127360_u64}],
@@ -267,13 +268,15 @@ pub async fn register(
         .map_err(register_failure)?;
     tracing::info!(admin = admin.name, model = name, "model registered");
     let mut view = view(&app, &name)?;
-    view.warnings = warnings.iter().map(ToString::to_string).collect();
+    view.warnings
+        .extend(warnings.iter().map(ToString::to_string));
     Ok(Json(view))
 }
 
 /// Change a model's priority, keep-hot time or lease
 ///
-/// A missing field stays as it is; null clears it. The change survives restarts from the moment of the answer.
+/// A missing field stays as it is; null clears it. A lease keeps a loaded model loaded until it ends (L2); clearing the last
+/// setting that it bounds ends it, too. The change survives restarts from the moment of the answer.
 ///
 /// Administrators only.
 #[utoipa::path(

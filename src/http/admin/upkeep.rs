@@ -8,8 +8,8 @@ use super::fields::{Body, Fields, Nothing, Params, Strict};
 use super::load::gone;
 use crate::auth::{Admin, Reader};
 use crate::dto::{
-    CleanupAnswer, CleanupMode, CleanupRequest, ConfigOrigins, EmptyRequest, ReloadAnswer,
-    ResetAnswer,
+    self, CleanupAnswer, CleanupMode, CleanupRequest, ConfigOrigins, EmptyRequest, EveningView,
+    ReloadAnswer, ResetAnswer,
 };
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
@@ -45,7 +45,7 @@ impl Strict for CleanupRequest {
             "preview": false,
             "replicas": [{"replica": "r3", "model": "tiny-chat", "priority": 1, "in_flight": 2,
                 "bytes": 17179869184_u64}],
-            "unloaded": ["r3"]
+            "unloaded": ["r3"], "reopen_at": "2026-02-01T06:00:00.000Z"
         })),
         AdminErrors,
     )
@@ -61,8 +61,10 @@ pub async fn cleanup(
         (Some(CleanupMode::Idle), _) | (None, EveningMode::Idle) => CleanupScope::Idle,
     };
     let before = app.handle.snapshot();
+    let now = dto::moment(app.handle.clock().now());
+    let reopen_at = EveningView::of(&config, true, now).next_reopen_at;
     if request.preview {
-        return Ok(Json(CleanupAnswer::preview(scope, &before)));
+        return Ok(Json(CleanupAnswer::preview(scope, &before, reopen_at)));
     }
     tracing::info!(admin = admin.name, ?scope, "cleanup ordered");
     let drain = config.unload_drain();
@@ -72,7 +74,7 @@ pub async fn cleanup(
         begun: None,
     };
     let replicas = gone(&app, &admin, cleanup, "the cleanup").await?;
-    Ok(Json(CleanupAnswer::done(&replicas, &before)))
+    Ok(Json(CleanupAnswer::done(&replicas, &before, reopen_at)))
 }
 
 /// Unload everything and forget failures

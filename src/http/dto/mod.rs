@@ -47,7 +47,7 @@ pub use upkeep::{
     CleanupAnswer, CleanupMode, CleanupRequest, ConfigOrigins, EmptyRequest, ReloadAnswer,
     ResetAnswer,
 };
-pub use values::at;
+pub use values::{at, moment};
 pub use votes::{Leaderboard, VoteAnswer, VoteRequest, VotedModel};
 pub use what_if::{WhatIfRequest, WhatIfView};
 pub use why::WhyView;

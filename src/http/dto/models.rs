@@ -78,7 +78,7 @@ pub struct ModelView {
     /// Requests that ever got a seat since the start.
     pub requests_total: u64,
     pub last_used_at: Option<String>,
-    /// What in a document that was just registered has no effect.
+    /// What is wrong with its weights, and what in a document that was just registered has no effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -106,7 +106,7 @@ pub struct OverrideView {
     pub priority: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_hot_ms: Option<u64>,
-    /// When the lease ends, and all of this with it.
+    /// When the lease ends, and all of this with it. Until then the model stays loaded (L2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
 }
@@ -137,6 +137,9 @@ pub struct ReplicaView {
     pub ready_at: Option<String>,
     /// When keep-hot would unload it, if there is no request until then.
     pub expires_at: Option<String>,
+    /// Until then a lease keeps it: it is ready, and keep-hot does not unload it (L2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leased_until_at: Option<String>,
     /// What it really holds, on all its devices together.
     pub measured_bytes: Option<u64>,
     /// Requests that the engine itself says it computes, and that wait inside it.
@@ -183,9 +186,7 @@ impl ModelList {
         models.sort_by(|left, right| left.model.cmp(&right.model));
         ModelList { models }
     }
-}
 
-impl ModelList {
     /// With the models whose files are broken. `served_by` tells the model that serves a name.
     pub fn with_broken(
         mut self,
@@ -279,7 +280,7 @@ impl ModelView {
             replicas: model
                 .replicas
                 .iter()
-                .map(|replica| ReplicaView::of(replica, model.reload, snapshot))
+                .map(|replica| ReplicaView::of(replica, model, snapshot))
                 .collect(),
             weights: WeightsView::of(model, facts, snapshot),
             waiting: model.waiting,
@@ -316,7 +317,7 @@ impl ModelView {
             load_ms_expected: model.reload.0,
             requests_total: model.seated,
             last_used_at: model.last_used.map(at),
-            warnings: Vec::new(),
+            warnings: model.damage.clone().into_iter().collect(),
         }
     }
 }
@@ -332,7 +333,12 @@ impl OverrideView {
 }
 
 impl ReplicaView {
-    fn of(replica: &pool::ReplicaView, reload: pool::Span, snapshot: &Snapshot) -> ReplicaView {
+    fn of(
+        replica: &pool::ReplicaView,
+        model: &pool::ModelView,
+        snapshot: &Snapshot,
+    ) -> ReplicaView {
+        let lease = model.over.expires;
         let process = snapshot.processes.get(&replica.replica);
         let stage = process.and_then(|process| process.stage.as_ref());
         let loading = replica.state == ReplicaState::Launching;
@@ -344,11 +350,14 @@ impl ReplicaView {
             percent: stage.and_then(|stage| stage.percent),
             stage_words: stage.and_then(|stage| stage.engine_text.clone()),
             without_progress_ms: stage.map(|stage| snapshot.pool.now.since(stage.since).0),
-            expected_ms: loading.then(|| reload.0.saturating_sub(replica.for_.0)),
+            expected_ms: loading.then(|| model.reload.0.saturating_sub(replica.for_.0)),
             devices: shares(snapshot, &replica.shares),
             in_flight: replica.in_flight,
             ready_at: replica.ready_at.map(at),
             expires_at: replica.expires.map(at),
+            leased_until_at: lease
+                .filter(|_| replica.state == ReplicaState::Ready)
+                .map(at),
             measured_bytes: measured(replica.replica, &replica.shares, snapshot)
                 .map(|bytes| bytes.0),
             engine_running: load.running,

@@ -78,6 +78,8 @@ pub struct CleanupAnswer {
     pub replicas: Vec<CleanupReplica>,
     /// Those that are gone now.
     pub unloaded: Vec<String>,
+    /// From the cleanup until then, always-hot models are loaded on request only (E2); null: `evening.reopen` is off.
+    pub reopen_at: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -158,22 +160,32 @@ pub struct EmptyRequest {}
 
 impl CleanupAnswer {
     /// What a cleanup would concern now.
-    pub fn preview(scope: CleanupScope, snapshot: &Snapshot) -> CleanupAnswer {
+    pub fn preview(
+        scope: CleanupScope,
+        snapshot: &Snapshot,
+        reopen_at: Option<String>,
+    ) -> CleanupAnswer {
         let concerned =
             |replica: &&pool::ReplicaView| scope.concerns(replica.state, replica.in_flight);
         CleanupAnswer {
             preview: true,
             replicas: listed(snapshot, &concerned),
             unloaded: Vec::new(),
+            reopen_at,
         }
     }
 
     /// What a cleanup did; `before` is the picture in which its replicas were still there.
-    pub fn done(unloaded: &[ReplicaId], before: &Snapshot) -> CleanupAnswer {
+    pub fn done(
+        unloaded: &[ReplicaId],
+        before: &Snapshot,
+        reopen_at: Option<String>,
+    ) -> CleanupAnswer {
         CleanupAnswer {
             preview: false,
             replicas: listed(before, &|replica| unloaded.contains(&replica.replica)),
             unloaded: unloaded.iter().map(ToString::to_string).collect(),
+            reopen_at,
         }
     }
 }

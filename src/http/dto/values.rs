@@ -29,12 +29,17 @@ pub struct Needs {
     pub source: &'static str,
 }
 
-/// A moment as the API writes it. Moments that no calendar holds become the last one it holds.
+/// A moment as the API writes it.
 pub fn at(time: Time) -> String {
+    rfc3339(moment(time))
+}
+
+/// Moments that no calendar holds become the last one it holds.
+pub fn moment(time: Time) -> DateTime<Utc> {
     let moment = i64::try_from(time.0)
         .ok()
         .and_then(DateTime::<Utc>::from_timestamp_millis);
-    rfc3339(moment.unwrap_or(DateTime::<Utc>::MAX_UTC))
+    moment.unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
 pub fn rfc3339(moment: DateTime<Utc>) -> String {

@@ -149,6 +149,9 @@ impl Pool {
         } else {
             let order = self.orders.remove(&id).expect("settled once");
             if let Command::Load(load) = &order.command {
+                if let Outcome::Loaded(result) = &outcome {
+                    self.wish_for_what_fits(id, load.model, result, actions);
+                }
                 self.order_ended(load.model);
             }
             actions.push(Action::Settle { order: id, outcome });

@@ -301,7 +301,9 @@ impl Pool {
         let requirements = crate::plan::orders::requirements_of(&at_now, load, now, order);
         let mut plan = crate::plan::place::explain(&at_now, &requirements);
         // An order may be refused for what it asks for, whether the model has replicas or not.
-        let refused = order_refusals::load_refusal(&at_now, model, load).or_else(|| {
+        let refused = order_refusals::load_refusal(&at_now, model, load);
+        let refused = refused.or_else(|| order_refusals::damaged(&at_now, model));
+        let refused = refused.or_else(|| {
             let refusal = order_refusals::no_room(&at_now, &requirements, &plan);
             refusal.filter(|_| !order_refusals::is_loaded(&at_now, model))
         });

@@ -132,7 +132,16 @@ impl Pool {
             Phase::Stopping { since, .. } if kind != RecordKind::Crash => now.since(*since),
             _ => now.since(replica.launched),
         });
+        // A load that is ended has nothing to finish: it says nothing of how long a replica that serves takes to stop.
+        let was_launching = matches!(
+            replica.phase,
+            Phase::Stopping {
+                was_launching: true,
+                ..
+            }
+        );
         if kind == RecordKind::Gone
+            && !was_launching
             && !matches!(record.cause, Some("node_lost"))
             && let Some(took) = record.took
         {
@@ -276,6 +285,49 @@ impl Pool {
                 ticket,
                 refusal: refusal.clone(),
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DeviceId, DeviceReading, Event, KeyId, Limits, ModelSpec, Time};
+
+    const TAKES: Span = Span::from_secs(4);
+
+    #[test]
+    fn only_a_replica_that_served_shows_how_long_one_takes_to_stop() {
+        let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
+        let (device, model) = (DeviceId(0), ModelId(0));
+        let reading = DeviceReading {
+            name: "gpu0".into(),
+            total: Bytes(1_000),
+            ..DeviceReading::default()
+        };
+        let spec = ModelSpec {
+            name: "a".into(),
+            bytes_per_device: Bytes(1),
+            ..ModelSpec::default()
+        };
+        let (ticket, key) = (Ticket(1), KeyId(0));
+        let mut now = Time(1);
+        let events = [
+            Event::DeviceRead { device, reading },
+            Event::ModelSet { model, spec },
+            Event::RequestArrived { ticket, model, key },
+        ];
+        pool.step_all(now, events);
+        for (is_ready, learned) in [(false, Span::ZERO), (true, Span(TAKES.0 / 2))] {
+            let replica = *pool.replicas.keys().next().expect("launched");
+            if is_ready {
+                pool.step(now, Event::ReplicaReady { replica });
+            }
+            pool.stop(replica, StopReason::Changed, &mut Vec::new());
+            now = now + TAKES;
+            let exit = Exit::Requested;
+            pool.step(now, Event::ReplicaExited { replica, exit });
+            assert_eq!(pool.models[&model].stop_takes, learned);
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Weights that are not on this machine yet. A model is fetched before it is placed: during a download of an hour
-//! it takes no device's memory and evicts nothing, and afterwards its size is certain. This file decides when a
-//! fetch begins and ends, not where it reads from.
+//! Weights that are not on this machine yet, or damaged there. A model is fetched before it is placed: during a download of an hour
+//! it takes no device's memory and evicts nothing, and afterwards its size is certain. Damaged weights are only looked at
+//! again: a load that would fail with them evicts nothing. This file decides when a fetch begins and ends, not where it
+//! reads from.
 
 use alloc::borrow::ToOwned;
 use alloc::string::ToString;
@@ -18,15 +19,21 @@ const EXPECTED_AT_FIRST: Span = Span::from_secs(60);
 
 impl Pool {
     pub(crate) fn fetch(&mut self, model: ModelId, why: &LoadReason, actions: &mut Vec<Action>) {
-        self.models.get_mut(&model).expect("wanted").fetch = Some(Fetch {
+        let it = self.models.get_mut(&model).expect("wanted");
+        let only_looks = it.spec.damage.is_some();
+        it.fetch = Some(Fetch {
             since: self.now,
+            only_looks,
             left: None,
             ends: None,
             cancel_sent: false,
         });
         self.fetching.insert(model);
         self.touch_model(model);
-        let text = format!("its weights are not on this machine: {why}");
+        let text = match only_looks {
+            true => format!("its weights were damaged, and are looked at again: {why}"),
+            false => format!("its weights are not on this machine: {why}"),
+        };
         let record = self.record(RecordKind::Fetch, Some(model), text);
         actions.push(Action::Record(record));
         actions.push(Action::Fetch { model });
@@ -66,6 +73,10 @@ impl Pool {
         self.grows_everywhere();
         let took = now.since(fetch.since);
         let (kind, text) = match (&end, &fetch.ends) {
+            (FetchEnd::Complete, _) if fetch.only_looks => (
+                RecordKind::Fetched,
+                "its weights are no longer damaged".to_owned(),
+            ),
             (FetchEnd::Complete, _) => (RecordKind::Fetched, format!("fetched after {took}")),
             (FetchEnd::Cancelled, Some(reason)) => (RecordKind::FetchEnded, reason.to_string()),
             (FetchEnd::Cancelled, None) => {
@@ -110,9 +121,116 @@ impl Pool {
     pub(crate) fn fetched_in(&self, id: ModelId) -> Span {
         let model = &self.models[&id];
         match &model.fetch {
-            _ if !model.spec.absent => Span::ZERO,
+            _ if !model.spec.absent || model.spec.damage.is_some() => Span::ZERO,
             Some(fetch) => fetch.left.unwrap_or(EXPECTED_AT_FIRST),
             None => EXPECTED_AT_FIRST,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Bytes, DeviceId, DeviceReading, Event, KeyId, Limits, LoadOrder, ModelSpec, Priority,
+        ReplicaId, Time,
+    };
+
+    const HELD: ModelId = ModelId(0);
+    const DAMAGED: ModelId = ModelId(1);
+    const DAMAGE: &str = "its weights are damaged: 3 bytes are missing";
+
+    fn spec(name: &str, priority: u32) -> ModelSpec {
+        ModelSpec {
+            name: name.into(),
+            priority: Priority(priority),
+            bytes_per_device: Bytes(700),
+            ..ModelSpec::default()
+        }
+    }
+
+    fn arrives(ticket: u64, model: ModelId) -> Event {
+        Event::RequestArrived {
+            ticket: Ticket(ticket),
+            model,
+            key: KeyId(0),
+        }
+    }
+
+    #[test]
+    fn damaged_weights_are_looked_at_again_before_anything_leaves_for_them() {
+        let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
+        let reading = DeviceReading {
+            name: "gpu0".into(),
+            total: Bytes(1_000),
+            ..DeviceReading::default()
+        };
+        let device = DeviceId(0);
+        let damaged = ModelSpec {
+            absent: true,
+            damage: Some(DAMAGE.into()),
+            ..spec("damaged", 1)
+        };
+        let events = [
+            Event::DeviceRead { device, reading },
+            Event::ModelSet {
+                model: HELD,
+                spec: spec("held", 0),
+            },
+            Event::ModelSet {
+                model: DAMAGED,
+                spec: damaged,
+            },
+            arrives(1, HELD),
+        ];
+        pool.step_all(Time(1), events);
+        let replica = *pool.replicas.keys().next().expect("launched");
+        pool.step(Time(2), Event::ReplicaReady { replica });
+
+        let load = LoadOrder {
+            model: DAMAGED,
+            replicas: None,
+            devices: None,
+            priority: None,
+            keep_hot: None,
+            lease: None,
+            force: false,
+        };
+        let plan = pool.preview(Time(3), &load).expect("a plan");
+        let message = DAMAGE.into();
+        assert_eq!(plan.refusal, Some(Refusal::WeightsDamaged { message }));
+        let answer = pool.step(Time(3), arrives(2, DAMAGED));
+        let only_looks =
+            |it: &Action| !matches!(it, Action::Stop { .. } | Action::CloseGate { .. });
+        assert!(answer.actions.contains(&Action::Fetch { model: DAMAGED }));
+        assert!(
+            answer.actions.iter().all(only_looks),
+            "{:?}",
+            answer.actions
+        );
+        let end = FetchEnd::Failed {
+            message: DAMAGE.into(),
+            remedy: Remedy::Time,
+        };
+        let ended = Event::FetchEnded {
+            model: DAMAGED,
+            end,
+        };
+        let answer = pool.step(Time(4), ended);
+        let refused = |it: &Action| {
+            matches!(
+                it,
+                Action::Refuse {
+                    ticket: Ticket(2),
+                    ..
+                }
+            )
+        };
+        assert!(answer.actions.iter().any(refused), "{:?}", answer.actions);
+        assert!(
+            answer.actions.iter().all(only_looks),
+            "{:?}",
+            answer.actions
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! How each kind of order begins once it is kept: what it sets, and which replicas it concerns. Facts only.
+//! How each kind of order begins once it is kept: what it sets, and which replicas it concerns; and what remains of a load's
+//! wish when it ends with fewer. Facts only.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -7,7 +8,7 @@ use alloc::vec::Vec;
 use crate::facts::state::Pool;
 use crate::plan::cleanup::{leaving, rest_of_drain};
 use crate::plan::orders::REPLICAS_MAX;
-use crate::types::action::{Action, Outcome, RecordKind, Wish};
+use crate::types::action::{Action, LoadResult, Outcome, RecordKind, Wish};
 use crate::types::event::{CleanupScope, Command, LoadOrder};
 use crate::types::ids::{DeviceId, ModelId, OrderId, ReplicaId, Span, Time};
 use crate::types::model::LoadWish;
@@ -137,6 +138,31 @@ impl Pool {
         order.targets = targets.iter().copied().collect();
         order.affected = targets;
         order.drain_until = Some(until);
+    }
+
+    /// More replicas than the devices could ever hold are not wished any longer, unless more devices may come.
+    pub(crate) fn wish_for_what_fits(
+        &mut self,
+        id: OrderId,
+        model: ModelId,
+        result: &LoadResult,
+        actions: &mut Vec<Action>,
+    ) {
+        let is_away = self.devices.values().any(|it| it.cordon.is_some());
+        if is_away || !self.departed.is_empty() || self.nodes_may_join() {
+            return;
+        }
+        let Some(fits) = result.fits_when_empty else {
+            return;
+        };
+        let most = fits.max(result.ready.len() as u32);
+        let it = self.models.get_mut(&model).expect("loaded");
+        let is_own = it.wished_by == Some(id);
+        let wish = it.wish.as_mut();
+        if let Some(wish) = wish.filter(|wish| is_own && wish.replicas > most) {
+            wish.replicas = most;
+            self.keep_load(model, actions);
+        }
     }
 
     /// All wishes, or those that existed at a given time.

@@ -297,8 +297,14 @@ impl Pool {
     pub(crate) fn override_counts(&mut self, id: OrderId, model: ModelId) {
         let change = self.orders[&id].change.clone();
         let it = self.models.get_mut(&model).expect("accepted");
-        it.over = change.on(&it.over);
+        let over = change.on(&it.over);
+        // It may also have ended the lease.
+        let is_other_lease = over.expires != it.over.expires;
+        it.over = over;
         it.set_by.set(id, &change);
+        if is_other_lease {
+            it.set_by.expires = Some(id);
+        }
     }
 
     /// The order's wish to have the model loaded, or kept away, takes effect.

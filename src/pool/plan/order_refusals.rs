@@ -102,6 +102,12 @@ pub(crate) fn is_loaded(pool: &Pool, model: &Model) -> bool {
     pool.live(model) + model.planned.len() > 0
 }
 
+/// What a load would fail with, after another look at the weights: its preview shows that, too.
+pub(crate) fn damaged(pool: &Pool, model: &Model) -> Option<Refusal> {
+    let message = model.spec.damage.clone()?;
+    (!is_loaded(pool, model)).then_some(Refusal::WeightsDamaged { message })
+}
+
 /// The plan's refusal if nothing that leaves soon, and no node that may come, changes it.
 pub(crate) fn no_room(pool: &Pool, requirements: &Requirements, plan: &Plan) -> Option<Refusal> {
     let refusal = plan.refusal.as_ref()?;

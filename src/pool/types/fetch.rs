@@ -7,6 +7,8 @@ use crate::types::reason::StopReason;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     pub since: Time,
+    /// Damaged weights are looked at; nothing is brought.
+    pub only_looks: bool,
     /// The last report of how much longer it takes.
     pub left: Option<Span>,
     /// Why it is to end before it is complete.

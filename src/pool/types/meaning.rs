@@ -210,6 +210,10 @@ pub const REFUSAL_CAUSES: &[(&str, &str)] = &[
         "An administrator ended the download of its weights.",
     ),
     (
+        "weights_damaged",
+        "Its weights on this machine are damaged (L3).",
+    ),
+    (
         "too_many_devices",
         "The order is for more devices than the pool has.",
     ),

@@ -65,8 +65,10 @@ pub struct ModelSpec {
     pub files_mark: u64,
     /// Its engine can sleep, with its weights in the host's memory, instead of being ended (L1).
     pub parking: Option<Parking>,
-    /// Its weights are not on this machine: they are fetched before it is placed.
+    /// Its weights are not on this machine, or damaged: they are fetched, or looked at again, before it is placed.
     pub absent: bool,
+    /// What is wrong with the weights that are on this machine.
+    pub damage: Option<String>,
 }
 
 /// The host memory that a sleeping engine takes, and how soon it is awake.
@@ -127,6 +129,17 @@ impl Tier {
 }
 
 /// A small model of one device with default limits, for tests and replays.
+impl ModelSpec {
+    /// The same for a world in which nothing has to be fetched.
+    pub fn with_its_weights(self) -> ModelSpec {
+        ModelSpec {
+            absent: false,
+            damage: None,
+            ..self
+        }
+    }
+}
+
 impl Default for ModelSpec {
     fn default() -> ModelSpec {
         ModelSpec {
@@ -155,6 +168,7 @@ impl Default for ModelSpec {
             files_mark: 0,
             parking: None,
             absent: false,
+            damage: None,
         }
     }
 }
@@ -164,13 +178,17 @@ impl Default for ModelSpec {
 pub struct Override {
     pub priority: Option<Priority>,
     pub keep_hot: Option<Span>,
-    /// A lease: when it ends the override is dropped. Until then keep-hot does not unload the model.
+    /// A lease: when it ends the override is dropped. Until then keep-hot does not unload the model (L2).
     pub expires: Option<Time>,
 }
 
 impl Override {
     pub fn is_empty(&self) -> bool {
         *self == Override::default()
+    }
+
+    fn has_settings(&self) -> bool {
+        self.priority.is_some() || self.keep_hot.is_some()
     }
 }
 
@@ -193,13 +211,18 @@ impl OverrideChange {
         }
     }
 
-    /// The override with the change on top.
+    /// The override with the change on top. A lease ends with the last of its settings, unless the change is of the lease
+    /// too: by itself it keeps the model loaded.
     pub fn on(&self, over: &Override) -> Override {
-        Override {
+        let mut changed = Override {
             priority: self.priority.unwrap_or(over.priority),
             keep_hot: self.keep_hot.unwrap_or(over.keep_hot),
             expires: self.expires.unwrap_or(over.expires),
+        };
+        if self.expires.is_none() && over.has_settings() && !changed.has_settings() {
+            changed.expires = None;
         }
+        changed
     }
 }
 
@@ -308,5 +331,36 @@ impl Default for Limits {
             policy: Policy::ADAPTIVE,
             objective: Objective::WAIT,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_with_the_last_of_its_settings_and_alone_it_stays() {
+        let leased = Override {
+            priority: Some(Priority(1)),
+            keep_hot: Some(Span(3_000)),
+            expires: Some(Time(9)),
+        };
+        let no_priority = OverrideChange {
+            priority: Some(None),
+            ..OverrideChange::default()
+        };
+        let no_keep_hot = OverrideChange {
+            keep_hot: Some(None),
+            ..OverrideChange::default()
+        };
+        let rest = no_priority.on(&leased);
+        assert_eq!(rest.expires, leased.expires);
+        assert_eq!(no_keep_hot.on(&rest), Override::default());
+        let alone = Override {
+            expires: Some(Time(9)),
+            ..Override::default()
+        };
+        assert_eq!(OverrideChange::replace_all(alone.clone()).on(&rest), alone);
+        assert_eq!(no_priority.on(&alone), alone);
     }
 }

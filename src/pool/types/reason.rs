@@ -230,6 +230,10 @@ pub enum Refusal {
         requested: u32,
         has: u32,
     },
+    /// They would be looked at again first, and a load evicts nothing while they are damaged (L3).
+    WeightsDamaged {
+        message: String,
+    },
     Superseded,
     /// The store could not keep the wish, so nothing has changed (D1).
     NotSaved {
@@ -453,6 +457,7 @@ impl fmt::Display for Refusal {
             Refusal::FetchEnded { order } => {
                 write!(f, "the fetch of its weights was ended by order {order}")
             }
+            Refusal::WeightsDamaged { message } => write!(f, "{message} (L3)"),
             Refusal::Superseded => write!(f, "a later order for the same model took its place"),
             Refusal::NotSaved { message } => {
                 write!(

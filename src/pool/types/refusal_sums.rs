@@ -97,6 +97,7 @@ impl Refusal {
             Refusal::TooManyDevices { .. } => "too_many_devices",
             Refusal::EngineTakesFewer { .. } => "engine_takes_fewer",
             Refusal::LoadedOnOthers { .. } => "loaded_on_others",
+            Refusal::WeightsDamaged { .. } => "weights_damaged",
             Refusal::Superseded => "superseded",
             Refusal::NotSaved { .. } => "not_saved",
         }

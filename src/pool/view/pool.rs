@@ -83,8 +83,10 @@ pub struct ModelView {
     pub waits: u64,
     pub waits_took: Span,
     pub last_used: Option<Time>,
-    /// Its weights are not on this machine.
+    /// Its weights are not on this machine, or damaged.
     pub absent: bool,
+    /// What is wrong with the weights that are on this machine.
+    pub damage: Option<String>,
     /// How long the fetch of its weights has run.
     pub fetching_for: Option<Span>,
 }
@@ -262,6 +264,7 @@ impl Pool {
             waits_took: model.waits_took,
             last_used: model.last_used,
             absent: model.spec.absent,
+            damage: model.spec.damage.clone(),
             fetching_for: model.fetch.as_ref().map(|it| self.now.since(it.since)),
         }
     }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::disk::{Disk, FIELDS, Field, field};
 use pool::{
     Command, Cordon, DeviceId, LoadOrder, ModelId, OrderId, Outcome, Override, OverrideChange,
-    PoolView, Time,
+    PoolView, Priority, Span, Time,
 };
 
 /// The order that set the value, if it may still fail, and the value.
@@ -79,12 +79,20 @@ impl ExpectedState {
     }
 
     fn sets(&mut self, order: OrderId, model: ModelId, change: &OverrideChange) {
+        let before = Override {
+            priority: self
+                .current(model, Field::Priority)
+                .map(|it| Priority(it as u32)),
+            keep_hot: self.current(model, Field::KeepHot).map(Span),
+            expires: self.current(model, Field::Expires).map(Time),
+        };
+        let over = change.on(&before);
         let named = [
             change.priority.is_some(),
             change.keep_hot.is_some(),
-            change.expires.is_some(),
+            // A lease ends with the last of its settings.
+            change.expires.is_some() || over.expires != before.expires,
         ];
-        let over = change.on(&Override::default());
         for (which, is_named) in FIELDS.into_iter().zip(named) {
             if is_named {
                 let settings = self.settings.entry((model, which)).or_default();

@@ -80,12 +80,34 @@ fn one_model_is_shown_with_its_override_and_replicas() {
         text.contains("priority                 3 always-hot (from override)\n"),
         "{text}"
     );
-    assert!(text.contains("priority 3, for another 2 h\n"), "{text}");
+    assert!(
+        text.contains("priority 3, leased for another 2 h\n"),
+        "{text}"
+    );
     assert!(
         text.contains("r4       launching (loading 40 %)  gpu1 10.0 GiB"),
         "{text}"
     );
     assert!(!text.contains("last failure"), "{text}");
+}
+
+#[test]
+fn a_model_that_a_lease_keeps_shows_how_long_it_does() {
+    let leased = view(
+        json!({"model": "m", "state": "ready", "override": {"expires_at": "2026-11-21T14:00:00Z"},
+        "replicas": [{"replica": "r1", "state": "ready", "expires_at": null, "leased_until_at": "2026-11-21T14:00:00Z"}]}),
+    );
+    let text = model(&leased, noon(), Style::PLAIN);
+    let overridden = text.lines().find(|it| it.starts_with("set by"));
+    let overridden = overridden.unwrap_or_default();
+    assert!(overridden.ends_with("  leased for another 2 h"), "{text}");
+    let replica = text.lines().find(|it| it.starts_with("r1 "));
+    assert!(
+        replica.is_some_and(|it| it.contains("  leased 2 h")),
+        "{text}"
+    );
+    let table = models(&[leased], noon(), Style::PLAIN);
+    assert!(table.ends_with("  leased 2 h\n"), "{table}");
 }
 
 #[test]

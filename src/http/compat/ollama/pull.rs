@@ -65,7 +65,7 @@ fn status(app: &App, found: &Found) -> String {
     let snapshot = app.handle.snapshot();
     let is_absent = snapshot
         .model(&found.entry.name)
-        .is_some_and(|it| it.absent);
+        .is_some_and(|it| it.absent && it.damage.is_none());
     let weights = match (is_absent, found.entry.recipe.is_remote()) {
         (true, _) => "its weights are fetched when it is loaded for the first time",
         (false, true) => "another service runs it",

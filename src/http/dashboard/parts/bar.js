@@ -45,7 +45,7 @@ function Explanation({ part, device }) {
     ['Given', bytes(part.bytes)],
     ['Measured', part.measured_bytes !== null && bytes(part.measured_bytes)],
     ['In flight', replica && `${replica.in_flight}${model?.waiting ? `, ${model.waiting} waiting` : ''}`],
-    ['Keep-hot', time ? `leaves in ${countdown(time.ms)} of ${span(model.keep_hot_ms)}` : model?.always_hot && 'stays: priority 2 or more'],
+    ['Keep-hot', time ? `leaves in ${countdown(time.ms)} of ${span(model.keep_hot_ms)}` : model?.always_hot ? 'stays: priority 2 or more' : replica?.leased_until_at && `leased: stays for ${countdown(Date.parse(replica.leased_until_at) - poolNow())}`],
     ['Why', replica?.reason && clean(replica.reason)],
   ];
   return html`<p class="tip-title"><${Name} of=${part.model} most=${60} /> <span class="figure soft">${part.replica} on ${device.device}</span></p>

@@ -79,7 +79,7 @@ export function PlanDialog({ model, first, close }) {
       ${input('replicas', 'Replicas', { type: 'number', min: 1, max: 64, placeholder: 'as they are, at least 1' })}
       ${input('gpus', 'Devices of each', { type: 'number', min: 1, max: 1024, placeholder: 'by the catalogue' })}
       ${input('keep_hot', 'Keep hot', { placeholder: length(byName.get(model)?.keep_hot_ms ?? 600_000), help: 'Like 30m or 2h.' })}
-      ${input('lease', 'Lease', { placeholder: 'none', help: 'When all of this ends, like 2h.' })}
+      ${input('lease', 'Lease', { placeholder: 'none', help: 'When all of this ends, like 2h; until then it stays loaded.' })}
       <div class="field"><label class="check"><input type="checkbox" checked=${fields.force} onChange=${event => set('force', event.currentTarget.checked)} /><span>Force: may evict equal and always-hot models (P4)</span></label></div></div></details>
     ${failure && html`<${FailureLine} failure=${failure} />`}
     <div aria-live="polite" aria-busy=${String(asking)} class=${asking && plan ? 'plan-answer stale' : 'plan-answer'}>

@@ -52,7 +52,7 @@ function Lost() {
   if (status === 'lost' && ticks() - since > 1500) {
     return html`<p class="lost" role="alert"><${Icon} name="alert" /><span>The connection to the pool is lost${has ? html`; what you see is <b class="figure">${span(Math.max(0, ticks() - since + 0 * now))}</b> old` : ''}. It is tried again by itself.${failure ? ` ${clean(failure.message)}` : ''}</span></p>`;
   }
-  return trouble ? html`<p class="lost" role="alert"><${Icon} name="alert" /><span>The pool cannot write its state, so that changes are refused; models are served. ${clean(trouble)}</span></p>` : null;
+  return trouble ? html`<p class="lost" role="alert"><${Icon} name="alert" /><span>The pool cannot write its state, so that changes are refused; loaded models are served, and others may fail to load. ${clean(trouble)}</span></p>` : null;
 }
 
 function PoolClock() {

@@ -84,6 +84,6 @@ function Replica({ replica, model, may }) {
     <p class="soft">${replica.devices.map(it => `${it.device}: ${bytes(it.bytes)}`).join(', ') || 'no device yet'}${replica.measured_bytes !== null ? `; measured ${bytes(replica.measured_bytes)} of ${bytes(sum(replica.devices, it => it.bytes))}` : ''}</p>
     <p class="soft">${count(replica.in_flight, 'request')} in flight${engine.filter(Boolean).length ? `; the engine says: ${engine.filter(Boolean).join(', ')}` : ''}${replica.pid ? `; process ${replica.pid}` : ''}</p>
     ${replica.without_progress_ms > 20_000 && html`<p class="warn">No progress for ${span(replica.without_progress_ms)}.</p>`}
-    <p>${replica.ready_at && html`<span class="soft">ready since <${Clock} at=${replica.ready_at} /></span>`}${replica.expires_at && html` <span>leaves in <b class="figure">${countdown(Date.parse(replica.expires_at) - now)}</b> if nobody uses it</span>`}</p>
+    <p>${replica.ready_at && html`<span class="soft">ready since <${Clock} at=${replica.ready_at} /></span>`}${replica.expires_at && html` <span>leaves in <b class="figure">${countdown(Date.parse(replica.expires_at) - now)}</b> if nobody uses it</span>`}${replica.leased_until_at && html` <span>leased: it stays for <b class="figure">${countdown(Date.parse(replica.leased_until_at) - now)}</b></span>`}</p>
     <p class="soft">${clean(replica.reason)}</p></div>`;
 }

@@ -70,7 +70,7 @@ export function PriorityField({ model }) {
 
 export function Lease({ model }) {
   const now = useNow(1000), end = model.override?.expires_at;
-  return end ? html`<span class="lease figure" title="The override ends then, and the catalogue counts again">lease ${countdown(Date.parse(end) - now)}</span>` : null;
+  return end ? html`<span class="lease figure" title="Until then keep-hot does not unload it. Then the override ends, and the catalogue counts again">lease ${countdown(Date.parse(end) - now)}</span>` : null;
 }
 
 function StateCell({ model }) {
