@@ -35,7 +35,7 @@ struct Trace {
     name: &'static str,
     file: &'static str,
     stretch: f64,
-    /// The rule was not chosen on it: only these say how good the rule is elsewhere.
+    /// The rule was not chosen on it: only these traces say how good the rule is on others.
     held_out: bool,
 }
 

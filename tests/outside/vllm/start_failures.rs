@@ -105,8 +105,9 @@ fn each_kind_of_failed_start_is_known_by_vllms_own_words() {
             ..case("quantised", "quantisation not supported", &["nosuch"])
         },
         Case {
+            // Found by the pool, which starts no engine for it.
             folder: folder("cut"),
-            ..case("cut", "weights damaged", &["cut off", "check"])
+            ..case("cut", "its weights are damaged", &["cut off", "missing"])
         },
         Case {
             folder: folder("renamed"),
