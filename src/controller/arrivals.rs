@@ -34,11 +34,15 @@ impl Arrivals {
     /// Takes the seconds of a minute.
     pub fn take(&self, minute: Minute) -> Seconds {
         let empty = empty_word(minute);
-        let take = |word: u64| is_of(word, minute).then_some(empty);
+        // The word of an older minute would be that of a later one when the few bits of its number come round again. The next
+        // minute of the same word may have begun only if the loop is late.
+        let is_next = |word: u64| word >> MINUTE_SHIFT == after(empty >> MINUTE_SHIFT);
+        let take = |word: u64| (!is_next(word)).then_some(empty);
         let before = self
             .word(minute)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        before.map_or(Seconds::default(), Seconds::from_bits)
+        let own = before.ok().filter(|word| is_of(*word, minute));
+        own.map_or(Seconds::default(), Seconds::from_bits)
     }
 
     fn mark(&self, minute: Minute, seconds: Seconds) {
@@ -66,6 +70,11 @@ impl Arrivals {
 /// A word of this minute in which no request came.
 fn empty_word(minute: Minute) -> u64 {
     (minute.number() / 2) << MINUTE_SHIFT
+}
+
+/// The last bits of the number of the next minute with the same word.
+fn after(number: u64) -> u64 {
+    (number + 1) & (u64::MAX >> MINUTE_SHIFT)
 }
 
 fn is_of(word: u64, minute: Minute) -> bool {
@@ -117,5 +126,8 @@ mod tests {
         arrivals.came(at(12, 20));
         assert_eq!(taken(&arrivals, 8), (vec![], false));
         assert_eq!(taken(&arrivals, 12), (vec![20], false));
+        arrivals.came(at(14, 30));
+        assert_eq!(taken(&arrivals, 20), (vec![], false));
+        assert_eq!(taken(&arrivals, 30), (vec![], false), "16 minutes later");
     }
 }

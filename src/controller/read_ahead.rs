@@ -31,8 +31,9 @@ impl Control {
         }
         let (facts, now) = (&self.models.facts, self.clock.now());
         let has_weights = |model| weights_of(facts, model).is_some();
+        let reading = self.reader.now.as_ref().map(|(model, _)| *model);
         let history = &mut self.reader.history;
-        let next = history.choose_awaiting_room(&self.pool, now, has_weights);
+        let next = history.choose_awaiting_room(&self.pool, now, reading, has_weights);
         self.read_weights(next);
     }
 

@@ -15,6 +15,7 @@ fn folder() -> PathBuf {
 
 #[test]
 fn a_higher_objective_loads_less_and_waits_longer() {
+    let _alone = super::ALONE.blocking_lock();
     let setup = bench::setup(&folder(), "Mooncake conversation", 0, HALF, 1).unwrap();
     let points = front::points(&setup, &[]).unwrap();
     for it in &points {
@@ -38,6 +39,7 @@ fn a_higher_objective_loads_less_and_waits_longer() {
 
 #[test]
 fn following_the_better_rule_for_victims_stays_within_its_bound_on_every_trace() {
+    let _alone = super::ALONE.blocking_lock();
     for trace in bench::traces() {
         let setup = bench::setup(&folder(), trace, 0, FIFTH, 1).unwrap();
         let report = compare::one(&setup, "model-pool", false, &mut |_, _| {}).unwrap();
@@ -57,37 +59,46 @@ fn following_the_better_rule_for_victims_stays_within_its_bound_on_every_trace()
     }
 }
 
-/// Reload seconds and mean wait by those of `lru`, at every capacity of the policy bench: never more than within the noise of one
-/// load, and no more requests that are not served.
+/// The devices, and the share of all models' memory that they hold, in thousandths. `CELLS=all` plays those of the policy bench,
+/// which takes a quarter of an hour without optimisation.
+fn cells() -> Vec<(u32, u64)> {
+    if std::env::var("CELLS").is_ok_and(|cells| cells == "all") {
+        let of = |devices| bench::CAPACITIES.map(|capacity| (devices, capacity));
+        return [of(1), of(4)].concat();
+    }
+    vec![(1, FIFTH)]
+}
+
+/// Reload seconds and mean wait by those of `lru`: never more than within the noise of one load, and no more requests that are
+/// not served.
 #[test]
-fn on_no_trace_and_capacity_is_the_pool_worse_than_least_recent_use() {
+fn on_no_trace_is_the_pool_worse_than_least_recent_use() {
+    let _alone = super::ALONE.blocking_lock();
     let mut worse = Vec::new();
     let mut worst = (0.0_f64, 0.0_f64);
     for trace in bench::traces() {
-        for devices in [1, 4] {
-            for capacity in bench::CAPACITIES {
-                let setup = bench::setup(&folder(), trace, 0, capacity, devices).unwrap();
-                let of = |policy| compare::one(&setup, policy, false, &mut |_, _| {}).unwrap();
-                let (own, lru) = (of("model-pool"), of("lru"));
-                let load = lru.all.reload.0.div_ceil(lru.all.loads.max(1));
-                let reload = own.all.reload.0 as f64 / lru.all.reload.0 as f64;
-                let wait = own.all.waits.mean.0 as f64 / lru.all.waits.mean.0.max(1) as f64;
-                let lost = |it: &Report| it.all.requests - it.all.served;
-                println!(
-                    "{trace}, {devices} devices that hold {} %: reload {reload:.3}, wait {wait:.3}, not served {} : {}",
-                    capacity / 10,
-                    lost(&own),
-                    lost(&lru)
-                );
-                worst = (worst.0.max(reload), worst.1.max(wait));
-                // One load more delays the requests of one model, of all that are counted in the mean.
-                let noise_of_wait = load.div_ceil(own.all.requests.max(1));
-                if own.all.reload.0 > lru.all.reload.0 + load
-                    || own.all.waits.mean.0 > lru.all.waits.mean.0 + noise_of_wait
-                    || lost(&own) > lost(&lru)
-                {
-                    worse.push(format!("{trace}, {devices} devices, {capacity}‰"));
-                }
+        for (devices, capacity) in cells() {
+            let setup = bench::setup(&folder(), trace, 0, capacity, devices).unwrap();
+            let of = |policy| compare::one(&setup, policy, false, &mut |_, _| {}).unwrap();
+            let (own, lru) = (of("model-pool"), of("lru"));
+            let load = lru.all.reload.0.div_ceil(lru.all.loads.max(1));
+            let reload = own.all.reload.0 as f64 / lru.all.reload.0 as f64;
+            let wait = own.all.waits.mean.0 as f64 / lru.all.waits.mean.0.max(1) as f64;
+            let lost = |it: &Report| it.all.requests - it.all.served;
+            println!(
+                "{trace}, {devices} devices that hold {} %: reload {reload:.3}, wait {wait:.3}, not served {} : {}",
+                capacity / 10,
+                lost(&own),
+                lost(&lru)
+            );
+            worst = (worst.0.max(reload), worst.1.max(wait));
+            // One load more delays the requests of one model, of all that are counted in the mean.
+            let noise_of_wait = load.div_ceil(own.all.requests.max(1));
+            if own.all.reload.0 > lru.all.reload.0 + load
+                || own.all.waits.mean.0 > lru.all.waits.mean.0 + noise_of_wait
+                || lost(&own) > lost(&lru)
+            {
+                worse.push(format!("{trace}, {devices} devices, {capacity}‰"));
             }
         }
     }

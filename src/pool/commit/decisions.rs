@@ -205,6 +205,14 @@ impl Pool {
         if by_itself {
             self.scaled_down(model);
         }
+        if matches!(reason, StopReason::KeepHot { .. }) {
+            // A load from before a restart that could not be finished within the keep-hot time is not begun again by it.
+            self.models
+                .get_mut(&model)
+                .expect("it has a replica")
+                .restoring = false;
+            self.restoring.remove(&model);
+        }
         self.touch_model(model);
         self.grows_at(id);
         actions.push(Action::CloseGate {

@@ -66,7 +66,7 @@ impl Pool {
         let Some(fetch) = model.fetch.take() else {
             return;
         };
-        let is_absent = model.spec.absent;
+        let (is_absent, damage) = (model.spec.absent, model.spec.damage.clone());
         self.fetching.remove(&id);
         // Its demands were held back, and may be the same as before.
         self.touch_model(id);
@@ -90,7 +90,7 @@ impl Pool {
         match (end, fetch.ends) {
             // The model may have been changed since the fetch began.
             (FetchEnd::Complete, None) if is_absent => {
-                let message = "its weights were fetched but are incomplete on disk; make sure that nothing else changes their folder".to_owned();
+                let message = damage.unwrap_or_else(|| "its weights were fetched but are incomplete on disk; make sure that nothing else changes their folder".to_owned());
                 self.load_failed(id, message, Remedy::Time, actions);
             }
             (FetchEnd::Complete, _) => {

@@ -168,8 +168,9 @@ impl Pool {
             self.record_refusal(model, Some((id, plan.as_deref())), &refusal, actions);
             if order.saved {
                 self.take_back_wishes(id, model, order.previous, actions);
-                self.order_ended(model);
             }
+            // An order that was never kept has held keep-hot back, too.
+            self.order_ended(model);
         }
         actions.push(Action::Settle {
             order: id,

@@ -148,7 +148,7 @@ impl Pool {
         result: &LoadResult,
         actions: &mut Vec<Action>,
     ) {
-        let is_away = self.devices.values().any(|it| it.cordon.is_some());
+        let is_away = self.devices.values().any(|it| it.takes_nothing());
         if is_away || !self.departed.is_empty() || self.nodes_may_join() {
             return;
         }

@@ -52,14 +52,20 @@ impl ReadAheadHistory {
         self.first_new(candidates, now, has_weights)
     }
 
-    /// The same, only of models whose load waits for its victims: what is merely likely makes way for them.
+    /// The same, only of models whose load waits for its victims: what is merely likely makes way for them. `reading`: what is
+    /// being read. If that is for such a load, it is read to its end.
     pub fn choose_awaiting_room(
         &mut self,
         pool: &Pool,
         now: Time,
+        reading: Option<ModelId>,
         has_weights: impl Fn(ModelId) -> bool,
     ) -> Option<PrefetchCandidate> {
-        self.first_new(pool.awaiting_room(), now, has_weights)
+        let loads = pool.awaiting_room();
+        if loads.iter().any(|it| Some(it.model) == reading) {
+            return None;
+        }
+        self.first_new(loads, now, has_weights)
     }
 
     fn first_new(
@@ -116,7 +122,7 @@ impl Pool {
     }
 
     /// The models whose weights to read ahead, by the time that saves on average, largest first. Empty while
-    /// anything is loading or waits to load: those need the disk.
+    /// anything is loading: that needs the disk.
     fn likely(&self, now: Time, within: Span) -> Vec<PrefetchCandidate> {
         if !self.reading.is_empty() || self.closing.is_some() {
             return Vec::new();
@@ -135,7 +141,8 @@ impl Pool {
 
 fn likely(id: ModelId, model: &Model, now: Time, within: Span) -> Option<PrefetchCandidate> {
     // A replica that serves, loads or sleeps has read its weights already.
-    let is_cold = model.replicas.is_empty() && !model.removed && model.last_failure.is_none();
+    let is_whole = !model.removed && !model.spec.absent && model.last_failure.is_none();
+    let is_cold = model.replicas.is_empty() && is_whole;
     let idle = now.since(model.last_used.filter(|_| is_cold)?);
     let chance_per_mille = model.demand.chance(idle, within)?;
     let saves = model.saved_by_page_cache();
