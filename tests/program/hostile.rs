@@ -9,3 +9,4 @@ mod leaving;
 mod loading;
 mod scene;
 mod silent;
+mod sizes;
