@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::integers::saturating_sum;
 use super::open::read_only;
 use super::query::{Query, Row, query};
 use super::{Store, StoreFault, from_integer, to_integer};
@@ -36,8 +37,17 @@ pub struct DayUsage {
     pub tokens: u64,
 }
 
-const ADD: &str = "UPDATE usage SET requests = requests + ?3, busy_ms = busy_ms + ?4, \
-     waited = waited + ?5, waited_ms = waited_ms + ?6 WHERE minute = ?1 AND model = ?2";
+const ADD: &str = concat!(
+    "UPDATE usage SET requests = ",
+    saturating_sum!("requests", "?3"),
+    ", busy_ms = ",
+    saturating_sum!("busy_ms", "?4"),
+    ", waited = ",
+    saturating_sum!("waited", "?5"),
+    ", waited_ms = ",
+    saturating_sum!("waited_ms", "?6"),
+    " WHERE minute = ?1 AND model = ?2"
+);
 const INSERT: &str = "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 

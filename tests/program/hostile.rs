@@ -10,3 +10,4 @@ mod loading;
 mod scene;
 mod silent;
 mod sizes;
+mod usage;

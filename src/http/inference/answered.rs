@@ -53,6 +53,8 @@ pub(super) struct Call {
     pub is_plain: bool,
 }
 
+/// A request has far fewer fields that an engine does nothing with.
+const IGNORED_MAX: usize = 256;
 /// Names the fields of a request that had no effect with the engine's model.
 const ENGINE_IGNORED: &str = "x-engine-ignored";
 
@@ -165,7 +167,8 @@ impl Call {
     /// Notes what the engine says it did nothing with, by the client's names.
     fn note_ignored(&mut self, headers: &HeaderMap) {
         let names = headers.get(ENGINE_IGNORED).and_then(|it| it.to_str().ok());
-        for name in names.into_iter().flat_map(|names| names.split(", ")) {
+        let names = names.into_iter().flat_map(|names| names.split(", "));
+        for name in names.take(IGNORED_MAX) {
             let own = self
                 .request
                 .outgoing

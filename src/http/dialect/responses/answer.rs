@@ -237,7 +237,7 @@ impl Response {
                 "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
                 "output_tokens": usage.completion,
                 "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-                "total_tokens": usage.prompt + usage.completion,
+                "total_tokens": usage.prompt.saturating_add(usage.completion),
             });
         }
         all

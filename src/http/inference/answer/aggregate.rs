@@ -46,6 +46,16 @@ pub(crate) struct Usage {
     pub completion_tokens: u64,
 }
 
+/// More tokens than any context holds, for as many answers as one request may have.
+const TOKENS_MAX: u64 = 1 << 32;
+
+impl Usage {
+    /// Whether an engine can have counted it.
+    pub fn is_plausible(self) -> bool {
+        self.prompt_tokens <= TOKENS_MAX && self.completion_tokens <= TOKENS_MAX
+    }
+}
+
 pub(crate) fn usage_of(chunk: &Value) -> Option<Usage> {
     let usage = chunk.get("usage")?.as_object()?;
     let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
