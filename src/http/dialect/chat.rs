@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::custom::{self, InputText};
+use super::custom::{self, CustomTools, InputText};
 use super::taken::Taken;
 use super::translation::{Hints, Ignored, TranslatedRequest};
 use crate::error::Failure;
@@ -87,6 +87,7 @@ pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>
 struct Written {
     fields: BTreeMap<&'static str, Value>,
     custom: BTreeSet<String>,
+    tools: CustomTools,
 }
 
 impl Written {
@@ -104,7 +105,7 @@ impl Written {
             let mut custom = Taken::of(place, tool.need("custom")?)?;
             tool.finish()?;
             let name = custom.need_text("name")?;
-            let made = custom::function(&mut custom, &name)?;
+            let made = custom::function(&mut custom, &name, &mut self.tools)?;
             custom.finish()?;
             if made.is_unheld {
                 ignored.add("tools.format");
