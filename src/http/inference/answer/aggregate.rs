@@ -137,6 +137,10 @@ impl Aggregate {
                 }
                 None => spoke |= self.event(event)?,
             }
+            // What its engine writes behind a whole answer is no part of it.
+            if self.done {
+                return Ok(spoke);
+            }
         }
         unended.used(used)?;
         self.unended = unended;
@@ -178,7 +182,9 @@ impl Aggregate {
         self.repeated.forget();
         match serde_json::from_slice(data) {
             Ok(Value::Object(chunk)) => self.chunk(chunk),
-            _ => Ok(()),
+            // A sign that the stream lives.
+            _ if data.is_empty() => Ok(()),
+            _ => Err(Damaged::NotJson),
         }
     }
 

@@ -16,4 +16,6 @@ pub(crate) enum Damaged {
     TooManyAnswers(usize),
     #[error("it sent more than {CALLS_MAX} tool calls in one answer")]
     TooManyCalls,
+    #[error("it sent an event that is no JSON object")]
+    NotJson,
 }

@@ -150,3 +150,31 @@ fn an_answer_has_a_bounded_number_of_tool_calls() {
         assert_eq!(damage(1, chunks), Some(Damaged::TooManyCalls));
     }
 }
+
+#[test]
+fn an_event_that_cannot_be_read_is_no_answer() {
+    for event in [
+        &b"data: {\"choices\":[{\"delta\":{\"content\":\"\xff\"}}]}\n\n"[..],
+        b"data: {\"choices\":[\n\n",
+        b"data: 5\n\n",
+    ] {
+        let mut aggregate = Aggregate::of(None, 1);
+        assert_eq!(aggregate.push(event), Err(Damaged::NotJson));
+    }
+    let mut aggregate = Aggregate::of(None, 1);
+    assert_eq!(aggregate.push(b"data:\n\n: a comment\n\n"), Ok(true));
+}
+
+#[test]
+fn nothing_behind_the_end_is_part_of_an_answer() {
+    let event = |text: &str| {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    };
+    let (one, late) = (event("one"), event("late"));
+    let mut aggregate = Aggregate::of(None, 1);
+    let text = format!("{one}data: [DONE]\n\n{late}data: 5\n\n");
+    aggregate.push(text.as_bytes()).unwrap();
+    assert!(aggregate.done);
+    let answer = aggregate.finish().unwrap();
+    assert_eq!(answer["choices"][0]["message"]["content"], "one");
+}
