@@ -14,7 +14,7 @@ pub(crate) enum Damaged {
     TooLong(#[from] TooLong),
     #[error("it sent more answers than the {0} that were requested")]
     TooManyAnswers(usize),
-    #[error("it sent more than {CALLS_MAX} tool calls in one answer")]
+    #[error("it sent more than {} tool calls in one answer", CALLS_MAX)]
     TooManyCalls,
     #[error("it sent an event that is no JSON object")]
     NotJson,
