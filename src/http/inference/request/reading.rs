@@ -1,6 +1,7 @@
 //! Where requests are worked on before an engine has them, and long answers once it has written them: short bodies at
 //! once, and long ones, texts under a model's rule and texts whose tokens are counted each by workers of their own, a few
-//! at a time and with memory reserved for what is made of them. So no request keeps the others waiting, and no kind of work another. It knows no body's meaning.
+//! at a time and with memory reserved for what is made of them. So no request keeps the others waiting, and no kind of work
+//! another. It knows no body's meaning.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
