@@ -62,8 +62,8 @@ impl Tally {
             return;
         }
         self.succeeded += 1;
-        self.prompt_tokens += answer.prompt_tokens;
-        self.tokens += answer.tokens;
+        self.prompt_tokens = self.prompt_tokens.saturating_add(answer.prompt_tokens);
+        self.tokens = self.tokens.saturating_add(answer.tokens);
         self.latency.record(answer.took);
         if let Some(first) = answer.first_token {
             self.first_token.record(first);

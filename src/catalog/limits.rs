@@ -7,6 +7,8 @@ use pool::{Bytes, Priority};
 pub const DEVICES_MAX: u32 = 64;
 /// The longest model id in bytes.
 pub const MODEL_ID_MAX: usize = 200;
+/// Of a name that is none.
+const SHOWN_LETTERS: usize = 80;
 /// The most requests one replica takes at once.
 pub const SEATS_MAX: u32 = 100_000;
 /// The longest context in tokens.
@@ -39,6 +41,14 @@ pub(super) fn memory_gib(value: f64) -> Result<Bytes, String> {
         Ok(Bytes(bytes as u64))
     } else {
         Err(format!("allowed: more than 0, at most {MEMORY_GIB_MAX}"))
+    }
+}
+
+/// A name of any length, as a message repeats it.
+pub(super) fn shown(name: &str) -> String {
+    match name.char_indices().nth(SHOWN_LETTERS) {
+        None => name.to_owned(),
+        Some((end, _)) => format!("{}…", &name[..end]),
     }
 }
 

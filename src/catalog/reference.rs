@@ -67,7 +67,7 @@ impl Reference {
                 return Err(CatalogError::Field {
                     origin: path.display().to_string(),
                     line: Positions::of(text).line(&name),
-                    field: format!("\"{name}\""),
+                    field: format!("\"{}\"", limits::shown(&name)),
                     problem,
                 });
             }

@@ -2,7 +2,7 @@
 //! program is built. It holds nothing of the pool; it calls the admin API with the session of the person who signs in.
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
     IF_NONE_MATCH, LOCATION, REFERRER_POLICY, VARY, X_FRAME_OPTIONS,
@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use crate::error::Failure;
+use crate::path_params::Path;
 use crate::state::App;
 
 /// A file in both forms.

@@ -84,7 +84,7 @@ pub fn from_engine(bytes: &[u8]) {
         let _ = chunk.as_ref().and_then(usage_of);
     }
     for as_chat in [None, Some(AsChat::default())] {
-        let mut assembled = Aggregate::of(as_chat);
+        let mut assembled = Aggregate::of(as_chat, 4);
         for piece in bytes.chunks(61) {
             if assembled.push(piece).is_err() {
                 break;

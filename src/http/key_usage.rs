@@ -2,13 +2,13 @@
 //! are written to the store every few seconds, so that a `kill -9` loses no more than these.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use access::limits::Limits;
 use pool::{KeyId, Time};
-use store::{KeyUsage, Store, StoreFault};
+use store::{KeyUsage, Store, StoreFault, UnsavedUsage};
 
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 /// Keys times models whose counts the store has not taken yet. More are not counted, because the store cannot be written.
@@ -40,6 +40,8 @@ pub struct KeyUsages {
     running: Mutex<BTreeMap<u64, RunningRequest>>,
     unwritten: Mutex<BTreeMap<Place, Used>>,
     numbers: AtomicU64,
+    /// Of the counts those that the database refused the last time.
+    refused: AtomicUsize,
     /// Held while counts move from here to the store, so that a reader finds each in one of both.
     writing: tokio::sync::Mutex<()>,
 }
@@ -79,6 +81,7 @@ impl KeyUsages {
             running: Mutex::default(),
             unwritten: Mutex::default(),
             numbers: AtomicU64::new(0),
+            refused: AtomicUsize::new(0),
             writing: tokio::sync::Mutex::default(),
         }
     }
@@ -140,9 +143,10 @@ impl KeyUsages {
                 .find(|it| it.day == today && *it.model == **model);
             match known {
                 Some(row) => {
-                    row.requests += used.requests;
-                    row.prompt_tokens += used.prompt_tokens;
-                    row.completion_tokens += used.completion_tokens;
+                    row.requests = row.requests.saturating_add(used.requests);
+                    row.prompt_tokens = row.prompt_tokens.saturating_add(used.prompt_tokens);
+                    row.completion_tokens =
+                        row.completion_tokens.saturating_add(used.completion_tokens);
                 }
                 None => rows.push(row_of(key, today, model, used)),
             }
@@ -158,6 +162,11 @@ impl KeyUsages {
         }
     }
 
+    /// Of how many keys and models the database refuses the counts, so that they are in memory alone.
+    pub fn refused(&self) -> usize {
+        self.refused.load(Ordering::Relaxed)
+    }
+
     /// Writes what is to be written now.
     pub async fn write_all(&self) {
         let _turn = self.writing.lock().await;
@@ -169,27 +178,55 @@ impl KeyUsages {
         let rows = taken.iter();
         let rows = rows.map(|((key, model), used)| row_of(*key, today, model, used));
         let rows: Vec<KeyUsage> = rows.collect();
-        let written = match self.store.add_key_usage(&rows).await {
+        let unsaved = match self.store.add_key_usage(&rows).await {
             // Another process has taken over, and answers that began here end here.
-            Err(fault) if fault.is_closed() => self.write_beside(&rows).await,
-            written => written,
+            UnsavedUsage {
+                rows,
+                fault: Some(fault),
+            } if fault.is_closed() => self.write_beside(rows).await,
+            unsaved => unsaved,
         };
-        if let Err(fault) = written {
-            if !fault.is_logged_by_the_store() {
-                tracing::warn!(%fault, "cannot save the usage of keys");
-            }
-            let mut unwritten = locked(&self.unwritten);
-            for (place, used) in taken {
-                add(&mut unwritten, place, used);
-            }
+        self.keep(unsaved);
+    }
+
+    /// Keeps what the store has not taken, for the next time.
+    fn keep(&self, unsaved: UnsavedUsage) {
+        let fault = unsaved.fault.as_ref();
+        let refused = match fault.is_some_and(StoreFault::is_of_a_value) {
+            true => unsaved.rows.len(),
+            false => 0,
+        };
+        let before = self.refused.swap(refused, Ordering::Relaxed);
+        // What is refused is refused again each time, and is in the log once.
+        let is_known = refused > 0 && refused == before;
+        if let Some(fault) = fault.filter(|it| !is_known && !it.is_logged_by_the_store()) {
+            let rows = unsaved.rows.len();
+            tracing::warn!(%fault, rows, "cannot save the usage of keys");
+        }
+        let mut unwritten = locked(&self.unwritten);
+        for row in unsaved.rows {
+            let used = Used {
+                requests: row.requests,
+                prompt_tokens: row.prompt_tokens,
+                completion_tokens: row.completion_tokens,
+            };
+            add(&mut unwritten, (row.holder, row.model.into()), used);
         }
     }
 
-    async fn write_beside(&self, rows: &[KeyUsage]) -> Result<(), StoreFault> {
-        let other = self.store.open_again().await?;
-        let written = other.add_key_usage(rows).await;
+    async fn write_beside(&self, rows: Vec<KeyUsage>) -> UnsavedUsage {
+        let other = match self.store.open_again().await {
+            Ok(other) => other,
+            Err(fault) => {
+                return UnsavedUsage {
+                    rows,
+                    fault: Some(fault),
+                };
+            }
+        };
+        let unsaved = other.add_key_usage(&rows).await;
         other.close().await;
-        written
+        unsaved
     }
 }
 
@@ -209,7 +246,7 @@ fn add(unwritten: &mut BTreeMap<Place, Used>, place: Place, used: Used) {
         return;
     }
     let sum = unwritten.entry(place).or_default();
-    sum.requests += used.requests;
+    sum.requests = sum.requests.saturating_add(used.requests);
     sum.prompt_tokens = sum.prompt_tokens.saturating_add(used.prompt_tokens);
     sum.completion_tokens = sum.completion_tokens.saturating_add(used.completion_tokens);
 }

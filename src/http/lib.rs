@@ -25,6 +25,7 @@ mod me;
 mod metrics;
 mod node_route;
 mod openapi;
+mod path_params;
 mod paths;
 mod reload;
 mod request_ids;

@@ -213,9 +213,21 @@ async fn ready(State(app): State<App>) -> Response {
     };
     (
         status,
-        Json(json!({ "ready": reason.is_none(), "reason": reason, "details": broken_files(&app) })),
+        Json(json!({ "ready": reason.is_none(), "reason": reason, "details": details(&app) })),
     )
         .into_response()
+}
+
+/// What is wrong although requests are served.
+fn details(app: &App) -> Vec<String> {
+    let mut details = broken_files(app);
+    details.extend(match app.usages.refused() {
+        0 => None,
+        count => Some(format!(
+            "the database refuses the usage of {count} keys and models, which is in memory alone; the service's log says why"
+        )),
+    });
+    details
 }
 
 /// How many model files are broken. Anybody may ask, so that none is named.

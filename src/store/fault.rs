@@ -129,6 +129,17 @@ impl StoreFault {
         matches!(self, StoreFault::Unwritable { .. })
     }
 
+    /// Whether the database took the write, and refused what is in it.
+    pub fn is_of_a_value(&self) -> bool {
+        matches!(
+            self,
+            StoreFault::Query {
+                source: sqlx::Error::Database(_) | sqlx::Error::Encode(_),
+                ..
+            }
+        )
+    }
+
     /// Whether the store is closed: another process may have it now.
     pub fn is_closed(&self) -> bool {
         matches!(

@@ -5,6 +5,25 @@ pub(crate) fn to_integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
+/// The sum of two columns or values that are never negative, as a part of a statement; the largest integer where it is
+/// larger: the databases have another type for it, or refuse it.
+macro_rules! saturating_sum {
+    ($one:literal, $other:literal) => {
+        concat!(
+            "CASE WHEN ",
+            $one,
+            " > 9223372036854775807 - ",
+            $other,
+            " THEN 9223372036854775807 ELSE ",
+            $one,
+            " + ",
+            $other,
+            " END"
+        )
+    };
+}
+pub(crate) use saturating_sum;
+
 /// The reverse; a negative value is never written by the pool and reads as 0.
 pub(crate) fn from_integer(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)

@@ -1,5 +1,6 @@
 //! What each key used of each model in a day, for the people who have the key.
 
+use super::integers::saturating_sum;
 use super::query::{Row, query};
 use super::{Store, StoreFault, from_integer, to_integer};
 use pool::KeyId;
@@ -20,25 +21,62 @@ pub struct KeyUsage {
     pub completion_tokens: u64,
 }
 
+/// Where the database refuses more rows, it is not the rows that are wrong, and the others are not tried one by one.
+const REFUSED_MAX: usize = 64;
+
+/// Usage that is not stored, and why.
+#[derive(Debug, Default)]
+pub struct UnsavedUsage {
+    pub rows: Vec<KeyUsage>,
+    pub fault: Option<StoreFault>,
+}
+
+const ADD: &str = concat!(
+    "INSERT INTO key_usage (holder, day, model, requests, prompt_tokens, completion_tokens) VALUES (?, ?, ?, ?, ?, ?) \
+     ON CONFLICT (holder, day, model) DO UPDATE SET requests = ",
+    saturating_sum!("key_usage.requests", "excluded.requests"),
+    ", prompt_tokens = ",
+    saturating_sum!("key_usage.prompt_tokens", "excluded.prompt_tokens"),
+    ", completion_tokens = ",
+    saturating_sum!("key_usage.completion_tokens", "excluded.completion_tokens")
+);
+
 impl Store {
-    /// Adds to the stored days, and deletes those older than a hundred days.
-    pub async fn add_key_usage(&self, used: &[KeyUsage]) -> Result<(), StoreFault> {
+    /// Adds to the stored days, and deletes those older than a hundred days. Rows that the database refuses hold no others
+    /// back; while it takes no writes at all, nothing more is tried.
+    pub async fn add_key_usage(&self, used: &[KeyUsage]) -> UnsavedUsage {
+        let mut unsaved = UnsavedUsage::default();
+        let mut parts = vec![used];
+        while let Some(part) = parts.pop() {
+            let Err(fault) = self.add_together(part).await else {
+                continue;
+            };
+            if fault.is_of_a_value() && part.len() > 1 {
+                let (one, other) = part.split_at(part.len() / 2);
+                parts.extend([other, one]);
+                continue;
+            }
+            unsaved.rows.extend_from_slice(part);
+            if !fault.is_of_a_value() || unsaved.rows.len() >= REFUSED_MAX {
+                unsaved.rows.extend(parts.drain(..).flatten().cloned());
+            }
+            unsaved.fault = Some(fault);
+        }
+        unsaved
+    }
+
+    async fn add_together(&self, used: &[KeyUsage]) -> Result<(), StoreFault> {
         self.write("save the usage of keys", async |connection| {
             for it in used {
-                query(
-                    "INSERT INTO key_usage (holder, day, model, requests, prompt_tokens, completion_tokens) VALUES (?, ?, ?, ?, ?, ?) \
-                     ON CONFLICT (holder, day, model) DO UPDATE SET requests = key_usage.requests + excluded.requests, \
-                     prompt_tokens = key_usage.prompt_tokens + excluded.prompt_tokens, \
-                     completion_tokens = key_usage.completion_tokens + excluded.completion_tokens",
-                )
-                .bind(it.holder.to_string())
-                .bind(it.day)
-                .bind(&it.model)
-                .bind(to_integer(it.requests))
-                .bind(to_integer(it.prompt_tokens))
-                .bind(to_integer(it.completion_tokens))
-                .execute(&mut *connection)
-                .await?;
+                query(ADD)
+                    .bind(it.holder.to_string())
+                    .bind(it.day)
+                    .bind(&it.model)
+                    .bind(to_integer(it.requests))
+                    .bind(to_integer(it.prompt_tokens))
+                    .bind(to_integer(it.completion_tokens))
+                    .execute(&mut *connection)
+                    .await?;
             }
             if let Some(newest) = used.iter().map(|it| it.day).max() {
                 query("DELETE FROM key_usage WHERE day <= ?")
@@ -79,5 +117,82 @@ impl Store {
         let mut rows: Vec<KeyUsage> = rows.iter().map(usage).collect();
         rows.sort_by(|one, other| (one.day, &one.model).cmp(&(other.day, &other.model)));
         Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::Dialect;
+    use crate::testing::stores;
+
+    fn used(model: &str, tokens: u64) -> KeyUsage {
+        KeyUsage {
+            holder: KeyId(1),
+            day: 200,
+            model: model.to_owned(),
+            requests: 1,
+            prompt_tokens: tokens,
+            completion_tokens: tokens / 2,
+        }
+    }
+
+    #[tokio::test]
+    async fn sums_end_at_the_largest_integer() {
+        const LARGEST: u64 = i64::MAX as u64;
+        for store in stores().await {
+            for tokens in [7, u64::MAX, LARGEST, 1] {
+                let unsaved = store.add_key_usage(&[used("a", tokens)]).await;
+                assert!(unsaved.rows.is_empty(), "{tokens}: {unsaved:?}");
+            }
+            let sum = KeyUsage {
+                requests: 4,
+                completion_tokens: LARGEST,
+                ..used("a", LARGEST)
+            };
+            let read = store.key_usage(KeyId(1), 200, 9).await.expect("read");
+            assert_eq!(read, [sum]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_row_that_the_database_refuses_holds_no_other_back() {
+        for store in stores().await {
+            let rule = match store.dialect() {
+                Dialect::Sqlite => {
+                    "CREATE TRIGGER refuse BEFORE INSERT ON key_usage WHEN NEW.model LIKE 'refused%' \
+                     BEGIN SELECT RAISE(ABORT, 'refused'); END"
+                }
+                Dialect::Postgres => {
+                    "ALTER TABLE key_usage ADD CONSTRAINT refuse CHECK (model NOT LIKE 'refused%')"
+                }
+            };
+            let ruled = store.write("make a rule", async |connection| {
+                query(rule).execute(connection).await
+            });
+            ruled.await.expect("a rule");
+            let models = ["a", "refused 1", "b", "c", "refused 2", "d"];
+            let unsaved = store.add_key_usage(&models.map(|it| used(it, 2))).await;
+            let names = |rows: &[KeyUsage]| -> Vec<String> {
+                rows.iter().map(|it| it.model.clone()).collect()
+            };
+            assert_eq!(names(&unsaved.rows), ["refused 1", "refused 2"]);
+            assert!(unsaved.fault.is_some_and(|fault| fault.is_of_a_value()));
+            let read = store.key_usage(KeyId(1), 200, 9).await.expect("read");
+            assert_eq!(names(&read), ["a", "b", "c", "d"]);
+            assert!(read.iter().all(|it| it.requests == 1), "{read:?}");
+            assert!(store.trouble().is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost_where_nothing_can_be_written() {
+        for store in stores().await {
+            store.close().await;
+            let rows = [used("a", 1), used("b", 1)];
+            let unsaved = store.add_key_usage(&rows).await;
+            assert_eq!(unsaved.rows, rows);
+            assert!(unsaved.fault.is_some_and(|fault| fault.is_closed()));
+        }
     }
 }

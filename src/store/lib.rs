@@ -63,7 +63,7 @@ pub use elo::{MOST_PER_GAME, START};
 pub use fault::StoreFault;
 pub use history::{Retention, StoredMemory, StoredRecord, StoredShare};
 pub use history_reads::HistoryQuery;
-pub use key_usage::KeyUsage;
+pub use key_usage::{KeyUsage, UnsavedUsage};
 pub use keys::{
     KeyHash, KeyRecord, KeyText, KeyUse, NewKey, Role, find_key, generate_key, hash_key,
 };

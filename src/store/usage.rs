@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::integers::saturating_sum;
 use super::open::read_only;
 use super::query::{Query, Row, query};
 use super::{Seconds, Store, StoreFault, from_integer, to_integer};
@@ -39,8 +40,17 @@ pub struct DayUsage {
 }
 
 // What is not known of a part is not known of all: an operation with NULL gives NULL.
-const ADD: &str = "UPDATE usage SET requests = requests + ?3, busy_ms = busy_ms + ?4, \
-     waited = waited + ?5, waited_ms = waited_ms + ?6, seconds = seconds | ?7 WHERE minute = ?1 AND model = ?2";
+const ADD: &str = concat!(
+    "UPDATE usage SET requests = ",
+    saturating_sum!("requests", "?3"),
+    ", busy_ms = ",
+    saturating_sum!("busy_ms", "?4"),
+    ", waited = ",
+    saturating_sum!("waited", "?5"),
+    ", waited_ms = ",
+    saturating_sum!("waited_ms", "?6"),
+    ", seconds = seconds | ?7 WHERE minute = ?1 AND model = ?2"
+);
 const INSERT: &str = "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms, seconds) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 

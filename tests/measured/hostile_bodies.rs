@@ -3,6 +3,7 @@
 //! memory is returned, and the service answers others meanwhile.
 
 mod bodies;
+mod grammars;
 mod scene;
 use support::stub as stub_program;
 

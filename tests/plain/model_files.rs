@@ -320,6 +320,17 @@ fn what_would_exhaust_a_reader_is_refused_in_words() {
         let text = format!("engine_config: {{model_id: \"{name}\", type: VLLMEngine}}\n");
         assert_has(&refusal(&text), &["engine_config.model_id"]);
     }
+    let long = "x".repeat(5_000);
+    for text in [
+        format!("engine_config: {{model_id: {long}, type: VLLMEngine}}\n"),
+        format!(
+            "engine_config: {{model_id: a, type: VLLMEngine}}\npool_config: {{aliases: [{long}]}}\n"
+        ),
+    ] {
+        let refusal = refusal(&text);
+        assert_has(&refusal, &["5000 bytes long"]);
+        assert!(refusal.len() < 500, "{refusal}");
+    }
 }
 
 #[test]

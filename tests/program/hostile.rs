@@ -9,3 +9,5 @@ mod leaving;
 mod loading;
 mod scene;
 mod silent;
+mod sizes;
+mod usage;

@@ -22,7 +22,8 @@ pub(super) fn check_aliases(
     for (index, alias) in aliases.iter().enumerate() {
         let field = format!("pool_config.aliases[{index}]");
         if let Some(problem) = limits::model_id_problem(alias) {
-            return Err(notes.refuse(&field, format!("`{alias}`: {problem}")));
+            let problem = format!("`{}`: {problem}", limits::shown(alias));
+            return Err(notes.refuse(&field, problem));
         }
         if !seen.insert(alias) {
             return Err(notes.refuse(

@@ -35,7 +35,8 @@ impl Entry {
     ) -> Result<Entry, CatalogError> {
         let name = document.engine_config.model_id.clone();
         if let Some(problem) = limits::model_id_problem(&name) {
-            return Err(notes.refuse("engine_config.model_id", format!("`{name}`: {problem}")));
+            let problem = format!("`{}`: {problem}", limits::shown(&name));
+            return Err(notes.refuse("engine_config.model_id", problem));
         }
         let known = reference.get(&name).cloned().unwrap_or_default();
         let pool = &document.pool_config;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
@@ -29,6 +29,7 @@ use crate::inference::request::receiving;
 use crate::inference::routes::completions;
 use crate::openapi::schemas::older_systems::{AviaryAnswer, AviaryMetadata, AviaryPrompt};
 use crate::openapi::{InferenceErrors, ListingErrors, ModelErrors, WaitHeaders};
+use crate::path_params::Path;
 use crate::state::App;
 use controller::Route;
 use prompt::Prompt;

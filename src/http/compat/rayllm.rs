@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::delete;
 use axum::{Json, middleware};
@@ -19,6 +19,7 @@ use crate::auth::audit;
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::openapi::schemas::older_systems::RemovedModel;
+use crate::path_params::Path;
 use crate::state::App;
 use controller::Route;
 

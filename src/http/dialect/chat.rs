@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::custom::{self, InputText};
+use super::custom::{self, CustomTools, InputText};
 use super::taken::Taken;
 use super::translation::{Hints, Ignored, TranslatedRequest};
 use crate::error::Failure;
@@ -74,6 +74,7 @@ pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>
     let calls = CustomCalls {
         tools: Arc::new(written.custom),
         inputs: BTreeMap::new(),
+        ended: BTreeSet::new(),
     };
     Ok(TranslatedRequest {
         ignored: ignored.names(),
@@ -86,6 +87,7 @@ pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>
 struct Written {
     fields: BTreeMap<&'static str, Value>,
     custom: BTreeSet<String>,
+    tools: CustomTools,
 }
 
 impl Written {
@@ -103,7 +105,7 @@ impl Written {
             let mut custom = Taken::of(place, tool.need("custom")?)?;
             tool.finish()?;
             let name = custom.need_text("name")?;
-            let made = custom::function(&mut custom, &name)?;
+            let made = custom::function(&mut custom, &name, &mut self.tools)?;
             custom.finish()?;
             if made.is_unheld {
                 ignored.add("tools.format");
@@ -161,6 +163,8 @@ pub(crate) struct CustomCalls {
     tools: Arc<BTreeSet<String>>,
     /// Inputs on their way, by the choice and the call in it.
     inputs: BTreeMap<(u64, u64), InputText>,
+    /// Choices that have ended.
+    ended: BTreeSet<u64>,
 }
 
 impl CustomCalls {
@@ -224,7 +228,8 @@ impl CustomCalls {
                 call.insert("custom".to_owned(), Value::Object(custom));
             }
         }
-        if choice["finish_reason"].is_string() {
+        // Once: an engine may say again and again that one of many inputs has ended.
+        if choice["finish_reason"].is_string() && self.ended.insert(nth) {
             self.finish(nth, choice);
         }
     }
@@ -335,6 +340,22 @@ mod tests {
             calls.event(b"data: [DONE]\n\n".to_vec()),
             b"data: [DONE]\n\n"
         );
+    }
+
+    #[test]
+    fn a_choice_ends_once_however_often_its_engine_says_so() {
+        let mut calls = translated(&chat()).unwrap().teller.unwrap();
+        let mut event = |choice: Value| {
+            let chunk = json!({"choices": [choice]});
+            let event = calls.event(format!("data: {chunk}\n\n").into_bytes());
+            serde_json::from_slice::<Value>(data_of(&event).unwrap()).unwrap()
+        };
+        let call = json!({"index": 0, "function": {"name": "edit", "arguments": "plain"}});
+        event(json!({"index": 0, "delta": {"tool_calls": [call]}}));
+        let end = json!({"index": 0, "delta": {}, "finish_reason": "tool_calls"});
+        let place = "/choices/0/delta/tool_calls/0/custom/input";
+        assert_eq!(event(end.clone()).pointer(place), Some(&json!("plain")));
+        assert_eq!(event(end).pointer(place), None);
     }
 
     #[test]

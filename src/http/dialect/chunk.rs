@@ -3,11 +3,19 @@
 
 use serde_json::{Map, Value};
 
+use crate::inference::answer::damaged::{CALLS_MAX, Damaged};
+
+/// What a client hears where an engine calls more tools than an answer has.
+pub fn too_many_calls() -> Value {
+    serde_json::json!({"message": Damaged::TooManyCalls.to_string(), "type": "server_error"})
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chunk {
     pub text: String,
     /// What the model thought before it answered, where the engine tells it apart.
     pub reasoning: String,
+    /// One more than an answer has where there are too many.
     pub calls: Vec<CallPiece>,
     /// OpenAI's `finish_reason`.
     pub finish: Option<String>,
@@ -61,7 +69,7 @@ impl Chunk {
         let message = message.unwrap_or(&empty);
         let text = |name: &str| message.get(name).and_then(Value::as_str);
         let calls = message.get("tool_calls").and_then(Value::as_array);
-        let calls = calls.into_iter().flatten().zip(0..);
+        let calls = calls.into_iter().flatten().take(CALLS_MAX + 1).zip(0..);
         // A completed text has no message around it.
         let completed = choice.get("text").and_then(Value::as_str);
         let logprobs = choice.get("logprobs").and_then(|it| it.get("content"));

@@ -1,14 +1,20 @@
 //! Tools whose input is a text and no JSON (`custom`): for the engine each is a function with one text, and a call of it is
 //! read back as that text, also while it arrives in pieces. Knows no API's form of an answer.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde_json::{Map, Value, json};
 
-use super::grammar::{self, Expression, GrammarError};
+use super::grammar::{Expression, GrammarError};
+use super::grammars::Grammars;
 use super::taken::Taken;
 use crate::error::Failure;
 
 /// The one parameter of the function.
 const INPUT: &str = "input";
+/// Custom tools of one request; each costs many times the bytes of its name. OpenAI takes 128 tools.
+const TOOLS_MAX: usize = 512;
 /// White space before the text of a call; more is no call of this form.
 const BEFORE_INPUT_MAX: usize = 64;
 
@@ -22,8 +28,31 @@ pub(super) struct CustomFunction {
     pub is_bounded: bool,
 }
 
+/// Whether the body may have a grammar: cheap, and almost always false.
+pub(super) fn may_have_grammars(body: &[u8]) -> bool {
+    static GRAMMAR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"grammar"));
+    GRAMMAR.find(body).is_some()
+}
+
+/// The custom tools of one request.
+#[derive(Debug, Default)]
+pub(super) struct CustomTools {
+    count: usize,
+    grammars: Grammars,
+}
+
 /// Reads `description` and `format` of a tool, and writes it as a function of this name.
-pub(super) fn function(tool: &mut Taken, name: &str) -> Result<CustomFunction, Failure> {
+pub(super) fn function(
+    tool: &mut Taken,
+    name: &str,
+    tools: &mut CustomTools,
+) -> Result<CustomFunction, Failure> {
+    tools.count += 1;
+    if tools.count > TOOLS_MAX {
+        let message =
+            format!("a request may have {TOOLS_MAX} tools of type custom: leave some out");
+        return Err(Failure::invalid("tools".to_owned(), message));
+    }
     let description = tool.text("description")?;
     let mut input =
         json!({"type": "string", "description": "the input of this tool, as plain text"});
@@ -36,8 +65,8 @@ pub(super) fn function(tool: &mut Taken, name: &str) -> Result<CustomFunction, F
             "The text follows this grammar ({syntax}):\n{definition}"
         ));
         let expression = match syntax {
-            "lark" => grammar::expression(&definition),
-            _ => grammar::checked(&definition).map(|text| Expression { text, nested: None }),
+            "lark" => tools.grammars.lark(&definition),
+            _ => tools.grammars.regex(&definition),
         };
         match expression {
             Ok(Expression { text, nested }) => {
@@ -262,115 +291,4 @@ fn unicode(bytes: &[u8]) -> Option<(char, usize)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(tool: Value) -> Result<CustomFunction, Failure> {
-        let mut tool = Taken::of("tools[0]", tool)?;
-        let made = function(&mut tool, "edit")?;
-        tool.finish()?;
-        Ok(made)
-    }
-
-    /// Whatever the cuts, the text is the same.
-    fn decoded(arguments: &str) -> String {
-        let whole = input_of(arguments);
-        let letters: Vec<char> = arguments.chars().collect();
-        for size in [1, 2, 5] {
-            let mut text = InputText::default();
-            let mut all = String::new();
-            for piece in letters.chunks(size) {
-                all += &text.push(&piece.iter().collect::<String>());
-            }
-            all += &text.finish();
-            assert_eq!(all, whole, "{arguments} in pieces of {size}");
-        }
-        whole
-    }
-
-    #[test]
-    fn the_text_of_a_call_is_read_whole_and_in_pieces() {
-        for text in [
-            "",
-            "a",
-            "*** Begin Patch\n+\"é\"\t\\ \u{1f600}\n",
-            "{\"input\": 1}",
-        ] {
-            assert_eq!(decoded(&arguments(text)), text);
-        }
-        let escaped = "{ \"input\" : \"\\u0041\\ud83d\\ude00\\/\\ud83d.\\u00e9\" } ";
-        assert_eq!(decoded(escaped), "A\u{1f600}/\u{fffd}.é");
-    }
-
-    #[test]
-    fn a_call_of_another_form_gives_what_there_is() {
-        for (arguments, text) in [
-            ("{\"patch\": \"a\"}", "a"),
-            ("{\"patch\": \"a\", \"input\": \"b\"}", "b"),
-            ("{\"a\": 1, \"b\": 2}", "{\"a\": 1, \"b\": 2}"),
-            ("*** Begin Patch", "*** Begin Patch"),
-            ("\"a\"", "a"),
-            ("{}", ""),
-            // Cut off by its limit.
-            ("{\"input\": \"a\\u00", "a"),
-        ] {
-            assert_eq!(decoded(arguments), text, "{arguments}");
-        }
-    }
-
-    #[test]
-    fn a_custom_tool_is_a_function_with_one_text() {
-        let made = of(json!({"description": "Edits."})).unwrap();
-        assert_eq!(made.function["parameters"]["required"], json!(["input"]));
-        let about = made.function["description"].as_str().unwrap();
-        assert!(
-            about.starts_with("Edits.") && about.contains("`input`"),
-            "{about}"
-        );
-        let grammar = json!({"type": "grammar", "syntax": "regex", "definition": "a+"});
-        let made = of(json!({"format": grammar})).unwrap();
-        let input = &made.function["parameters"]["properties"]["input"];
-        assert_eq!(
-            (&input["pattern"], made.is_unheld),
-            (&json!("^(a+)$"), false)
-        );
-        assert_eq!(made.function["strict"], true);
-        let nested = json!({"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: \"a\" | \"(\" start \")\""}});
-        let made = of(json!({"format": nested})).unwrap();
-        let input = &made.function["parameters"]["properties"]["input"];
-        assert!(made.is_bounded && !made.is_unheld && input["pattern"].is_string());
-        let about = made.function["description"].as_str().unwrap();
-        assert!(about.contains("nested in itself 6 times"), "{about}");
-        let endless =
-            json!({"type": "grammar", "syntax": "lark", "definition": "start: \"(\" start \")\""});
-        let made = of(json!({"format": endless})).unwrap();
-        let input = &made.function["parameters"]["properties"]["input"];
-        assert!(made.is_unheld && input.get("pattern").is_none());
-    }
-
-    #[test]
-    fn a_format_that_is_none_is_named() {
-        for (format, field) in [
-            (json!({"type": "xml"}), "tools[0].format.type"),
-            (
-                json!({"type": "grammar", "definition": "a"}),
-                "tools[0].format.syntax",
-            ),
-            (
-                json!({"type": "grammar", "syntax": "lark"}),
-                "tools[0].format.definition",
-            ),
-            (
-                json!({"type": "grammar", "syntax": "lark", "definition": "start: missing"}),
-                "tools[0].format.definition",
-            ),
-            (
-                json!({"type": "grammar", "syntax": "regex", "definition": "("}),
-                "tools[0].format.definition",
-            ),
-        ] {
-            let failure = of(json!({"format": format})).unwrap_err();
-            assert_eq!(failure.body.error.param.as_deref(), Some(field));
-        }
-    }
-}
+mod tests;

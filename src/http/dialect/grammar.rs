@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use regex_syntax::ast;
 
+use super::budget::{Budget, OF_ONE, Spent};
 use super::lark::{self, Item};
 
 /// Why there is no expression for a grammar.
@@ -17,16 +18,20 @@ pub(super) enum GrammarError {
     Wrong(String),
 }
 
+impl From<Spent> for GrammarError {
+    fn from(_: Spent) -> GrammarError {
+        GrammarError::NotRegular
+    }
+}
+
 /// Longer expressions take engines seconds.
 const EXPRESSION_BYTES_MAX: usize = 16 << 10;
-/// What is written for all rules together.
-const WRITTEN_BYTES_MAX: usize = 256 << 10;
 /// Rules that use rules that use rules.
 const DEPTH_MAX: usize = 128;
 /// How often a rule is written into itself at most.
 const NESTED_MAX: usize = 6;
-/// How many rules are written for one expression, each as often as it is used.
-const STEPS_MAX: usize = 20_000;
+/// Reading an expression takes so many times as long as writing it.
+pub(super) const CHECKED_TIMES: usize = 4;
 
 /// Terminals that Lark's users import, as expressions.
 const COMMON: &[(&str, &str)] = &[
@@ -65,34 +70,39 @@ pub(super) struct Expression {
     pub nested: Option<usize>,
 }
 
-/// The expression of a grammar in Lark's form.
-pub(super) fn expression(definition: &str) -> Result<Expression, GrammarError> {
+/// The expression of a grammar in Lark's form, for what is left of a budget.
+pub(super) fn expression(definition: &str, left: &mut Budget) -> Result<Expression, GrammarError> {
     let grammar = lark::read(definition)?;
-    for nested in (1..=NESTED_MAX).rev() {
+    let mut deepest = Err(GrammarError::NotRegular);
+    // What does not fit at one depth does not fit at those below, and what has no complete text there has none at all.
+    for nested in 1..=NESTED_MAX {
+        let budget = left.at_most(OF_ONE);
         let mut writer = Writer {
             rules: &grammar.rules,
             imports: &grammar.imports,
             written: BTreeMap::new(),
-            open: Vec::new(),
+            open: BTreeMap::new(),
+            depth: 0,
             nested,
             returns: 0,
-            steps: 0,
-            bytes: 0,
+            budget,
         };
         let written = writer.rule("start");
+        left.spend(budget, writer.budget);
         let is_recursive = writer.returns > 0;
         match written {
             Ok(Some(text)) => {
                 let nested = is_recursive.then_some(nested);
-                return Ok(Expression { text, nested });
+                deepest = Ok(Expression { text, nested });
             }
-            Err(GrammarError::NotRegular) if is_recursive => {}
-            // No text of it is complete at this depth, and so at none below.
-            Ok(None) => break,
+            Ok(None) | Err(GrammarError::NotRegular) => break,
             Err(error) => return Err(error),
         }
+        if !is_recursive {
+            break;
+        }
     }
-    Err(GrammarError::NotRegular)
+    deepest
 }
 
 /// An expression as other engines read it, too: without groups that are not kept, and without its anchors.
@@ -150,25 +160,23 @@ struct Writer<'a> {
     /// What names that were imported mean.
     imports: &'a BTreeMap<String, String>,
     written: BTreeMap<&'a str, String>,
-    /// The rules that are being written.
-    open: Vec<&'a str>,
+    /// How often each rule is being written.
+    open: BTreeMap<&'a str, usize>,
+    /// How many these are.
+    depth: usize,
     /// How often a rule may be nested in itself.
     nested: usize,
     /// How often a rule was reached that is being written.
     returns: usize,
-    steps: usize,
-    bytes: usize,
+    budget: Budget,
 }
 
 impl<'a> Writer<'a> {
     /// `None` if no text of the rule is complete within the allowed depth.
     fn rule(&mut self, name: &str) -> Result<Option<String>, GrammarError> {
         if let Some(known) = self.written.get(name) {
+            self.budget.write(known.len())?;
             return Ok(Some(known.clone()));
-        }
-        self.steps += 1;
-        if self.steps > STEPS_MAX {
-            return Err(GrammarError::NotRegular);
         }
         let Some((name, item)) = self.rules.get_key_value(name) else {
             let common = self.imports.get(name);
@@ -182,25 +190,26 @@ impl<'a> Writer<'a> {
                 ))),
             };
         };
-        if self.open.len() >= DEPTH_MAX {
+        let name = name.as_str();
+        if self.depth >= DEPTH_MAX {
             return Err(GrammarError::NotRegular);
         }
-        let within = self.open.iter().filter(|open| **open == name).count();
+        let within = self.open.get(name).copied().unwrap_or(0);
         self.returns += usize::from(within > 0);
         if within > self.nested {
             return Ok(None);
         }
         let returns = self.returns;
-        self.open.push(name);
+        self.open.insert(name, within + 1);
+        self.depth += 1;
         let text = self.item(item)?;
-        self.open.pop();
+        self.open.insert(name, within);
+        self.depth -= 1;
         let Some(text) = text else {
             return Ok(None);
         };
-        self.bytes += text.len();
-        if text.len() > EXPRESSION_BYTES_MAX || self.bytes > WRITTEN_BYTES_MAX {
-            return Err(GrammarError::NotRegular);
-        }
+        self.fits(text.len())?;
+        self.budget.write(text.len())?;
         // The text of a recursive rule depends on its depth, so it is written anew at each place.
         if self.returns == returns && within == 0 {
             self.written.insert(name, text.clone());
@@ -209,12 +218,22 @@ impl<'a> Writer<'a> {
     }
 
     fn item(&mut self, item: &Item) -> Result<Option<String>, GrammarError> {
+        self.budget.step()?;
         Ok(Some(match item {
-            Item::Text { text, any_case } => literal(text, *any_case),
+            Item::Text { text, any_case } => {
+                self.budget.write(text.len())?;
+                literal(text, *any_case)
+            }
             Item::Letters(first, last) => format!("[{}-{}]", in_class(*first), in_class(*last)),
-            Item::Expression(expression) => grouped(checked(expression)?),
+            Item::Expression(expression) => {
+                self.budget.write(CHECKED_TIMES * expression.len())?;
+                grouped(checked(expression)?)
+            }
             Item::Rule(name) => match self.rule(name)? {
-                Some(text) => grouped(text),
+                Some(text) => {
+                    self.budget.write(text.len())?;
+                    grouped(text)
+                }
                 None => return Ok(None),
             },
             Item::Row(items) => {
@@ -223,16 +242,24 @@ impl<'a> Writer<'a> {
                     let Some(next) = self.item(item)? else {
                         return Ok(None);
                     };
+                    self.budget.write(next.len())?;
+                    self.fits(text.len() + next.len())?;
                     text += &next;
-                    self.fits(&text)?;
                 }
                 text
             }
             Item::Choice(items) => {
                 let is_optional = items.iter().any(Item::is_empty);
                 let mut texts = Vec::new();
+                let mut bytes = 0;
                 for item in items.iter().filter(|item| !item.is_empty()) {
-                    texts.extend(self.item(item)?);
+                    let Some(text) = self.item(item)? else {
+                        continue;
+                    };
+                    self.budget.write(text.len())?;
+                    bytes += text.len() + 1;
+                    self.fits(bytes)?;
+                    texts.push(text);
                 }
                 let text = match texts.as_slice() {
                     [] if is_optional => return Ok(Some(String::new())),
@@ -240,7 +267,7 @@ impl<'a> Writer<'a> {
                     [one] if !is_optional => return Ok(Some(one.clone())),
                     all => format!("({})", all.join("|")),
                 };
-                self.fits(&text)?;
+                self.fits(text.len())?;
                 if is_optional { text + "?" } else { text }
             }
             Item::Repeated { item, least, most } => {
@@ -260,13 +287,14 @@ impl<'a> Writer<'a> {
                     (least, Some(most)) if least == most => format!("{{{least}}}"),
                     (least, Some(most)) => format!("{{{least},{most}}}"),
                 };
+                self.budget.write(text.len())?;
                 format!("{}{count}", grouped(text))
             }
         }))
     }
 
-    fn fits(&self, text: &str) -> Result<(), GrammarError> {
-        match text.len() <= EXPRESSION_BYTES_MAX {
+    fn fits(&self, bytes: usize) -> Result<(), GrammarError> {
+        match bytes <= EXPRESSION_BYTES_MAX {
             true => Ok(()),
             false => Err(GrammarError::NotRegular),
         }

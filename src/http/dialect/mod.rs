@@ -2,10 +2,12 @@
 //! translated back. Nothing here finds a model or sends anything.
 
 pub(super) mod anthropic;
+mod budget;
 mod chat;
 mod chunk;
 mod custom;
 mod grammar;
+mod grammars;
 mod lark;
 pub(super) mod ollama;
 mod reasoning;
@@ -43,6 +45,14 @@ impl Dialect {
         match self {
             Dialect::OpenAi => chat::may_be_custom(body),
             Dialect::Anthropic | Dialect::Responses => true,
+        }
+    }
+
+    /// Whether [`Dialect::read`] may take longer than other bodies of this length do.
+    pub fn takes_time(self, body: &[u8]) -> bool {
+        match self {
+            Dialect::OpenAi | Dialect::Responses => custom::may_have_grammars(body),
+            Dialect::Anthropic => false,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Requests that no route should have to think of: odd verbs, odd targets, bodies in a coding, keys in
 //! an address. Each is refused in OpenAI's shape, before anything of its body is read.
 
+use axum::extract::Query;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, Version, header};
+use axum::http::{StatusCode, Uri, Version, header};
 
 use crate::error::Failure;
 
@@ -41,11 +42,11 @@ pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
             "there is nothing at an address like this; the routes are listed at {base}/docs"
         )));
     }
-    if let Some(name) = parts.uri.query().and_then(key_in) {
+    if let Some(name) = key_in(&parts.uri) {
         let message = format!(
             "`{name}` in the address: a key does not go there, where proxies and logs write it down; send it as `Authorization: Bearer …`, and make a new one if it was real"
         );
-        let mut failure = Failure::invalid(name.to_owned(), message);
+        let mut failure = Failure::invalid(name, message);
         failure.body.error.code = Some("key_in_address");
         return Err(failure);
     }
@@ -103,9 +104,11 @@ fn has_odd_code(path: &str) -> bool {
     }
 }
 
-/// The name of the parameter that a key is given as.
-fn key_in(query: &str) -> Option<&str> {
-    let names = query.split('&').filter_map(|pair| pair.split('=').next());
+/// The name of the parameter that a key is given as, however it is written.
+fn key_in(uri: &Uri) -> Option<String> {
+    uri.query()?;
+    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri).ok()?;
+    let names = pairs.0.into_iter().map(|(name, _)| name);
     let mut names = names.filter(|name| name.len() <= 32);
     names.find(|name| {
         let plain = name.to_ascii_lowercase().replace(['-', '_'], "");
@@ -171,6 +174,8 @@ mod tests {
             "a=b&KEY=mp-secret",
             "access-token=mp-secret",
             "token",
+            "api%5fkey=mp-secret",
+            "a=b&%61%70i%4B%65y=mp-secret",
         ] {
             let request = Request::get(format!("/v1/models?{query}"));
             let (parts, ()) = request.body(()).unwrap().into_parts();

@@ -1,6 +1,8 @@
 //! The last stage of a chat or completion: the request goes to the engine of its seat, and the answer to the client, as a
 //! stream or whole.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
@@ -22,6 +24,7 @@ use crate::inference::answer::stream::{event_stream, work};
 use crate::inference::answer::whole::{self, Whole};
 use crate::inference::request::ignored::note;
 use crate::inference::request::outgoing::{renamed, streamed};
+use crate::inference::request::reading::AT_ONCE_BYTES;
 use crate::inference::request::request_fields::Fate;
 use crate::inference::understood::Understood;
 use crate::inference::upstream::in_flight::{
@@ -50,6 +53,8 @@ pub(super) struct Call {
     pub is_plain: bool,
 }
 
+/// A request has far fewer fields that an engine does nothing with.
+const IGNORED_MAX: usize = 256;
 /// Names the fields of a request that had no effect with the engine's model.
 const ENGINE_IGNORED: &str = "x-engine-ignored";
 
@@ -146,6 +151,7 @@ impl Call {
             exit_messages: self.request.route.entry.recipe.exit_messages(),
         };
         Box::new(stream::Forwarding {
+            app: self.app.clone(),
             begun,
             upstream,
             served,
@@ -161,7 +167,8 @@ impl Call {
     /// Notes what the engine says it did nothing with, by the client's names.
     fn note_ignored(&mut self, headers: &HeaderMap) {
         let names = headers.get(ENGINE_IGNORED).and_then(|it| it.to_str().ok());
-        for name in names.into_iter().flat_map(|names| names.split(", ")) {
+        let names = names.into_iter().flat_map(|names| names.split(", "));
+        for name in names.take(IGNORED_MAX) {
             let own = self
                 .request
                 .outgoing
@@ -238,7 +245,7 @@ impl Call {
         let mut cut = std::pin::pin!(cut.cancelled());
         let ending = served.ending.clone();
         let mut ending = std::pin::pin!(ending.cancelled());
-        let mut assembled = Aggregate::of(self.as_chat());
+        let mut assembled = Aggregate::of(self.as_chat(), self.request.answers);
         let mut size = 0;
         loop {
             let frame = tokio::select! {
@@ -260,8 +267,23 @@ impl Call {
                         ));
                     }
                     let before = assembled.has_begun();
-                    let pushed = assembled.push(&data);
-                    if pushed.map_err(|long| Failure::engine(&self.request.model, long))? {
+                    let bytes = assembled.bytes_read_with(&data);
+                    let pushed = match bytes <= AT_ONCE_BYTES {
+                        true => assembled.push(&data),
+                        // Other requests need this thread meanwhile.
+                        false => {
+                            let mut whole = assembled;
+                            let work = move || {
+                                let pushed = whole.push(&data);
+                                Ok((whole, pushed))
+                            };
+                            let (whole, pushed) =
+                                Box::pin(self.app.reading.apart(bytes, work)).await?;
+                            assembled = whole;
+                            pushed
+                        }
+                    };
+                    if pushed.map_err(|damaged| Failure::engine(&self.request.model, damaged))? {
                         served.token();
                     }
                     if !before && assembled.has_begun() {
@@ -299,13 +321,18 @@ impl Call {
         if let Some(usage) = assembled.usage() {
             served.tokens(usage);
         }
-        let mut answer = assembled
-            .finish()
-            .ok_or_else(|| Failure::engine(&self.request.model, "an empty stream"))?;
-        if remote::of(&served.lease).is_some() {
-            answer["model"] = json!(&*self.request.model);
-        }
-        let mut answer = self.request.teller.clone().answer(answer)?;
+        let (model, teller) = (Arc::clone(&self.request.model), self.request.teller.clone());
+        let is_remote = remote::of(&served.lease).is_some();
+        let translated = move || {
+            let answer = assembled.finish();
+            let mut answer = answer.ok_or_else(|| Failure::engine(&model, "an empty stream"))?;
+            if is_remote {
+                answer["model"] = json!(&*model);
+            }
+            teller.answer(answer)
+        };
+        // Boxed, because what is moved into it would be part of each request's future several times.
+        let mut answer = Box::pin(self.app.reading.run(size, translated)).await?;
         served.answered(200);
         // Its seat is for others while the answer is written.
         drop(served);
@@ -313,6 +340,7 @@ impl Call {
             answer["store"] = json!(false);
             self.request.outgoing.ignored.push("store".to_owned());
         }
-        Ok(Json(answer).into_response())
+        let written = move || Ok(Json(answer).into_response());
+        Box::pin(self.app.reading.run(size, written)).await
     }
 }

@@ -28,8 +28,13 @@ pub(super) async fn receive(
         // Nothing is read yet: it is the body that has the memory.
         return dialect.read(body, &reading).map_err(early);
     }
+    let takes_time = dialect.takes_time(&body);
     let translate = move || dialect.read(body, &reading);
-    let translated = app.reading.run(bytes, translate).await;
+    let translated = match takes_time {
+        false => app.reading.run(bytes, translate).await,
+        // Boxed, because it is rare, and large within each request's future.
+        true => Box::pin(app.reading.apart(bytes, translate)).await,
+    };
     let mut translated = translated.map_err(early)?;
     translated.body = share.of(translated.body);
     Ok(translated)

@@ -37,6 +37,8 @@ pub(super) struct Understood {
     /// The length of the client's body.
     pub bytes: usize,
     pub outgoing: Outgoing,
+    /// How many answers the engine may give.
+    pub answers: usize,
     /// What the engine gets.
     pub body: Bytes,
     /// By which requests of one conversation find the same replica.
@@ -88,7 +90,11 @@ pub(super) async fn understand(
         && entry.recipe.takes_plain_requests();
     let written = move || {
         let fields = Fields::read(&body)?;
-        sequences::check(&fields, path, most)?;
+        let requested = sequences::check(&fields, path, most)?;
+        let answers = match names_a_number(&entry, &requested_name) {
+            true => most,
+            false => requested,
+        };
         let conversation = several.then(|| conversation::of(&body)).flatten();
         let outgoing = outgoing_of(
             &fields,
@@ -98,9 +104,10 @@ pub(super) async fn understand(
             &entry,
             (hints.reasoning, is_plain),
         )?;
-        Ok((outgoing, conversation))
+        Ok((outgoing, conversation, answers))
     };
-    let (mut outgoing, conversation) = app.reading.run(bytes, written).await.map_err(fail)?;
+    let (mut outgoing, conversation, answers) =
+        app.reading.run(bytes, written).await.map_err(fail)?;
     for field in &mut outgoing.ignored {
         if let Some((_, own)) = hints.names.iter().find(|(name, _)| name == field) {
             *field = (*own).to_owned();
@@ -118,11 +125,20 @@ pub(super) async fn understand(
         served_name,
         bytes,
         outgoing,
+        answers: usize::try_from(answers).unwrap_or(usize::MAX),
         body,
         conversation,
         teller: translated.teller,
         keep: translated.keep,
     })
+}
+
+/// Whether the model's file says for how many answers a request is that does not say so.
+fn names_a_number(entry: &Entry, requested_name: &str) -> bool {
+    let defaults = &entry.generation_of(requested_name).defaults;
+    ["n", "best_of"]
+        .into_iter()
+        .any(|it| defaults.contains_key(it))
 }
 
 fn outgoing_of(

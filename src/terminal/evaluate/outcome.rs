@@ -120,8 +120,10 @@ impl Evaluation {
             };
             sums.answers += 1;
             let usage = answer.usage.unwrap_or_default();
-            sums.prompt_tokens += usage.prompt_tokens.unwrap_or(0);
-            sums.answer_tokens += usage.completion_tokens.unwrap_or(answer.pieces);
+            let (prompt, answered) = (usage.prompt_tokens, usage.completion_tokens);
+            sums.prompt_tokens = sums.prompt_tokens.saturating_add(prompt.unwrap_or(0));
+            let answered = answered.unwrap_or(answer.pieces);
+            sums.answer_tokens = sums.answer_tokens.saturating_add(answered);
             let waited = answer.waited.unwrap_or_default();
             sums.waited = sums.waited.max(waited);
             firsts.extend(answer.first_at.map(|at| at.saturating_sub(waited)));

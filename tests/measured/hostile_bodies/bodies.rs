@@ -4,6 +4,8 @@
 use rand::Rng;
 use rand_pcg::Pcg64;
 
+use super::grammars;
+
 /// A route that takes a body, with the fields that its requests need.
 pub struct Route {
     pub method: &'static str,
@@ -130,7 +132,8 @@ pub fn hostile(route: &Route, bytes: usize, chance: &mut Pcg64) -> Vec<(&'static
             let values = values(route, bytes, chance).into_iter();
             let values = values.map(|(kind, value)| (kind, object(route, &value, "")));
             let plain = route.plain.replace("TEXT", "a");
-            let members = members(bytes, chance).into_iter();
+            let more = grammars::members(bytes);
+            let members = members(bytes, chance).into_iter().chain(more);
             let members = members.map(|(kind, more)| (kind, object(route, &plain, &more)));
             values.chain(members).chain(whole(bytes)).collect()
         }

@@ -103,6 +103,11 @@ fn what_no_route_is_for_is_refused_in_openais_shape() {
         ("GET", "/v1/models?api_key=mp-s3cret", 400),
         ("POST", "/llm/admin/reset?key=mp-s3cret", 400),
         ("GET", "/llm/health?apikey=mp-s3cret", 400),
+        ("GET", "/llm/health?api%5fkey=mp-s3cret", 400),
+        ("GET", "/v1/models/%ff", 400),
+        ("GET", "/v1/responses/%ff", 400),
+        ("DELETE", "/v1/responses/%ff", 400),
+        ("GET", "/v1/responses/%ff/input_items", 400),
     ] {
         let (got, said) = ask(&pool, method, target, "");
         assert_eq!(got, expected, "{method} {target}: {said}");

@@ -11,7 +11,7 @@ use support::whole::{Pool, wait_for};
 const ENGINES: usize = 50;
 
 /// User and system time of a process so far.
-fn processor_time(pid: u32) -> Duration {
+pub(super) fn processor_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
     let fields: Vec<&str> = fields.split_whitespace().collect();

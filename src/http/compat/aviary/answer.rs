@@ -21,7 +21,7 @@ pub(super) fn of_completion(completion: &Value, took: Span) -> Value {
     let usage = &completion["usage"];
     let [input, generated] =
         ["prompt_tokens", "completion_tokens"].map(|key| usage[key].as_u64().unwrap_or(0));
-    let total = input + generated;
+    let total = input.saturating_add(generated);
     let seconds = took.0 as f64 / 1000.0;
     let per_token = match total {
         0 => Value::Null,

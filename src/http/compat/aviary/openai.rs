@@ -1,7 +1,7 @@
 //! OpenAI's routes with the model in the path, as Aviary had them from 0.1.2 on. What becomes of a request is the gateway's.
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::Response;
 use utoipa_axum::router::OpenApiRouter;
@@ -18,6 +18,7 @@ use crate::openapi::schemas::chat_answer::{ChatCompletion, ChatCompletionChunk};
 use crate::openapi::schemas::completions::Completion;
 use crate::openapi::schemas::older_systems::{AviaryChat, AviaryCompletion};
 use crate::openapi::{InferenceErrors, WaitHeaders};
+use crate::path_params::Path;
 use crate::state::App;
 
 pub(super) fn routes() -> OpenApiRouter<App> {

@@ -1,13 +1,16 @@
 //! Translates a chat's answer into the Messages API's: one object, or its events. Blocks are numbered as they begin; a
 //! text ends where a tool is called, and calls end with the message, so that pieces of several may come in any order.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
-use super::super::chunk::{CallPiece, Chunk, Tokens};
+use super::super::chunk::{CallPiece, Chunk, Tokens, too_many_calls};
 use super::super::seal::Sealer;
 use super::super::translation::{Tell, new_id, write_event};
 use super::errors::error_of;
 use crate::error::Failure;
+use crate::inference::answer::damaged::CALLS_MAX;
 
 /// One answer as far as it has been written.
 #[derive(Clone, Debug)]
@@ -27,16 +30,11 @@ pub(crate) struct Message {
     thinking: Option<(usize, String)>,
     /// The block that texts go into.
     text: Option<usize>,
-    calls: Vec<Call>,
+    /// The block that each call goes into, by the chat's index of the call.
+    calls: BTreeMap<u64, usize>,
     finish: Option<String>,
     stopped_by: Option<String>,
     usage: Tokens,
-}
-
-#[derive(Clone, Debug)]
-struct Call {
-    index: u64,
-    block: usize,
 }
 
 impl Message {
@@ -52,7 +50,7 @@ impl Message {
             is_over: false,
             blocks: 0,
             text: None,
-            calls: Vec::new(),
+            calls: BTreeMap::new(),
             finish: None,
             stopped_by: None,
             usage: Tokens::default(),
@@ -93,8 +91,7 @@ impl Message {
             }
         }
         let calls = chunk.calls.iter().map(|piece| piece.index);
-        self.calls
-            .extend(calls.map(|index| Call { index, block: 0 }));
+        self.calls.extend(calls.zip(0..));
         let (reason, sequence) = self.stop();
         let mut message = self.frame(content);
         message["stop_reason"] = json!(reason);
@@ -228,16 +225,15 @@ impl Message {
     }
 
     fn call(&mut self, piece: CallPiece, output: &mut String) {
-        let known = self.calls.iter().find(|call| call.index == piece.index);
-        let block = match known.map(|call| call.block) {
+        let block = match self.calls.get(&piece.index).copied() {
             Some(block) => block,
+            None if self.calls.len() >= CALLS_MAX => {
+                return self.failed(&too_many_calls(), output);
+            }
             None => {
                 self.close_texts(output);
                 let block = self.open(call_block(&piece, json!({})), output);
-                self.calls.push(Call {
-                    index: piece.index,
-                    block,
-                });
+                self.calls.insert(piece.index, block);
                 block
             }
         };
@@ -271,6 +267,9 @@ impl Tell for Message {
             Message::delta(block, delta, output);
         }
         for piece in chunk.calls {
+            if self.is_over {
+                return;
+            }
             self.call(piece, output);
         }
     }
@@ -280,7 +279,7 @@ impl Tell for Message {
             return;
         }
         self.begin(output);
-        let mut open: Vec<usize> = self.calls.iter().map(|call| call.block).collect();
+        let mut open: Vec<usize> = self.calls.values().copied().collect();
         open.extend(self.text.take());
         open.sort_unstable();
         let thinking_block = self.thinking.as_ref().map(|(block, _)| *block);

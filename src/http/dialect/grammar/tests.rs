@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn expression(definition: &str) -> Result<Expression, GrammarError> {
+    super::expression(definition, &mut { OF_ONE })
+}
+
 /// The grammar of patches, as coding agents send one.
 const PATCH: &str = r#"
 start: head change+ tail
@@ -222,4 +226,17 @@ fn a_grammar_that_grows_without_end_is_left_alone() {
     assert_eq!(expression(&nested), Err(GrammarError::NotRegular));
     let long = format!("start: \"{}\"", "x".repeat(1 << 20));
     assert_eq!(expression(&long), Err(GrammarError::NotRegular));
+}
+
+#[test]
+fn what_is_written_again_and_again_is_bounded() {
+    let mut wide = format!(
+        "start: {}\na0: \"{}\"\n",
+        vec!["a9"; 8000].join("|"),
+        "x".repeat(16)
+    );
+    for nth in 1..=9 {
+        wide += &format!("a{nth}: a{0} a{0}\n", nth - 1);
+    }
+    assert_eq!(expression(&wide), Err(GrammarError::NotRegular));
 }

@@ -11,6 +11,7 @@ use super::super::translation::Tell;
 use super::errors::message_of;
 use super::marks::Marks;
 use crate::error::Failure;
+use crate::inference::answer::damaged::{CALLS_MAX, Damaged};
 
 pub(crate) const STREAM_TYPE: &str = "application/x-ndjson";
 /// Keeps a stream alive before its first line: readers of lines take it for a part of that, and JSON begins with
@@ -97,6 +98,9 @@ impl Answer {
     /// One piece of a call.
     fn keep(&mut self, piece: CallPiece) {
         self.calls_bytes += piece.arguments.len();
+        if self.calls.len() > CALLS_MAX {
+            return;
+        }
         let call = self.calls.entry(piece.index).or_default();
         call.id = call.id.take().or(piece.id);
         call.name = call.name.take().or(piece.name);
@@ -106,9 +110,12 @@ impl Answer {
     }
 
     /// The calls with their arguments as objects.
-    fn calls(&mut self) -> Result<Vec<Value>, &'static str> {
+    fn calls(&mut self) -> Result<Vec<Value>, String> {
+        if self.calls.len() > CALLS_MAX {
+            return Err(Damaged::TooManyCalls.to_string());
+        }
         if self.calls_bytes > CALLS_BYTES_MAX {
-            return Err("it called a tool with more than 8 MiB of arguments");
+            return Err("it called a tool with more than 8 MiB of arguments".to_owned());
         }
         let is_cut = self.finish.as_deref() == Some("length");
         let mut output = Vec::new();
@@ -130,9 +137,8 @@ impl Answer {
                 // Cut in the middle; `done_reason` says so.
                 Err(_) if is_cut => {}
                 Err(_) => {
-                    return Err(
-                        "it called a tool with arguments that are no JSON object; ask again",
-                    );
+                    let why = "it called a tool with arguments that are no JSON object; ask again";
+                    return Err(why.to_owned());
                 }
             }
         }

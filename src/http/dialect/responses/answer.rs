@@ -1,6 +1,7 @@
 //! The `response` object: what the request had, the answer's items, how it ended. Its events are in `events`.
 //! One file because it is one object of the protocol, with its items and their states.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -39,6 +40,8 @@ pub(crate) struct Response {
     /// The stream's last event, while it waits for the disk.
     pub(super) held: Option<&'static str>,
     pub(super) output: Vec<Item>,
+    /// Where the call of each index of the chat is among them, while they stream.
+    pub(super) calls: BTreeMap<u64, usize>,
     pub(super) finish: Option<String>,
     usage: Option<Tokens>,
     pub(super) sequence: u64,
@@ -64,8 +67,6 @@ pub(super) enum Item {
     },
     Call {
         id: String,
-        /// The chat's index of the call.
-        index: u64,
         call_id: String,
         name: String,
         kind: CallKind,
@@ -109,6 +110,7 @@ impl Response {
             ticket: ticket.map(Arc::new),
             held: None,
             output: Vec::new(),
+            calls: BTreeMap::new(),
             finish: None,
             usage: None,
             sequence: 0,
@@ -184,7 +186,6 @@ impl Response {
         };
         Item::Call {
             id: new_id(prefix),
-            index: piece.index,
             call_id: piece.id.unwrap_or_else(|| new_id("call")),
             name,
             kind,
@@ -236,7 +237,7 @@ impl Response {
                 "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
                 "output_tokens": usage.completion,
                 "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-                "total_tokens": usage.prompt + usage.completion,
+                "total_tokens": usage.prompt.saturating_add(usage.completion),
             });
         }
         all

@@ -4,10 +4,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::chunk::{CallPiece, Chunk};
+use super::super::chunk::{CallPiece, Chunk, too_many_calls};
 use super::super::translation::{Tell, write_event};
 use super::Response;
 use super::answer::{COMPLETED, CallKind, IN_PROGRESS, INCOMPLETE, Item, part, thought_part};
+use crate::inference::answer::damaged::CALLS_MAX;
 use crate::stored::Unwritten;
 
 impl Response {
@@ -99,16 +100,16 @@ impl Response {
 
     fn call(&mut self, mut piece: CallPiece, sse: &mut String) {
         let written = std::mem::take(&mut piece.arguments);
-        let known = self
-            .output
-            .iter()
-            .position(|item| matches!(item, Item::Call { index, .. } if *index == piece.index));
-        let nth = match known {
+        let index = piece.index;
+        let nth = match self.calls.get(&index).copied() {
             Some(nth) => nth,
+            None if self.calls.len() >= CALLS_MAX => return self.failed(&too_many_calls(), sse),
             None => {
                 self.end_open(COMPLETED, sse);
                 let call = self.called(piece);
-                self.add(call, sse)
+                let nth = self.add(call, sse);
+                self.calls.insert(index, nth);
+                nth
             }
         };
         let Some(Item::Call {
@@ -283,6 +284,9 @@ impl Tell for Response {
             self.add_text(&chunk.text, sse);
         }
         for piece in chunk.calls {
+            if self.is_over {
+                return;
+            }
             self.call(piece, sse);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::super::custom;
+use super::super::custom::{self, CustomTools};
 use super::super::taken::Taken;
 use super::super::translation::Ignored;
 use crate::error::Failure;
@@ -178,6 +178,7 @@ struct Reader {
     names: Names,
     /// Names of functions.
     taken: BTreeSet<String>,
+    custom: CustomTools,
 }
 
 impl Reader {
@@ -198,7 +199,7 @@ impl Reader {
             "custom" => {
                 let name = tool.need_text("name")?;
                 let known = self.name(name, namespace, true);
-                let made = custom::function(&mut tool, &known)?;
+                let made = custom::function(&mut tool, &known, &mut self.custom)?;
                 if made.is_unheld {
                     ignored.add("tools.format");
                 }

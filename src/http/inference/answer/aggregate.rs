@@ -2,14 +2,16 @@
 //! OpenAI's chunks of chat and of completions; fields it does not know are kept from the first chunk.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use crate::inference::answer::as_chat::AsChat;
+use crate::inference::answer::damaged::Damaged;
 use crate::inference::answer::deltas::{append, merge_delta, merge_logprobs};
-use crate::inference::answer::events::{TooLong, Unended, data_of, event_end_from};
+use crate::inference::answer::events::{Unended, data_of, event_end_from};
 use crate::inference::answer::repeated::Repeated;
 
 /// An answer that is aggregated for a client without `stream` may be this large.
@@ -21,6 +23,10 @@ pub(crate) struct Aggregate {
     unended: Unended,
     head: Option<Map<String, Value>>,
     choices: Vec<Map<String, Value>>,
+    /// Where the choice of each index is.
+    places: BTreeMap<u64, usize>,
+    /// How many choices the request has.
+    choices_max: usize,
     repeated: Repeated,
     usage: Option<Value>,
     /// What the engine measured, which llama-server tells at the end.
@@ -38,6 +44,16 @@ pub(crate) struct Aggregate {
 pub(crate) struct Usage {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
+}
+
+/// More tokens than any context holds, for as many answers as one request may have.
+const TOKENS_MAX: u64 = 1 << 32;
+
+impl Usage {
+    /// Whether an engine can have counted it.
+    pub fn is_plausible(self) -> bool {
+        self.prompt_tokens <= TOKENS_MAX && self.completion_tokens <= TOKENS_MAX
+    }
 }
 
 pub(crate) fn usage_of(chunk: &Value) -> Option<Usage> {
@@ -85,18 +101,28 @@ struct TokenDelta<'a> {
 }
 
 impl Aggregate {
-    pub fn of(as_chat: Option<AsChat>) -> Aggregate {
+    /// `choices_max`: how many answers were requested.
+    pub fn of(as_chat: Option<AsChat>, choices_max: usize) -> Aggregate {
         Aggregate {
             as_chat,
+            choices_max,
             ..Aggregate::default()
+        }
+    }
+
+    /// How many bytes are read at once if these are added: none while they only continue an event.
+    pub fn bytes_read_with(&self, more: &[u8]) -> usize {
+        match memchr::memchr(b'\n', more) {
+            Some(_) => self.unended.len() + more.len(),
+            None => 0,
         }
     }
 
     /// More bytes of the stream. Whether an event with data came with them.
     ///
     /// # Errors
-    /// An event that does not end.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<bool, TooLong> {
+    /// An event that does not end or cannot be read, or more choices or calls than an answer has.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<bool, Damaged> {
         let mut spoke = false;
         let mut unended = std::mem::take(&mut self.unended);
         let (bytes, mut from) = unended.with(bytes);
@@ -107,9 +133,13 @@ impl Aggregate {
             match &mut self.as_chat {
                 Some(chat) => {
                     let event = chat.event(event.to_vec());
-                    spoke |= self.event(&event);
+                    spoke |= self.event(&event)?;
                 }
-                None => spoke |= self.event(event),
+                None => spoke |= self.event(event)?,
+            }
+            // What its engine writes behind a whole answer is no part of it.
+            if self.done {
+                return Ok(spoke);
             }
         }
         unended.used(used)?;
@@ -118,19 +148,19 @@ impl Aggregate {
     }
 
     /// Whether it has data.
-    fn event(&mut self, event: &[u8]) -> bool {
+    fn event(&mut self, event: &[u8]) -> Result<bool, Damaged> {
         match data_of(event) {
-            None => false,
+            None => Ok(false),
             Some(b"[DONE]") => {
                 self.done = true;
-                false
+                Ok(false)
             }
             Some(data) => {
                 if !self.repeated.take(data) {
                     self.add_taken();
-                    self.read(data);
+                    self.read(data)?;
                 }
-                true
+                Ok(true)
             }
         }
     }
@@ -145,13 +175,16 @@ impl Aggregate {
         }
     }
 
-    fn read(&mut self, data: &[u8]) {
+    fn read(&mut self, data: &[u8]) -> Result<(), Damaged> {
         if self.plain_token(data) {
-            return;
+            return Ok(());
         }
         self.repeated.forget();
-        if let Ok(Value::Object(chunk)) = serde_json::from_slice(data) {
-            self.chunk(chunk);
+        match serde_json::from_slice(data) {
+            Ok(Value::Object(chunk)) => self.chunk(chunk),
+            // A sign that the stream lives.
+            _ if data.is_empty() => Ok(()),
+            _ => Err(Damaged::NotJson),
         }
     }
 
@@ -164,8 +197,7 @@ impl Aggregate {
             return false;
         };
         let [choice] = &token.choices;
-        let index = |it: &Map<String, Value>| it.get("index").and_then(Value::as_u64).unwrap_or(0);
-        let Some(nth) = self.choices.iter().position(|it| index(it) == choice.index) else {
+        let Some(nth) = self.places.get(&choice.index).copied() else {
             return false;
         };
         let merged = &mut self.choices[nth];
@@ -201,10 +233,10 @@ impl Aggregate {
         self.head.is_some()
     }
 
-    fn chunk(&mut self, mut chunk: Map<String, Value>) {
+    fn chunk(&mut self, mut chunk: Map<String, Value>) -> Result<(), Damaged> {
         if let Some(error) = chunk.remove("error").filter(|error| !error.is_null()) {
             self.error.get_or_insert(error);
-            return;
+            return Ok(());
         }
         if let Some(usage) = chunk.remove("usage").filter(|usage| !usage.is_null()) {
             self.usage = Some(usage);
@@ -215,26 +247,34 @@ impl Aggregate {
         if let Some(Value::Array(choices)) = chunk.remove("choices") {
             for choice in choices {
                 if let Value::Object(choice) = choice {
-                    self.choice(choice);
+                    self.choice(choice)?;
                 }
             }
         }
         if self.head.is_none() {
             self.head = Some(chunk);
         }
+        Ok(())
     }
 
-    fn choice(&mut self, choice: Map<String, Value>) {
+    /// Where the choice of this index is, which may begin now.
+    fn place_of(&mut self, index: u64) -> Result<usize, Damaged> {
+        if let Some(known) = self.places.get(&index) {
+            return Ok(*known);
+        }
+        let nth = self.choices.len();
+        if nth >= self.choices_max {
+            return Err(Damaged::TooManyAnswers(self.choices_max));
+        }
+        let begun = Map::from_iter([("index".to_owned(), json!(index))]);
+        self.choices.push(begun);
+        self.places.insert(index, nth);
+        Ok(nth)
+    }
+
+    fn choice(&mut self, choice: Map<String, Value>) -> Result<(), Damaged> {
         let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
-        let known = self
-            .choices
-            .iter()
-            .position(|it| it.get("index").and_then(Value::as_u64).unwrap_or(0) == index);
-        let nth = known.unwrap_or_else(|| {
-            self.choices
-                .push(Map::from_iter([("index".to_owned(), json!(index))]));
-            self.choices.len() - 1
-        });
+        let nth = self.place_of(index)?;
         let merged = &mut self.choices[nth];
         for (name, value) in choice {
             match (name.as_str(), value) {
@@ -242,7 +282,7 @@ impl Aggregate {
                 ("delta", Value::Object(delta)) => {
                     let message = merged.entry("message").or_insert_with(|| json!({}));
                     if let Value::Object(message) = message {
-                        merge_delta(message, delta);
+                        merge_delta(message, delta)?;
                     }
                 }
                 ("text", Value::String(text)) => append(merged, "text", &text),
@@ -255,6 +295,7 @@ impl Aggregate {
                 }
             }
         }
+        Ok(())
     }
 
     /// The answer. `None` if nothing came.

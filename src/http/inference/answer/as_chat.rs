@@ -1,6 +1,8 @@
 //! Turns a completion into a chat's answer, event by event, for models whose conversations the pool writes as one
 //! prompt. The other fields of an event go on as they are.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::inference::answer::events::data_of;
@@ -8,7 +10,7 @@ use crate::inference::answer::events::data_of;
 /// One answer on its way; remembers which of its choices have begun.
 #[derive(Debug, Default)]
 pub(crate) struct AsChat {
-    begun: Vec<u64>,
+    begun: BTreeSet<u64>,
 }
 
 impl AsChat {
@@ -42,8 +44,7 @@ impl AsChat {
         let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
         let text = choice.shift_remove("text");
         let mut delta = Map::new();
-        if !self.begun.contains(&index) {
-            self.begun.push(index);
+        if self.begun.insert(index) {
             delta.insert("role".to_owned(), json!("assistant"));
         }
         // The first says that there is a text, even an empty one.

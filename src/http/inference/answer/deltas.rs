@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::inference::answer::damaged::{CALLS_MAX, Damaged};
+
 pub(super) fn append(map: &mut Map<String, Value>, name: &str, text: &str) {
     match map.get_mut(name) {
         Some(Value::String(known)) => known.push_str(text),
@@ -11,13 +13,16 @@ pub(super) fn append(map: &mut Map<String, Value>, name: &str, text: &str) {
     }
 }
 
-pub(super) fn merge_delta(message: &mut Map<String, Value>, delta: Map<String, Value>) {
+pub(super) fn merge_delta(
+    message: &mut Map<String, Value>,
+    delta: Map<String, Value>,
+) -> Result<(), Damaged> {
     for (name, value) in delta {
         match (name.as_str(), value) {
             ("role", value) => {
                 message.entry("role").or_insert(value);
             }
-            ("tool_calls", Value::Array(calls)) => merge_tool_calls(message, calls),
+            ("tool_calls", Value::Array(calls)) => merge_tool_calls(message, calls)?,
             (_, Value::String(text)) => append(message, &name, &text),
             (_, Value::Null) => {}
             (_, value) => {
@@ -25,12 +30,15 @@ pub(super) fn merge_delta(message: &mut Map<String, Value>, delta: Map<String, V
             }
         }
     }
+    Ok(())
 }
 
 /// Tool calls come in pieces: the id and name first, then the arguments bit by bit.
-fn merge_tool_calls(message: &mut Map<String, Value>, calls: Vec<Value>) {
+fn merge_tool_calls(message: &mut Map<String, Value>, calls: Vec<Value>) -> Result<(), Damaged> {
     let merged = message.entry("tool_calls").or_insert_with(|| json!([]));
-    let Value::Array(merged) = merged else { return };
+    let Value::Array(merged) = merged else {
+        return Ok(());
+    };
     for call in calls {
         let Value::Object(mut call) = call else {
             continue;
@@ -41,6 +49,9 @@ fn merge_tool_calls(message: &mut Map<String, Value>, calls: Vec<Value>) {
             .unwrap_or(merged.len() as u64) as usize;
         if index > merged.len() {
             continue;
+        }
+        if index >= CALLS_MAX {
+            return Err(Damaged::TooManyCalls);
         }
         if index == merged.len() {
             merged.push(json!({}));
@@ -66,6 +77,7 @@ fn merge_tool_calls(message: &mut Map<String, Value>, calls: Vec<Value>) {
             }
         }
     }
+    Ok(())
 }
 
 pub(super) fn merge_logprobs(choice: &mut Map<String, Value>, logprobs: Map<String, Value>) {

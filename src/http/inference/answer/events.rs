@@ -34,6 +34,10 @@ impl Unended {
         self.bytes.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// What is there, and where the end may be among it: what came before has been looked through.
     pub fn with(&mut self, more: &[u8]) -> (&[u8], usize) {
         let known = self.bytes.len();
@@ -57,7 +61,7 @@ impl Unended {
 
 const KEPT_BYTES_MAX: usize = 64 << 10;
 /// The end of an event: `\r\n\r\n`, of which all but the last may have come before.
-const LINE_ENDS_MAX: usize = 3;
+pub(crate) const LINE_ENDS_MAX: usize = 3;
 
 /// The length of the first event, with its empty line, once all of it is there. Both kinds of line ends
 /// occur.

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::error::Failure;
-use crate::inference::answer::events::{data_of, event_end};
+use crate::inference::answer::events::{LINE_ENDS_MAX, data_of, event_end_from};
 use crate::inference::upstream::in_flight::{InFlightRequest, why};
 use crate::inference::upstream::overflow;
 use crate::inference::upstream::proxy::Incoming;
@@ -57,6 +57,7 @@ pub(crate) async fn wait(
 ) -> Result<Beginning, Failure> {
     let cut = served.lease.cut();
     let mut text = Vec::new();
+    let mut search = Search::default();
     let read = async {
         loop {
             let frame = tokio::select! {
@@ -71,7 +72,7 @@ pub(crate) async fn wait(
                         continue;
                     };
                     text.extend_from_slice(&data);
-                    match first(&text) {
+                    match search.first(&text) {
                         First::Error(error) => return Ok(Some(error)),
                         First::Answer => return Ok(None),
                         First::Nothing if text.len() > ERROR_BYTES_MAX => return Ok(None),
@@ -111,26 +112,40 @@ enum First {
     Error(Value),
 }
 
-fn first(text: &[u8]) -> First {
-    let mut rest = text;
-    while let Some(length) = event_end(rest) {
-        let (event, later) = rest.split_at(length);
-        rest = later;
-        let Some(data) = data_of(event) else {
-            continue;
-        };
-        // Cheap enough to look for, and rare enough to parse.
-        if memchr::memmem::find(data, b"\"error\"").is_none() {
-            return First::Answer;
+/// Looks through a text that grows, at each byte about once, however small the pieces are.
+#[derive(Default)]
+struct Search {
+    /// Where the event begins that has not ended.
+    begun: usize,
+    /// So much of it has no end.
+    without_end: usize,
+}
+
+impl Search {
+    fn first(&mut self, text: &[u8]) -> First {
+        loop {
+            let rest = &text[self.begun..];
+            let from = self.without_end.saturating_sub(LINE_ENDS_MAX);
+            let Some(length) = event_end_from(rest, from) else {
+                self.without_end = rest.len();
+                return First::Nothing;
+            };
+            (self.begun, self.without_end) = (self.begun + length, 0);
+            let Some(data) = data_of(&rest[..length]) else {
+                continue;
+            };
+            // Cheap enough to look for, and rare enough to parse.
+            if memchr::memmem::find(data, b"\"error\"").is_none() {
+                return First::Answer;
+            }
+            let value: Value = serde_json::from_slice(data).unwrap_or_default();
+            return match value.get("error") {
+                Some(Value::String(message)) => First::Error(json!({"message": message})),
+                Some(error) if error.is_object() => First::Error(error.clone()),
+                _ => First::Answer,
+            };
         }
-        let value: Value = serde_json::from_slice(data).unwrap_or_default();
-        return match value.get("error") {
-            Some(Value::String(message)) => First::Error(json!({"message": message})),
-            Some(error) if error.is_object() => First::Error(error.clone()),
-            _ => First::Answer,
-        };
     }
-    First::Nothing
 }
 
 #[cfg(test)]
@@ -156,9 +171,18 @@ mod tests {
                 true,
             ),
         ] {
-            let first = first(text.as_bytes());
-            assert_eq!(matches!(first, First::Error(_)), is_error, "{text}");
-            assert_eq!(matches!(first, First::Answer), is_answer, "{text}");
+            let (mut whole, mut by_bytes) = (Search::default(), Search::default());
+            let whole = whole.first(text.as_bytes());
+            let mut first = First::Nothing;
+            for end in 0..=text.len() {
+                if matches!(first, First::Nothing) {
+                    first = by_bytes.first(&text.as_bytes()[..end]);
+                }
+            }
+            for first in [whole, first] {
+                assert_eq!(matches!(first, First::Error(_)), is_error, "{text}");
+                assert_eq!(matches!(first, First::Answer), is_answer, "{text}");
+            }
         }
     }
 

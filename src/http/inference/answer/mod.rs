@@ -2,6 +2,7 @@
 
 pub mod aggregate;
 pub mod as_chat;
+pub mod damaged;
 mod deltas;
 pub mod events;
 pub mod first_event;

@@ -11,7 +11,7 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 
-use crate::dialect::Telling;
+use crate::dialect::{Teller, Telling};
 use crate::edge::fed::{Fed, Frames, Unsent};
 use crate::edge::record;
 use crate::error::Failure;
@@ -19,11 +19,13 @@ use crate::inference::admission;
 use crate::inference::answer::aggregate::ANSWER_MAX;
 use crate::inference::answer::events::{Unended, event_end_from};
 use crate::inference::answer::kept::{announces_end, keep};
+use crate::inference::request::reading::AT_ONCE_BYTES;
 use crate::inference::upstream::in_flight::{self, InFlightRequest, WHY_WITHIN, why};
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::quiet::quiet;
 use crate::inference::upstream::remote;
 use crate::seldom::seldom;
+use crate::state::App;
 use pool::Span;
 
 /// How long an engine may keep the body of a whole answer open. One that ends it within this time keeps its connection.
@@ -42,6 +44,7 @@ pub(crate) struct Show {
 
 /// An engine's answer that is being sent on.
 pub(crate) struct Forwarding {
+    pub app: App,
     /// What has come of it.
     pub begun: Bytes,
     /// The rest.
@@ -55,6 +58,7 @@ pub(crate) struct Forwarding {
 /// with it. Boxed, because each future around it would move it, and keep twice its size while the stream lasts.
 pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     let Forwarding {
+        app,
         begun,
         upstream,
         served,
@@ -86,7 +90,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     let mut first = true;
     let mut done = false;
     let mut begun = Some(std::mem::take(begun)).filter(|begun| !begun.is_empty());
-    let failure = loop {
+    let failure = 'answer: loop {
         let frame = if let Some(begun) = begun.take() {
             Some(Ok(Frame::data(begun)))
         } else {
@@ -145,7 +149,15 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                         (None, false) => written = Some(bytes[..used].to_vec()),
                         (Some(_), false) => {}
                         (Some(written), true) if changes => {
-                            let event = telling.event(event.to_vec());
+                            let event = match event.len() <= AT_ONCE_BYTES {
+                                true => telling.event(event.to_vec()),
+                                false => {
+                                    match Box::pin(translated(app, telling, event.to_vec())).await {
+                                        Ok(event) => event,
+                                        Err(failure) => break 'answer Some(failure),
+                                    }
+                                }
+                            };
                             let event = remote::renamed(&served.lease, &served.model, event);
                             written.extend(event);
                         }
@@ -220,6 +232,19 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
         served.answered(failure.status.as_u16());
         last(frames, telling.failed(&failure)).await;
     }
+}
+
+/// A long event as [`Telling::event`] has it, written on another thread: the other requests need this one.
+async fn translated(app: &App, telling: &mut Telling, event: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    let mut own = std::mem::replace(telling, Telling::new(None, Teller::Plain));
+    let bytes = event.len();
+    let work = move || {
+        let event = own.event(event);
+        Ok((own, event))
+    };
+    let (own, event) = app.reading.apart(bytes, work).await?;
+    *telling = own;
+    Ok(event)
 }
 
 /// Sends the last event once the response is on disk. Meanwhile what is left of the engine's answer is read, so that its

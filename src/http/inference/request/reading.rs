@@ -1,6 +1,7 @@
-//! Where requests are worked on before an engine has them: short bodies at once, and long bodies, texts under a model's
-//! rule and texts whose tokens are counted each by workers of their own, a few at a time and with memory reserved for what
-//! is made of them. So no request keeps the others waiting, and no kind of work another. It knows no body's meaning.
+//! Where requests are worked on before an engine has them, and long answers once it has written them: short bodies at
+//! once, and long ones, texts under a model's rule and texts whose tokens are counted each by workers of their own, a few
+//! at a time and with memory reserved for what is made of them. So no request keeps the others waiting, and no kind of work
+//! another. It knows no body's meaning.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use crate::metrics::{Histogram, WORK};
 use config::ServerSection;
 
 /// A shorter body is read in less than a millisecond.
-const AT_ONCE_BYTES: usize = 64 << 10;
+pub(crate) const AT_ONCE_BYTES: usize = 64 << 10;
 /// What is made of a body while it is read takes so many times its bytes at most.
 const TIMES: usize = 8;
 /// Memory is given out in pieces of this size.

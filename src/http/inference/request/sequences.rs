@@ -10,8 +10,11 @@ use crate::error::Failure;
 use crate::inference::request::body::Fields;
 use crate::inference::request::outgoing::CHAT;
 
-/// Refuses a request for more answers than `most`.
-pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<(), Failure> {
+/// How many answers the request is for, at most: `most` where an engine may read another number out of it.
+///
+/// # Errors
+/// It is for more than `most`.
+pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<u32, Failure> {
     let count = |name: &str| fields.get(name).map_or(1, answers);
     let prompts = match path {
         CHAT => 1,
@@ -20,7 +23,11 @@ pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<(), Fa
     let answers = count("n").max(count("best_of"));
     let sequences = prompts.saturating_mul(answers);
     if sequences <= u64::from(most) {
-        return Ok(());
+        let is_plain = ["n", "best_of"]
+            .into_iter()
+            .all(|name| fields.get(name).is_none_or(is_number));
+        let sequences = u32::try_from(sequences).unwrap_or(most);
+        return Ok(if is_plain { sequences.max(1) } else { most });
     }
     let field = match (prompts > u64::from(most), count("best_of") >= count("n")) {
         (true, _) => "prompt",
@@ -34,6 +41,10 @@ pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<(), Fa
             "{prompts} prompt{plural} with {answers} answers each are {sequences} answers; one request may ask for {most} (server.sequences_max), or for fewer where the engine takes fewer: send several requests"
         ),
     ))
+}
+
+fn is_number(value: &RawValue) -> bool {
+    value.get() == "null" || serde_json::from_str::<f64>(value.get()).is_ok()
 }
 
 /// What is no number the engine refuses; whatever is written as one counts.
@@ -88,6 +99,26 @@ mod tests {
         let failure = check(&fields, path, 256).err()?;
         let error = failure.body.error;
         Some((error.param?, error.message))
+    }
+
+    #[test]
+    fn a_request_is_for_as_many_answers_as_it_says_or_as_it_may_say() {
+        for (path, body, answers) in [
+            (CHAT, json!({}), 1),
+            (CHAT, json!({"n": 3}), 3),
+            (CHAT, json!({"n": null, "prompt": ["a", "b"]}), 1),
+            (CHAT, json!({"n": "3"}), 256),
+            (COMPLETIONS, json!({"prompt": []}), 1),
+            (
+                COMPLETIONS,
+                json!({"prompt": ["a", "b"], "n": 2, "best_of": 4}),
+                8,
+            ),
+        ] {
+            let text = body.to_string();
+            let fields = Fields::read(text.as_bytes()).unwrap();
+            assert_eq!(check(&fields, path, 256).unwrap(), answers, "{text}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, Request, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -15,6 +15,7 @@ use crate::inference::adapters;
 use crate::inference::admission;
 use crate::openapi::schemas::models::{ModelListing, OneModelListing};
 use crate::openapi::{ListingErrors, ModelErrors};
+use crate::path_params::Path;
 use crate::state::App;
 use reading::nearest;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
@@ -13,6 +13,7 @@ use crate::error::Failure;
 use crate::openapi::schemas::responses_answer::ResponseObject;
 use crate::openapi::schemas::responses_stored::{DeletedResponse, ResponseItemList};
 use crate::openapi::{ModelErrors, StoredErrors};
+use crate::path_params::Path;
 use crate::state::App;
 use crate::stored::unreadable;
 use store::{StoredItem, StoredResponse};

@@ -47,6 +47,8 @@ pub(crate) struct InFlightRequest {
     counted: CountedRequest,
     /// The token counts that the engine has reported so far.
     reported: Mutex<Usage>,
+    /// Whether it has reported more than it can have counted.
+    is_doubted: AtomicBool,
     /// Pieces of the answer that came.
     heard: AtomicU64,
     /// An engine has it, and nothing says that it did no work for it.
@@ -81,6 +83,7 @@ impl InFlightRequest {
             counted,
             sight,
             reported: Mutex::default(),
+            is_doubted: AtomicBool::new(false),
             heard: AtomicU64::new(0),
             is_charged: AtomicBool::new(false),
             is_counted: AtomicBool::new(false),
@@ -106,8 +109,21 @@ impl InFlightRequest {
         self.lease.token();
     }
 
-    /// What the engine says that the request took until now. Some say it once, some with every piece.
+    /// What the engine says that the request took until now. Some say it once, some with every piece. Every sum of tokens
+    /// has its numbers from here, so that those that cannot be right count nowhere: the request counts by its estimate.
     pub fn tokens(&self, usage: Usage) {
+        if !usage.is_plausible() {
+            if !self.is_doubted.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    model = &*self.model,
+                    replica = %self.lease.replica(),
+                    prompt_tokens = usage.prompt_tokens,
+                    completion_tokens = usage.completion_tokens,
+                    "the engine reports more tokens than it can have counted; the request counts by its estimate"
+                );
+            }
+            return;
+        }
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let prompt = usage.prompt_tokens.saturating_sub(reported.prompt_tokens);
         let completion = usage

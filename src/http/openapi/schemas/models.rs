@@ -98,6 +98,6 @@ pub struct Readiness {
     pub ready: bool,
     /// Why not. Null if the service is ready.
     pub reason: Option<String>,
-    /// What keeps single models from being served as their files say.
+    /// What keeps single models from being served as their files say, and what cannot be stored although the rest can.
     pub details: Vec<String>,
 }

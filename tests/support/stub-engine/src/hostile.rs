@@ -39,6 +39,8 @@ pub struct Hostile {
     pub squat_for: Duration,
     /// `--raw KIND`: health is answered well, and a completion with bytes that are not valid HTTP.
     pub raw: Option<Raw>,
+    /// `--raw-file FILE`: the same, where the stream is what stands in this file at the time of the request.
+    pub raw_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,6 +57,8 @@ pub enum Raw {
     OpenAfterDone,
     /// A stream with an error in the same chunk as its `[DONE]`, behind it.
     ErrorAfterDone,
+    /// A stream that is the contents of a file.
+    File,
     /// Connections are accepted and nothing is ever answered, not even health.
     Mute,
 }
@@ -77,6 +81,10 @@ impl Hostile {
             "--exit-when-ready" => self.exit_when_ready = true,
             "--squat" => self.squat = Some(value()?.into()),
             "--squat-ms" => self.squat_for = milliseconds(name, value()?)?,
+            "--raw-file" => {
+                self.raw = Some(Raw::File);
+                self.raw_file = Some(value()?.into());
+            }
             "--raw" => {
                 self.raw = Some(match value()?.as_str() {
                     "broken-chunks" => Raw::BrokenChunks,
@@ -189,18 +197,19 @@ pub fn be_squatter(words: &[String]) -> Result<(), String> {
 }
 
 /// Serves raw bytes on the port, for ever.
-pub fn serve_raw(raw: Raw, port: u16) -> Result<(), String> {
+pub fn serve_raw(raw: Raw, file: Option<PathBuf>, port: u16) -> Result<(), String> {
     let listener = TcpListener::bind(("127.0.0.1", port))
         .map_err(|error| format!("cannot listen on 127.0.0.1:{port}: {error}"))?;
     println!("listening on 127.0.0.1:{port}");
     for socket in listener.incoming().flatten() {
-        thread::spawn(move || answer_raw(raw, socket));
+        let file = file.clone();
+        thread::spawn(move || answer_raw(raw, file, socket));
     }
     Ok(())
 }
 
 /// Write errors do not matter.
-fn answer_raw(raw: Raw, mut socket: TcpStream) {
+fn answer_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -255,6 +264,15 @@ fn answer_raw(raw: Raw, mut socket: TcpStream) {
             }
             let text = format!("{stream}\r\n{:x}\r\n{events}\r\n{end}", events.len());
             let _ = socket.write_all(text.as_bytes());
+            // The body of the request, and then the end of the connection.
+            while matches!(socket.read(&mut [0; 65_536]), Ok(1..)) {}
+        }
+        Raw::File => {
+            let events = file.map(std::fs::read).and_then(Result::ok);
+            let events = events.unwrap_or_default();
+            let head = format!("{stream}Connection: close\r\n\r\n{:x}\r\n", events.len());
+            let pieces = [head.as_bytes(), &events[..], &b"\r\n0\r\n\r\n"[..]];
+            let _ = socket.write_all(&pieces.concat());
             // The body of the request, and then the end of the connection.
             while matches!(socket.read(&mut [0; 65_536]), Ok(1..)) {}
         }

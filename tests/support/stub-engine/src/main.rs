@@ -111,7 +111,8 @@ async fn live(flags: Arc<Flags>) -> Result<i32, String> {
     }
     sleep(flags.listen_after).await;
     if let Some(raw) = flags.hostile.raw {
-        let served = tokio::task::spawn_blocking(move || hostile::serve_raw(raw, flags.port));
+        let file = flags.hostile.raw_file.clone();
+        let served = tokio::task::spawn_blocking(move || hostile::serve_raw(raw, file, flags.port));
         return served.await.map_err(|error| error.to_string())?.map(|()| 0);
     }
     let router = routes::router(Arc::clone(&flags));

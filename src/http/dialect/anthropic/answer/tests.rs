@@ -237,3 +237,23 @@ fn a_reasoning_that_is_not_shown_comes_sealed_and_may_be_all_there_is() {
     assert_eq!(shown["content"][0]["thinking"], "Hm.");
     assert_eq!(shown["content"][1], text_block("Hi"));
 }
+
+#[test]
+fn more_tools_than_an_answer_calls_end_it_with_an_error() {
+    let mut message = message();
+    let mut written_out = String::new();
+    let call = |index: usize| json!({"index": index, "function": {"name": "f"}});
+    let calls: Vec<Value> = (0..CALLS_MAX + 9).map(call).collect();
+    for _ in 0..2 {
+        let piece = chunk(json!({"tool_calls": calls}), None);
+        message.chunk(piece, &mut written_out);
+    }
+    message.end(&mut written_out);
+    let events = events(&written_out);
+    let count = |kind: &str| kinds(&events).iter().filter(|it| **it == kind).count();
+    assert_eq!(
+        (count("content_block_start"), count("error")),
+        (CALLS_MAX, 1)
+    );
+    assert_eq!(events.last().unwrap()["type"], "error");
+}

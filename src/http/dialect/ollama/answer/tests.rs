@@ -150,3 +150,18 @@ fn an_error_is_the_last_line() {
         Some(&json!({"error": "out of memory"}))
     );
 }
+
+#[test]
+fn more_tools_than_an_answer_calls_end_it_with_an_error() {
+    let mut answer = answer(Ask::Chat);
+    let mut output = String::new();
+    let calls: Vec<Value> = (0..CALLS_MAX + 9)
+        .map(|index| json!({"index": index, "function": {"name": "f"}}))
+        .collect();
+    answer.chunk(chunk(json!({"tool_calls": calls}), None), &mut output);
+    answer.end(&mut output);
+    let lines = lines(&output);
+    assert_eq!(lines.len(), 1, "{output}");
+    let error = lines[0]["error"].as_str().unwrap();
+    assert!(error.contains("tool calls"), "{error}");
+}

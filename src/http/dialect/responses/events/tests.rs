@@ -233,3 +233,23 @@ fn an_error_that_is_the_requests_own_is_told_by_its_code() {
         assert_eq!(last["response"]["error"]["code"], code);
     }
 }
+
+#[test]
+fn more_tools_than_an_answer_calls_end_it_with_an_error() {
+    let mut response = response();
+    let mut shown = String::new();
+    let call = |index: usize| json!({"index": index, "function": {"name": "f"}});
+    let calls: Vec<Value> = (0..CALLS_MAX + 9).map(call).collect();
+    response.chunk(chunk(json!({"tool_calls": calls}), None), &mut shown);
+    response.chunk(chunk(json!({"tool_calls": calls}), None), &mut shown);
+    response.end(&mut shown);
+    let events = events(&shown);
+    let count = |kind: &str| kinds(&events).iter().filter(|it| **it == kind).count();
+    assert_eq!(
+        (count("output_item.added"), count("failed")),
+        (CALLS_MAX, 1)
+    );
+    let last = &events.last().unwrap()["response"];
+    let message = last["error"]["message"].as_str().unwrap();
+    assert!(message.contains("tool calls"), "{message}");
+}

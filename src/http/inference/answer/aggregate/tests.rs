@@ -1,9 +1,10 @@
 //! Tests of `aggregate.rs`.
 
 use super::*;
+use crate::inference::answer::damaged::CALLS_MAX;
 
 fn merged(chunks: &[Value]) -> Value {
-    let mut aggregate = Aggregate::default();
+    let mut aggregate = Aggregate::of(None, 2);
     let text: String = chunks
         .iter()
         .map(|chunk| format!("data: {chunk}\n\n"))
@@ -112,8 +113,68 @@ fn completions_that_repeat_one_event_are_joined_too() {
 
 #[test]
 fn an_error_in_the_stream_is_kept_apart() {
-    let mut aggregate = Aggregate::default();
+    let mut aggregate = Aggregate::of(None, 1);
     let shown = b"data: {\"error\":{\"message\":\"out of memory\"}}\n\n";
     aggregate.push(shown).unwrap();
     assert_eq!(aggregate.error.unwrap()["message"], "out of memory");
+}
+
+fn damage(choices_max: usize, chunks: &[Value]) -> Option<Damaged> {
+    let mut aggregate = Aggregate::of(None, choices_max);
+    let events = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
+    events
+        .map(|event| aggregate.push(event.as_bytes()))
+        .find_map(Result::err)
+}
+
+#[test]
+fn more_answers_than_were_requested_are_no_answer() {
+    let choice = |index: u64| json!({"index": index, "delta": {"content": "a"}});
+    let of_one_event = json!({"choices": [choice(0), choice(1), choice(2)]});
+    let of_three = [0, 1, 2].map(|index| json!({"choices": [choice(index)]}));
+    for chunks in [&[of_one_event][..], &of_three] {
+        assert_eq!(damage(3, chunks), None);
+        assert_eq!(damage(2, chunks), Some(Damaged::TooManyAnswers(2)));
+    }
+    // Whatever the engine calls them.
+    let far = json!({"choices": [choice(u64::MAX), choice(7), choice(u64::MAX)]});
+    assert_eq!(damage(2, &[far]), None);
+}
+
+#[test]
+fn an_answer_has_a_bounded_number_of_tool_calls() {
+    let calls =
+        |count: usize| json!({"choices": [{"delta": {"tool_calls": vec![json!({}); count]}}]});
+    assert_eq!(damage(1, &[calls(CALLS_MAX)]), None);
+    for chunks in [&[calls(CALLS_MAX + 1)][..], &[calls(CALLS_MAX), calls(1)]] {
+        assert_eq!(damage(1, chunks), Some(Damaged::TooManyCalls));
+    }
+}
+
+#[test]
+fn an_event_that_cannot_be_read_is_no_answer() {
+    for event in [
+        &b"data: {\"choices\":[{\"delta\":{\"content\":\"\xff\"}}]}\n\n"[..],
+        b"data: {\"choices\":[\n\n",
+        b"data: 5\n\n",
+    ] {
+        let mut aggregate = Aggregate::of(None, 1);
+        assert_eq!(aggregate.push(event), Err(Damaged::NotJson));
+    }
+    let mut aggregate = Aggregate::of(None, 1);
+    assert_eq!(aggregate.push(b"data:\n\n: a comment\n\n"), Ok(true));
+}
+
+#[test]
+fn nothing_behind_the_end_is_part_of_an_answer() {
+    let event = |text: &str| {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    };
+    let (one, late) = (event("one"), event("late"));
+    let mut aggregate = Aggregate::of(None, 1);
+    let text = format!("{one}data: [DONE]\n\n{late}data: 5\n\n");
+    aggregate.push(text.as_bytes()).unwrap();
+    assert!(aggregate.done);
+    let answer = aggregate.finish().unwrap();
+    assert_eq!(answer["choices"][0]["message"]["content"], "one");
 }

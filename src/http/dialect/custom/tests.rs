@@ -1,0 +1,124 @@
+//! Custom tools as functions, and the texts of their calls.
+
+use super::*;
+
+fn of(tool: Value) -> Result<CustomFunction, Failure> {
+    let mut tool = Taken::of("tools[0]", tool)?;
+    let made = function(&mut tool, "edit", &mut CustomTools::default())?;
+    tool.finish()?;
+    Ok(made)
+}
+
+/// Whatever the cuts, the text is the same.
+fn decoded(arguments: &str) -> String {
+    let whole = input_of(arguments);
+    let letters: Vec<char> = arguments.chars().collect();
+    for size in [1, 2, 5] {
+        let mut text = InputText::default();
+        let mut all = String::new();
+        for piece in letters.chunks(size) {
+            all += &text.push(&piece.iter().collect::<String>());
+        }
+        all += &text.finish();
+        assert_eq!(all, whole, "{arguments} in pieces of {size}");
+    }
+    whole
+}
+
+#[test]
+fn the_text_of_a_call_is_read_whole_and_in_pieces() {
+    for text in [
+        "",
+        "a",
+        "*** Begin Patch\n+\"é\"\t\\ \u{1f600}\n",
+        "{\"input\": 1}",
+    ] {
+        assert_eq!(decoded(&arguments(text)), text);
+    }
+    let escaped = "{ \"input\" : \"\\u0041\\ud83d\\ude00\\/\\ud83d.\\u00e9\" } ";
+    assert_eq!(decoded(escaped), "A\u{1f600}/\u{fffd}.é");
+}
+
+#[test]
+fn a_call_of_another_form_gives_what_there_is() {
+    for (arguments, text) in [
+        ("{\"patch\": \"a\"}", "a"),
+        ("{\"patch\": \"a\", \"input\": \"b\"}", "b"),
+        ("{\"a\": 1, \"b\": 2}", "{\"a\": 1, \"b\": 2}"),
+        ("*** Begin Patch", "*** Begin Patch"),
+        ("\"a\"", "a"),
+        ("{}", ""),
+        // Cut off by its limit.
+        ("{\"input\": \"a\\u00", "a"),
+    ] {
+        assert_eq!(decoded(arguments), text, "{arguments}");
+    }
+}
+
+#[test]
+fn a_custom_tool_is_a_function_with_one_text() {
+    let made = of(json!({"description": "Edits."})).unwrap();
+    assert_eq!(made.function["parameters"]["required"], json!(["input"]));
+    let about = made.function["description"].as_str().unwrap();
+    assert!(
+        about.starts_with("Edits.") && about.contains("`input`"),
+        "{about}"
+    );
+    let grammar = json!({"type": "grammar", "syntax": "regex", "definition": "a+"});
+    let made = of(json!({"format": grammar})).unwrap();
+    let input = &made.function["parameters"]["properties"]["input"];
+    assert_eq!(
+        (&input["pattern"], made.is_unheld),
+        (&json!("^(a+)$"), false)
+    );
+    assert_eq!(made.function["strict"], true);
+    let nested = json!({"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: \"a\" | \"(\" start \")\""}});
+    let made = of(json!({"format": nested})).unwrap();
+    let input = &made.function["parameters"]["properties"]["input"];
+    assert!(made.is_bounded && !made.is_unheld && input["pattern"].is_string());
+    let about = made.function["description"].as_str().unwrap();
+    assert!(about.contains("nested in itself 6 times"), "{about}");
+    let endless =
+        json!({"type": "grammar", "syntax": "lark", "definition": "start: \"(\" start \")\""});
+    let made = of(json!({"format": endless})).unwrap();
+    let input = &made.function["parameters"]["properties"]["input"];
+    assert!(made.is_unheld && input.get("pattern").is_none());
+}
+
+#[test]
+fn a_request_has_a_bounded_number_of_custom_tools() {
+    let mut tools = CustomTools::default();
+    let mut add = || {
+        let mut tool = Taken::of("tools[0]", json!({})).unwrap();
+        function(&mut tool, "edit", &mut tools)
+    };
+    assert!((0..TOOLS_MAX).all(|_| add().is_ok()));
+    let failure = add().unwrap_err();
+    assert_eq!(failure.body.error.param.as_deref(), Some("tools"));
+}
+
+#[test]
+fn a_format_that_is_none_is_named() {
+    for (format, field) in [
+        (json!({"type": "xml"}), "tools[0].format.type"),
+        (
+            json!({"type": "grammar", "definition": "a"}),
+            "tools[0].format.syntax",
+        ),
+        (
+            json!({"type": "grammar", "syntax": "lark"}),
+            "tools[0].format.definition",
+        ),
+        (
+            json!({"type": "grammar", "syntax": "lark", "definition": "start: missing"}),
+            "tools[0].format.definition",
+        ),
+        (
+            json!({"type": "grammar", "syntax": "regex", "definition": "("}),
+            "tools[0].format.definition",
+        ),
+    ] {
+        let failure = of(json!({"format": format})).unwrap_err();
+        assert_eq!(failure.body.error.param.as_deref(), Some(field));
+    }
+}

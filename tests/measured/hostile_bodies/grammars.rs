@@ -1,0 +1,114 @@
+//! Custom tools with grammars that stand for far more than they say. They depend only on a length.
+
+/// A rule that uses itself in eight places, and is never complete. It is another one for each number.
+fn of_itself(nth: usize) -> String {
+    format!("start: \"a{nth}\" | x\nx: {}", vec!["x"; 8].join("|"))
+}
+
+/// Rules of which each has the one before it twice, used as often as fits.
+fn doubled(nth: usize) -> String {
+    let uses = vec!["a9"; 10_000].join("|");
+    let rules = (1..=9).map(|it| format!("a{it}: a{0} a{0}\n", it - 1));
+    format!(
+        "start: {uses}\na0: \"{nth:016}\"\n{}",
+        rules.collect::<String>()
+    )
+}
+
+/// As many short alternatives as fit.
+fn wide(nth: usize) -> String {
+    format!("start: {}\nb: \"{nth}\"", vec!["b"; 16_000].join("|"))
+}
+
+/// Each rule has the next one, and the last one is of itself.
+fn deep(nth: usize) -> String {
+    let rules = (1..120).map(|it| format!("r{it}: r{}\n", it + 1));
+    let rules: String = rules.collect();
+    format!(
+        "start: r1 | \"{nth}\"\n{rules}r120: {}",
+        vec!["r120"; 8].join("|")
+    )
+}
+
+/// Parentheses in each other.
+fn nested(nth: usize) -> String {
+    let (open, close) = ("(".repeat(60), ")".repeat(60));
+    format!(
+        "start: {}",
+        vec![format!("{open}\"{nth}\"{close}"); 200].join(" ")
+    )
+}
+
+/// A short definition of a long text.
+fn long(_: usize) -> String {
+    format!("start: b~1\nb: {}", vec!["/[a-z]{1,9}/"; 1200].join(" "))
+}
+
+/// A tool as the two APIs that have such tools take it.
+fn tool(name: usize, syntax: &str, definition: &str, of_chat: bool) -> String {
+    let definition = definition.replace('"', "\\\"").replace('\n', "\\n");
+    let grammar = format!(r#""syntax":"{syntax}","definition":"{definition}""#);
+    match of_chat {
+        false => format!(
+            r#"{{"type":"custom","name":"t{name}","format":{{"type":"grammar",{grammar}}}}}"#
+        ),
+        true => format!(
+            r#"{{"type":"custom","custom":{{"name":"t{name}","format":{{"type":"grammar","grammar":{{{grammar}}}}}}}}}"#
+        ),
+    }
+}
+
+/// So many tools that they have this length, of which each has another grammar, or all have the same.
+fn tools(
+    bytes: usize,
+    syntax: &str,
+    are_equal: bool,
+    of_chat: bool,
+    grammar: fn(usize) -> String,
+) -> String {
+    let mut all = String::new();
+    for name in 0.. {
+        let definition = grammar(if are_equal { 0 } else { name });
+        let tool = tool(name, syntax, &definition, of_chat);
+        if name > 0 && all.len() + tool.len() > bytes {
+            break;
+        }
+        if name > 0 {
+            all.push(',');
+        }
+        all += &tool;
+    }
+    format!("\"tools\":[{all}]")
+}
+
+/// Members of a request.
+pub fn members(bytes: usize) -> Vec<(&'static str, String)> {
+    let mut members = Vec::new();
+    let kinds: [(&'static str, &str, bool, fn(usize) -> String); 9] = [
+        ("grammars of themselves", "lark", false, of_itself),
+        ("the same grammar of itself", "lark", true, of_itself),
+        ("grammars that double", "lark", false, doubled),
+        ("wide grammars", "lark", false, wide),
+        ("deep grammars", "lark", false, deep),
+        ("grammars in each other", "lark", false, nested),
+        ("the same long grammar", "lark", true, long),
+        ("expressions", "regex", false, |nth| {
+            format!("({nth}|[a-z]){{2,9}}x*")
+        }),
+        ("the same long expression", "regex", true, |_| {
+            "(a|[b-d])".repeat(1500)
+        }),
+    ];
+    for (kind, syntax, are_equal, grammar) in kinds {
+        for of_chat in [false, true] {
+            members.push((kind, tools(bytes, syntax, are_equal, of_chat, grammar)));
+        }
+    }
+    // Fewer than a request may have, and each of them short.
+    let few = bytes.min(48 << 10);
+    for of_chat in [false, true] {
+        let short = tools(few, "lark", false, of_chat, of_itself);
+        members.push(("few grammars of themselves", short));
+    }
+    members
+}

@@ -1,0 +1,100 @@
+//! Custom tools whose grammars stand for far more than they say: a request with them is answered soon, and the service
+//! answers others meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use support::net::stub;
+use support::whole::Pool;
+
+/// On a busy machine, and without optimisation.
+const HEALTH_WITHIN: Duration = Duration::from_secs(2);
+const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
+const TOGETHER: usize = 8;
+
+/// A rule that uses itself in eight places, and is never complete.
+fn of_itself(nth: usize) -> String {
+    format!("start: \"a{nth}\" | x\nx: {}", vec!["x"; 8].join("|"))
+}
+
+fn grammar_of(definition: &str) -> Value {
+    json!({"syntax": "lark", "definition": definition})
+}
+
+/// Below the length of bodies that are always read apart.
+fn requests() -> [(&'static str, Value); 2] {
+    let of_response = |nth: usize| {
+        let mut format = grammar_of(&of_itself(nth));
+        format["type"] = json!("grammar");
+        json!({"type": "custom", "name": format!("t{nth}"), "format": format})
+    };
+    let of_chat = |nth: usize| {
+        let format = json!({"type": "grammar", "grammar": grammar_of(&of_itself(nth))});
+        json!({"type": "custom", "custom": {"name": format!("t{nth}"), "format": format}})
+    };
+    let tools = |of: &dyn Fn(usize) -> Value| (0..350).map(of).collect::<Vec<_>>();
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    [
+        (
+            "/v1/responses",
+            json!({"model": "m", "input": "Hi", "store": false, "tools": tools(&of_response)}),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"model": "m", "messages": messages, "tools": tools(&of_chat)}),
+        ),
+    ]
+}
+
+/// Says that it is enough, also when a request fails.
+struct Enough<'a>(&'a AtomicBool);
+
+impl Drop for Enough<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn the_health_is_answered_while_grammars_are_read_that_grow_without_end() {
+    let pool = Pool::with_models(&[stub("m", &[])], "");
+    let ready = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}]});
+    assert_eq!(pool.post("/v1/chat/completions", &ready.to_string()).0, 200);
+    let requests = requests();
+    let enough = AtomicBool::new(false);
+    let longest = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while !enough.load(Ordering::SeqCst) {
+                let began = SystemTime::now();
+                assert_eq!(pool.request("GET", "/llm/health", "", None).0, 200);
+                longest = longest.max(began.elapsed().unwrap_or_default());
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+            longest
+        });
+        let watched = Enough(&enough);
+        let clients: Vec<_> = (0..TOGETHER)
+            .map(|nth| {
+                let (path, body) = &requests[nth % requests.len()];
+                let pool = &pool;
+                scope.spawn(move || {
+                    let began = SystemTime::now();
+                    let (status, text, _) = pool.request_unchecked("POST", path, &body.to_string());
+                    let shown: String = text.chars().take(300).collect();
+                    assert_eq!(status, 200, "{path}: {shown}");
+                    began.elapsed().unwrap_or_default()
+                })
+            })
+            .collect();
+        for client in clients {
+            let took = client.join().expect("an answer");
+            assert!(took < ANSWERED_WITHIN, "answered after {took:?}");
+        }
+        drop(watched);
+        watch.join().expect("it is well")
+    });
+    assert!(longest < HEALTH_WITHIN, "not well for {longest:?}");
+}
