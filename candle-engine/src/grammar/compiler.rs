@@ -67,7 +67,9 @@ pub(super) fn factory(mut bytes: Vec<Vec<u8>>) -> Result<ParserFactory, String> 
 
 /// The bytes of a special token.
 pub(super) fn special(text: &[u8]) -> Vec<u8> {
-    [&[TokTrie::SPECIAL_TOKEN_MARKER], text].concat()
+    let mut bytes = vec![TokTrie::SPECIAL_TOKEN_MARKER];
+    bytes.extend_from_slice(text);
+    bytes
 }
 
 /// Compiles on a thread whose stack is as deep as the largest grammar that is taken may need it: the compiler goes down one

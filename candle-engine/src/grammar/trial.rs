@@ -17,12 +17,12 @@ use tokio::time::timeout;
 
 /// Tells a program that was started for a trial.
 const VARIABLE: &str = "CANDLE_ENGINE_GRAMMAR_TRIAL";
-/// Processor time of a trial. An unoptimised program needs several times as much for the same.
-const SECONDS_MAX: u64 = if cfg!(debug_assertions) { 8 } else { 3 };
+/// Processor time of a trial. An unoptimised program needs more for the same.
+const SECONDS_MAX: u64 = if cfg!(debug_assertions) { 5 } else { 3 };
 /// Memory of a trial, beside the stack of its thread: what the compiler may need in between is more than what it leaves.
-const BYTES_MAX: u64 = 384 * 1024 * 1024;
+const BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// A trial gets little of a busy machine; one that does not end by then is ended.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(if cfg!(debug_assertions) { 120 } else { 30 });
 /// The last step of a priority: others come first.
 const LAST: i32 = 19;
 
