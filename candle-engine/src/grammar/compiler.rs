@@ -15,7 +15,7 @@ pub(super) const JSON_SPACE: &str = r"[ \n\r\t]{1,20}";
 /// Address space; what is not used is no memory.
 pub(super) const STACK_BYTES: usize = 256 * 1024 * 1024;
 /// Memory of one compiled grammar. Each answer that is computed has a copy.
-pub(super) const COMPILED_BYTES_MAX: usize = 64 * 1024 * 1024;
+const COMPILED_BYTES_MAX: usize = 64 * 1024 * 1024;
 const REASON_LETTERS_MAX: usize = 300;
 /// Ways on that a grammar may have at one place, and those that may be tried for all tokens together: an object of as many
 /// optional properties as a schema has room for has about twice as many. 20,000 of them take a millisecond.
@@ -25,12 +25,15 @@ const WAYS_TRIED_MAX: usize = 1_000_000;
 /// bound of its own there.
 const FIRST_BYTE_FUEL: u64 = 2_000_000;
 /// Bytes that stay for each unit of the library's work: measured 5 to 12.
-pub(super) const BYTES_PER_FUEL: usize = 8;
+const BYTES_PER_FUEL: usize = 8;
 /// What the smallest grammar needs, and a rule or token of a grammar.
 const LEAST_BYTES: usize = 128 * 1024;
 const SYMBOL_BYTES: usize = 400;
 /// So many tokens are gone before a grammar is taken, so that one that cannot be followed is refused at once.
 const TRIED_TOKENS: usize = 24;
+
+/// The one reason that says nothing about a grammar.
+pub(super) const NO_THREAD: &str = "the system gives no thread";
 
 const TOO_COMPLEX: &str = "its expressions are too complex; use fewer intersections (`allOf`, `&`), complements and bounded repetitions, and a smaller `multipleOf`";
 
@@ -80,8 +83,7 @@ pub(super) fn compile(factory: &ParserFactory, form: TopLevelGrammar) -> Result<
             .name("grammar".to_owned())
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, || compile_here(factory, form));
-        let compiling =
-            compiling.map_err(|error| format!("the system gives no thread ({error})"))?;
+        let compiling = compiling.map_err(|error| format!("{NO_THREAD} ({error})"))?;
         let compiled = compiling.join();
         compiled.unwrap_or_else(|_| Err("it is not understood".to_owned()))
     })

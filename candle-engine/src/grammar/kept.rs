@@ -47,8 +47,11 @@ impl Kept {
         }
     }
 
-    /// Keeps a refusal that was dear to find.
+    /// Keeps a refusal that was dear to find, unless the grammar was compiled meanwhile.
     pub fn refuse(&mut self, text: String, reason: String) {
+        if self.compiled.iter().any(|(known, _)| *known == text) {
+            return;
+        }
         self.refused.retain(|(known, _)| *known != text);
         self.refused.push_back((text, reason));
         if self.refused.len() > REFUSED_MAX {

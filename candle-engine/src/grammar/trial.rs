@@ -1,7 +1,7 @@
 //! Compiles a grammar in another process first, whose processor time and memory the system bounds: nothing else can end a
 //! compilation that goes on without end. What that process managed, this one compiles too.
 
-use super::compiler::{self, STACK_BYTES};
+use super::compiler::{self, NO_THREAD, STACK_BYTES};
 use crate::options::TrialProgram;
 use crate::tokenizer::ModelTokenizer;
 use llguidance::api::TopLevelGrammar;
@@ -131,9 +131,11 @@ pub fn try_grammar() -> Result<(), String> {
     let order = serde_json::from_slice(&order);
     let order: Order = order.map_err(|error| format!("the input is no grammar: {error}"))?;
     let factory = compiler::factory(words(order.vocabulary, &order.special))?;
-    // What the grammar is refused for, this process's parent finds out itself.
-    drop(compiler::compile(&factory, order.form));
-    Ok(())
+    match compiler::compile(&factory, order.form) {
+        Err(reason) if reason.starts_with(NO_THREAD) => Err(reason),
+        // What a grammar is refused for, this process's parent finds out itself.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 fn bound_this_process() -> rustix::io::Result<()> {

@@ -93,7 +93,7 @@ async fn what_has_no_end_is_ended_in_its_trial_and_refused_at_once_the_next_time
 #[tokio::test]
 async fn a_cheap_grammar_does_not_wait_for_those_that_are_tried() {
     let model = model();
-    let dear: Vec<Grammar> = (5..9).map(|least| patterns(24, least)).collect();
+    let dear: Vec<Grammar> = (5..13).map(|least| patterns(24, least)).collect();
     let all = dear
         .iter()
         .map(|grammar| Grammars::compile(&model, grammar, "x"));
@@ -111,14 +111,11 @@ async fn a_cheap_grammar_does_not_wait_for_those_that_are_tried() {
         _ = &mut all => panic!("the dear ones ended first"),
         () = cheap => {}
     }
-    // Ended with their futures.
-    assert!(model.grammars.turns.tried.load(Relaxed) >= 1);
-    assert!(
-        model
-            .grammars
-            .text()
-            .contains("candle_engine_grammars_in_trial 2")
-    );
+    let tried = model.grammars.turns.tried.load(Relaxed);
+    assert!((1..8).contains(&tried), "{tried}");
+    let text = model.grammars.text();
+    let gauge = "candle_engine_grammars_compiling 0";
+    assert!(text.lines().any(|line| line == gauge), "{text}");
 }
 
 #[tokio::test]
@@ -128,7 +125,7 @@ async fn ordinary_grammars_pass_their_trial_and_are_followed() {
         json!({"type": "object", "required": ["mail"], "properties": {
             "mail": {"type": "string", "format": "email", "maxLength": 80},
             "code": {"type": "string", "pattern": "^[A-Z]{2}[0-9]{4}$"},
-            "step": {"type": "number", "multipleOf": 0.25, "minimum": 0}
+            "step": {"type": "integer", "multipleOf": 5, "minimum": 0}
         }}),
     );
     let lark = Grammar::Lark("start: \"a\" (\",\" \"a\")*".to_owned());
@@ -213,7 +210,7 @@ fn dear_words_of_schemas_cost_little_or_are_refused() {
         (
             "a long constant",
             json!({"const": "x".repeat(16_000)}),
-            Some(true),
+            None,
         ),
         (
             "a wide range",
