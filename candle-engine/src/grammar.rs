@@ -2,6 +2,7 @@
 //! its memory, and keeps the last ones.
 
 mod compiler;
+pub(crate) mod compiling;
 mod constraint;
 mod kept;
 mod plain;
@@ -13,26 +14,17 @@ pub(crate) use constraint::Constraint;
 pub use trial::try_grammar;
 
 use crate::api_error::ApiError;
-use crate::loading::LoadedModel;
 use crate::options::TrialProgram;
 use crate::tokenizer::ModelTokenizer;
-use axum::http::StatusCode;
 use compiler::JSON_SPACE;
 use kept::Kept;
 use llguidance::ParserFactory;
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
-use trial::Failed;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use turns::Turns;
 
-/// How long a request waits for its own grammar.
-const COMPILE_TIME_MAX: Duration = Duration::from_secs(10);
 /// How the matcher says that no token may come first.
 const NOTHING_FITS: &str = "NoExtensionBias";
 
@@ -121,103 +113,10 @@ impl Grammars {
         }
     }
 
-    /// The constraint of a grammar of `model`, compiled on threads of its own: it may take seconds, and nothing waits for it
-    /// but this request and those whose grammars have no turn.
-    ///
-    /// # Errors
-    /// 400 with the reason when it cannot be compiled, costs too much or is satisfied by nothing; `param` is the field it came
-    /// with. 503 when too many others are compiled.
-    pub async fn compile(
-        model: &Arc<LoadedModel>,
-        grammar: &Grammar,
-        param: &str,
-    ) -> Result<Constraint, ApiError> {
-        let grammars = &model.grammars;
-        let wanted = Wanted::new(grammar)?;
-        if let Some(known) = grammars.find(&wanted.text, &model.tokenizer, param) {
-            return known;
-        }
-        grammars.try_first(grammar, &wanted, model, param).await?;
-        if grammars.factory.get().is_none() {
-            // A large vocabulary takes its time, which is none of this grammar's.
-            let own = Arc::clone(model);
-            let made =
-                tokio::task::spawn_blocking(move || own.grammars.factory(&own.tokenizer).is_ok());
-            made.await.map_err(|_| failed())?;
-        }
-        let turn = grammars.turns.compilation(param).await?;
-        let (tell, reply) = oneshot::channel();
-        let own = Arc::clone(model);
-        let (text, field) = (wanted.text.clone(), param.to_owned());
-        std::thread::Builder::new()
-            .name("grammar-turn".to_owned())
-            .spawn(move || {
-                let made = own.grammars.make(wanted, &own.tokenizer, &field);
-                drop(turn);
-                let _ = tell.send(made);
-            })
-            .map_err(|error| ApiError::internal(format!("the system gives no thread ({error})")))?;
-        match timeout(COMPILE_TIME_MAX, reply).await {
-            Ok(made) => made.map_err(|_| failed())?,
-            Err(_) => {
-                grammars.turns.given_up.fetch_add(1, Relaxed);
-                let seconds = COMPILE_TIME_MAX.as_secs();
-                let reason = format!(
-                    "the grammar takes too long to compile (more than {seconds} s); make it smaller or less complex"
-                );
-                grammars.kept().refuse(text, reason.clone());
-                Err(refused(param, &reason))
-            }
-        }
-    }
-
-    /// Tries a grammar in another process, unless its form alone says that it is cheap.
-    async fn try_first(
-        &self,
-        grammar: &Grammar,
-        wanted: &Wanted,
-        model: &LoadedModel,
-        param: &str,
-    ) -> Result<(), ApiError> {
-        let Some(program) = &self.trial else {
-            return Ok(());
-        };
-        if plain::is_plain(grammar) {
-            return Ok(());
-        }
-        let turn = self.turns.trial(param).await?;
-        // A request with the same grammar may have found out meanwhile.
-        let known = self.find(&wanted.text, &model.tokenizer, param);
-        if let Some(known) = known {
-            return known.map(drop);
-        }
-        self.turns.tried.fetch_add(1, Relaxed);
-        let tried = trial::run(program, wanted.form.clone(), &model.tokenizer).await;
-        drop(turn);
-        match tried {
-            Ok(()) => Ok(()),
-            Err(Failed::TooDear(reason)) => {
-                self.turns.refused.fetch_add(1, Relaxed);
-                self.kept().refuse(wanted.text.clone(), reason.clone());
-                Err(refused(param, &reason))
-            }
-            Err(Failed::Untried(reason)) => Err(ApiError {
-                param: Some(param.to_owned()),
-                ..ApiError::with_status(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "grammars_busy",
-                    format!(
-                        "`{param}` could not be tried in a separate process: {reason}; try again in a moment"
-                    ),
-                )
-            }),
-        }
-    }
-
     /// Compiles a grammar on this thread's time, or takes it from those that are kept.
     ///
     /// # Errors
-    /// As [`Self::compile`].
+    /// 400 with the reason when it cannot be compiled or nothing satisfies it; `param` is the field it came with.
     #[cfg(test)]
     pub fn constraint(
         &self,
@@ -304,10 +203,6 @@ impl Grammars {
 
 fn constraint_of(matcher: llguidance::Matcher, tokenizer: &ModelTokenizer) -> Constraint {
     Constraint::new(matcher, tokenizer.vocabulary as u32)
-}
-
-fn failed() -> ApiError {
-    ApiError::internal("the engine failed on the grammar of this request")
 }
 
 fn refused(param: &str, reason: &str) -> ApiError {

@@ -5,7 +5,7 @@ use crate::answer::{Answer, Shape};
 use crate::answer_json::Envelope;
 use crate::api_error::ApiError;
 use crate::batch::GenerationRequest;
-use crate::grammar::{Grammar, Grammars};
+use crate::grammar::{Grammar, compiling};
 use crate::ready::Ready;
 use axum::http::StatusCode;
 
@@ -42,7 +42,7 @@ impl Prepared {
     /// When its grammar cannot be followed, or too many requests wait already.
     pub async fn start(mut self, ready: &Ready) -> Result<Answer, ApiError> {
         if let Some(held) = self.grammar.take() {
-            match Grammars::compile(&ready.model, &held.grammar, held.param).await {
+            match compiling::compile(&ready.model, &held.grammar, held.param).await {
                 Ok(constraint) => {
                     for request in &mut self.requests {
                         request.constraint = Some(constraint.clone());

@@ -5,8 +5,8 @@ use super::compiler::{fuel_of_last_mask, readable};
 use crate::api_error::ApiError;
 use llguidance::Matcher;
 
-/// What the masks of one answer may cost together, in the library's unit. It leaves at most some hundred MiB behind; the
-/// answers of ordinary schemas need some ten thousand.
+/// What the masks of one answer may cost together, in the library's unit: about a second of a core, which leaves some hundred
+/// MiB behind. One mask may cost 200,000; most cost next to nothing, because their states are known.
 const ANSWER_FUEL_MAX: u64 = 16_000_000;
 
 /// A grammar on its way through one answer.

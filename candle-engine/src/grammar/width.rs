@@ -4,7 +4,7 @@
 use llguidance::derivre::ExprRef;
 use llguidance::derivre::raw::ExprSet;
 
-/// Ways on that all intersections of a grammar may have together. A step over so many takes about a third of a second.
+/// Ways on that all intersections of a grammar may have together. At some 100 ns each, a step over them takes part of a second.
 const WAYS_MAX: f64 = 2_097_152.0;
 /// The parts of a byte that a complement can tell apart, and those that no other part names.
 const COMPLEMENT_WAYS: f64 = 257.0;

@@ -2,10 +2,14 @@
 //! process, and none holds up a grammar that is cheap.
 
 use super::*;
-use crate::loading::{load, open};
+use crate::grammar::compiling::compile;
+use crate::loading::{LoadedModel, load, open};
 use crate::options::{DeviceChoice, EngineOptions, Listen, Speculation};
 use crate::progress::Progress;
+use axum::http::StatusCode;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Not a test: what a trial of these tests runs.
 #[test]
@@ -72,8 +76,8 @@ async fn what_has_no_end_is_ended_in_its_trial_and_refused_at_once_the_next_time
     let model = model();
     let (endless, copies) = (patterns(24, 5), copies());
     let (one, other) = tokio::join!(
-        Grammars::compile(&model, &endless, "guided_json"),
-        Grammars::compile(&model, &copies, "guided_json"),
+        compile(&model, &endless, "guided_json"),
+        compile(&model, &copies, "guided_json"),
     );
     for refused in [one, other] {
         let error = refused.err().expect("is refused");
@@ -84,7 +88,7 @@ async fn what_has_no_end_is_ended_in_its_trial_and_refused_at_once_the_next_time
     }
     let tried = model.grammars.turns.tried.load(Relaxed);
     assert_eq!(tried, 2);
-    let again = Grammars::compile(&model, &endless, "other_field").await;
+    let again = compile(&model, &endless, "other_field").await;
     let again = again.err().expect("is refused");
     assert_eq!(again.param.as_deref(), Some("other_field"));
     assert_eq!(model.grammars.turns.tried.load(Relaxed), tried);
@@ -94,16 +98,14 @@ async fn what_has_no_end_is_ended_in_its_trial_and_refused_at_once_the_next_time
 async fn a_cheap_grammar_does_not_wait_for_those_that_are_tried() {
     let model = model();
     let dear: Vec<Grammar> = (5..13).map(|least| patterns(24, least)).collect();
-    let all = dear
-        .iter()
-        .map(|grammar| Grammars::compile(&model, grammar, "x"));
+    let all = dear.iter().map(|grammar| compile(&model, grammar, "x"));
     let mut all = pin!(futures_util::future::join_all(all));
     let plain = schema(json!({"type": "object", "properties": {"a": {"type": "integer"}}}));
     let choice = Grammar::Choice(vec!["yes".to_owned()]);
     let cheap = async {
         // The dear ones have begun: they were polled first.
         for grammar in [&plain, &choice] {
-            assert!(Grammars::compile(&model, grammar, "x").await.is_ok());
+            assert!(compile(&model, grammar, "x").await.is_ok());
         }
     };
     tokio::select! {
@@ -130,7 +132,7 @@ async fn ordinary_grammars_pass_their_trial_and_are_followed() {
     );
     let lark = Grammar::Lark("start: \"a\" (\",\" \"a\")*".to_owned());
     for grammar in [email, lark, patterns(3, 5)] {
-        let made = Grammars::compile(&model, &grammar, "x").await;
+        let made = compile(&model, &grammar, "x").await;
         assert!(made.is_ok(), "{grammar:?} {:?}", made.err());
     }
     assert_eq!(model.grammars.turns.tried.load(Relaxed), 3);
