@@ -5,6 +5,8 @@
 
 #[path = "../tests/measured/hostile_bodies/bodies.rs"]
 mod bodies;
+#[path = "../tests/measured/hostile_bodies/grammars.rs"]
+mod grammars;
 #[path = "../tests/measured/hostile_bodies/scene.rs"]
 #[allow(dead_code, reason = "shared with the test, which looks at more")]
 mod scene;

@@ -72,6 +72,9 @@ pub enum Command {
     /// Print what the program finds of CUDA, as JSON (started once by `serve`, `check` and `node`).
     #[command(hide = true)]
     CudaProbe,
+    /// Compile the grammar on standard input within bounds (started by `engine`).
+    #[command(hide = true)]
+    GrammarTrial,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,8 +1,10 @@
 //! Parses the command line and runs its command: `serve`, one for people and operators, or the embedded engine. The
 //! hidden command `guardian` comes before anything else (see the crate `guardian`).
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use candle_engine::TrialProgram;
 use clap::Parser;
 use model_pool::cli::{Cli, Command, EngineArgs};
 use model_pool::serve::stop_signal;
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         }
         Some(Command::Engine(args)) => engine(args),
         Some(Command::CudaProbe) => cuda_probe(),
+        Some(Command::GrammarTrial) => candle_engine::try_grammar(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,6 +86,20 @@ fn cuda_probe() -> Result<(), String> {
     });
     println!("{answer}");
     Ok(())
+}
+
+/// This program again, also where its file has been replaced since it was started.
+fn grammar_trial() -> Result<TrialProgram, String> {
+    let running = PathBuf::from("/proc/self/exe");
+    let program = match running.exists() {
+        true => running,
+        false => std::env::current_exe()
+            .map_err(|error| format!("the file of this program cannot be found: {error}"))?,
+    };
+    Ok(TrialProgram {
+        program,
+        arguments: vec!["grammar-trial".to_owned()],
+    })
 }
 
 /// The embedded engine runs in a separate process, so that all its memory is freed when it exits.
@@ -139,6 +156,7 @@ fn engine(args: EngineArgs) -> Result<(), String> {
             at_run_time: args.max_loras,
             rank_max: args.max_lora_rank,
         },
+        grammar_trial: Some(grammar_trial()?),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -28,6 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         verify: false,
         adapters: Default::default(),
         task: None,
+        grammar_trial: None,
         threads: None,
         tokenizer_workers: None,
         budgets: Default::default(),

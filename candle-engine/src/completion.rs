@@ -1,7 +1,7 @@
-//! The two generating routes up to the queue: from a request's body to what the batch computes.
+//! The two generating routes up to the grammar and the queue: from a request's body to what the batch computes.
 
 use crate::adapter::Adapter;
-use crate::answer::{Answer, Shape};
+use crate::answer::Shape;
 use crate::answer_json::{Envelope, Route};
 use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings, TemplateSwitches};
 use crate::api_error::ApiError;
@@ -9,8 +9,8 @@ use crate::batch::{GenerationRequest, Scores, answer_room};
 use crate::chat_template::ChatTemplate;
 use crate::decoding::Strategy;
 use crate::detokenize::DecodeTokens;
-use crate::grammar::{Constraint, Grammar};
 use crate::loading::LoadedModel;
+use crate::prepared::{Held, Prepared};
 use crate::ready::Ready;
 use crate::reasoning::ReasoningReader;
 use crate::step::PAGE_TOKENS;
@@ -36,7 +36,7 @@ struct Parts {
 }
 
 /// `POST /v1/chat/completions`.
-pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
+pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
     let model = &ready.model;
     let request = ChatRequest::parse(body, &model.sampling_defaults)?;
     let adapter = called(ready, request.settings.model.as_deref())?;
@@ -61,17 +61,17 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
         Some(demanded) => {
             let family = template.family();
             let grammar = required(family, &demanded, request.tools.parallel, special);
-            Some((grammar, "tools"))
+            Some(Held::required((grammar, "tools")))
         }
-        None if settings.grammar.is_some() => settings.grammar.clone(),
-        None => {
-            let strict = request.tools.offered().iter().any(|tool| tool.strict);
-            let held = strict.then(|| held_calls(model, template, &request.tools));
-            if held == Some(None) {
+        None if settings.grammar.is_some() => settings.grammar.clone().map(Held::required),
+        None if request.tools.offered().iter().any(|tool| tool.strict) => {
+            let held = held_calls(model, template, &request.tools);
+            if held.is_none() {
                 ignored.push("tools.strict");
             }
-            held.flatten().map(|grammar| (grammar, "tools"))
+            held
         }
+        None => None,
     };
     let choices = settings.choices;
     let mut readers = Vec::new();
@@ -97,23 +97,24 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
         ignored,
     };
     let of = (ready, adapter);
-    start(of, Route::Chat, vec![prompt], settings, grammar, parts)
+    prepare(of, Route::Chat, vec![prompt], settings, grammar, parts)
 }
 
 /// The grammar that holds every call of an answer to its tool's schema. `None` where calls of the model's family cannot be
-/// separated from other text, or a schema cannot be enforced: the model may still call as it was taught.
-fn held_calls(model: &LoadedModel, template: &ChatTemplate, tools: &Tools) -> Option<Grammar> {
+/// separated from other text.
+fn held_calls(model: &LoadedModel, template: &ChatTemplate, tools: &Tools) -> Option<Held> {
     let offered: Vec<&Tool> = tools.offered().iter().collect();
     let special = |token: &str| model.tokenizer.special_token(token);
     let grammar = tools::offered(template.family(), &offered, tools.parallel, special)?;
-    let compiled = model
-        .grammars
-        .constraint(&grammar, &model.tokenizer, "tools");
-    compiled.is_ok().then_some(grammar)
+    Some(Held {
+        grammar,
+        param: "tools",
+        is_required: false,
+    })
 }
 
 /// `POST /v1/completions`.
-pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
+pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
     let model = &ready.model;
     let request = CompletionRequest::parse(body, &model.sampling_defaults)?;
     let adapter = called(ready, request.settings.model.as_deref())?;
@@ -122,9 +123,9 @@ pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Answer, ApiError> {
         .into_iter()
         .map(|prompt| prompt_of(model, prompt, request.echo))
         .collect::<Result<Vec<_>, _>>()?;
-    let grammar = request.settings.grammar.clone();
     let settings = &request.settings;
-    start(
+    let grammar = settings.grammar.clone().map(Held::required);
+    prepare(
         (ready, adapter),
         Route::Completion,
         prompts,
@@ -238,28 +239,20 @@ pub(crate) fn called(ready: &Ready, model: Option<&str>) -> Result<Option<Arc<Ad
     }
 }
 
-fn start(
+fn prepare(
     (ready, adapter): (&Ready, Option<Arc<Adapter>>),
     route: Route,
     prompts: Vec<Prompt>,
     settings: &Settings,
-    grammar: Option<(Grammar, &str)>,
+    grammar: Option<Held>,
     parts: Parts,
-) -> Result<Answer, ApiError> {
+) -> Result<Prepared, ApiError> {
     let model = &ready.model;
     let vocabulary = model.tokenizer.vocabulary;
     let biased: Vec<u32> = settings.sampling.logit_bias.keys().copied().collect();
     check_tokens(&biased, vocabulary, "logit_bias")?;
     let stops: Vec<u32> = settings.ending.stop_tokens.concat();
     check_tokens(&stops, vocabulary, "stop_token_ids")?;
-    let constraint: Option<Constraint> = match &grammar {
-        None => None,
-        Some((grammar, param)) => Some(model.grammars.constraint(
-            grammar,
-            &model.tokenizer,
-            param,
-        )?),
-    };
     let is_search = matches!(settings.strategy, Strategy::Beams(_));
     // One search finds all the choices of its prompt.
     let (runs, answers) = match is_search {
@@ -287,7 +280,7 @@ fn start(
                     summed: settings.best_of > settings.choices,
                 },
                 echo: prompt.echo.clone(),
-                constraint: constraint.as_ref().map(Constraint::apart),
+                constraint: None,
                 answers,
             });
         }
@@ -306,7 +299,12 @@ fn start(
     let name = adapter.map(|it| it.name.clone());
     let name = name.as_deref().unwrap_or(&ready.model_name);
     let envelope = Envelope::new(route, name, settings.include_usage);
-    Answer::start(ready, envelope, requests, shape)
+    Ok(Prepared {
+        requests,
+        envelope,
+        shape,
+        grammar,
+    })
 }
 
 /// What cannot fit is refused before it is taken apart, which would take many times its memory.

@@ -1,31 +1,32 @@
-//! Compiles the grammars that constrain answers, keeps the last ones, and says which tokens may come next.
+//! The grammars that constrain answers: compiles them beside the requests that have none, each within its turn, its time and
+//! its memory, and keeps the last ones.
+
+mod compiler;
+pub(crate) mod compiling;
+mod constraint;
+mod kept;
+mod plain;
+mod trial;
+mod turns;
+mod width;
+
+pub(crate) use constraint::Constraint;
+pub use trial::try_grammar;
 
 use crate::api_error::ApiError;
-use crate::error::one_line;
+use crate::options::TrialProgram;
 use crate::tokenizer::ModelTokenizer;
+use compiler::JSON_SPACE;
+use kept::Kept;
+use llguidance::ParserFactory;
 use llguidance::api::TopLevelGrammar;
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
-use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
-use std::panic::catch_unwind;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use turns::Turns;
 
-/// Compiled grammars that are kept; one is some megabytes at most.
-const KEPT_GRAMMARS: usize = 32;
-/// White space between the parts of JSON is bounded, so that a model cannot fill its answer with it.
-const JSON_SPACE: &str = r"[ \n\r\t]{1,20}";
-/// Address space; what is not used is no memory.
-const COMPILER_STACK_BYTES: usize = 256 * 1024 * 1024;
-const REASON_LETTERS_MAX: usize = 300;
-/// Ways on that a grammar may have at one place, and those that may be tried for all tokens together: an object of as many
-/// optional properties as a schema has room for has about twice as many. 20,000 of them take a millisecond.
-const WAYS_MAX: usize = 50_000;
-const WAYS_TRIED_MAX: usize = 1_000_000;
 /// How the matcher says that no token may come first.
 const NOTHING_FITS: &str = "NoExtensionBias";
-/// So many tokens are gone before a grammar is taken, so that one that cannot be followed is refused at once.
-const TRIED_TOKENS: usize = 24;
 
 /// What an answer must be.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,68 +81,128 @@ pub(crate) fn with_options(schema: Value, lenient: bool) -> Value {
 pub(crate) struct Grammars {
     /// Made at the first use, because most requests have no grammar.
     factory: OnceLock<Result<ParserFactory, String>>,
-    compiled: Mutex<VecDeque<(String, Matcher)>>,
-    /// One at a time, so that grammars take one core from the answers and no more.
-    compiling: Mutex<()>,
+    kept: Mutex<Kept>,
+    turns: Turns,
+    /// Where grammars are tried that may be dear; without one they are compiled here at once.
+    trial: Option<TrialProgram>,
+}
+
+/// A grammar as the library takes it, and the text that it is known by.
+struct Wanted {
+    form: TopLevelGrammar,
+    text: String,
+}
+
+impl Wanted {
+    fn new(grammar: &Grammar) -> Result<Self, ApiError> {
+        let form = grammar.compiled_form();
+        let text = serde_json::to_string(&form);
+        let text = text
+            .map_err(|error| ApiError::internal(format!("a grammar cannot be written: {error}")))?;
+        Ok(Self { form, text })
+    }
 }
 
 impl Grammars {
-    pub fn new() -> Self {
+    pub fn new(trial: Option<TrialProgram>) -> Self {
         Self {
             factory: OnceLock::new(),
-            compiled: Mutex::new(VecDeque::new()),
-            compiling: Mutex::new(()),
+            kept: Mutex::default(),
+            turns: Turns::new(),
+            trial,
         }
     }
 
-    /// Compiles a grammar, or takes it from those that are kept. It takes milliseconds of a core.
+    /// Compiles a grammar on this thread's time, or takes it from those that are kept.
     ///
     /// # Errors
     /// 400 with the reason when it cannot be compiled or nothing satisfies it; `param` is the field it came with.
+    #[cfg(test)]
     pub fn constraint(
         &self,
         grammar: &Grammar,
         tokenizer: &ModelTokenizer,
         param: &str,
     ) -> Result<Constraint, ApiError> {
-        let factory = self.factory.get_or_init(|| factory(tokenizer));
-        let factory = factory.as_ref().map_err(|reason| {
+        self.make(Wanted::new(grammar)?, tokenizer, param)
+    }
+
+    fn make(
+        &self,
+        wanted: Wanted,
+        tokenizer: &ModelTokenizer,
+        param: &str,
+    ) -> Result<Constraint, ApiError> {
+        if let Some(known) = self.find(&wanted.text, tokenizer, param) {
+            return known;
+        }
+        let factory = self.factory(tokenizer).map_err(|reason| {
             ApiError::field(
                 param,
                 format!("`{param}`: this model's tokenizer cannot be held to a grammar ({reason})"),
             )
         })?;
-        let form = grammar.compiled_form();
-        let key = serde_json::to_string(&form)
-            .map_err(|error| ApiError::internal(format!("a grammar cannot be written: {error}")))?;
-        let kept = self.kept().iter().find(|(known, _)| *known == key).cloned();
-        let matcher = match kept {
-            Some((_, matcher)) => matcher,
-            None => {
-                let turn = self
-                    .compiling
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                let matcher = compile(factory, form).map_err(|reason| refused(param, &reason))?;
-                drop(turn);
-                let mut kept = self.kept();
-                kept.push_back((key, matcher.clone()));
-                if kept.len() > KEPT_GRAMMARS {
-                    kept.pop_front();
-                }
-                matcher
-            }
-        };
-        Ok(Constraint {
-            // Its own memory, so that answers on several threads do not wait for each other.
-            matcher: matcher.deep_clone(),
-            end: tokenizer.vocabulary as u32,
-        })
+        let compiled = compiler::compile(factory, wanted.form);
+        let compiled = compiled.map_err(|reason| refused(param, &reason))?;
+        let matcher = compiled.matcher.clone();
+        self.kept().keep(wanted.text, compiled);
+        Ok(constraint_of(matcher, tokenizer))
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, VecDeque<(String, Matcher)>> {
-        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is known of a grammar.
+    fn find(
+        &self,
+        text: &str,
+        tokenizer: &ModelTokenizer,
+        param: &str,
+    ) -> Option<Result<Constraint, ApiError>> {
+        let known = self.kept().find(text)?;
+        let known = known.map_err(|reason| refused(param, &reason));
+        Some(known.map(|matcher| constraint_of(matcher, tokenizer)))
     }
+
+    fn factory(&self, tokenizer: &ModelTokenizer) -> Result<&ParserFactory, &String> {
+        let made = self.factory.get_or_init(|| {
+            let texts = &tokenizer.token_texts;
+            let words = (0..tokenizer.vocabulary as u32).map(|token| {
+                let bytes = texts.bytes(token);
+                match texts.special.contains(&token) {
+                    true => compiler::special(bytes),
+                    false => bytes.to_vec(),
+                }
+            });
+            compiler::factory(words.collect())
+        });
+        made.as_ref()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In the text form of Prometheus.
+    pub fn text(&self) -> String {
+        let kept = (
+            "kept_bytes",
+            "gauge",
+            "Memory of the compiled grammars that are kept, about.",
+            self.kept().bytes() as u64,
+        );
+        let mut text = String::new();
+        for (name, kind, help, value) in self.turns.gauges().into_iter().chain([kept]) {
+            let name = format!("candle_engine_grammars_{name}");
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
+            );
+        }
+        text
+    }
+}
+
+fn constraint_of(matcher: llguidance::Matcher, tokenizer: &ModelTokenizer) -> Constraint {
+    Constraint::new(matcher, tokenizer.vocabulary as u32)
 }
 
 fn refused(param: &str, reason: &str) -> ApiError {
@@ -150,154 +211,6 @@ fn refused(param: &str, reason: &str) -> ApiError {
         false => reason,
     };
     ApiError::field(param, format!("`{param}` cannot be followed: {reason}"))
-}
-
-fn shortened(reason: &str) -> String {
-    one_line(reason).chars().take(REASON_LETTERS_MAX).collect()
-}
-
-/// A factory whose vocabulary has one token more than the model's: the end of an answer, whatever tokens end it.
-fn factory(tokenizer: &ModelTokenizer) -> Result<ParserFactory, String> {
-    let vocabulary = &tokenizer.token_texts;
-    let mut bytes: Vec<Vec<u8>> = (0..tokenizer.vocabulary as u32)
-        .map(|token| {
-            let marker = vocabulary
-                .special
-                .contains(&token)
-                .then_some(TokTrie::SPECIAL_TOKEN_MARKER);
-            marker
-                .into_iter()
-                .chain(vocabulary.bytes(token).iter().copied())
-                .collect()
-        })
-        .collect();
-    let mut end = vec![TokTrie::SPECIAL_TOKEN_MARKER];
-    end.extend(b"<end of answer>");
-    bytes.push(end);
-    let info = TokRxInfo::new(bytes.len() as u32, tokenizer.vocabulary as u32);
-    let made = catch_unwind(|| {
-        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &bytes)));
-        let mut factory = ParserFactory::new_simple(&environment)?;
-        factory.quiet();
-        let limits = factory.limits_mut();
-        limits.verbose_errors = false;
-        limits.max_items_in_row = WAYS_MAX;
-        limits.step_max_items = WAYS_TRIED_MAX;
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(factory)
-    });
-    match made {
-        Ok(Ok(factory)) => Ok(factory),
-        Ok(Err(error)) => Err(shortened(&error.to_string())),
-        Err(_) => Err("its tokens are not understood".to_owned()),
-    }
-}
-
-/// Compiles on a thread of its own, whose stack is as deep as the largest grammar that is taken may need it: the compiler goes
-/// down one level for each reference from one definition to the next.
-fn compile(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Matcher, String> {
-    std::thread::scope(|scope| {
-        let compiling = std::thread::Builder::new()
-            .name("grammar".to_owned())
-            .stack_size(COMPILER_STACK_BYTES)
-            .spawn_scoped(scope, || {
-                let mut matcher = Matcher::new(factory.create_parser(form));
-                let first = matcher.compute_mask_or_eos();
-                let first = match first.map(|mask| mask.is_zero()) {
-                    Ok(false) => tried(matcher.deep_clone(), factory.tok_env().tok_trie()),
-                    Ok(true) => Ok(true),
-                    Err(error) => Err(shortened(&error.to_string())),
-                };
-                (matcher, first)
-            });
-        let compiling =
-            compiling.map_err(|error| format!("the system gives no thread ({error})"))?;
-        match compiling.join() {
-            Ok((matcher, Ok(false))) => Ok(matcher),
-            Ok((_, Ok(true))) => Err("no text satisfies it".to_owned()),
-            Ok((_, Err(reason))) => Err(reason),
-            Err(_) => Err("it is not understood".to_owned()),
-        }
-    })
-}
-
-/// Follows a grammar for some tokens, white space aside. Whether it comes to a place where nothing may follow, not even the end.
-fn tried(mut matcher: Matcher, vocabulary: &TokTrie) -> Result<bool, String> {
-    let is_text = |token: &u32| {
-        let first = vocabulary.token(*token).first();
-        first.is_some_and(|byte| {
-            !byte.is_ascii_whitespace() && *byte != TokTrie::SPECIAL_TOKEN_MARKER
-        })
-    };
-    for _ in 0..TRIED_TOKENS {
-        if matcher.is_stopped() {
-            break;
-        }
-        let allowed = matcher.compute_mask_or_eos();
-        let allowed = allowed.map_err(|error| shortened(&error.to_string()))?;
-        let Some(next) = allowed.iter().find(is_text) else {
-            return Ok(allowed.is_zero());
-        };
-        let gone = matcher.consume_token(next);
-        gone.map_err(|error| shortened(&error.to_string()))?;
-    }
-    Ok(false)
-}
-
-/// A grammar on its way through one answer.
-#[derive(Clone)]
-pub(crate) struct Constraint {
-    matcher: Matcher,
-    /// The end of an answer, as the grammar has it.
-    end: u32,
-}
-
-impl Constraint {
-    /// A copy with a memory of its own, for another thread; a clone shares what it computes.
-    pub fn apart(&self) -> Self {
-        Self {
-            matcher: self.matcher.deep_clone(),
-            end: self.end,
-        }
-    }
-
-    /// Takes away the tokens that may not come next. `ends` may come where the answer may end. Whether any token but an end
-    /// is left; if not, the answer is whole.
-    ///
-    /// # Errors
-    /// When the grammar has become too complex.
-    pub fn mask(&mut self, logits: &mut [f32], ends: &[u32]) -> Result<bool, ApiError> {
-        let allowed = self.matcher.compute_mask_or_eos().map_err(|error| {
-            let reason = shortened(&error.to_string());
-            ApiError::invalid(format!("the grammar cannot be followed any more: {reason}"))
-        })?;
-        let may_end = allowed.is_allowed(self.end);
-        let mut goes_on = false;
-        for (token, logit) in (0u32..).zip(logits.iter_mut()) {
-            let is_end = ends.contains(&token);
-            if allowed.is_allowed(token) {
-                goes_on |= !is_end;
-            } else if !(is_end && may_end) {
-                *logit = f32::NEG_INFINITY;
-            }
-        }
-        Ok(goes_on)
-    }
-
-    /// Goes on by a token that is no end.
-    ///
-    /// # Errors
-    /// When the grammar has too many ways on from there, which is the request's.
-    pub fn accept(&mut self, token: u32) -> Result<(), ApiError> {
-        self.matcher.consume_token(token).map_err(|error| {
-            let reason = shortened(&error.to_string());
-            ApiError::invalid(format!("the grammar cannot be followed any more: {reason}"))
-        })
-    }
-
-    /// Nothing may follow.
-    pub fn is_complete(&self) -> bool {
-        self.matcher.is_stopped()
-    }
 }
 
 #[cfg(test)]

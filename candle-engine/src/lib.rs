@@ -31,6 +31,7 @@ mod model;
 mod options;
 mod pieces;
 mod placing;
+mod prepared;
 mod progress;
 mod readers;
 mod ready;
@@ -44,14 +45,16 @@ mod step;
 mod stop;
 mod stored;
 mod token_routes;
+mod tokenized;
 mod tokenizer;
 mod tools;
 mod vocabulary;
 
 pub use cuda_facts::{CudaFacts, cuda_facts};
 pub use error::EngineError;
+pub use grammar::try_grammar;
 pub use options::{
     AdapterOptions, CacheType, DeviceChoice, EngineOptions, Joining, Listen, NumberTypes,
-    ProductType, Quantization, Speculation, Task, TokenBudgets,
+    ProductType, Quantization, Speculation, Task, TokenBudgets, TrialProgram,
 };
 pub use server::serve;

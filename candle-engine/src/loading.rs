@@ -102,7 +102,7 @@ pub(crate) fn load(
         generator,
         files: files.mapped().to_vec(),
         sampling_defaults: files.sampling_defaults().clone(),
-        grammars: Grammars::new(),
+        grammars: Grammars::new(options.grammar_trial.clone()),
     })
 }
 

@@ -52,6 +52,16 @@ pub struct EngineOptions {
     pub task: Option<Task>,
     /// Adapters that are served beside the model.
     pub adapters: AdapterOptions,
+    /// Tries grammars of requests in a process of its own before they are compiled here, unless they are certain to be cheap;
+    /// `None` compiles all of them here, where nothing bounds the memory that a hostile one takes.
+    pub grammar_trial: Option<TrialProgram>,
+}
+
+/// A program that calls [`try_grammar`](crate::try_grammar).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrialProgram {
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
 }
 
 /// LoRA adapters of one engine.

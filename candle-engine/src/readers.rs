@@ -1,4 +1,4 @@
-//! The workers that make tokens of requests: templates, tokenisation and grammars. So many work at once, beside the threads
+//! The workers that make tokens of requests: templates and tokenisation. So many work at once, beside the threads
 //! that compute, so that a burst of long prompts takes no cores from the answers that are being generated, and a busy batch keeps no
 //! request from being read.
 

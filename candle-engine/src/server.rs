@@ -2,7 +2,6 @@
 //! One file because the routes are short and share the state of the engine's life.
 
 use crate::adapters::Adapters;
-use crate::answer::Answer;
 use crate::api_error::ApiError;
 use crate::batch::{Batch, Generator, Rest};
 use crate::completion;
@@ -11,11 +10,13 @@ use crate::error::EngineError;
 use crate::loading::{self};
 use crate::memory::{MemoryReport, resident_bytes};
 use crate::options::{EngineOptions, Listen};
+use crate::prepared::Prepared;
 use crate::progress::Progress;
 use crate::readers::Readers;
 use crate::ready::Ready;
 use crate::sleep::{SleepGate, Sleeper, counted};
 use crate::token_routes;
+use crate::tokenized::Tokenized;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -351,7 +352,10 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
 async fn metrics(State(engine): State<Arc<Engine>>) -> Response {
     let generator = engine.ready.get().and_then(Served::generator);
     let text = generator.map(|it| it.gauges.text(it.pages, it.page_bytes));
-    let text = text.unwrap_or_default() + &engine.readers.text();
+    let mut text = text.unwrap_or_default() + &engine.readers.text();
+    if let Some(Served::Decoder(ready)) = engine.ready.get() {
+        text += &ready.model.grammars.text();
+    }
     let form = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     (form, text).into_response()
 }
@@ -388,11 +392,9 @@ async fn change_adapters(
 async fn tokenize(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Tokenized, ApiError> {
     let encoder = encoder::Service::tokenize;
-    work_on(engine, body, token_routes::tokenize, encoder)
-        .await
-        .map(Json)
+    work_on(engine, body, token_routes::tokenize, encoder).await
 }
 
 async fn detokenize(
@@ -408,16 +410,23 @@ async fn detokenize(
 async fn answer(
     engine: Arc<Engine>,
     body: Result<Bytes, BytesRejection>,
-    start: fn(&Ready, &[u8]) -> Result<Answer, ApiError>,
+    prepare: fn(&Ready, &[u8]) -> Result<Prepared, ApiError>,
 ) -> Response {
     let encoder = |service: &encoder::Service, _: &[u8]| Err(service.is_for_something_else("text"));
-    match work_on(engine, body, start, encoder).await {
+    let prepared = match work_on(Arc::clone(&engine), body, prepare, encoder).await {
+        Ok(prepared) => prepared,
+        Err(error) => return error.into_response(),
+    };
+    let Some(Served::Decoder(ready)) = engine.ready.get() else {
+        return still_loading().into_response();
+    };
+    match prepared.start(ready).await {
         Ok(answer) => answer.respond().await,
         Err(error) => error.into_response(),
     }
 }
 
-/// Works on a body on a thread that may block: long texts and grammars take milliseconds and more.
+/// Works on a body on a thread that may block: long texts take milliseconds and more.
 async fn work_on<T: Send + 'static>(
     engine: Arc<Engine>,
     body: Result<Bytes, BytesRejection>,

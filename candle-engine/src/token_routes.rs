@@ -5,13 +5,11 @@ use crate::api_error::ApiError;
 use crate::completion::{called, check_tokens, render, template_of};
 use crate::fields::{Fields, expected};
 use crate::ready::Ready;
+use crate::tokenized::{Tokenized, check_text};
 use serde_json::{Value, json};
 
-/// A longer text would hold a core for seconds.
-const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
-
 /// `POST /tokenize`: a `prompt`, or `messages` and `tools` through the chat template.
-pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
+pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError> {
     let mut fields = Fields::parse(body)?;
     called(ready, fields.take_string("model")?.as_deref())?;
     let model = &ready.model;
@@ -40,25 +38,16 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
         }
     };
     fields.finish("")?;
-    if text.len() > TEXT_BYTES_MAX {
-        let message = format!(
-            "the text has {} bytes; at most {TEXT_BYTES_MAX} are taken",
-            text.len()
-        );
-        return Err(ApiError::invalid(message));
-    }
+    let context = model.generator.context_tokens;
+    check_text(&text, context)?;
     let tokens = model.tokenizer.encode(&text, special)?;
-    let mut answer = json!({
-        "count": tokens.len(), "max_model_len": model.generator.context_tokens, "tokens": tokens,
-    });
-    if shows_texts {
-        let vocabulary = &model.tokenizer.token_texts;
-        let texts = tokens
-            .iter()
-            .map(|token| String::from_utf8_lossy(vocabulary.bytes(*token)));
-        answer["token_strs"] = texts.collect();
-    }
-    Ok(answer)
+    let tokenized = Tokenized::new(tokens, context);
+    let vocabulary = &model.tokenizer.token_texts;
+    Ok(match shows_texts {
+        true => tokenized
+            .with_texts(|token| String::from_utf8_lossy(vocabulary.bytes(token)).into_owned()),
+        false => tokenized,
+    })
 }
 
 /// `POST /detokenize`: `tokens` to the text they stand for, special tokens with it.

@@ -93,3 +93,23 @@ fn a_stream_of_the_embedded_engine_goes_on_while_another_controller_takes_over()
         old.try_wait().expect("its status").is_some()
     });
 }
+
+#[test]
+fn a_schema_that_has_no_end_is_refused_and_the_embedded_engine_goes_on() {
+    let pool = ready("");
+    let before = pool.engine_pids();
+    let pattern = |nth: u8| {
+        let letter = char::from(b'a' + nth);
+        json!({"type": "string", "pattern": format!(".*{letter}.{{{}}}", nth + 5)})
+    };
+    let schema = json!({"allOf": (0..24).map(pattern).collect::<Vec<_>>()});
+    let body = json!({
+        "model": "tiny", "messages": [{"role": "user", "content": "Go on"}],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
+    });
+    let (status, answer) = pool.post(CHAT, &body.to_string());
+    assert_eq!(status, 400, "{answer}");
+    assert!(answer.contains("to compile"), "{answer}");
+    assert_eq!(asks(&pool, "tiny").0, 200);
+    assert_eq!(pool.engine_pids(), before);
+}

@@ -97,6 +97,7 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         verify: false,
         adapters: Default::default(),
         task: None,
+        grammar_trial: None,
         threads: Some(threads.parse()?),
         tokenizer_workers: None,
         budgets: TokenBudgets {

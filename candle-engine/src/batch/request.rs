@@ -27,6 +27,7 @@ pub(crate) struct GenerationRequest {
     pub scores: Scores,
     /// The prompt's text, where the answer begins with it.
     pub echo: Option<Arc<str>>,
+    /// Shares its memory with others until it is computed.
     pub constraint: Option<Constraint>,
     /// Answers that are wanted of a beam search; one of everything else.
     pub answers: usize,

@@ -40,6 +40,7 @@ fn options(concurrency: usize) -> EngineOptions {
         numbers: Default::default(),
         verify: false,
         task: None,
+        grammar_trial: None,
         adapters: crate::options::AdapterOptions::default(),
         threads: None,
         tokenizer_workers: None,

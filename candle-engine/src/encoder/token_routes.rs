@@ -4,11 +4,12 @@ use super::service::Service;
 use super::texts::Cut;
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
+use crate::tokenized::{Tokenized, check_text};
 use serde_json::{Value, json};
 
 impl Service {
     /// `POST /tokenize` of a `prompt`.
-    pub fn tokenize(&self, body: &[u8]) -> Result<Value, ApiError> {
+    pub fn tokenize(&self, body: &[u8]) -> Result<Tokenized, ApiError> {
         let mut fields = Fields::parse(body)?;
         self.check_model(fields.take_string("model")?.as_deref())?;
         let special = fields.take_bool("add_special_tokens")?.unwrap_or(true);
@@ -21,6 +22,7 @@ impl Service {
         };
         fields.finish("")?;
         let texts = &self.model.texts;
+        check_text(&prompt, texts.limit)?;
         let cut = Cut {
             most: usize::MAX,
             is_allowed: false,
@@ -30,13 +32,11 @@ impl Service {
             true => Vec::new(),
             false => texts.single("", &prompt, special, cut, "prompt")?.tokens,
         };
-        let mut answer = json!({
-            "count": tokens.len(), "max_model_len": texts.limit, "tokens": tokens,
-        });
-        if shows_texts {
-            answer["token_strs"] = tokens.iter().map(|token| texts.word(*token)).collect();
-        }
-        Ok(answer)
+        let tokenized = Tokenized::new(tokens, texts.limit);
+        Ok(match shows_texts {
+            true => tokenized.with_texts(|token| texts.word(token)),
+            false => tokenized,
+        })
     }
 
     /// `POST /detokenize`: `tokens` to the text they stand for, special tokens with it.

@@ -1,4 +1,6 @@
-//! Grammars over the vocabulary of a demo model: what they take, refuse and keep. Owns no helper for others.
+//! Grammars over the vocabulary of a demo model: what they take, refuse and keep.
+
+mod hostile;
 
 use super::*;
 use crate::detokenize::DecodeTokens;
@@ -21,7 +23,7 @@ fn schema(schema: Value) -> Grammar {
 
 /// Whether the whole text satisfies the grammar.
 fn takes(grammar: &Grammar, text: &str) -> bool {
-    let (tokenizer, grammars) = (demo(), Grammars::new());
+    let (tokenizer, grammars) = (demo(), Grammars::new(None));
     let constraint = grammars.constraint(grammar, &tokenizer, "guided_json");
     let mut constraint = constraint.expect("compiles");
     let end = 2;
@@ -64,7 +66,7 @@ fn expressions_choices_and_grammars_are_followed() {
 
 #[test]
 fn what_cannot_be_compiled_or_satisfied_is_refused_with_the_reason() {
-    let (tokenizer, grammars) = (demo(), Grammars::new());
+    let (tokenizer, grammars) = (demo(), Grammars::new(None));
     for grammar in [
         schema(json!({"type": "wizard"})),
         schema(json!({"enum": []})),
@@ -123,7 +125,7 @@ fn a_wide_schema_is_followed_to_its_last_property() {
                 let text = format!("{{{}}}", values.join(", "));
                 assert!(takes(&wide, &text), "{count} {required}");
             }
-            let (tokenizer, grammars) = (demo(), Grammars::new());
+            let (tokenizer, grammars) = (demo(), Grammars::new(None));
             assert!(
                 grammars.constraint(&wide, &tokenizer, "x").is_ok(),
                 "{count} {required}"
@@ -133,137 +135,48 @@ fn a_wide_schema_is_followed_to_its_last_property() {
 }
 
 #[test]
-fn hostile_grammars_end_soon() {
-    let (tokenizer, grammars) = (demo(), Grammars::new());
-    let definitions = |count: usize, one: &dyn Fn(usize) -> Value| {
-        let mut all: serde_json::Map<String, Value> = (0..count)
-            .map(|nth| (format!("a{nth}"), one(nth + 1)))
-            .collect();
-        all.insert(
-            format!("a{count}"),
-            json!({"type": "object", "properties": {"x": {"type": "integer"}}}),
-        );
-        json!({"$ref": "#/$defs/a0", "$defs": all})
-    };
-    let to = |nth: usize| json!({"$ref": format!("#/$defs/a{nth}")});
-    let rules = |count: usize| {
-        let rules: String = (0..count)
-            .map(|nth| format!("a{nth}: a{}\n", nth + 1))
-            .collect();
-        format!("start: a0\n{rules}a{count}: \"x\"\n")
-    };
-    for (name, grammar) in [
-        ("chain", schema(definitions(1500, &to))),
-        (
-            "all of",
-            schema(definitions(24, &|nth| json!({"allOf": [to(nth), to(nth)]}))),
-        ),
-        (
-            "any of",
-            schema(definitions(24, &|nth| json!({"anyOf": [to(nth), to(nth)]}))),
-        ),
-        (
-            "one of",
-            schema(definitions(
-                24,
-                &|nth| json!({"oneOf": [to(nth), {"allOf": [to(nth), {"required": ["x"]}]}]}),
-            )),
-        ),
-        (
-            "properties",
-            schema(definitions(
-                24,
-                &|nth| json!({"properties": {"a": to(nth), "b": to(nth)}}),
-            )),
-        ),
-        (
-            "pattern",
-            schema(json!({"type": "string", "pattern": "(".repeat(20_000)})),
-        ),
-        (
-            "patterns",
-            schema(
-                json!({"allOf": (0..300).map(|nth| json!({"type": "string", "pattern": format!("^a*b{{{nth}}}.*$")})).collect::<Vec<_>>()}),
-            ),
-        ),
-        ("long", Grammar::Regex("ab".repeat(30_000))),
-        (
-            "wide",
-            Grammar::Regex(
-                (0..9000)
-                    .map(|nth| format!("x{nth}"))
-                    .collect::<Vec<_>>()
-                    .join("|"),
-            ),
-        ),
-        (
-            "optional",
-            Grammar::Regex("a?".repeat(5000) + &"a".repeat(5000)),
-        ),
-        (
-            "stars",
-            Grammar::Regex("a".to_owned() + &"*+".repeat(20_000)),
-        ),
-        (
-            "stars of stars",
-            Grammar::Regex("(.*a){200}(.*b){200}".to_owned()),
-        ),
-        ("rules", Grammar::Lark(rules(2500))),
-        (
-            "nots",
-            Grammar::Lark(format!("start: T\nT: {}/a/", "~".repeat(30_000))),
-        ),
-        (
-            "groups",
-            Grammar::Lark(format!("start: {}", "\"a\" | ".repeat(8000) + "\"a\"")),
-        ),
-        (
-            "ambiguous",
-            Grammar::Lark("start: a a a a a\na: a a | \"x\" |\n".to_owned()),
-        ),
-    ] {
-        let begun = std::time::SystemTime::now();
-        let taken = grammars.constraint(&grammar, &tokenizer, "x");
-        let spent = begun.elapsed().unwrap_or_default();
-        println!(
-            "{name}: {spent:?} {:?}",
-            taken.as_ref().err().map(|error| &error.message)
-        );
-        assert!(spent.as_secs() < 10, "{name} took {spent:?}");
-        let Ok(mut constraint) = taken else { continue };
-        // The steps of an answer run on threads with small stacks.
-        let begun = std::time::SystemTime::now();
-        for _ in 0..6 {
-            let mut logits = vec![0.0; tokenizer.vocabulary];
-            let Ok(true) = constraint.mask(&mut logits, &[2]) else {
-                break;
-            };
-            let next = (3..).find(|token: &u32| logits[*token as usize] == 0.0);
-            if constraint.accept(next.expect("something goes on")).is_err() {
-                break;
-            }
-        }
-        drop(constraint.clone().apart());
-        let spent = begun.elapsed().unwrap_or_default();
-        assert!(spent.as_secs() < 10, "{name} took {spent:?}");
+fn compiled_grammars_are_kept_within_a_bound_on_their_memory() {
+    let (tokenizer, grammars) = (demo(), Grammars::new(None));
+    let choice = |text: &str| Grammar::Choice(vec![text.to_owned()]);
+    for _ in 0..2 {
+        assert!(grammars.constraint(&choice("a"), &tokenizer, "x").is_ok());
+        assert_eq!(grammars.kept().count(), 1);
     }
+    let text = Wanted::new(&choice("a")).expect("is written").text;
+    let matcher = grammars.kept().find(&text).expect("is kept");
+    let matcher = matcher.expect("was compiled");
+    let bytes = Kept::bytes_max() / 3;
+    for nth in 0..5 {
+        let matcher = matcher.clone();
+        let compiled = compiler::Compiled { matcher, bytes };
+        grammars.kept().keep(format!("large {nth}"), compiled);
+        assert!(grammars.kept().bytes() <= Kept::bytes_max());
+    }
+    assert_eq!(grammars.kept().count(), 2);
+    assert!(grammars.kept().find("large 4").is_some());
+    assert!(grammars.kept().find("large 2").is_none());
+    assert!(grammars.kept().find(&text).is_none());
 }
 
 #[test]
-fn only_so_many_compiled_grammars_are_kept() {
-    let (tokenizer, grammars) = (demo(), Grammars::new());
-    for index in 0..KEPT_GRAMMARS + 5 {
-        let choice = Grammar::Choice(vec![format!("answer {index}")]);
-        for _ in 0..2 {
-            assert!(grammars.constraint(&choice, &tokenizer, "x").is_ok());
-        }
-    }
-    assert_eq!(grammars.kept().len(), KEPT_GRAMMARS);
+fn a_refusal_is_kept_until_the_grammar_is_compiled_after_all() {
+    let (tokenizer, grammars) = (demo(), Grammars::new(None));
+    let choice = Grammar::Choice(vec!["a".to_owned()]);
+    let text = Wanted::new(&choice).expect("is written").text;
+    grammars.kept().refuse(text.clone(), "too slow".to_owned());
+    let refused = grammars.constraint(&choice, &tokenizer, "x");
+    let refused = refused.err().expect("is refused");
+    assert_eq!(refused.message, "`x` cannot be followed: too slow");
+    let factory = grammars.factory(&tokenizer).expect("a factory");
+    let form = Wanted::new(&choice).expect("is written").form;
+    let compiled = compiler::compile(factory, form).expect("compiles");
+    grammars.kept().keep(text, compiled);
+    assert!(grammars.constraint(&choice, &tokenizer, "x").is_ok());
 }
 
 #[test]
 fn a_whole_answer_can_only_end() {
-    let (tokenizer, grammars) = (demo(), Grammars::new());
+    let (tokenizer, grammars) = (demo(), Grammars::new(None));
     let choice = Grammar::Choice(vec!["yes".to_owned()]);
     let mut constraint = grammars
         .constraint(&choice, &tokenizer, "x")

@@ -20,6 +20,7 @@ pub(super) fn options() -> EngineOptions {
         verify: false,
         adapters: Default::default(),
         task: None,
+        grammar_trial: None,
     }
 }
 

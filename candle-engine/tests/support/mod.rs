@@ -78,6 +78,7 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         verify: false,
         adapters: Default::default(),
         task: None,
+        grammar_trial: None,
         threads: None,
         tokenizer_workers: None,
         budgets: Default::default(),

@@ -2,7 +2,7 @@
 
 /// A rule that uses itself in eight places, and is never complete. It is another one for each number.
 fn of_itself(nth: usize) -> String {
-    format!("start: \"a{nth}\" | x\nx: {}", vec!["x"; 8].join("|"))
+    format!("start: \"a{nth}\" | x\nx: {}", ["x"; 8].join("|"))
 }
 
 /// Rules of which each has the one before it twice, used as often as fits.
@@ -26,7 +26,7 @@ fn deep(nth: usize) -> String {
     let rules: String = rules.collect();
     format!(
         "start: r1 | \"{nth}\"\n{rules}r120: {}",
-        vec!["r120"; 8].join("|")
+        ["r120"; 8].join("|")
     )
 }
 
@@ -81,10 +81,13 @@ fn tools(
     format!("\"tools\":[{all}]")
 }
 
+/// What the tools are called, the syntax, whether all of them are equal, and the grammar of each by its number.
+type Kind = (&'static str, &'static str, bool, fn(usize) -> String);
+
 /// Members of a request.
 pub fn members(bytes: usize) -> Vec<(&'static str, String)> {
     let mut members = Vec::new();
-    let kinds: [(&'static str, &str, bool, fn(usize) -> String); 9] = [
+    let kinds: [Kind; 9] = [
         ("grammars of themselves", "lark", false, of_itself),
         ("the same grammar of itself", "lark", true, of_itself),
         ("grammars that double", "lark", false, doubled),

@@ -77,7 +77,7 @@ impl Search {
             emitted: String::new(),
             text: AnswerText::new(stops, 0),
             penalties: Penalties::new(&request.sampling, &request.prompt),
-            constraint: request.constraint.take(),
+            constraint: request.constraint.take().map(|it| it.apart()),
         };
         Self {
             client,

@@ -54,7 +54,7 @@ impl Single {
             client,
             chooser,
             text: AnswerText::new(stops, letters_before),
-            constraint: request.constraint.take(),
+            constraint: request.constraint.take().map(|it| it.apart()),
             ends: request.ending.tokens(tokenizer),
             outcome: Outcome {
                 reason: FinishReason::Length,

@@ -1,0 +1,114 @@
+//! Compiles the grammar of a request beside all others: in its turn, with an end to its time, and after a trial in another
+//! process where it may be dear.
+
+use super::trial::{self, Failed};
+use super::{Constraint, Grammar, Grammars, Wanted, plain, refused};
+use crate::api_error::ApiError;
+use crate::loading::LoadedModel;
+use crate::tokenizer::ModelTokenizer;
+use axum::http::StatusCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// How long a request waits for its own grammar.
+const COMPILE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The constraint of a grammar of `model`, compiled on threads of its own: it may take seconds, and nothing waits for it
+/// but this request and those whose grammars have no turn.
+///
+/// # Errors
+/// 400 with the reason when it cannot be compiled, costs too much or is satisfied by nothing; `param` is the field it came
+/// with. 503 when too many others are compiled.
+pub(crate) async fn compile(
+    model: &Arc<LoadedModel>,
+    grammar: &Grammar,
+    param: &str,
+) -> Result<Constraint, ApiError> {
+    let grammars = &model.grammars;
+    let wanted = Wanted::new(grammar)?;
+    if let Some(known) = grammars.find(&wanted.text, &model.tokenizer, param) {
+        return known;
+    }
+    try_first(grammars, grammar, &wanted, &model.tokenizer, param).await?;
+    if grammars.factory.get().is_none() {
+        // A large vocabulary takes its time, which is none of this grammar's.
+        let own = Arc::clone(model);
+        let made =
+            tokio::task::spawn_blocking(move || own.grammars.factory(&own.tokenizer).is_ok());
+        made.await.map_err(|_| failed())?;
+    }
+    let turn = grammars.turns.compilation(param).await?;
+    let (tell, reply) = oneshot::channel();
+    let own = Arc::clone(model);
+    let (text, field) = (wanted.text.clone(), param.to_owned());
+    std::thread::Builder::new()
+        .name("grammar-turn".to_owned())
+        .spawn(move || {
+            let made = own.grammars.make(wanted, &own.tokenizer, &field);
+            drop(turn);
+            let _ = tell.send(made);
+        })
+        .map_err(|error| ApiError::internal(format!("the system gives no thread ({error})")))?;
+    match timeout(COMPILE_TIME_MAX, reply).await {
+        Ok(made) => made.map_err(|_| failed())?,
+        Err(_) => {
+            grammars.turns.given_up.fetch_add(1, Relaxed);
+            let seconds = COMPILE_TIME_MAX.as_secs();
+            let reason = format!(
+                "the grammar takes too long to compile (more than {seconds} s); make it smaller or less complex"
+            );
+            grammars.kept().refuse(text, reason.clone());
+            Err(refused(param, &reason))
+        }
+    }
+}
+
+/// Tries a grammar in another process, unless its form alone says that it is cheap.
+async fn try_first(
+    grammars: &Grammars,
+    grammar: &Grammar,
+    wanted: &Wanted,
+    tokenizer: &ModelTokenizer,
+    param: &str,
+) -> Result<(), ApiError> {
+    let Some(program) = &grammars.trial else {
+        return Ok(());
+    };
+    if plain::is_plain(grammar) {
+        return Ok(());
+    }
+    let turn = grammars.turns.trial(param).await?;
+    // A request with the same grammar may have found out meanwhile.
+    let known = grammars.find(&wanted.text, tokenizer, param);
+    if let Some(known) = known {
+        return known.map(drop);
+    }
+    grammars.turns.tried.fetch_add(1, Relaxed);
+    let tried = trial::run(program, wanted.form.clone(), tokenizer).await;
+    drop(turn);
+    match tried {
+        Ok(()) => Ok(()),
+        Err(Failed::TooDear(reason)) => {
+            grammars.turns.refused.fetch_add(1, Relaxed);
+            grammars.kept().refuse(wanted.text.clone(), reason.clone());
+            Err(refused(param, &reason))
+        }
+        Err(Failed::Untried(reason)) => Err(ApiError {
+            param: Some(param.to_owned()),
+            ..ApiError::with_status(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "grammars_busy",
+                format!(
+                    "`{param}` could not be tried in a separate process: {reason}; try again in a moment"
+                ),
+            )
+        }),
+    }
+}
+
+fn failed() -> ApiError {
+    ApiError::internal("the engine failed on the grammar of this request")
+}

@@ -1,0 +1,143 @@
+//! Bounds what one step through the expressions of a grammar may cost: intersections multiply the ways on of their parts,
+//! and the library looks at its own bounds only between two steps.
+
+use llguidance::derivre::ExprRef;
+use llguidance::derivre::raw::ExprSet;
+
+/// Ways on that all intersections of a grammar may have together. At some 100 ns each, a step over them takes part of a second.
+const WAYS_MAX: f64 = 2_097_152.0;
+/// The parts of a byte that a complement can tell apart, and those that no other part names.
+const COMPLEMENT_WAYS: f64 = 257.0;
+/// A remainder goes on by a digit or a point.
+const REMAINDER_WAYS: f64 = 11.0;
+
+/// The kinds of expressions, as the library numbers them; it has no public names for them.
+mod kind {
+    pub const EMPTY: u8 = 1;
+    pub const NOTHING: u8 = 2;
+    pub const BYTE: u8 = 3;
+    pub const BYTES: u8 = 4;
+    pub const LITERAL: u8 = 5;
+    pub const REMAINDER: u8 = 6;
+    pub const COMPLEMENT: u8 = 8;
+    pub const SEQUENCE: u8 = 10;
+    pub const INTERSECTION: u8 = 12;
+}
+
+/// # Errors
+/// When the intersections have too many ways on; the text says how many.
+pub(super) fn check(expressions: &ExprSet) -> Result<(), String> {
+    let ways = ways(expressions);
+    if ways <= WAYS_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "the intersections of its expressions (`allOf`, `&`, a `pattern` with a length or a `format`) have about {ways:.0} ways on, and at most {WAYS_MAX} are taken; intersect fewer or shorter expressions"
+    ))
+}
+
+/// The ways on of all intersections together, as far as one step can open them. A repetition goes on as what it repeats,
+/// and a sequence as the widest of its parts: more of them are open at once only from step to step, between which the
+/// library's own bounds hold.
+fn ways(expressions: &ExprSet) -> f64 {
+    let count = u32::try_from(expressions.len()).unwrap_or(u32::MAX);
+    // Parts come before what they are parts of. Floats, because the numbers may be larger than any integer.
+    let mut widths = vec![0.0f64; count as usize];
+    let mut intersections = 0.0;
+    for id in 1..count {
+        let expression = ExprRef::new(id);
+        let parts = expressions.get_args(expression);
+        let widths_of_parts = parts.iter().map(|part| widths[part.as_usize()]);
+        let width = match expressions.get_tag(expression) as u8 {
+            kind::EMPTY | kind::NOTHING => 0.0,
+            kind::BYTE | kind::BYTES => 1.0,
+            kind::LITERAL => widths_of_parts.fold(1.0, f64::max),
+            kind::REMAINDER => REMAINDER_WAYS,
+            kind::COMPLEMENT => COMPLEMENT_WAYS,
+            // What comes after a part that may be empty is open together with it.
+            kind::SEQUENCE if !expressions.is_nullable(parts[0]) => {
+                widths_of_parts.fold(0.0, f64::max)
+            }
+            kind::INTERSECTION => {
+                let width: f64 = widths_of_parts.map(|width| width.max(1.0)).product();
+                intersections += width;
+                width
+            }
+            _ => widths_of_parts.sum(),
+        };
+        widths[id as usize] = width;
+    }
+    intersections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llguidance::derivre::{RegexAst, RegexBuilder};
+
+    fn built(expression: &RegexAst) -> (RegexBuilder, ExprRef) {
+        let mut builder = RegexBuilder::new();
+        let made = builder.mk(expression).expect("an expression");
+        (builder, made)
+    }
+
+    fn searched(expression: String) -> RegexAst {
+        RegexAst::SearchRegex(expression)
+    }
+
+    #[test]
+    fn the_numbers_of_the_kinds_are_those_of_the_library() {
+        let text = |text: &str| RegexAst::Regex(text.to_owned());
+        for (expression, number) in [
+            (RegexAst::EmptyString, kind::EMPTY),
+            (RegexAst::NoMatch, kind::NOTHING),
+            (text("a"), kind::BYTE),
+            (text("[ab]"), kind::BYTES),
+            (text("abc"), kind::LITERAL),
+            (text("[ab]c"), kind::SEQUENCE),
+            (RegexAst::MultipleOf(7, 0), kind::REMAINDER),
+            (RegexAst::Not(Box::new(text("abc"))), kind::COMPLEMENT),
+            (
+                RegexAst::And(vec![text("a.*"), text(".*b")]),
+                kind::INTERSECTION,
+            ),
+        ] {
+            let (builder, made) = built(&expression);
+            assert_eq!(
+                builder.exprset().get_tag(made) as u8,
+                number,
+                "{expression:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_expression_more_multiplies_the_ways_of_an_intersection() {
+        let mut before = 0.0;
+        for count in 2..12u8 {
+            let one = |nth: u8| searched(format!(".*{}.{{{}}}", char::from(b'a' + nth), nth + 5));
+            let (builder, _) = built(&RegexAst::And((0..count).map(one).collect()));
+            let now = ways(builder.exprset());
+            assert!(now > 2.0 * before, "{count}: {now} after {before}");
+            before = now;
+        }
+        assert!(before > WAYS_MAX, "{before}");
+    }
+
+    #[test]
+    fn a_long_expression_without_intersections_is_never_too_wide() {
+        let (builder, _) = built(&searched("(ab|[c-f]x){2,900}".repeat(100)));
+        assert_eq!(ways(builder.exprset()), 0.0);
+        assert_eq!(check(builder.exprset()), Ok(()));
+    }
+
+    #[test]
+    fn a_pattern_with_a_length_and_a_format_is_taken() {
+        let (builder, _) = built(&RegexAst::And(vec![
+            searched(r"^[a-z0-9._-]+@[a-z0-9-]+(\.[a-z]{2,})+$".to_owned()),
+            searched("^[^@]+@[^@]+$".to_owned()),
+            RegexAst::Regex("(?s:.{6,254})".to_owned()),
+        ]));
+        assert_eq!(check(builder.exprset()), Ok(()));
+    }
+}
