@@ -16,7 +16,7 @@ const TOGETHER: usize = 8;
 
 /// A rule that uses itself in eight places, and is never complete.
 fn of_itself(nth: usize) -> String {
-    format!("start: \"a{nth}\" | x\nx: {}", vec!["x"; 8].join("|"))
+    format!("start: \"a{nth}\" | x\nx: {}", ["x"; 8].join("|"))
 }
 
 fn grammar_of(definition: &str) -> Value {
