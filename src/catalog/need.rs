@@ -95,20 +95,13 @@ impl Entry {
         device_total: Option<Bytes>,
     ) -> Result<(Bytes, NeedSource), EstimateError> {
         match figures.bytes(self.devices_per_replica, measured, device_total) {
-            Err(_) if self.is_absent() => Ok((Bytes(Bytes::GIB), NeedSource::Unfetched)),
+            Err(_) if self.waits() => Ok((Bytes(Bytes::GIB), NeedSource::Unfetched)),
             // Offline it stays unknown until the weights are on this machine.
-            Ok((bytes, NeedSource::Rough { .. }))
-                if self.is_absent() && !config.sources.offline =>
-            {
+            Ok((bytes, NeedSource::Rough { .. })) if self.waits() && !config.sources.offline => {
                 Ok((bytes, NeedSource::Estimate))
             }
             figure => figure,
         }
-    }
-
-    /// Its weights have not been fetched yet.
-    fn is_absent(&self) -> bool {
-        self.fetch.as_ref().is_some_and(|fetch| !fetch.is_here())
     }
 
     fn spec_by(
@@ -118,7 +111,7 @@ impl Entry {
         measured: Option<Measured>,
         device_total: Option<Bytes>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
-        let absent = self.is_absent();
+        let absent = self.waits();
         let (bytes_per_device, source) = self.figure(figures, config, measured, device_total)?;
         let damage = self.damage_in(figures);
         let total = Bytes(
