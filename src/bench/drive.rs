@@ -20,7 +20,7 @@ use crate::args::Arrivals;
 /// second.
 const AFTER_NO_CONNECTION: Duration = Duration::from_millis(100);
 
-/// The label of an answer that there is no such model: all requests would have it.
+/// The label of an answer that there is no such model: at first, all requests would have it.
 const UNKNOWN_MODEL: &str = "404 model_not_found";
 
 /// One phase of the load, with its counts.
@@ -33,7 +33,7 @@ pub struct Drive {
     pub ended: AtomicU64,
     /// Each request is as good as the last one, also those that name a model that does not exist.
     ignores_errors: bool,
-    /// The endpoint has no such model.
+    /// The endpoint has no such model: it answered so before any request succeeded.
     unknown_model: AtomicBool,
     load: Load,
     until: Until,
@@ -160,15 +160,15 @@ impl Drive {
     }
 
     fn count(&self, answer: Answer) {
+        let mut tally = self.tally.lock().unwrap_or_else(|it| it.into_inner());
         let fault = answer.fault.as_ref();
-        if !self.ignores_errors && fault.is_some_and(|it| it.label == UNKNOWN_MODEL) {
+        let is_unknown = fault.is_some_and(|it| it.label == UNKNOWN_MODEL);
+        // A model that has answered was removed, or one of several endpoints lacks it: the others' answers count.
+        if !self.ignores_errors && is_unknown && tally.succeeded == 0 {
             self.unknown_model.store(true, Ordering::Relaxed);
         }
         self.ended.fetch_add(1, Ordering::Relaxed);
-        self.tally
-            .lock()
-            .unwrap_or_else(|it| it.into_inner())
-            .count(answer);
+        tally.count(answer);
     }
 }
 

@@ -68,7 +68,7 @@ impl Entry {
     }
 
     /// Its weights have not been fetched yet.
-    fn waits(&self) -> bool {
+    pub(super) fn waits(&self) -> bool {
         self.fetch.as_ref().is_some_and(|fetch| !fetch.is_here())
     }
 

@@ -2,15 +2,20 @@
 //! without a start, and what it means for the flags that the pool knows. It blocks.
 
 use std::cmp::Ordering;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::engines::{PythonPackage, ServerRecipe};
 use super::program_search::find_program;
 
+/// Of a program, what its interpreter is read from.
+const HEAD_BYTES_MAX: u64 = 4 << 10;
+
 impl ServerRecipe {
     /// What to know of the installed engine: that its flags are not those that the pool knows, or that its installation is
     /// incomplete, and what to do. `None` if it is of the right version, and if nothing is known: of an engine that is no
-    /// Python package, in a container, or behind a script.
+    /// Python package, in a container, behind a script of the administrator's, or of a build without a version.
     pub fn version_notice(&self) -> Option<String> {
         let package = self.engine.package.filter(|_| self.prefix.is_empty())?;
         let own = self.engine.program.first().copied();
@@ -47,7 +52,7 @@ enum Installed {
 impl Installed {
     fn in_folder(folder: &Path, package: &PythonPackage) -> Option<Installed> {
         // By the order of the names, the engine's own first.
-        let mut found: Vec<(usize, String)> = std::fs::read_dir(folder)
+        let mut found: Vec<(usize, String)> = fs::read_dir(folder)
             .ok()?
             .flatten()
             .filter_map(|entry| {
@@ -100,8 +105,13 @@ impl Installed {
                 folder,
                 pip,
             } => {
+                let of = numbers(&version)?;
+                // A build from a source without its history has a version of its own.
+                if version.contains(".dev") || matches!(of, (0, 0 | 1)) {
+                    return None;
+                }
                 let installed = format!("{name} {version} is installed in {}", folder.display());
-                match numbers(&version)?.cmp(&package.flags_of) {
+                match of.cmp(&package.flags_of) {
                     Ordering::Equal => return None,
                     Ordering::Less => format!(
                         "{installed}, and the pool knows the flags of {name} {known}: a key of engine_config.engine_kwargs that only later versions know is accepted by the pool, and {name} refuses it at its start; remove such a key, or update {name} (pip install -U {pip})"
@@ -131,16 +141,23 @@ impl Installed {
 }
 
 /// Folders of Python packages of the environment that the program is in, the latest Python first. A link to the program may
-/// be in another environment than the program itself, which counts.
+/// be in another environment than the program itself, which counts. None of a program that another Python runs, or none: a
+/// script in `/usr/local/bin` may start the engine of any environment.
 fn packages_beside(program: &Path) -> Vec<PathBuf> {
-    let itself = std::fs::canonicalize(program).ok();
+    let itself = fs::canonicalize(program).ok();
     let programs = itself.iter().map(PathBuf::as_path).chain([program]);
-    let roots = programs.filter_map(|program| program.parent()?.parent());
+    let python = python_folder(program);
+    let linked = python.as_ref().and_then(|it| fs::canonicalize(it).ok());
+    let folders: Vec<PathBuf> = python.into_iter().chain(linked).collect();
+    let has_python = |root: &&Path| folders.iter().any(|it| it.parent() == Some(*root));
+    let roots = programs
+        .filter_map(|program| program.parent()?.parent())
+        .filter(has_python);
     let mut found = Vec::new();
     for root in roots {
         let mut pythons: Vec<(u32, PathBuf)> = ["lib", "lib64"]
             .iter()
-            .filter_map(|lib| std::fs::read_dir(root.join(lib)).ok())
+            .filter_map(|lib| fs::read_dir(root.join(lib)).ok())
             .flatten()
             .flatten()
             .filter_map(|entry| {
@@ -157,9 +174,31 @@ fn packages_beside(program: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The folder of the Python that runs this program, as `pip` writes it into the program's head.
+fn python_folder(program: &Path) -> Option<PathBuf> {
+    let mut head = Vec::new();
+    let file = File::open(program).ok()?;
+    file.take(HEAD_BYTES_MAX).read_to_end(&mut head).ok()?;
+    let text = String::from_utf8_lossy(&head);
+    let mut lines = text.lines();
+    let first = lines.next()?.strip_prefix("#!")?;
+    // A path that is too long for the first line, or has a space, is on the second one.
+    let second = lines.next().and_then(|it| it.strip_prefix("'''exec' "));
+    let python = match second {
+        Some(line) => match line.strip_prefix(['"', '\'']) {
+            Some(quoted) => quoted.split(['"', '\'']).next()?,
+            None => line.split(' ').next()?,
+        },
+        None => first.split_whitespace().next()?,
+    };
+    let python = Path::new(python);
+    let is_python = python.file_name()?.to_str()?.starts_with("python");
+    python.parent().filter(|_| is_python).map(Path::to_owned)
+}
+
 /// The version in the head of a `METADATA`. A line that was cut off, which no line break ends, does not count.
 fn version_in(metadata: &Path) -> Option<String> {
-    let bytes = std::fs::read(metadata).ok()?;
+    let bytes = fs::read(metadata).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let (whole, _) = text.rsplit_once('\n')?;
     let head = whole.split("\n\n").next()?;

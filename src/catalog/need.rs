@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use config::{Config, KeepHot};
 use pool::{Bytes, KeepHotBounds, Layout, Loader, LoaderId, ModelSpec, Span};
@@ -64,17 +64,56 @@ impl Entry {
         measured: Option<Measured>,
         device_total: Option<Bytes>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
-        let absent = self.fetch.as_ref().is_some_and(|fetch| !fetch.is_here());
-        let damage = self.damage();
-        let figure = Figures::of(self).bytes(self.devices_per_replica, measured, device_total);
-        let (bytes_per_device, source) = match figure {
-            Err(_) if absent => (Bytes(Bytes::GIB), NeedSource::Unfetched),
-            // Offline it stays unknown until the weights are on this machine.
-            Ok((bytes, NeedSource::Rough { .. })) if absent && !config.sources.offline => {
-                (bytes, NeedSource::Estimate)
+        self.spec_by(&Figures::of(self), config, measured, device_total)
+    }
+
+    /// `spec_on`, with what each device would need were nothing measured. The files are looked at once for both.
+    pub fn spec_and_estimate(
+        &self,
+        config: &Config,
+        measured: Option<Measured>,
+        device_total: Option<Bytes>,
+    ) -> Result<(ModelSpec, NeedSource, Option<Bytes>), EstimateError> {
+        let figures = Figures::of(self);
+        let (spec, source) = self.spec_by(&figures, config, measured, device_total)?;
+        let estimated = match measured {
+            None => Some(spec.bytes_per_device),
+            Some(_) => {
+                let figure = self.figure(&figures, config, None, device_total);
+                figure.ok().map(|(bytes, _)| bytes)
             }
-            figure => figure?,
         };
+        Ok((spec, source, estimated))
+    }
+
+    /// What one replica needs of each device.
+    fn figure(
+        &self,
+        figures: &Figures<'_>,
+        config: &Config,
+        measured: Option<Measured>,
+        device_total: Option<Bytes>,
+    ) -> Result<(Bytes, NeedSource), EstimateError> {
+        match figures.bytes(self.devices_per_replica, measured, device_total) {
+            Err(_) if self.waits() => Ok((Bytes(Bytes::GIB), NeedSource::Unfetched)),
+            // Offline it stays unknown until the weights are on this machine.
+            Ok((bytes, NeedSource::Rough { .. })) if self.waits() && !config.sources.offline => {
+                Ok((bytes, NeedSource::Estimate))
+            }
+            figure => figure,
+        }
+    }
+
+    fn spec_by(
+        &self,
+        figures: &Figures<'_>,
+        config: &Config,
+        measured: Option<Measured>,
+        device_total: Option<Bytes>,
+    ) -> Result<(ModelSpec, NeedSource), EstimateError> {
+        let absent = self.waits();
+        let (bytes_per_device, source) = self.figure(figures, config, measured, device_total)?;
+        let damage = self.damage_in(figures);
         let total = Bytes(
             bytes_per_device
                 .0
@@ -206,17 +245,27 @@ impl Entry {
     }
 
     /// What the headers of its weights on this machine show to be damaged: a load would fail with it (L3). Only of files that
-    /// the engine itself is given; a command may read others, and what is fetched is compared with its source. Reads
-    /// headers: call it off the event loop.
+    /// the engine itself is given and reads: a command may read others, a prefix may show others to the engine under the same
+    /// path, and what is fetched is compared with its source. Looks at the files again: call it off the event loop.
     pub fn damage(&self) -> Option<String> {
-        let path = match &self.recipe {
-            _ if self.fetch.is_some() => return None,
-            Recipe::Candle(candle) => candle.model_path.as_path(),
-            Recipe::Server(server) if server.is_local => Path::new(&server.model),
-            _ => return None,
+        self.damage_in(&Figures::of(self))
+    }
+
+    fn damage_in(&self, figures: &Figures<'_>) -> Option<String> {
+        let reads = match &self.recipe {
+            _ if self.fetch.is_some() => false,
+            Recipe::Candle(_) => true,
+            Recipe::Server(server) => {
+                let has_dummies = server.flags.value("load_format") == Some("dummy");
+                server.is_local && server.prefix.is_empty() && !has_dummies
+            }
+            _ => false,
         };
-        match ModelFiles::read(path) {
-            Err(error @ FileError::Damaged { .. }) => {
+        if !reads {
+            return None;
+        }
+        match figures.files() {
+            Err(EstimateError::File(error @ FileError::Damaged { .. })) => {
                 Some(format!("its weights are damaged: {error}"))
             }
             _ => None,
@@ -490,3 +539,6 @@ fn deadline_for(total: Bytes) -> Span {
             .saturating_add(u64::try_from(more).unwrap_or(u64::MAX)),
     )
 }
+
+#[cfg(test)]
+mod tests;

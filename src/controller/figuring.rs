@@ -83,14 +83,7 @@ fn of_entry(entry: &Entry, config: &Config, known: &Known) -> Result<Figures, Es
     let weights = entry.weights_path().and_then(|path| weights_mark(&path));
     let measured = known.of(entry, weights);
     let total = largest_for(entry, &known.devices);
-    let (spec, source) = entry.spec_on(config, measured, total)?;
-    let estimated = match measured {
-        None => Some(spec.bytes_per_device),
-        Some(_) => entry
-            .spec_on(config, None, total)
-            .ok()
-            .map(|it| it.0.bytes_per_device),
-    };
+    let (spec, source, estimated) = entry.spec_and_estimate(config, measured, total)?;
     let listing = entry.fetch.as_ref().and_then(|it| it.listing());
     Ok(Figures {
         spec,

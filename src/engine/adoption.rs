@@ -95,6 +95,8 @@ pub async fn resolve(
     refuse: impl Fn(&Record) -> Option<String>,
 ) -> Resolved {
     let mut resolved = Resolved::default();
+    let journal = guardians.journal.clone();
+    let prepared = tokio::task::spawn_blocking(move || journal.prepare());
     let boot = proc::boot();
     let mut known = Vec::new();
     for (path, record) in guardians.journal.read_all() {
@@ -124,6 +126,7 @@ pub async fn resolve(
         }
     }
     stop_unknown_guardians(guardians, &mut resolved).await;
+    let _ = prepared.await;
     if let Some(own) = &guardians.cgroups {
         cgroup::remove_empty(own);
     }

@@ -17,9 +17,9 @@ use super::{Endpoint, connect};
 /// A probe that takes longer is repeated.
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// The pause after a probe is this part of the age of the load, within bounds: no load is found ready later than 0.2 % of its
+/// The pause after a probe is this part of the age of the load, within bounds: no load is found ready later than 0.1 % of its
 /// own time, short ones not later than a millisecond, and long ones are not disturbed.
-const PAUSE_PART: u32 = 500;
+const PAUSE_PART: u32 = 1_000;
 const PAUSE_LEAST: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn a_young_load_is_asked_often_and_an_old_one_seldom() {
         let pause = |milliseconds| pause_at(Duration::from_millis(milliseconds)).as_millis();
-        let pauses = [0, 500, 1_500, 10_000, 25_000, 600_000].map(pause);
-        assert_eq!(pauses, [1, 1, 3, 20, 50, 50]);
+        let pauses = [0, 500, 1_000, 3_000, 10_000, 25_000, 600_000].map(pause);
+        assert_eq!(pauses, [1, 1, 1, 3, 10, 25, 50]);
     }
 
     #[test]

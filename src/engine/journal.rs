@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -112,7 +113,8 @@ impl Record {
 }
 
 /// Room for records is kept on the disk. Were it full, a load would evict other models before its engine can be started, and
-/// then fail. One load writes three records.
+/// then fail. One load writes three records. A file system that writes changed bytes to another place, such as btrfs or ZFS,
+/// keeps no room this way.
 const SPARES: u32 = 24;
 /// More than a record takes.
 const SPARE_BYTES: usize = 8 << 10;
@@ -121,23 +123,34 @@ const SPARE_BYTES: usize = 8 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     folder: PathBuf,
+    /// Loads that find the disk full at the same time each take a spare file of their own, and none that is being written.
+    writing: Arc<Mutex<()>>,
 }
 
 impl Journal {
     pub fn new(folder: PathBuf) -> Journal {
-        Journal { folder }
+        Journal {
+            folder,
+            writing: Arc::default(),
+        }
     }
 
     pub fn path_of(&self, replica: ReplicaId) -> PathBuf {
         self.folder.join(format!("{replica}.json"))
     }
 
-    /// Creates the folder if needed. Blocks for some microseconds.
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Creates the folder if needed. Blocks for some microseconds, and for a few milliseconds if spare files are missing,
+    /// which `prepare` makes at the start.
     pub fn write(&self, record: &Record) -> io::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
         let path = self.path_of(record.replica());
         let half = path.with_extension("json.new");
         let text = serde_json::to_vec_pretty(record)?;
+        let _writing = self.lock();
         match std::fs::write(&half, &text) {
             Ok(()) => self.keep_spares(),
             Err(error) if is_full(&error) => {
@@ -150,11 +163,17 @@ impl Journal {
         std::fs::rename(half, path)
     }
 
+    /// Makes the spare files, if the disk has room for them. Blocks for some milliseconds.
+    pub fn prepare(&self) {
+        let _writing = self.lock();
+        self.keep_spares();
+    }
+
     fn spares(&self) -> PathBuf {
         self.folder.join("spare")
     }
 
-    /// Replaces the spare files that are missing, if the disk has room for them.
+    /// Replaces the spare files that are missing or too short, if the disk has room for them.
     fn keep_spares(&self) {
         let folder = self.spares();
         if std::fs::create_dir_all(&folder).is_err() {
@@ -162,22 +181,30 @@ impl Journal {
         }
         for nth in 0..SPARES {
             let spare = folder.join(nth.to_string());
-            if !spare.exists() && std::fs::write(&spare, [b' '; SPARE_BYTES]).is_err() {
+            if !is_spare(&spare) && std::fs::write(&spare, incompressible()).is_err() {
                 let _ = std::fs::remove_file(&spare);
                 return;
             }
         }
     }
 
-    /// Writes the text in place of a spare file's, which takes no room, and names it `to`. Spaces behind JSON are JSON.
+    /// Names a spare file `to` and writes the text in place of its own, which takes no room. Spaces behind JSON are JSON.
     fn use_spare(&self, to: &Path, mut text: Vec<u8>) -> io::Result<()> {
-        let mut spares = std::fs::read_dir(self.spares())?.flatten();
-        let spare = spares.next().filter(|_| text.len() <= SPARE_BYTES);
-        let spare = spare.ok_or(io::ErrorKind::StorageFull)?.path();
+        if text.len() > SPARE_BYTES {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         text.resize(SPARE_BYTES, b' ');
-        let mut file = std::fs::File::options().write(true).open(&spare)?;
-        file.write_all(&text)?;
-        std::fs::rename(spare, to)
+        let spares = std::fs::read_dir(self.spares())?.flatten();
+        let mut spares = spares.map(|it| it.path()).filter(|it| is_spare(it));
+        // One that has gone meanwhile is another process's.
+        let spare = spares.find(|spare| std::fs::rename(spare, to).is_ok());
+        let spare = spare.ok_or(io::ErrorKind::StorageFull)?;
+        let file = std::fs::File::options().write(true).open(to);
+        let written = file.and_then(|mut file| file.write_all(&text));
+        if written.is_err() {
+            let _ = std::fs::rename(to, spare);
+        }
+        written
     }
 
     /// Records whether the engine sleeps. Blocks for some microseconds.
@@ -226,6 +253,18 @@ fn read(path: &Path) -> Result<Record, String> {
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
+/// Whether it keeps all the room that a spare file is made for.
+fn is_spare(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() == SPARE_BYTES as u64)
+}
+
+/// A file system that compresses would keep less room for equal bytes.
+fn incompressible() -> Vec<u8> {
+    let mut bytes = vec![0; SPARE_BYTES];
+    rand::fill(bytes.as_mut_slice());
+    bytes
+}
+
 /// Whether nothing can be written because there is no room.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(
@@ -235,86 +274,4 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record() -> Record {
-        Record {
-            version: VERSION,
-            replica: 7,
-            model: "org/model".to_owned(),
-            token: "t".to_owned(),
-            tag: "g".to_owned(),
-            boot: "b".to_owned(),
-            cgroup: None,
-            guardian: ProcessId { pid: 1, started: 2 },
-            engine: None,
-            endpoint: Place::Tcp(([127, 0, 0, 1], 80).into()),
-            asleep: false,
-            cleanup: Vec::new(),
-            ready_path: "/health".to_owned(),
-            placement: vec![JournalShare {
-                device: "gpu0".to_owned(),
-                bytes: 5,
-            }],
-            arguments: "a".to_owned(),
-            served_model_name: None,
-            stop_grace_ms: 10_000,
-            ready_at_ms: None,
-            log_file: None,
-        }
-    }
-
-    #[test]
-    fn what_was_written_is_read_again_also_with_fields_of_a_later_version() {
-        let home = tempfile::tempdir().expect("a folder");
-        let journal = Journal::new(home.path().join("engines"));
-        assert!(journal.read_all().is_empty(), "no folder, no engines");
-        journal.write(&record()).expect("written");
-        let path = journal.path_of(ReplicaId(7));
-        let mut value: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("JSON");
-        value["mood"] = "good".into();
-        std::fs::write(&path, value.to_string()).expect("written");
-        std::fs::write(path.with_extension("json.new"), "{\"ver").expect("written");
-        std::fs::write(path.with_file_name("r8.json"), "{").expect("written");
-        let all = journal.read_all();
-        assert_eq!(all.len(), 2);
-        assert_eq!(all[0].1.as_ref().expect("a record"), &record());
-        assert!(all[1].1.is_err());
-        journal.remove(ReplicaId(7));
-        assert_eq!(journal.read_all().len(), 1);
-    }
-
-    #[test]
-    fn a_record_that_finds_the_disk_full_takes_the_place_of_a_spare_file() {
-        let home = tempfile::tempdir().expect("a folder");
-        let journal = Journal::new(home.path().join("engines"));
-        journal.write(&record()).expect("written");
-        let spares = || {
-            std::fs::read_dir(journal.spares())
-                .expect("a folder")
-                .count()
-        };
-        assert_eq!(spares(), SPARES as usize);
-        let other = Record {
-            replica: 8,
-            ..record()
-        };
-        let text = serde_json::to_vec_pretty(&other).expect("JSON");
-        let path = journal.path_of(ReplicaId(8));
-        journal.use_spare(&path, text).expect("a spare file");
-        assert_eq!(spares(), SPARES as usize - 1);
-        assert_eq!(read(&path), Ok(other));
-        assert_eq!(journal.read_all().len(), 2, "spare files are no records");
-        journal.write(&record()).expect("written");
-        assert_eq!(spares(), SPARES as usize, "replaced while there is room");
-        let long = vec![b' '; SPARE_BYTES + 1];
-        assert!(journal.use_spare(&path, long).is_err());
-        assert_eq!(spares(), SPARES as usize);
-        for full in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
-            assert!(is_full(&full.into()));
-        }
-        assert!(!is_full(&io::ErrorKind::NotFound.into()));
-    }
-}
+mod tests;

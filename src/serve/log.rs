@@ -64,12 +64,14 @@ pub(crate) fn start(config: &Config) -> LevelSwitch {
     let (filter, handle) = reload::Layer::new(first);
     let kinds = Kinds::default();
     let text = config.log.format == LogFormat::Text;
+    let coloured = io::stderr().is_terminal();
     let lines = fmt::layer()
         .with_writer(move || LineCutter {
             to: io::stderr(),
             text,
+            coloured,
         })
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(coloured)
         .with_target(false);
     let all = tracing_subscriber::registry()
         .with(filter)
@@ -203,22 +205,34 @@ struct LineCutter<W> {
     to: W,
     /// Otherwise each line is one JSON value, and a cut line is one too.
     text: bool,
+    /// The service's own colours are in the entries.
+    coloured: bool,
 }
 
-/// The entry, which ends with a line break, without any other that a terminal or a reader of the log would see. The escape
-/// character stays: it begins the colours of the service itself, and is escaped already in all that is logged.
-fn on_one_line(entry: &[u8]) -> Cow<'_, str> {
+/// Whether the escape sequence at the beginning of this text does no more than set colours and the weight of letters.
+fn is_colour(text: &str) -> bool {
+    let code = text.strip_prefix("\x1b[").unwrap_or_default();
+    let end = code.trim_start_matches(|it: char| it.is_ascii_digit() || it == ';');
+    end.starts_with('m')
+}
+
+/// The entry, which ends with a line break, without any other that a terminal or a reader of the log would see, and without
+/// escape sequences, such as one that removes a line: fields are logged with those that a client sent. Where the service
+/// writes colours, those stay.
+fn on_one_line(entry: &[u8], coloured: bool) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(entry);
     let content = text.strip_suffix('\n').unwrap_or(&text);
-    let breaks = |it: char| {
-        (it.is_control() && !matches!(it, '\t' | '\x1b')) || matches!(it, '\u{2028}' | '\u{2029}')
-    };
+    let breaks =
+        |it: char| (it.is_control() && it != '\t') || matches!(it, '\u{2028}' | '\u{2029}');
     if !content.contains(breaks) {
         return text;
     }
     let mut line = String::with_capacity(text.len() + 64);
     let mut before = 0;
     for (at, found) in content.match_indices(breaks) {
+        if coloured && is_colour(&content[at..]) {
+            continue;
+        }
         line.push_str(&content[before..at]);
         match found {
             "\n" => line.push_str(" | "),
@@ -234,7 +248,7 @@ fn on_one_line(entry: &[u8]) -> Cow<'_, str> {
 impl<W: Write> Write for LineCutter<W> {
     fn write(&mut self, entry: &[u8]) -> io::Result<usize> {
         let line = match self.text {
-            true => on_one_line(entry),
+            true => on_one_line(entry, self.coloured),
             false => String::from_utf8_lossy(entry),
         };
         let line = line.as_bytes();
@@ -279,12 +293,17 @@ mod tests {
 
     impl Written {
         fn by(&self, kinds: &Kinds, log: impl FnOnce()) -> String {
+            self.with_colours(false, kinds, log)
+        }
+
+        fn with_colours(&self, coloured: bool, kinds: &Kinds, log: impl FnOnce()) -> String {
             let to = self.clone();
             let writer = move || LineCutter {
                 to: to.clone(),
                 text: true,
+                coloured,
             };
-            let lines = fmt::layer().with_writer(writer).with_ansi(false);
+            let lines = fmt::layer().with_writer(writer).with_ansi(coloured);
             let all = tracing_subscriber::registry()
                 .with(kinds.clone())
                 .with(lines);
@@ -312,15 +331,18 @@ mod tests {
         assert!(kinds.take_dropped().is_empty(), "reported once");
     }
 
+    const FORGED: &str = "the end\n2026-01-01T00:00:00Z  INFO all is well\r\u{2028}\u{b}\u{85}\x1b[2K\x1b[1A\x1b]0;title\x07";
+
+    fn log_forged() {
+        let error = io::Error::other(FORGED);
+        let field: &(dyn std::error::Error + 'static) = &error;
+        tracing::warn!(shown = %FORGED, debugged = ?FORGED, plain = FORGED, error = field, "{FORGED}");
+        tracing::info!("another");
+    }
+
     #[test]
     fn text_with_line_breaks_stays_one_entry_in_every_field_and_in_the_message() {
-        const FORGED: &str = "the end\n2026-01-01T00:00:00Z  INFO all is well\r\u{2028}\u{b}\u{85}";
-        let text = Written::default().by(&Kinds::default(), || {
-            let error = io::Error::other(FORGED);
-            let field: &(dyn std::error::Error + 'static) = &error;
-            tracing::warn!(shown = %FORGED, debugged = ?FORGED, plain = FORGED, error = field, "{FORGED}");
-            tracing::info!("another");
-        });
+        let text = Written::default().by(&Kinds::default(), log_forged);
         let lines: Vec<&str> = text
             .split_inclusive(['\n', '\r', '\u{2028}', '\u{b}'])
             .collect();
@@ -328,8 +350,18 @@ mod tests {
             panic!("{lines:?}");
         };
         assert!(first.contains("the end | 2026-01-01"), "{first}");
-        assert!(!text.contains('\u{85}'), "{text:?}");
+        assert!(!text.contains(['\u{85}', '\x1b', '\x07']), "{text:?}");
         assert!(second.ends_with("another\n"), "{second}");
+    }
+
+    #[test]
+    fn on_a_terminal_the_colours_stay_and_no_other_escape_sequence() {
+        let text = Written::default().with_colours(true, &Kinds::default(), log_forged);
+        assert!(text.contains("\x1b[33m"), "a warning is yellow: {text:?}");
+        let escapes: Vec<&str> = text.split('\x1b').skip(1).collect();
+        let colours = |it: &&str| is_colour(&format!("\x1b{it}"));
+        assert!(escapes.iter().all(colours), "{text:?}");
+        assert_eq!(text.lines().count(), 2, "{text:?}");
     }
 
     #[test]
@@ -344,6 +376,7 @@ mod tests {
         let mut json = LineCutter {
             to: &mut bytes,
             text: false,
+            coloured: false,
         };
         json.write_all(format!("{{\"model\":\"{long}\"}}\n").as_bytes())
             .unwrap();

@@ -1,6 +1,8 @@
 //! `model-pool bench` as a program: against the stub engine, and through a pool in front of it. What it
 //! counts must be what the engine counted.
 
+mod unknown_model;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
@@ -289,22 +291,6 @@ fn without_a_model_the_only_one_is_asked_and_of_several_one_must_be_named() {
         said.contains("lists 3 models") && said.contains("--model"),
         "{said}"
     );
-}
-
-#[test]
-fn a_model_that_does_not_exist_ends_it_at_the_first_answer() {
-    let pool = Pool::with_models(&[], "");
-    let url = format!("http://{}/v1", pool.address());
-    for load in [&["--connections", "2"][..], &["--rate", "100"]] {
-        let words = [load, &["--model", "nope", "--duration", "10m"]].concat();
-        let output = bench(&url, &words);
-        let shown = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{shown}");
-        assert!(
-            shown.contains("has no model nope, so nothing was measured"),
-            "{shown}"
-        );
-    }
 }
 
 #[test]

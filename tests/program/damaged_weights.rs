@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::whole::Pool;
+use support::whole::{Pool, wait_for};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
 const WEIGHTS: &str = "model.safetensors";
@@ -35,6 +35,16 @@ fn shown(pool: &Pool, model: &str) -> Value {
     answer["models"][0].clone()
 }
 
+fn cut(weights: &Path) {
+    let opened = fs::File::options().write(true).open(weights);
+    opened.expect("weights").set_len(100_000).expect("cut off");
+}
+
+/// Loads a model by an administrator's order; returns the status and the answer.
+fn load(pool: &Pool, model: &str) -> (u16, Value) {
+    pool.admin("POST", "/llm/admin/load", &json!({"model": model}))
+}
+
 fn evictions(pool: &Pool) -> usize {
     let path = "/llm/admin/events?kind=evict";
     let (status, answer) = pool.admin("GET", path, &Value::Null);
@@ -50,8 +60,7 @@ fn damaged_weights_are_shown_and_evict_nothing_until_they_are_mended() {
         model(folder.path(), "cut", 1),
     ];
     let weights = folder.path().join("cut").join(WEIGHTS);
-    let opened = fs::File::options().write(true).open(&weights);
-    opened.expect("weights").set_len(100_000).expect("cut off");
+    cut(&weights);
     let pool = Pool::with_models(&files, "");
     assert_eq!(pool.post("/v1/chat/completions", &chat("whole")).0, 200);
 
@@ -73,9 +82,37 @@ fn damaged_weights_are_shown_and_evict_nothing_until_they_are_mended() {
     }
 
     fs::copy(Path::new(TINY).join(WEIGHTS), &weights).expect("mended");
-    let (status, answer) = pool.admin("POST", "/llm/admin/load", &json!({"model": "cut"}));
+    let (status, answer) = load(&pool, "cut");
     assert_eq!(status, 200, "{answer}");
     assert_eq!(pool.post("/v1/chat/completions", &chat("cut")).0, 200);
     assert_eq!(evictions(&pool), 1);
     assert!(shown(&pool, "cut").get("warnings").is_none());
+}
+
+#[test]
+fn weights_that_are_damaged_after_the_start_evict_once_and_never_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = [
+        model(folder.path(), "whole", 0),
+        model(folder.path(), "later", 1),
+    ];
+    let pool = Pool::with_models(&files, "");
+    assert_eq!(pool.post("/v1/chat/completions", &chat("whole")).0, 200);
+    assert!(shown(&pool, "later").get("warnings").is_none());
+
+    cut(&folder.path().join("later").join(WEIGHTS));
+    let (status, answer) = load(&pool, "later");
+    assert_ne!(status, 200, "{answer}");
+    wait_for("the damage to be seen", || {
+        let warnings = shown(&pool, "later")["warnings"].to_string();
+        warnings.contains("its weights are damaged")
+    });
+    wait_for("the eviction", || evictions(&pool) == 1);
+
+    assert_eq!(pool.post("/v1/chat/completions", &chat("whole")).0, 200);
+    let (status, answer) = load(&pool, "later");
+    assert_ne!(status, 200, "{answer}");
+    assert!(answer.to_string().contains("damaged"), "{answer}");
+    assert_eq!(shown(&pool, "whole")["state"], "ready");
+    assert_eq!(evictions(&pool), 1);
 }

@@ -55,7 +55,7 @@ fn a_killed_embedded_engine_is_found_and_reported() {
 
 #[test]
 fn a_stopped_embedded_engine_is_found_by_its_silence() {
-    let pool = ready("pool: {heartbeat: 1s, heartbeat_timeout: 3s}\n");
+    let pool = ready("pool: {heartbeat: 4s, heartbeat_timeout: 4s, heartbeat_misses: 2}\n");
     let family = Family::of(&pool);
     kill(family.engines[0], Signal::SIGSTOP);
     let why = told(&pool, "crash", 1).concat();
@@ -76,11 +76,11 @@ fn a_stream_of_the_embedded_engine_goes_on_while_another_controller_takes_over()
     wait_for("the first chunk", || {
         stream.text().contains("\"content\":\"")
     });
-    let mut old = pool.take_over();
-    println!(
-        "over before the takeover: {}",
-        stream.text().contains("[DONE]")
+    assert!(
+        !stream.text().contains("[DONE]"),
+        "it is over before the takeover begins: write more max_tokens"
     );
+    let mut old = pool.take_over();
     let text = stream.whole();
     assert!(text.trim_end().ends_with("data: [DONE]"), "{text}");
     assert!(!text.contains("\"error\""), "{text}");

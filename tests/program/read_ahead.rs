@@ -83,5 +83,8 @@ fn reading_ahead_that_is_switched_off_reads_for_no_load_either() {
         shown(&pool, "slow")["state"] == "draining"
     });
     assert!(!reads(&pool, "urgent"));
-    drop(waiting);
+    // With the end of its stream the victim leaves.
+    drop(streamed);
+    wait_for("the load", || waiting.text().contains("content"));
+    assert!(!reads(&pool, "urgent"), "{}", pool.log());
 }

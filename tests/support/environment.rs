@@ -2,13 +2,18 @@
 //! writes about them.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Writes `bin/vllm` with this script below the folder; returns its path.
-pub fn vllm_script(root: &Path, script: &str) -> PathBuf {
-    let program = root.join("bin/vllm");
+/// Writes `bin/vllm` with these commands of the shell below the folder; returns its path. The Python of its first line, which
+/// shows that it is of this environment, is the shell.
+pub fn vllm_script(root: &Path, commands: &str) -> PathBuf {
+    let (program, python) = (root.join("bin/vllm"), root.join("bin/python3"));
     fs::create_dir_all(root.join("bin")).expect("a folder");
+    if !python.is_symlink() {
+        symlink("/bin/sh", &python).expect("linked");
+    }
+    let script = format!("#!{}\n{commands}", python.display());
     fs::write(&program, script).expect("written");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
     program

@@ -1,9 +1,12 @@
 //! Bytes, durations and times as text. Pure: the current time is an argument.
 
-use chrono::{DateTime, Local, Utc};
+use chrono::{DateTime, Local, TimeDelta, Utc};
 use serde_json::Value;
 
 use crate::style::clean;
+
+/// A later time is on the same day of the week as an earlier one.
+const WEEKDAY_MAX: TimeDelta = TimeDelta::days(6);
 
 /// `10.0 GiB`; small amounts as `512 B`.
 pub fn bytes(amount: u64) -> String {
@@ -103,6 +106,14 @@ impl Clock {
     /// `Fri 07:00`, in the local time zone; for moments within a week.
     pub fn weekday(self, at: &str) -> String {
         self.formatted(at, "%a %H:%M")
+    }
+
+    /// As a `weekday` if that names one moment, or else as a `stamp`.
+    pub fn weekday_or_stamp(self, at: &str) -> String {
+        match parse(at) {
+            Some(then) if then - self.now > WEEKDAY_MAX => self.stamp(at),
+            _ => self.weekday(at),
+        }
     }
 
     /// `21:00:00`, in the local time zone.

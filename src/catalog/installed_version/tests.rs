@@ -16,11 +16,19 @@ impl Environment {
     fn new(root: &Path) -> Environment {
         fs::create_dir_all(root.join("bin")).expect("a folder");
         let program = root.join("bin/vllm");
-        fs::write(&program, "#!/bin/sh\n").expect("written");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
-        Environment {
+        let environment = Environment {
             root: root.to_owned(),
-        }
+        };
+        let head = format!("#!{}\n", root.join("bin/python3").display());
+        let environment = environment.with_head(&head);
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
+        environment
+    }
+
+    /// The program begins so.
+    fn with_head(self, head: &str) -> Environment {
+        fs::write(self.program(), head).expect("written");
+        self
     }
 
     fn program(&self) -> PathBuf {
@@ -100,7 +108,16 @@ fn an_older_and_a_later_version_are_named_with_what_to_do_and_the_right_one_is_n
         let environment = Environment::new(folder.path()).vllm(version);
         assert_notice(&environment.program(), parts);
     }
-    for version in ["0.33.0", "0.33.2+cu130", "0.33.1.dev7+g1234", "0.33"] {
+    for version in [
+        "0.33.0",
+        "0.33.2+cu130",
+        "0.33",
+        // Built from a source without its history.
+        "0.1.dev1+g1234",
+        "0.34.1.dev7+g1234",
+        "0.0.0",
+        "0.1.0",
+    ] {
         let folder = tempfile::tempdir().expect("a folder");
         let environment = Environment::new(folder.path()).vllm(version);
         assert_eq!(notice_of(&environment.program()), None, "{version}");
@@ -165,6 +182,32 @@ fn a_link_shows_the_environment_of_the_program_itself() {
     let link = bin.join("vllm");
     symlink(environment.program(), &link).expect("linked");
     assert_notice(&link, &["vLLM 0.28.1 is installed"]);
+}
+
+#[test]
+fn only_a_program_of_the_environments_own_python_shows_its_packages() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut environment = Environment::new(folder.path()).vllm("0.28.1");
+    let bin = folder.path().join("bin").display().to_string();
+    for head in [
+        format!("#!{bin}/python3.12 -sE\n"),
+        format!("#!/bin/sh\n'''exec' {bin}/python3 \"$0\" \"$@\"\n' '''\n"),
+        format!("#!/bin/sh\n'''exec' \"{bin}/python\" \"$0\" \"$@\"\n' '''\n"),
+    ] {
+        environment = environment.with_head(&head);
+        assert_notice(&environment.program(), &["vLLM 0.28.1 is installed"]);
+    }
+    for head in [
+        "#!/bin/sh\nexec /opt/venv/bin/vllm \"$@\"\n".to_owned(),
+        "#!/usr/bin/env python3\n".to_owned(),
+        "#!/opt/venv/bin/python3\n".to_owned(),
+        format!("#!{bin}/sh\n"),
+        "\u{7f}ELF".to_owned(),
+        String::new(),
+    ] {
+        environment = environment.with_head(&head);
+        assert_eq!(notice_of(&environment.program()), None, "{head}");
+    }
 }
 
 #[test]

@@ -14,6 +14,8 @@ const INDEX_MAX: u64 = 64 << 20;
 const FILES_MAX: usize = 10_000;
 const INDEX_NAME: &str = "model.safetensors.index.json";
 const SINGLE_NAME: &str = "model.safetensors";
+/// How a file begins that `git lfs` has not fetched.
+const POINTER: &[u8] = b"version https://git-lfs";
 
 /// The files that hold a model's weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,14 +34,16 @@ struct Index {
 }
 
 impl WeightFiles {
-    /// Of a folder: `model.safetensors`, else the files that the index names, else the only file of another name.
+    /// Of a folder: `model.safetensors`, else the files that the index names, else the only file of another name. Beside an
+    /// index, a pointer of Git LFS is no file of weights.
     pub fn of_folder(folder: &Path) -> Result<WeightFiles, FileError> {
         let single = folder.join(SINGLE_NAME);
-        if single.exists() {
+        let index = folder.join(INDEX_NAME);
+        let is_indexed = index.exists();
+        if single.exists() && !(is_indexed && is_pointer(&single)) {
             return Ok(WeightFiles::One(single));
         }
-        let index = folder.join(INDEX_NAME);
-        if index.exists() {
+        if is_indexed {
             return indexed(folder, index);
         }
         match <[PathBuf; 1]>::try_from(safetensors_in(folder)) {
@@ -58,6 +62,12 @@ impl WeightFiles {
             }
         }
     }
+}
+
+fn is_pointer(path: &Path) -> bool {
+    let mut begin = [0; POINTER.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    read.is_ok() && begin == POINTER
 }
 
 /// The index and its files, which must be there, beside it.

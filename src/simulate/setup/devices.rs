@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::args::SimulateArgs;
 use crate::models;
-use config::Config;
+use config::{Config, Provider};
 use pool::{Bytes, DeviceId, DeviceReading, ModelSpec};
 use store::Past;
 
@@ -17,39 +17,68 @@ type Devices = Vec<(DeviceId, DeviceReading)>;
 const ASSUMED_SHARE: u64 = 350;
 const COUNT_MAX: u32 = 65_536;
 
+/// The devices of a pool, and what to show of where they come from.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    devices: Devices,
+    notice: Option<String>,
+}
+
 /// The devices of the pool that is replayed, or why they are not known.
 pub(super) fn of_pool(
     args: &SimulateArgs,
     config: &Config,
     past: Option<&Past>,
     find: FindDevices<'_>,
-) -> Result<Devices, String> {
+) -> Result<Found, String> {
     if args.pool.is_none() {
         return Err("--pool is not set".to_owned());
     }
     let found = find(config)?;
+    let is_written = config.inventory.provider == Provider::Fixed;
     let had = past.map(Past::devices).unwrap_or_default();
-    let here: Vec<&str> = found.iter().map(|device| device.name.as_str()).collect();
-    // The store of another machine's pool.
-    if !had.is_empty() && !here.iter().any(|name| had.contains(name)) {
-        let had: Vec<&str> = had.into_iter().collect();
-        return Err(format!(
-            "the pool of this store had {}, and this machine has {}",
-            had.join(", "),
-            here.join(", ")
-        ));
-    }
+    let is_here = |name: &str| found.iter().any(|device| device.name == name);
+    let missing: Vec<&str> = had.into_iter().filter(|name| !is_here(name)).collect();
+    // The store may be of another machine's pool: names such as `gpu0` and `host` are on each.
+    let other = (!missing.is_empty()).then(|| {
+        let place = match is_written {
+            true => "the configuration",
+            false => "this machine",
+        };
+        let missing = missing.join(", ");
+        format!(
+            "the pool of this store had {missing}, and {place} has {}",
+            listed(&found)
+        )
+    });
+    let notice = match (is_written, other) {
+        (true, other) => other,
+        (false, Some(other)) => return Err(other),
+        (false, None) => Some(format!(
+            "the devices are those of this machine: {}",
+            listed(&found)
+        )),
+    };
     let numbered = found.into_iter().zip(0..);
-    Ok(numbered
-        .map(|(device, nth)| (DeviceId(nth), device))
-        .collect())
+    let devices = numbered.map(|(device, nth)| (DeviceId(nth), device));
+    Ok(Found {
+        devices: devices.collect(),
+        notice,
+    })
+}
+
+fn listed(devices: &[DeviceReading]) -> String {
+    let each = devices
+        .iter()
+        .map(|it| format!("{} of {}", it.name, it.total));
+    each.collect::<Vec<String>>().join(", ")
 }
 
 /// Applies `--gpus` and `--capacity`. The pool's own devices are looked for only if they matter.
 pub(super) fn devices(
     specs: &[ModelSpec],
     args: &SimulateArgs,
-    find: impl FnOnce() -> Result<Devices, String>,
+    find: impl FnOnce() -> Result<Found, String>,
     notices: &mut Vec<String>,
 ) -> Result<Devices, String> {
     let (count, size) = match &args.gpus {
@@ -57,12 +86,21 @@ pub(super) fn devices(
         None => (Count::Unchanged, None),
     };
     let found = match size {
-        Some(_) => Ok(Vec::new()),
+        Some(_) => Ok(Found {
+            devices: Vec::new(),
+            notice: None,
+        }),
         None => find(),
     };
-    let known = match &found {
-        Ok(devices) => devices.clone(),
-        Err(_) => Vec::new(),
+    if let (Count::More(more), Err(unknown)) = (&count, &found) {
+        return Err(format!(
+            "--gpus +{more} adds to the devices of the pool, which are not known: {unknown}; write the number and size of all, such as --gpus {}x80GiB",
+            more.saturating_add(1)
+        ));
+    }
+    let (known, notice, unknown) = match found {
+        Ok(found) => (found.devices, found.notice, None),
+        Err(unknown) => (Vec::new(), None, Some(unknown)),
     };
     let total = match count {
         Count::Unchanged => known.len().max(1),
@@ -76,22 +114,19 @@ pub(super) fn devices(
         let text = args.gpus.as_deref().unwrap_or_default();
         format!("--gpus `{text}`: between 1 and {COUNT_MAX} devices can be simulated")
     })?;
-    if let (Count::More(more), Err(unknown)) = (&count, &found) {
-        return Err(format!(
-            "--gpus +{more} adds to the devices of the pool, which are not known: {unknown}; write the number and size of all, such as --gpus {}x80GiB",
-            more.saturating_add(1)
-        ));
-    }
     let devices = match (&args.capacity, size) {
         (Some(text), _) => models::devices_for(specs, count_of_all, permille(text)?),
         (None, Some(size)) => models::devices(count_of_all, size),
         (None, None) if known.is_empty() => {
             let assumed = models::devices_for(specs, count_of_all, ASSUMED_SHARE);
-            let why = found.err().unwrap_or_else(|| "there is none".to_owned());
+            let why = unknown.unwrap_or_else(|| "there is none".to_owned());
             notices.push(assumption(&assumed, specs, &why));
             assumed
         }
-        (None, None) => resized(known, count_of_all),
+        (None, None) => {
+            notices.extend(notice);
+            resized(known, count_of_all)
+        }
     };
     let names: BTreeSet<&str> = devices.iter().map(|(_, it)| it.name.as_str()).collect();
     match names.len() < devices.len() {
@@ -193,24 +228,51 @@ mod tests {
         Ok(vec![device("host")])
     }
 
-    #[test]
-    fn the_devices_of_this_machine_are_not_those_of_a_store_from_another_one() {
+    /// The devices of a pool whose models were on the devices of this name.
+    fn of_store(config: &Config, had: &[&str]) -> Result<Found, String> {
         let words = ["p", "--workload", "past.db", "--pool", "pool.yaml"];
         let args = Program::try_parse_from(words).expect("parses").simulate;
-        let of = |device: &str| {
-            let mut past = Past::default();
-            let model = ModelPast {
-                devices: vec![device.to_owned()],
-                ..ModelPast::default()
-            };
-            past.models.insert("a".to_owned(), model);
-            of_pool(&args, &Config::default(), Some(&past), &found_host)
+        let mut past = Past::default();
+        let model = ModelPast {
+            devices: had.iter().map(|name| (*name).to_owned()).collect(),
+            ..ModelPast::default()
         };
-        assert_eq!(of("host"), Ok(one("host")));
-        let unknown = of("gpu7").expect_err("another machine's");
+        past.models.insert("a".to_owned(), model);
+        of_pool(&args, config, Some(&past), &found_host)
+    }
+
+    #[test]
+    fn the_devices_of_this_machine_are_not_those_of_a_store_from_another_one() {
+        let of = |had: &[&str]| of_store(&Config::default(), had);
+        let found = of(&["host"]).expect("this machine's");
+        assert_eq!(found.devices, one("host"));
+        let notice = found.notice.expect("where they come from");
         assert_eq!(
-            unknown,
-            "the pool of this store had gpu7, and this machine has host"
+            notice,
+            "the devices are those of this machine: host of 64 B"
+        );
+        // Each machine has a host.
+        for had in [&["gpu7"][..], &["gpu7", "host"]] {
+            let unknown = of(had).expect_err("another machine's");
+            assert_eq!(
+                unknown,
+                "the pool of this store had gpu7, and this machine has host of 64 B"
+            );
+        }
+    }
+
+    #[test]
+    fn devices_that_are_written_down_are_used_whatever_the_pool_had() {
+        let mut config = Config::default();
+        config.inventory.provider = Provider::Fixed;
+        let found = of_store(&config, &["host"]).expect("written down");
+        assert_eq!((found.devices, found.notice), (one("host"), None));
+        let other = of_store(&config, &["gpu7"]).expect("written down");
+        assert_eq!(other.devices, one("host"));
+        let notice = other.notice.unwrap_or_default();
+        assert_eq!(
+            notice,
+            "the pool of this store had gpu7, and the configuration has host of 64 B"
         );
     }
 

@@ -50,6 +50,24 @@ fn every_damaged_file_is_named_with_its_numbers() {
 }
 
 #[test]
+fn a_pointer_of_git_lfs_beside_a_complete_index_is_no_damage() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, bytes: &[u8]| {
+        std::fs::write(folder.path().join(name), bytes).expect("written");
+    };
+    let header = r#"{"w": {"dtype": "F16", "shape": [100], "data_offsets": [0, 200]}}"#;
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+    write("model.safetensors", pointer);
+    assert_eq!(messages(folder.path()).len(), 1, "there is nothing else");
+    let index = r#"{"weight_map": {"w": "1.safetensors"}}"#;
+    write("model.safetensors.index.json", index.as_bytes());
+    write("1.safetensors", &safetensors(header, 200));
+    assert!(messages(folder.path()).is_empty());
+    write("1.safetensors", &safetensors(header, 150));
+    assert!(messages(folder.path())[0].contains("1.safetensors"));
+}
+
+#[test]
 fn what_is_whole_or_of_an_unknown_form_is_no_damage() {
     let folder = tempfile::tempdir().expect("a folder");
     assert!(messages(folder.path()).is_empty());

@@ -120,7 +120,7 @@ fn a_parser_that_the_file_names_stands_and_is_not_shown_as_chosen() {
 /// The model with a vLLM whose packages are of this environment.
 fn check_of(world: &World, fill: impl FnOnce(&std::path::Path)) -> Said {
     let root = world.path("venv");
-    let program = vllm_script(&root, "#!/bin/sh\nexit 1\n");
+    let program = vllm_script(&root, "exit 1\n");
     fill(&root);
     world.write(
         "models/tiny.yaml",

@@ -11,7 +11,7 @@ fn an_unknown_argument_of_an_older_vllm_is_told_with_its_version() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = |name: &str, error: &str| {
         let root = folder.path().join(name);
-        let text = format!("#!/bin/sh\necho 'usage: vllm [-h]' >&2\necho '{error}' >&2\nexit 2\n");
+        let text = format!("echo 'usage: vllm [-h]' >&2\necho '{error}' >&2\nexit 2\n");
         (vllm_script(&root, &text), root)
     };
     let unknown = "vllm: error: unrecognized arguments: --monokernel";

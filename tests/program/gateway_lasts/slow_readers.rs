@@ -16,9 +16,9 @@ const GROWTH_ANEW_KIB_MAX: u64 = 16 << 10;
 /// An engine that makes no token while it is looked at so often, some 10 ms apart, is held back.
 const LOOKS: u32 = 20;
 /// Between two looks a slow client reads this much.
-const SIP: usize = 32 << 10;
+const SIP: usize = 256 << 10;
 /// How often it lets the engine go on.
-const ROUNDS: usize = 2;
+const ROUNDS: usize = 1;
 
 /// A client of a stream, and the engine that makes it.
 struct Reader {

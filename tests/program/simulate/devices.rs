@@ -28,6 +28,8 @@ fn the_devices_are_those_that_the_service_would_find() {
     let (table, notices) = with(&host, &[]);
     assert!(table.contains("on 1 device with 64.0 GiB"), "{table}");
     assert!(!notices.contains("assuming"), "{notices}");
+    let found = "the devices are those of this machine: host of 64.0 GiB";
+    assert!(notices.contains(found), "{notices}");
     let (table, _) = with(&host, &["--gpus", "+2"]);
     assert!(table.contains("on 3 devices with 192.0 GiB"), "{table}");
     // Devices that are assumed are named as such, with --gpus too.
@@ -43,6 +45,11 @@ fn the_devices_are_those_that_the_service_would_find() {
     assert!(!notices.contains("assuming"), "{notices}");
     let unknown = rig.complaint(load, &["--pool", text(&none), "--gpus", "+2"]);
     assert!(unknown.contains("such as --gpus 3x80GiB"), "{unknown}");
+    let unknown = rig.complaint(load, &["--pool", text(&none), "--gpus", "+0"]);
+    assert!(
+        unknown.contains("which are not known: cannot load NVML"),
+        "{unknown}"
+    );
     let without = rig.complaint(load, &["--gpus", "+1"]);
     assert!(
         without.contains("not known: --pool is not set") && without.contains("2x80GiB"),
