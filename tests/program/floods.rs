@@ -64,7 +64,8 @@ impl Flood {
         }
         let all = STREAMS as u64;
         wait_for("all streams to run", || {
-            pool.journal().iter().any(|it| it["model"] == "flood")
+            flood.bytes() > 0
+                && pool.journal().iter().any(|it| it["model"] == "flood")
                 && stats(&engine(pool, "flood"))["running"] == all
         });
         flood

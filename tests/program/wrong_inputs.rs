@@ -182,7 +182,7 @@ const MODEL_FILES: [Wrong; 18] = [
         "…\npool_config: {memory_gib: -3}",
         ["pool_config.memory_gib", "more than 0"],
     ),
-    ("…\npool_config: {memory_gib: 5000}", ["5000", "GiB"]),
+    ("…\npool_config: {memory_gib: 5000}", ["4.9 TiB", "GiB"]),
     (
         "…\npool_config: {unknown_fields: maybe}",
         ["pool_config.unknown_fields", "known here"],

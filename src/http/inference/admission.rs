@@ -294,14 +294,12 @@ pub(crate) async fn seat(
             None => return Err(not_ready(app, sight, route).await),
         }
     } else {
-        let (key, gives_up) = (
-            context.user.key,
-            patience.gives_up(app.handle.clock().now()),
-        );
+        let now = app.handle.clock().now();
+        let (key, gives_up) = (context.user.key, patience.gives_up(now));
         match app.handle.seat(route, key, None, adapter, gives_up)? {
             Seat::Now(lease) => lease,
             Seat::Wait(mut waiting) => {
-                record::trace(|trace| trace.queued(&route.entry.name));
+                record::trace(|trace| trace.queued(&route.entry.name, now));
                 let most = patience.seat.unwrap_or(Duration::MAX);
                 match tokio::time::timeout(most, waiting.seat()).await {
                     Ok(seat) => seat.map_err(|refusal| {

@@ -38,6 +38,7 @@ pub(super) async fn seat(
     let (route, model) = (Arc::clone(&request.route), Arc::clone(&request.model));
     let fail = |failure: Failure| (Some(model.to_string()), failure);
     let was_ready = route.is_ready();
+    let now = app.handle.clock().now();
     let adapter = request.adapter.as_ref().map(|it| it.name.as_str());
     let seat = match deadlines.seat {
         Some(Duration::ZERO) => match app.handle.seat_now(&route, request.conversation, adapter) {
@@ -45,7 +46,7 @@ pub(super) async fn seat(
             None => return Err(fail(admission::not_ready(app, sight, &route).await)),
         },
         _ => {
-            let gives_up = deadlines.gives_up(app.handle.clock().now());
+            let gives_up = deadlines.gives_up(now);
             let (key, conversation) = (context.user.key, request.conversation);
             app.handle
                 .seat(&route, key, conversation, adapter, gives_up)
@@ -66,7 +67,7 @@ pub(super) async fn seat(
     let lease = match seat {
         Seat::Now(lease) => lease,
         Seat::Wait(mut waiting) => {
-            record::trace(|trace| trace.queued(&model));
+            record::trace(|trace| trace.queued(&model, now));
             // For a while an error can still have its own status; then the stream begins.
             let every = app.config().server.keep_alive_comment.duration();
             let every = call.request.scanned.stream.then_some(every);

@@ -8,6 +8,7 @@ use axum::http::header::{HeaderMap, HeaderName};
 
 use super::Traces;
 use super::spans;
+use pool::Time;
 use telemetry::{ParentContext, Span, SpanId, TraceId, TraceParent};
 
 /// A request waits once, and a second time if its engine ends before its first token.
@@ -123,13 +124,14 @@ impl RequestTrace {
         }
     }
 
-    /// The model is not ready, and the request waits for a seat.
-    pub fn queued(&self, model: &str) {
+    /// The model is not ready, and the request waits for a seat. `since`: before it went to the pool, which may begin the load
+    /// sooner than this is noted.
+    pub fn queued(&self, model: &str, since: Time) {
         self.mark(|marks, now| {
             if marks.waits.len() < WAITS_MAX {
                 marks.waits.push(Wait {
                     model: model.to_owned(),
-                    from: now,
+                    from: spans::nanos(since).max(self.began).min(now),
                     seated: None,
                 });
             }

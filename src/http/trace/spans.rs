@@ -271,7 +271,7 @@ fn event(name: String, at_unix_nanos: u64) -> SpanEvent {
     }
 }
 
-fn nanos(time: Time) -> u64 {
+pub(super) fn nanos(time: Time) -> u64 {
     time.0.saturating_mul(NANOS_PER_MILLISECOND)
 }
 

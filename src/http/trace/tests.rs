@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::trace::request::TraceEnd;
 use axum::http::Request;
+use pool::Time;
 use telemetry::{Encoding, ExporterSettings, Span, Value};
 
 fn traces(ratio: f64) -> Arc<Traces> {
@@ -27,6 +28,8 @@ fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
+/// Later than anything: a wait begins when it is noted.
+const NOW: Time = Time(u64::MAX);
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[test]
@@ -92,7 +95,7 @@ fn marks_become_a_tree_whose_parts_lie_within_each_other() {
     let parts = head("POST", "/v1/chat/completions", &[("traceparent", PARENT)]);
     let trace = traces(1.0).begin(&parts).unwrap();
     let pause = || std::thread::park_timeout(Duration::from_millis(2));
-    trace.queued("m");
+    trace.queued("m", NOW);
     pause();
     trace.seated(7);
     trace.attempt("/v1/chat/completions", 7);
@@ -143,7 +146,7 @@ fn a_refused_request_says_why_at_its_queue_and_marks_are_bounded() {
     let parts = head("POST", "/v1/completions", &[]);
     let trace = traces(1.0).begin(&parts).unwrap();
     for _ in 0..100 {
-        trace.queued("m");
+        trace.queued("m", NOW);
         trace.attempt("/v1/models", 1);
     }
     trace.refused("queue_full", "the queue of m is full");
