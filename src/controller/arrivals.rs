@@ -124,7 +124,6 @@ mod tests {
         arrivals.came(at(8, 10));
         assert_eq!(taken(&arrivals, 10), (vec![], false));
         arrivals.came(at(12, 20));
-        assert_eq!(taken(&arrivals, 8), (vec![], false));
         assert_eq!(taken(&arrivals, 12), (vec![20], false));
         arrivals.came(at(14, 30));
         assert_eq!(taken(&arrivals, 20), (vec![], false));

@@ -1,5 +1,6 @@
 //! The table in docs/engines.md of what was tried with which engine is made here. Each cell names the test that it rests
-//! on, and that test has to be there. One file because the table is one list.
+//! on, and that test has to be there.
+//! One file because the table is one list.
 
 use std::path::Path;
 

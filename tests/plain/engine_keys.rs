@@ -264,7 +264,7 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
         "{errors:?}"
     );
     let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-    let words = "no file describes a model lab/bas; the closest are: lab/base";
+    let words = "no file describes a model lab/bas; the closest is lab/base";
     assert!(notes.iter().any(|it| it.contains(words)), "{notes:?}");
     let (_, _, errors) = load_text(
         "engine_config: {model_id: a, type: CommandEngine, command: [x], lora_adapters: [{name: b, path: /b}]}\n",

@@ -127,7 +127,7 @@ async fn a_newer_schema_is_refused_with_both_numbers_and_left_alone() {
             refused,
             StoreFault::Newer {
                 found: 9001,
-                known: 16,
+                known: 17,
                 ..
             }
         ),

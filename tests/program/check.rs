@@ -338,21 +338,19 @@ fn the_models_of_the_repository_and_their_configuration_are_in_order() {
     }
     assert!(!said.out.contains("warning"), "{}", said.out);
     // From any other folder, too.
-    let elsewhere = tempfile::tempdir().unwrap();
-    let models = root().join("config/models");
-    let said = check(elsewhere.path(), &[models.to_str().unwrap()]);
+    let (other, models) = (tempfile::tempdir().unwrap(), root().join("config/models"));
+    let said = check(other.path(), &[models.to_str().unwrap()]);
     assert_eq!(said.status, Some(0), "{}", said.all());
     said.has(&["model tiny-chat: would run: "]);
 }
 
 #[test]
-fn the_keys_that_are_set_come_first_and_the_whole_configuration_where_it_is_wanted_after_the_findings()
- {
+fn the_keys_that_are_set_come_first_and_all_others_where_they_are_wanted_last() {
     let world = World::new();
-    let findings = world.check().out;
-    let first = findings.lines().next().expect("a line");
-    let is_short = first.starts_with("configuration: ") && !findings.contains("\"listen\"");
-    assert!(is_short && first.contains("\"inventory\":{"), "{findings}");
+    let found = world.check().out;
+    let first = found.lines().next().expect("a line");
+    let is_short = first.starts_with("configuration: ") && !found.contains("\"listen\"");
+    assert!(is_short && first.contains("\"inventory\":{"), "{found}");
     let words = ["--config", "pool.yaml", "--show-config"];
     let shown = check(world.folder.path(), &words).all();
     let (before, keys) = shown.split_once("keys in force: ").expect("the keys");

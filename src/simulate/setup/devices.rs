@@ -151,7 +151,11 @@ fn parse_gpus(text: &str) -> Result<(Count, Option<Bytes>), String> {
         let size: bytesize::ByteSize = size.parse().map_err(|_| wrong())?;
         return Ok((Count::Exactly(count), Some(Bytes(size.as_u64()))));
     }
-    let number = |digits: &str| digits.parse::<u32>().map_err(|_| wrong());
+    // A sign is one of the forms here, and `parse` would take one more.
+    let number = |digits: &str| match digits.starts_with('+') {
+        true => Err(wrong()),
+        false => digits.parse::<u32>().map_err(|_| wrong()),
+    };
     Ok(match text.strip_prefix('+') {
         Some(more) => (Count::More(number(more)?), None),
         None => (Count::Exactly(number(text)?), None),
