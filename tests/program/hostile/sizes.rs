@@ -81,7 +81,7 @@ fn call(index: usize) -> Value {
 }
 
 fn event(choices: Vec<Value>) -> String {
-    let chunk = json!({"id": "c", "object": "chat.completion.chunk", "choices": choices});
+    let chunk = json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "bad", "choices": choices});
     format!("data: {chunk}\n\n")
 }
 

@@ -38,9 +38,14 @@ fn used(pool: &Pool, key: &str, model: &str) -> [u64; 2] {
 fn a_usage_that_no_engine_can_have_counted_counts_nowhere_and_ends_no_saving() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("stream");
-    let chunk = json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "a"}}]});
-    let huge = json!({"prompt_tokens": 1_u64 << 63, "completion_tokens": 1_u64 << 63});
-    let last = json!({"object": "chat.completion.chunk", "choices": [], "usage": huge});
+    let part = |choices: Value, usage: Value| json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "bad", "choices": choices, "usage": usage});
+    let delta = json!({"role": "assistant", "content": "a"});
+    let chunk = part(
+        json!([{"index": 0, "delta": delta, "finish_reason": "stop"}]),
+        Value::Null,
+    );
+    let huge = json!({"prompt_tokens": 1_u64 << 63, "completion_tokens": 1_u64 << 63, "total_tokens": 1_u64 << 63});
+    let last = part(json!([]), huge);
     let events = format!("data: {chunk}\n\ndata: {last}\n\ndata: [DONE]\n\n");
     std::fs::write(&file, events).expect("written");
     let path = file.display().to_string();
