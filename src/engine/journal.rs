@@ -123,15 +123,16 @@ const SPARE_BYTES: usize = 8 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     folder: PathBuf,
-    /// Loads that find the disk full at the same time each take a spare file of their own, and none that is being written.
-    writing: Arc<Mutex<()>>,
+    /// Whether spare files are missing. Loads that find the disk full at the same time each take one of their own, and none that is
+    /// being written.
+    lacks_spares: Arc<Mutex<bool>>,
 }
 
 impl Journal {
     pub fn new(folder: PathBuf) -> Journal {
         Journal {
             folder,
-            writing: Arc::default(),
+            lacks_spares: Arc::default(),
         }
     }
 
@@ -139,22 +140,26 @@ impl Journal {
         self.folder.join(format!("{replica}.json"))
     }
 
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.lacks_spares
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates the folder if needed. Blocks for some microseconds, and for a few milliseconds if spare files are missing,
-    /// which `prepare` makes at the start.
+    /// Creates the folder if needed. Blocks for some microseconds, and for a few milliseconds if spare files have been used and the
+    /// disk has room again.
     pub fn write(&self, record: &Record) -> io::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
         let path = self.path_of(record.replica());
         let half = path.with_extension("json.new");
         let text = serde_json::to_vec_pretty(record)?;
-        let _writing = self.lock();
+        let mut lacks_spares = self.lock();
         match std::fs::write(&half, &text) {
-            Ok(()) => self.keep_spares(),
+            Ok(()) if *lacks_spares => *lacks_spares = !self.keep_spares(),
+            Ok(()) => {}
             Err(error) if is_full(&error) => {
                 let _ = std::fs::remove_file(&half);
+                *lacks_spares = true;
                 // Its own error says less.
                 self.use_spare(&half, text).map_err(|_| error)?;
             }
@@ -165,27 +170,28 @@ impl Journal {
 
     /// Makes the spare files, if the disk has room for them. Blocks for some milliseconds.
     pub fn prepare(&self) {
-        let _writing = self.lock();
-        self.keep_spares();
+        let mut lacks_spares = self.lock();
+        *lacks_spares = !self.keep_spares();
     }
 
     fn spares(&self) -> PathBuf {
         self.folder.join("spare")
     }
 
-    /// Replaces the spare files that are missing or too short, if the disk has room for them.
-    fn keep_spares(&self) {
+    /// Replaces the spare files that are missing or too short. Whether the disk had room for them.
+    fn keep_spares(&self) -> bool {
         let folder = self.spares();
         if std::fs::create_dir_all(&folder).is_err() {
-            return;
+            return false;
         }
         for nth in 0..SPARES {
             let spare = folder.join(nth.to_string());
             if !is_spare(&spare) && std::fs::write(&spare, incompressible()).is_err() {
                 let _ = std::fs::remove_file(&spare);
-                return;
+                return false;
             }
         }
+        true
     }
 
     /// Names a spare file `to` and writes the text in place of its own, which takes no room. Spaces behind JSON are JSON.

@@ -125,13 +125,14 @@ fn a_spare_file_that_is_too_short_is_not_used_and_made_anew() {
 fn a_record_that_finds_the_disk_full_takes_the_place_of_a_spare_file() {
     let home = tempfile::tempdir().expect("a folder");
     let journal = Journal::new(home.path().join("engines"));
+    journal.prepare();
     journal.write(&record()).expect("written");
     let spares = || spare_count(&journal);
     assert_eq!(spares(), SPARES as usize);
     let other = of_replica(8);
-    let text = serde_json::to_vec_pretty(&other).expect("JSON");
     let path = journal.path_of(ReplicaId(8));
-    journal.use_spare(&path, text).expect("a spare file");
+    fill_disk_for(&journal, 8);
+    journal.write(&other).expect("a spare file");
     assert_eq!(spares(), SPARES as usize - 1);
     assert_eq!(read(&path), Ok(other));
     assert_eq!(journal.read_all().len(), 2, "spare files are no records");
