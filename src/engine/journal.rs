@@ -165,7 +165,13 @@ impl Journal {
             }
             Err(error) => return Err(error),
         }
-        std::fs::rename(half, path)
+        // What a spare file replaces gives its room back, which is taken for the next one before anything else takes it.
+        let frees = *lacks_spares && path.exists();
+        std::fs::rename(half, path)?;
+        if frees {
+            *lacks_spares = !self.keep_spares();
+        }
+        Ok(())
     }
 
     /// Makes the spare files, if the disk has room for them. Blocks for some milliseconds.
@@ -220,8 +226,12 @@ impl Journal {
     }
 
     pub fn remove(&self, replica: ReplicaId) {
+        let mut lacks_spares = self.lock();
         // The file is already gone if the guardian ended without a controller.
         let _ = std::fs::remove_file(self.path_of(replica));
+        if *lacks_spares {
+            *lacks_spares = !self.keep_spares();
+        }
     }
 
     /// Every file of the folder, parsed or with its error. Incomplete files of an interrupted write are
