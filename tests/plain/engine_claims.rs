@@ -249,7 +249,7 @@ const ROWS: &[Row] = &[
             Tried(VLLM_FAILS, FAILS),
             Tried(
                 LLAMA,
-                "a_file_that_is_cut_off_ends_with_the_engines_own_words",
+                "a_file_that_is_cut_off_is_named_and_starts_no_engine",
             ),
             Tried(
                 "candle-engine/tests/broken_models.rs",

@@ -130,7 +130,8 @@ fn probabilities(pool: &Pool) {
     );
     let tokens = answer["choices"][0]["logprobs"]["content"].as_array();
     let tokens = tokens.unwrap_or_else(|| panic!("{answer}"));
-    assert_eq!(tokens.len(), 4, "{answer}");
+    // It leaves out tokens that end in the midst of a letter.
+    assert!((1..=4).contains(&tokens.len()), "{answer}");
     let has_three = |it: &Value| {
         let best = it["top_logprobs"].as_array();
         best.is_some_and(|it| it.len() == 3)
