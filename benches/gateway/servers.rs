@@ -132,7 +132,7 @@ pub fn own_cpu() -> Duration {
     all.into_iter().filter_map(|who| of(who).ok()).sum()
 }
 
-/// The time that all processors have worked, whoever for: user, system, and interrupts, which are no process's. What a hypervisor
+/// The time that all processors have worked, for any process: user, system, and interrupts, which are no process's. What a hypervisor
 /// took is not among it. `None` where the system does not say it.
 pub fn machine_cpu() -> Option<Duration> {
     /// Of `user nice system idle iowait irq softirq steal`.

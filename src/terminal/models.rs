@@ -17,7 +17,7 @@ pub fn hub_name(text: &str) -> String {
     plain.unwrap_or(text).trim_end_matches('/').to_owned()
 }
 
-/// Such a model may come into the catalogue when it is asked.
+/// Such a model may come into the catalogue when a request names it.
 pub fn may_be_of_the_hub(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     parts.len() == 2 && parts.iter().all(|part| !part.is_empty())

@@ -41,7 +41,7 @@ fn an_engine_that_closes_its_output_serves_and_leaves_as_any_other() {
 
 #[test]
 fn a_flood_of_output_is_kept_within_bounds_and_holds_nobody_up() {
-    let mib = std::env::var("HOSTILE_FLOOD_MIB").unwrap_or("48".to_owned());
+    let mib = std::env::var("HOSTILE_FLOOD_MIB").unwrap_or("64".to_owned());
     let scene = Scene::of(&["--print-mib", &mib]);
     assert_eq!(scene.ask().status, 200);
     wait_for("all of it to be read", || {

@@ -248,7 +248,7 @@ fn dear_words_of_schemas_cost_little_or_are_refused() {
 }
 
 #[test]
-fn what_may_follow_the_first_byte_is_bounded_though_the_library_has_no_bound_there() {
+fn what_may_follow_the_first_byte_ends_soon_though_the_library_has_no_bound_there() {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
     // The first alternative shows at once that there is a text; what may follow an `x` has very many ways on.
     let endless = "start: T\nT: /y/ | (/x.*a.{30}/ & /x.*b.{30}/)\n";
