@@ -125,7 +125,9 @@ pub async fn unload(
         waits.then_some("Waiting for the requests in flight to end; --now cuts them."),
     )
     .await?;
-    session.show(&answer, outcome::unload)
+    session.show(&answer, |answer| {
+        outcome::unload(answer, session.screen.style)
+    })
 }
 
 /// The request body of load and plan, without absent options.

@@ -51,7 +51,7 @@ pub async fn cleanup(
     let post = session.client.post("admin/cleanup", &request);
     let answer = announced(post, (!session.json).then_some(DRAINING)).await?;
     session.show(&answer, |answer: &CleanupAnswer| {
-        outcome::cleanup(answer, Clock::read())
+        outcome::cleanup(answer, Clock::read(), style)
     })
 }
 
@@ -61,10 +61,7 @@ pub async fn reset(session: &Session, yes: bool) -> Result<(), Failure> {
     }
     let answer = session.client.post("admin/reset", &json!({})).await?;
     session.show(&answer, |answer: &UnloadAnswer| {
-        format!(
-            "{}; failures are cleared\n",
-            outcome::unloaded(&answer.unloaded)
-        )
+        outcome::reset(answer, session.screen.style)
     })
 }
 

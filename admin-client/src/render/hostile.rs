@@ -74,6 +74,8 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
         "evicted": [{"replica": "r1", "model": text, "bytes": 2, "reason": text}], "took_ms": 2100}));
     let cleaned =
         read(json!({"replicas": [{"replica": "r1", "model": text, "priority": 0, "bytes": 5}]}));
+    let emptied = read(json!({"unloaded": [text, text]}));
+    let unloaded = read(json!({"model": text, "unloaded": [text, text], "took_ms": 40}));
     let reloaded = read(json!({"added": [text], "changed": [text], "warnings": [text]}));
     let cordoned = read(json!({
         "device": text, "cordon": {"reason": text}, "left": [text], "cut_at": "2026-11-21T12:10:00Z",
@@ -90,7 +92,13 @@ fn screens(text: &str, clock: Clock, style: Style) -> Vec<(&'static str, String)
         ("audit", audit::audit(&audited, clock, style)),
         ("keys", outcome::keys(&keys, clock, style)),
         ("load", outcome::load(&loaded, style)),
-        ("cleanup", outcome::cleanup_preview(&cleaned, clock, style)),
+        ("unload", outcome::unload(&unloaded, style)),
+        ("reset", outcome::reset(&unloaded, style)),
+        ("cleanup", outcome::cleanup(&emptied, clock, style)),
+        (
+            "cleanup preview",
+            outcome::cleanup_preview(&cleaned, clock, style),
+        ),
         ("reload", outcome::reload(&reloaded, style)),
         ("cordon", cordon::cordoned(&cordoned, clock, style)),
         ("plan", plan::plan(&read(planned(text)), style)),

@@ -89,13 +89,20 @@ fn missing(answer: &LoadAnswer) -> Option<String> {
     Some(format!("{lacking}{why}{room}"))
 }
 
-pub fn unload(answer: &UnloadAnswer) -> String {
-    format!(
-        "{}: {}{}\n",
+pub fn unload(answer: &UnloadAnswer, style: Style) -> String {
+    let text = format!(
+        "{}: {}{}",
         clean(&answer.model),
         unloaded(&answer.unloaded),
         took(answer.took_ms)
-    )
+    );
+    sentence(&text, style)
+}
+
+/// The result of a reset.
+pub fn reset(answer: &UnloadAnswer, style: Style) -> String {
+    let text = format!("{}; failures are cleared", unloaded(&answer.unloaded));
+    sentence(&text, style)
 }
 
 fn took(ms: Option<u64>) -> String {
@@ -103,7 +110,7 @@ fn took(ms: Option<u64>) -> String {
 }
 
 /// `unloaded r1, r2`, or `nothing was loaded`.
-pub fn unloaded(replicas: &[String]) -> String {
+fn unloaded(replicas: &[String]) -> String {
     match replicas {
         [] => "nothing was loaded".to_owned(),
         some => format!("unloaded {}", clean(&some.join(", "))),
@@ -119,9 +126,10 @@ const CLEANED: [Column; 5] = [
 ];
 
 /// What a cleanup has unloaded, and what it means for always-hot models.
-pub fn cleanup(answer: &CleanupAnswer, clock: Clock) -> String {
+pub fn cleanup(answer: &CleanupAnswer, clock: Clock, style: Style) -> String {
     let unloaded = unloaded(&answer.unloaded);
-    format!("{unloaded}; {}\n", closed_until(answer, clock))
+    let text = format!("{unloaded}; {}", closed_until(answer, clock));
+    sentence(&text, style)
 }
 
 fn closed_until(answer: &CleanupAnswer, clock: Clock) -> String {
@@ -152,10 +160,8 @@ pub fn cleanup_preview(answer: &CleanupAnswer, clock: Clock, style: Style) -> St
         })
         .collect();
     let table = table(&CLEANED, &rows, "Nothing would be unloaded.", style);
-    format!(
-        "{table}After the cleanup {}.\n",
-        closed_until(answer, clock)
-    )
+    let after = format!("After the cleanup {}.", closed_until(answer, clock));
+    table + &sentence(&after, style)
 }
 
 /// `pool.keep_hot: 10m -> 30m`.

@@ -18,7 +18,7 @@ fn a_cleanup_says_until_when_always_hot_models_stay_away() {
         let answer: CleanupAnswer = serde_json::from_value(answer).expect("an answer");
         let shown =
             format!("unloaded r3; always-hot models are loaded on request only until {until}\n");
-        assert_eq!(cleanup(&answer, noon()), shown);
+        assert_eq!(cleanup(&answer, noon(), Style::PLAIN), shown);
     }
 }
 
@@ -55,7 +55,10 @@ fn an_unload_names_the_replicas() {
     let answer: UnloadAnswer =
         serde_json::from_value(json!({"model": "m", "unloaded": ["r1", "r2"], "took_ms": 40}))
             .expect("an answer");
-    assert_eq!(unload(&answer), "m: unloaded r1, r2, after 40 ms\n");
+    assert_eq!(
+        unload(&answer, Style::PLAIN),
+        "m: unloaded r1, r2, after 40 ms\n"
+    );
 }
 
 #[test]
