@@ -43,6 +43,8 @@ const GAPS_LEAST: u64 = 3;
 const LAST_GAPS: usize = 8;
 /// As many of them must agree on a request that is expected soon.
 const LAST_GAPS_LEAST: usize = 2;
+/// Gaps shorter than this part of the time until which a request may come count as long as it.
+const GAPS_APART: u64 = 16;
 
 /// By least recent use, the loss of a model in use.
 const RECENT: u64 = 1 << 50;
@@ -183,10 +185,16 @@ impl Demand {
 
     /// Whether the next request is expected within this time, after `idle`: most of the last gaps that were at least
     /// as long ended by then. Returns for how long that answer holds.
+    ///
+    /// Gaps that are short for that time are not told apart: a client that took a millisecond eight times and now takes
+    /// three is only a little late.
     pub(crate) fn expected_for(&self, idle: Span, within: Span) -> Option<Span> {
         let until = idle.0.saturating_add(within.0);
+        let shortest = until / GAPS_APART;
         let gaps = self.last_gaps.iter().filter_map(|gap| gap.checked_sub(1));
-        let ahead = gaps.filter(|gap| *gap >= idle.0);
+        let ahead = gaps
+            .map(|gap| gap.max(shortest))
+            .filter(|gap| *gap >= idle.0);
         let (mut near, mut all, mut first) = (0, 0, until);
         for gap in ahead {
             all += 1;
@@ -347,10 +355,17 @@ mod tests {
         assert_eq!(demand.expected_for(Span(100), Span(200)), Some(Span(201)));
         assert_eq!(demand.expected_for(Span(100), Span(150)), None);
         assert_eq!(
-            demand.expected_for(Span(301), Span(HOUR)),
+            demand.expected_for(Span(301), Span(300)),
             None,
             "it did not come when it used to"
         );
+        let (quick, _) = periodic(10, Span(1));
+        assert_eq!(
+            quick.expected_for(Span(5), Span(155)),
+            Some(Span(6)),
+            "a little late is no sign that it stays away"
+        );
+        assert_eq!(quick.expected_for(Span(11), Span(149)), None);
         let (twice, _) = periodic(2, Span(300));
         assert_eq!(
             twice.expected_for(Span(0), Span(HOUR)),

@@ -23,6 +23,8 @@ pub struct Clients {
     /// Between an answer and the next request. A refusal is an answer too; at least 1 ms, so that time passes for
     /// clients of a full queue.
     pub think: Span,
+    /// Every so many requests one comes this much later, as on a busy machine; 0 for none.
+    pub late: (u64, Span),
 }
 
 /// Lets clients send requests to the production core until a time, then answers those that wait. A client whose
@@ -37,6 +39,7 @@ pub fn run_clients(
     play.answers = Some(Vec::new());
     // Groups of clients of one model may differ: each answer goes to the group with the most waiting requests.
     let mut out: Vec<u32> = vec![0; clients.len()];
+    let mut answered: Vec<u64> = vec![0; clients.len()];
     let mut sends: BinaryHeap<Reverse<(Time, usize)>> = BinaryHeap::new();
     for (group, it) in clients.iter().enumerate() {
         sends.extend((0..it.count).map(|_| Reverse((it.from, group))));
@@ -53,7 +56,11 @@ pub fn run_clients(
             if let Some(group) = group {
                 out[group] -= 1;
                 let think = Span(clients[group].think.0.max(1));
-                sends.push(Reverse((at + think, group)));
+                let (every, late) = clients[group].late;
+                answered[group] += 1;
+                let is_late = answered[group].checked_rem(every) == Some(0);
+                let late = if is_late { late } else { Span::ZERO };
+                sends.push(Reverse((at + think + late, group)));
             }
         }
         let send = sends.peek().map(|Reverse((at, _))| *at);
