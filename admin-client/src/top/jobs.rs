@@ -113,10 +113,7 @@ async fn unload(client: &Client, model: &str) -> Result<Outcome, Failure> {
         .post("admin/unload", &json!({ "model": model }))
         .await?;
     let answer: UnloadAnswer = answer.read()?;
-    Ok(Outcome::Done(first_line(&outcome::unload(
-        &answer,
-        Style::PLAIN,
-    ))))
+    Ok(Outcome::Done(first_line(&outcome::unload(&answer, PLAIN))))
 }
 
 async fn why(client: &Client, query: (&str, &str)) -> Result<Outcome, Failure> {
