@@ -84,10 +84,12 @@ impl ReplicaLog {
     ) -> Result<ReplicaLog, EngineFault> {
         let log = ReplicaLog::in_memory();
         log.open_file(log_dir, model_name, replica)?;
+        log.remove_others(log_dir, model_name);
         Ok(log)
     }
 
-    /// Adds the file to the log, if it has none yet. Blocks.
+    /// Adds the file to the log, if it has none yet. Blocks. An engine is started right after this, so nothing is removed here:
+    /// that takes a disk longer than all the rest ([`remove_others`](ReplicaLog::remove_others)).
     pub(super) fn open_file(
         &self,
         log_dir: &Path,
@@ -104,11 +106,17 @@ impl ReplicaLog {
             source,
         };
         std::fs::create_dir_all(log_dir).map_err(fault)?;
-        remove_old(log_dir, &stem);
-        remove_surplus(log_dir, FOLDER_BYTES_MAX);
         LogFile::open(path.clone()).map_err(fault)?;
         let _ = self.file.set(path);
         Ok(())
+    }
+
+    /// Removes the oldest files of the same model and of the folder, beyond their limits. Blocks.
+    pub(super) fn remove_others(&self, log_dir: &Path, model_name: &str) {
+        if let Some(own) = self.file() {
+            remove_old(log_dir, &file_stem(model_name), own);
+            remove_surplus(log_dir, FOLDER_BYTES_MAX);
+        }
     }
 
     /// The log of an engine that already runs; its guardian has the newest lines.
@@ -286,7 +294,7 @@ fn file_stem(model_name: &str) -> String {
 
 /// Every launch has its own file, so without this a model that is loaded often would fill the disk. A failure
 /// is harmless: the next launch tries again.
-fn remove_old(log_dir: &Path, stem: &str) {
+fn remove_old(log_dir: &Path, stem: &str, own: &Path) {
     let Ok(entries) = std::fs::read_dir(log_dir) else {
         return;
     };
@@ -300,10 +308,11 @@ fn remove_old(log_dir: &Path, stem: &str) {
     let mut files: Vec<(SystemTime, PathBuf)> = entries
         .flatten()
         .filter(|entry| entry.file_name().to_str().is_some_and(is_of_model))
+        .filter(|entry| Some(entry.file_name().as_os_str()) != own.file_name())
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
     files.sort();
-    // One place is for the file that is about to be created.
+    // One place is for the engine's own file.
     let surplus = (files.len() + 1).saturating_sub(FILES_PER_MODEL_MAX);
     for (_, path) in files.into_iter().take(surplus) {
         let _ = std::fs::remove_file(path);

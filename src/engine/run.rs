@@ -38,6 +38,8 @@ const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(2);
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the end of a load to the start of the next guardian.
 const SPARE_AFTER: Duration = Duration::from_millis(20);
+/// From the start of a launch to the removal of old log files, so that it delays neither the launch nor a short load.
+const REMOVE_LOGS_AFTER: Duration = Duration::from_millis(100);
 /// The last lines that are searched for a known failure.
 const ADVICE_LINES: usize = 20;
 /// Its last lines, in which the kind of a failure is looked for when its last words do not show it.
@@ -53,10 +55,30 @@ pub async fn run(
     launch: Launch,
     kept: Kept,
     log: Arc<ReplicaLog>,
-    mut stop: oneshot::Receiver<Duration>,
+    stop: oneshot::Receiver<Duration>,
     report: impl Fn(Report) + Send + Sync + 'static,
 ) {
     open_log(&launch, &log).await;
+    let old_logs = remove_old_logs(&launch, &log);
+    let mut life = pin!(run_logged(guardians, launch, kept, log, stop, report));
+    tokio::select! {
+        biased;
+        () = &mut life => old_logs.await,
+        () = tokio::time::sleep(REMOVE_LOGS_AFTER) => {
+            tokio::join!(life, old_logs);
+        }
+    }
+}
+
+/// The same with the log's file open.
+async fn run_logged(
+    guardians: Arc<Guardians>,
+    launch: Launch,
+    kept: Kept,
+    log: Arc<ReplicaLog>,
+    mut stop: oneshot::Receiver<Duration>,
+    report: impl Fn(Report) + Send + Sync + 'static,
+) {
     if let Program::Remote(recipe) = launch.program.clone() {
         return remote_run::run(launch, &recipe, log, stop, report).await;
     }
@@ -130,6 +152,17 @@ async fn open_log(launch: &Launch, log: &Arc<ReplicaLog>) {
     if let Ok(Err(error)) = opened.await {
         let model = &launch.model_name;
         tracing::warn!(%error, model, "the engine's log is kept in memory only");
+    }
+}
+
+/// Removes old log files, once it is polled.
+fn remove_old_logs(launch: &Launch, log: &Arc<ReplicaLog>) -> impl Future<Output = ()> + use<> {
+    let (log, folder) = (Arc::clone(log), launch.log_dir.clone());
+    let model = launch.model_name.clone();
+    async move {
+        let removed = tokio::task::spawn_blocking(move || log.remove_others(&folder, &model));
+        // What is left is removed at the next launch.
+        let _ = removed.await;
     }
 }
 

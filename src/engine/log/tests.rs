@@ -119,3 +119,25 @@ fn a_model_that_is_loaded_often_keeps_its_newest_files_only() {
     assert!(home.path().join("a-r-r1.log").exists());
     assert!(home.path().join("a-r29.log").exists());
 }
+
+#[test]
+fn a_file_that_is_opened_for_a_launch_costs_no_other_one_until_the_engine_is_started() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |number: usize| home.path().join(format!("m-r{number}.log"));
+    for number in 0..=FILES_PER_MODEL_MAX {
+        std::fs::write(path(number), "x").unwrap();
+        let at = UNIX_EPOCH + Duration::from_secs(1_000 + number as u64);
+        let file = std::fs::File::options()
+            .append(true)
+            .open(path(number))
+            .unwrap();
+        file.set_modified(at).unwrap();
+    }
+    let log = ReplicaLog::in_memory();
+    log.open_file(home.path(), "m", ReplicaId(90)).unwrap();
+    let count = || std::fs::read_dir(home.path()).unwrap().count();
+    assert_eq!(count(), FILES_PER_MODEL_MAX + 2);
+    log.remove_others(home.path(), "m");
+    assert_eq!(count(), FILES_PER_MODEL_MAX);
+    assert!(!path(1).exists() && path(2).exists() && path(90).exists());
+}
