@@ -297,16 +297,21 @@ impl Guard {
         self.guardians.leaving().is_some()
     }
 
-    /// Called when the engine has ended: kills what a lost guardian could not, and removes the journal's file.
-    pub async fn close(mut self, ended: &Ended) -> Vec<u32> {
-        let left = match ended {
+    /// Called when the engine has ended: kills what a lost guardian could not. Returns the processes that still exist.
+    pub async fn left(&self, ended: &Ended) -> Vec<u32> {
+        match ended {
             Ended::Reported(end) => end.left.clone(),
             Ended::Lost => self.group.sweep().await,
-        };
+        }
+    }
+
+    /// Called after the end is reported, since the engine that waits for the memory need not wait for a disk: removes the
+    /// journal's file and lets the guardian go. Should the controller die before this, its successor finds a file of an engine
+    /// that is gone, as it does if the engine ends while there is no controller.
+    pub fn close(mut self) {
         self.over = true;
         self.guardians.take_use(self.record.replica());
         self.guardians.journal.remove(self.record.replica());
-        left
     }
 
     async fn send(&mut self, order: Order) {

@@ -93,7 +93,7 @@ async fn run_logged(
         failure,
     };
     let driver = driver_of(&launch.program);
-    let exit = match stop.try_recv() {
+    let (exit, guard) = match stop.try_recv() {
         Err(oneshot::error::TryRecvError::Empty) => {
             match start(&guardians, &launch, kept, driver, &log).await {
                 Ok(guard) => {
@@ -125,23 +125,29 @@ async fn run_logged(
                         ready.notified().await;
                         tokio::time::sleep(SPARE_AFTER).await;
                     };
-                    tokio::select! {
-                        exit = &mut live => exit,
+                    let (exit, guard) = tokio::select! {
+                        ended = &mut live => ended,
                         () = prepare_spare => tokio::join!(live, guardians.prepare()).0,
-                    }
+                    };
+                    (exit, Some(guard))
                 }
                 Err(fault) => {
                     let output = log.masked(&explain(&fault));
                     log.push(LogStream::Stderr, &output);
-                    not_started(false, output, failure::of_fault(&fault))
+                    let failure = failure::of_fault(&fault);
+                    (not_started(false, output, failure), None)
                 }
             }
         }
         Ok(_) | Err(oneshot::error::TryRecvError::Closed) => {
-            not_started(true, String::new(), Failure::Crashed)
+            let exit = not_started(true, String::new(), Failure::Crashed);
+            (exit, None)
         }
     };
     report(Report::Exited(exit));
+    if let Some(guard) = guard {
+        guard.close();
+    }
 }
 
 /// If the file cannot be opened, the log is kept in memory alone.
@@ -180,8 +186,9 @@ pub async fn run_adopted(
         watch,
         answers: true,
     };
-    let exit = engine.live(None, &log, stop, &report).await;
+    let (exit, guard) = engine.live(None, &log, stop, &report).await;
     report(Report::Exited(exit));
+    guard.close();
 }
 
 /// The kind of engine. An adopted engine is ready, so its output need not be parsed.
@@ -244,13 +251,14 @@ async fn start(
 }
 
 impl Engine {
+    /// Returns when all of it is gone. The guard is to be closed once the exit has been reported.
     async fn live(
         mut self,
         kind: Option<Kind<'_>>,
         log: &ReplicaLog,
         stop: oneshot::Receiver<Duration>,
         report: &(impl Fn(Report) + Sync),
-    ) -> ExitReport {
+    ) -> (ExitReport, Guard) {
         let (_, lines) = log.follow(0);
         let killed_before = kernel_kills();
         let mut listening = pin!(self.guard.listen(log));
@@ -315,7 +323,7 @@ impl Engine {
         }
         let leader = self.guard.group.leader.pid;
         let cleanup = std::mem::take(&mut self.guard.record.cleanup);
-        let left = self.guard.close(&end.how).await;
+        let left = self.guard.left(&end.how).await;
         if !left.is_empty() {
             tracing::error!(
                 leader,
@@ -345,13 +353,14 @@ impl Engine {
         if oom.is_some() && !end.requested && failure != Failure::Unresponsive {
             failure = Failure::OutOfMemory;
         }
-        ExitReport {
+        let exit = ExitReport {
             requested: end.requested,
             status,
             last_output,
             oom,
             failure,
-        }
+        };
+        (exit, self.guard)
     }
 
     /// Returns when the engine has ended and the rest of its processes is gone.
