@@ -21,6 +21,8 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// own time, short ones not later than a millisecond, and long ones are not disturbed.
 const PAUSE_PART: u32 = 1_000;
 const PAUSE_LEAST: Duration = Duration::from_millis(1);
+/// Pauses shorter than this are not left to the runtime's timers.
+const EXACT_BELOW: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -114,8 +116,18 @@ pub(super) async fn until_ready(
             // The engine does not listen yet, or is too busy to answer.
             Err(_) => {}
         }
-        tokio::time::sleep(pause_at(started.elapsed())).await;
+        pause(pause_at(started.elapsed())).await;
     }
+}
+
+/// A timer of the runtime counts in whole milliseconds, and a pause of one takes two. So a short one is slept on a thread.
+async fn pause(time: Duration) {
+    if time >= EXACT_BELOW {
+        return tokio::time::sleep(time).await;
+    }
+    let slept = tokio::task::spawn_blocking(move || std::thread::park_timeout(time));
+    // It fails only while the runtime ends.
+    let _ = slept.await;
 }
 
 fn pause_at(passed: Duration) -> Duration {
@@ -151,6 +163,20 @@ pub(super) fn is_success(status: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_short_pause_is_no_millisecond_longer_than_it_should_be() {
+        let time = Duration::from_millis(1);
+        let mut shortest = Duration::MAX;
+        // A busy machine lengthens some of them.
+        for _ in 0..50 {
+            #[expect(clippy::disallowed_methods, reason = "real timers are measured")]
+            let began = std::time::Instant::now();
+            pause(time).await;
+            shortest = shortest.min(began.elapsed());
+        }
+        assert!(shortest < time * 2, "{shortest:?}");
+    }
 
     #[test]
     fn a_young_load_is_asked_often_and_an_old_one_seldom() {
