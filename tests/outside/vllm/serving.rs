@@ -159,24 +159,31 @@ fn its_seats(pool: &Pool) {
 /// A client that leaves, plain or streamed, leaves no work behind.
 fn leaving(pool: &Pool) {
     for stream in [true, false] {
-        let asked = pool.stream(CHAT, &long("real", stream));
-        let is_over = || asked.text().contains("\"usage\"") || asked.text().contains("[DONE]");
-        let generated = || number(pool, "vllm:generation_tokens_total");
-        let before = generated();
-        wait_long("the engine to compute it", WITHIN, || {
-            assert!(!is_over(), "it was over too soon");
-            running(pool) >= 1.0
-        });
-        // The counter by which the pool sees that a request without a stream goes on.
-        let mut steps = std::collections::BTreeSet::new();
-        wait_long("its counter to move token by token", WITHIN, || {
-            assert!(!is_over(), "it was over too soon");
-            steps.insert((generated() - before) as u64);
-            steps.len() >= 4
-        });
-        drop(asked);
-        wait_long("the engine to stop", WITHIN, || running(pool) == 0.0);
+        // On a quick machine an answer may be over before its counter has been read often enough.
+        let seen = (0..5).any(|_| leaves_while_it_is_computed(pool, stream));
+        assert!(seen, "each answer was over too soon");
     }
+}
+
+/// False if the answer was over before its client could leave.
+fn leaves_while_it_is_computed(pool: &Pool, stream: bool) -> bool {
+    let generated = || number(pool, "vllm:generation_tokens_total");
+    let before = generated();
+    let asked = pool.stream(CHAT, &long("real", stream));
+    let is_over = || asked.text().contains("\"usage\"") || asked.text().contains("[DONE]");
+    wait_long("the engine to compute it", WITHIN, || {
+        is_over() || running(pool) >= 1.0
+    });
+    // The counter by which the pool sees that a request without a stream goes on.
+    let mut steps = std::collections::BTreeSet::new();
+    wait_long("its counter to move token by token", WITHIN, || {
+        steps.insert((generated() - before) as u64);
+        is_over() || steps.len() >= 4
+    });
+    let left = !is_over();
+    drop(asked);
+    wait_long("the engine to stop", WITHIN, || running(pool) == 0.0);
+    left
 }
 
 /// It takes no more than was reserved, and a thousand requests later not much more than after a hundred.
