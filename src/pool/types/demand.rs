@@ -186,7 +186,7 @@ impl Demand {
     /// Whether the next request is expected within this time, after `idle`: most of the last gaps that were at least
     /// as long ended by then. Returns for how long that answer holds.
     ///
-    /// Gaps that are short for that time are not told apart: a client that took a millisecond eight times and now takes
+    /// Gaps that are short for that time count as one length: a client that took a millisecond eight times and now takes
     /// three is only a little late.
     pub(crate) fn expected_for(&self, idle: Span, within: Span) -> Option<Span> {
         let until = idle.0.saturating_add(within.0);
