@@ -157,7 +157,7 @@ fn a_guardian_that_is_frozen_is_killed_with_its_engine_when_the_engine_has_to_le
     let (status, text, _) = pool.request("POST", "/llm/admin/unload", body, Some(&key));
     assert_eq!(status, 200, "{text}");
     wait_for("both to be gone", || family.alive().is_empty());
-    assert!(pool.log().contains("a guardian does not respond"));
+    pool.wait_for_log("a guardian does not respond");
     assert_eq!(asks(&pool, "held").0, 200, "it can be loaded again");
 }
 

@@ -43,7 +43,7 @@ fn two_replicas_grow_from_one_under_load_and_shrink_again() {
         .map(|_| pool.stream("/v1/chat/completions", &body("busy")))
         .collect();
     wait_for("a second replica", || ready(&pool, "busy") == 2);
-    assert!(pool.log().contains("its requests call for 2 replicas (S1)"));
+    pool.wait_for_log("its requests call for 2 replicas (S1)");
     let next = pool.stream("/v1/chat/completions", &body("busy"));
     wait_for("the new one to be used", || {
         replicas(&pool, "busy")
@@ -52,7 +52,7 @@ fn two_replicas_grow_from_one_under_load_and_shrink_again() {
     });
     drop((first, more, next));
     wait_for("one to leave", || replicas(&pool, "busy").len() == 1);
-    assert!(pool.log().contains("more replicas than needed"));
+    pool.wait_for_log("more replicas than needed");
     assert_eq!(
         ready(&pool, "busy"),
         1,

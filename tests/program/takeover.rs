@@ -214,6 +214,6 @@ fn without_anybody_to_take_over_from_it_just_starts() {
     pool.kill();
     // The port was the system's choice, and nobody has kept it.
     pool.take_over_from_nobody();
-    assert!(pool.log().contains("no model-pool to take over from"));
+    pool.wait_for_log("no model-pool to take over from");
     assert_eq!(pool.engine_pids(), engines, "adopted as after any crash");
 }

@@ -203,6 +203,13 @@ impl Pool {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    /// Waits until the log has this text: a line about an engine may come after the answer to its request.
+    pub fn wait_for_log(&self, text: &str) {
+        wait_for(&format!("the log to say {text:?}"), || {
+            self.log().contains(text)
+        });
+    }
+
     pub fn admin_key(&self) -> String {
         fs::read_to_string(self.folder.path().join("data/admin.key"))
             .unwrap()

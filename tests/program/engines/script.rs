@@ -110,7 +110,7 @@ fn a_request_whose_engine_ends_before_its_first_token_is_placed_on_another_repli
     assert_eq!(status, 200, "{text}\n{}", pool.log());
     assert!(text.contains("Hello"), "{text}");
     assert!(died.path().join("died").exists(), "one of them ended");
-    assert!(pool.log().contains("crash double"), "{}", pool.log());
+    pool.wait_for_log("crash double");
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn usage_that_the_database_refuses_is_in_the_readiness_and_holds_no_other_back()
     wait_for("the readiness to say so", || {
         details(&pool).contains("refuses the usage of 1 ")
     });
-    assert!(pool.log().contains("cannot save the usage of keys"));
+    pool.wait_for_log("cannot save the usage of keys");
     // The other row is on disk, and this one once it can be.
     pool.kill_and_restart();
     assert_eq!(used(&pool, &key, "two")[0], 1);
