@@ -147,11 +147,12 @@ fn its_seats(pool: &Pool) {
     let streams: Vec<_> = (0..6)
         .map(|_| pool.stream(CHAT, &long("real", true)))
         .collect();
-    wait_long("four to be computed", WITHIN, || running(pool) >= 4.0);
     // The gate has four seats, so that the others wait in the pool's queue and not in the engine's.
+    wait_long("four to be computed and two to wait", WITHIN, || {
+        let queue = admin(pool, "GET", "/llm/admin/queue", &Value::Null).to_string();
+        queue.contains("\"real\"") && running(pool) >= 4.0
+    });
     assert_eq!(number(pool, "vllm:num_requests_waiting"), 0.0);
-    let queue = admin(pool, "GET", "/llm/admin/queue", &Value::Null).to_string();
-    assert!(queue.contains("\"real\""), "{queue}");
     drop(streams);
     wait_long("the engine to stop", WITHIN, || running(pool) == 0.0);
 }
