@@ -23,7 +23,7 @@ pub struct Clients {
     /// Between an answer and the next request. A refusal is an answer too; at least 1 ms, so that time passes for
     /// clients of a full queue.
     pub think: Span,
-    /// Every so many requests one comes this much later, as on a busy machine; 0 for none.
+    /// `(n, delay)`: each n-th request of the group comes later by the delay, as on a busy machine; with 0 none does.
     pub late: (u64, Span),
 }
 

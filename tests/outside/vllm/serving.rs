@@ -170,8 +170,8 @@ fn leaving(pool: &Pool) {
 fn leaves_while_it_is_computed(pool: &Pool, stream: bool) -> bool {
     let generated = || number(pool, "vllm:generation_tokens_total");
     let before = generated();
-    let asked = pool.stream(CHAT, &long("real", stream));
-    let is_over = || asked.text().contains("\"usage\"") || asked.text().contains("[DONE]");
+    let answer = pool.stream(CHAT, &long("real", stream));
+    let is_over = || answer.text().contains("\"usage\"") || answer.text().contains("[DONE]");
     wait_long("the engine to compute it", WITHIN, || {
         is_over() || running(pool) >= 1.0
     });
@@ -182,7 +182,7 @@ fn leaves_while_it_is_computed(pool: &Pool, stream: bool) -> bool {
         is_over() || steps.len() >= 4
     });
     let left = !is_over();
-    drop(asked);
+    drop(answer);
     wait_long("the engine to stop", WITHIN, || running(pool) == 0.0);
     left
 }
