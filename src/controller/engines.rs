@@ -92,6 +92,7 @@ impl Engines {
     pub fn drop_gate(&mut self, replica: ReplicaId) -> Option<Arc<Gate>> {
         self.readings.remove(&replica);
         self.busy.remove(&replica);
+        self.guardians.forget_use(replica);
         self.gates.remove(&replica)
     }
 }

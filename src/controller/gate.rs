@@ -187,7 +187,11 @@ impl Gate {
         self.guests.load(Ordering::Acquire)
     }
 
+    /// Changes nothing once it is cut.
     pub fn set(&self, gate: GateMode) {
+        if self.why.get().is_some() {
+            return;
+        }
         let to = match gate {
             GateMode::Open => OPEN,
             GateMode::Queued => QUEUED,
@@ -265,9 +269,11 @@ impl Gate {
         self.is_away.store(is_away, Ordering::Release);
     }
 
-    /// Ends every request inside, with this reason. The first reason stays.
+    /// Ends every request inside, with this reason. The first reason stays. It admits no further request: one that is cut may be
+    /// placed again at once, while the routing table still has this gate.
     pub fn cut(&self, why: Cut) {
         let _ = self.why.set(why);
+        let _ = self.close(None);
         self.cut.cancel();
     }
 

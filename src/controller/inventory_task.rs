@@ -97,8 +97,16 @@ pub(super) async fn run(
             .iter()
             .any(|(&node, it)| it.settles && is_here(node));
         let pause = reading_interval(settles, shared);
+        let pause = Duration::from_millis(pause.0);
+        let next = async {
+            // Loads may wait for what settles: that pause is exact.
+            match settles {
+                true => tokio::time::sleep(pause).await,
+                false => ticks::pause(pause).await,
+            }
+        };
         tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(pause.0)) => {}
+            () = next => {}
             // A process has ended: what it held is looked for at once.
             () = look.notified() => {}
         }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ticks::Ticks;
 use tokio::sync::{broadcast, mpsc};
-use tokio::time::MissedTickBehavior;
 
 use super::message::Message;
 pub(super) use super::trimming::Trimming;
@@ -101,8 +101,7 @@ pub(super) async fn run(
         failed: None,
     };
     let mut next = Vec::new();
-    let mut probe = tokio::time::interval(PROBE_EVERY);
-    probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut probe = Ticks::every(PROBE_EVERY);
     loop {
         tokio::select! {
             biased;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use ticks::Ticks;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::clock::Clock;
 use super::message::Message;
@@ -36,8 +36,7 @@ pub(super) struct Sights {
 /// Lives as long as the loop.
 pub(super) async fn run(sights: Sights) {
     let mut watchdog = Watchdog::default();
-    let mut looks = interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = Ticks::every(LOOK_EVERY);
     let mut requested = Time(0);
     let mut reported = BTreeSet::new();
     loop {

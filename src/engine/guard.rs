@@ -264,6 +264,11 @@ impl Guard {
         }
     }
 
+    /// Notified when there is a use to send.
+    pub fn use_changed(&self) -> Arc<Notify> {
+        self.guardians.use_changed(self.record.replica())
+    }
+
     /// Sends the replica's use to the guardian, if it changed.
     pub async fn tell_use(&mut self) {
         if let Some(Use { busy, last_end_ms }) = self.guardians.take_use(self.record.replica()) {
@@ -310,7 +315,7 @@ impl Guard {
     /// that is gone, as it does if the engine ends while there is no controller.
     pub fn close(mut self) {
         self.over = true;
-        self.guardians.take_use(self.record.replica());
+        self.guardians.forget_use(self.record.replica());
         self.guardians.journal.remove(self.record.replica());
     }
 

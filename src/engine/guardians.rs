@@ -14,6 +14,7 @@ use std::time::Duration;
 use nix::unistd::setsid;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
+use tokio::sync::Notify;
 
 use super::EngineFault;
 use super::journal::Journal;
@@ -44,6 +45,13 @@ pub struct Use {
     pub last_end_ms: Option<u64>,
 }
 
+/// A replica's use that its guardian does not have yet.
+#[derive(Default)]
+struct UnsentUse {
+    latest: Option<Use>,
+    changed: Arc<Notify>,
+}
+
 /// Why the controller leaves while its engines keep running.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Leaving {
@@ -60,7 +68,7 @@ pub struct Guardians {
     pub(super) cgroups: Option<PathBuf>,
     spare: Mutex<Option<Fresh>>,
     leaving: Mutex<Option<Leaving>>,
-    uses: Mutex<BTreeMap<ReplicaId, Use>>,
+    uses: Mutex<BTreeMap<ReplicaId, UnsentUse>>,
 }
 
 /// A guardian that waits for its engine.
@@ -114,11 +122,24 @@ impl Guardians {
 
     /// Records how much a replica is used; its guardian gets it within seconds.
     pub fn used(&self, replica: ReplicaId, it: Use) {
-        lock(&self.uses).insert(replica, it);
+        let mut uses = lock(&self.uses);
+        let unsent = uses.entry(replica).or_default();
+        unsent.latest = Some(it);
+        unsent.changed.notify_one();
+    }
+
+    /// Notified when there is a use to send.
+    pub(super) fn use_changed(&self, replica: ReplicaId) -> Arc<Notify> {
+        Arc::clone(&lock(&self.uses).entry(replica).or_default().changed)
     }
 
     pub(super) fn take_use(&self, replica: ReplicaId) -> Option<Use> {
-        lock(&self.uses).remove(&replica)
+        lock(&self.uses).get_mut(&replica)?.latest.take()
+    }
+
+    /// Called when the replica has ended.
+    pub fn forget_use(&self, replica: ReplicaId) {
+        lock(&self.uses).remove(&replica);
     }
 
     /// Starts the spare guardian. An error shows at the launch that needs it.

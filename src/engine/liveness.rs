@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use ticks::Ticks;
+use tokio::time::timeout;
 
 use super::Endpoint;
 use super::activity::{ActivityMeter, ActivitySample};
@@ -277,8 +278,7 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
         ..Judge::default()
     };
     let every = limits.look_every();
-    let mut looks = interval(every);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = Ticks::every(every);
     let mut looked = looks.tick().await;
     let mut ask_next = looked + limits.heartbeat;
     let mut hurried = false;

@@ -2,29 +2,15 @@
 //! the engine reports as its weights. It samples and keeps the peak; all engines share one scan of the system's
 //! processes. GPU memory is not measured here.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::unistd::{Pid, getsid};
-
-use super::{Endpoint, probe};
-use guardian::proc;
+use super::{Endpoint, probe, sessions};
 use pool::Bytes;
 
 /// Smaller changes are not reported.
 const QUIET: u64 = Bytes::MIB;
-/// How long one scan of all processes is reused for every engine.
-const LOOK_MAX: Duration = Duration::from_millis(1_500);
-
-/// The processes of the system by session: each engine leads its own.
-type Sessions = BTreeMap<u32, Vec<u32>>;
-
-/// The last scan and its time.
-static SESSIONS: Mutex<Option<(Instant, Arc<Sessions>)>> = Mutex::new(None);
-
 /// The mapped weights that an engine reports. The system counts their pages as page cache, but an engine that
 /// computes with them needs them all.
 #[derive(Debug, Default)]
@@ -51,7 +37,7 @@ impl Mapped {
             {
                 self.0.store(bytes, Ordering::Relaxed);
             }
-            tokio::time::sleep(pause).await;
+            ticks::pause(pause).await;
         }
     }
 }
@@ -102,42 +88,9 @@ impl<'a> Meter<'a> {
 }
 
 fn measure(leader: u32) -> Option<Bytes> {
-    let held = members(leader).into_iter().filter_map(own_pages);
+    let held = sessions::members(leader).into_iter().filter_map(own_pages);
     let held: Vec<Bytes> = held.collect();
     (!held.is_empty()).then(|| held.into_iter().sum())
-}
-
-/// The processes of the session that a process leads, from the last scan.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the age of what is shared by all engines"
-)]
-fn members(leader: u32) -> Vec<u32> {
-    let mut shared = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
-    let fresh = shared
-        .as_ref()
-        .filter(|(at, found)| at.elapsed() < LOOK_MAX && found.contains_key(&leader));
-    let found = match fresh {
-        Some((_, found)) => Arc::clone(found),
-        None => {
-            let found = Arc::new(look());
-            *shared = Some((Instant::now(), Arc::clone(&found)));
-            found
-        }
-    };
-    drop(shared);
-    found.get(&leader).cloned().unwrap_or_default()
-}
-
-fn look() -> Sessions {
-    let mut sessions = Sessions::new();
-    for process in proc::all() {
-        if let Ok(session) = getsid(Some(Pid::from_raw(process.cast_signed()))) {
-            let session = session.as_raw().cast_unsigned();
-            sessions.entry(session).or_default().push(process);
-        }
-    }
-    sessions
 }
 
 fn own_pages(process: u32) -> Option<Bytes> {
@@ -178,11 +131,5 @@ mod tests {
         assert_eq!(mapped_in(body), Some(7));
         assert_eq!(mapped_in(br#"{"weights_bytes": 9}"#), None);
         assert_eq!(mapped_in(b"no JSON"), None);
-    }
-
-    #[test]
-    fn the_members_of_a_session_are_found_by_its_leader() {
-        let own = getsid(None).expect("a session").as_raw().cast_unsigned();
-        assert!(members(own).contains(&std::process::id()));
     }
 }

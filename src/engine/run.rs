@@ -6,8 +6,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ticks::Ticks;
 use tokio::sync::{Notify, broadcast, oneshot};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 
 use super::adoption::Adopted;
 use super::explain::explain;
@@ -29,7 +30,7 @@ use super::{
 /// How often an engine's host memory is read.
 const MEMORY_EVERY: Duration = Duration::from_secs(2);
 /// How late the guardian may learn how the engine was used; a later controller counts from there.
-const SEND_USE_EVERY: Duration = Duration::from_millis(250);
+const SEND_USE_AFTER: Duration = Duration::from_millis(250);
 /// A dead engine that takes longer to end must not delay its waiting requests.
 const DEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// A guardian that has not sent SIGKILL by then no longer works.
@@ -404,10 +405,13 @@ impl Engine {
         let mut dead = None;
         let mut last_line_progress = None;
         let mut is_ready = self.is_ready;
-        let mut memory_due = interval(MEMORY_EVERY);
-        memory_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut use_due = interval(SEND_USE_EVERY);
-        use_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut memory_due = Ticks::every(MEMORY_EVERY);
+        let use_changed = guard.use_changed();
+        let next_use = async || {
+            use_changed.notified().await;
+            tokio::time::sleep(SEND_USE_AFTER).await;
+        };
+        let mut use_due = pin!(next_use());
         let (requested, how) = loop {
             tokio::select! {
                 biased;
@@ -459,7 +463,10 @@ impl Engine {
                         report(Report::Memory { now, peak: meter.peak });
                     }
                 }
-                _ = use_due.tick() => guard.tell_use().await,
+                () = &mut use_due => {
+                    guard.tell_use().await;
+                    use_due.set(next_use());
+                }
             }
         };
         End {

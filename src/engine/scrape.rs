@@ -52,7 +52,7 @@ pub(super) async fn follow(
                 report(Report::Load(load));
             }
         }
-        tokio::time::sleep(every).await;
+        ticks::pause(every).await;
     }
 }
 

@@ -1,9 +1,12 @@
 //! Reads facts about processes from `/proc`: start time, parent, session. Where there is no `/proc` it finds
 //! nothing.
 
-use std::io;
+use std::io::{self, Read};
 
 use super::protocol::ProcessId;
+
+/// Longer than `/proc/PID/stat` can be: 52 numbers of at most 20 digits, and a name of at most 64 bytes.
+const STAT_MAX: usize = 2_048;
 
 /// All process numbers.
 pub fn all() -> Vec<u32> {
@@ -48,7 +51,11 @@ impl ProcessId {
 /// A field of `/proc/PID/stat`, counted from the state, which follows the name in brackets. The name may itself
 /// contain brackets and spaces.
 pub fn stat_field(pid: u32, position: usize) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut buffer = [0; STAT_MAX];
+    let mut file = std::fs::File::open(format!("/proc/{pid}/stat")).ok()?;
+    // The system gives the whole line at once; a reader that does not know its length asks eight times.
+    let length = file.read(&mut buffer).ok()?;
+    let stat = String::from_utf8_lossy(&buffer[..length]);
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(position).map(str::to_owned)
 }

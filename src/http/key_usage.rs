@@ -157,7 +157,7 @@ impl KeyUsages {
     /// Writes every few seconds, until it is dropped.
     pub async fn keep_writing(self: Arc<KeyUsages>) {
         loop {
-            tokio::time::sleep(WRITE_EVERY).await;
+            ticks::pause(WRITE_EVERY).await;
             self.write_all().await;
         }
     }

@@ -63,7 +63,7 @@ pub(super) async fn due(evening: Evening, store: &Store) -> Result<Due, String> 
 pub(super) async fn stay_noted(config: LiveConfig, store: Arc<Store>) {
     loop {
         note_up(&config, &store).await;
-        tokio::time::sleep(UP_EVERY).await;
+        ticks::pause(UP_EVERY).await;
     }
 }
 

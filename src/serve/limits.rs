@@ -37,7 +37,7 @@ pub(super) async fn open(
 pub(super) async fn keep(limits: Arc<Limits>, store: Arc<Store>) {
     let mut since_renewed = Duration::ZERO;
     loop {
-        tokio::time::sleep(KEEP_EVERY).await;
+        ticks::pause(KEEP_EVERY).await;
         save(&limits, &store).await;
         since_renewed += KEEP_EVERY;
         if since_renewed >= Limits::RENEW_EVERY {

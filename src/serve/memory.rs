@@ -1,4 +1,7 @@
-//! Returns the memory of large requests to the system as soon as they are read.
+//! Returns memory to the system: that of large requests as soon as they are read, and that of the start once it is over.
+
+use std::ops::Range;
+use std::time::Duration;
 
 /// Allocations from this size on are mapped separately and unmapped when they are freed. Without a fixed threshold
 /// glibc raises its own with every larger block that is freed, up to 32 MiB, and keeps smaller blocks (mallopt(3)).
@@ -26,3 +29,126 @@ pub(super) fn return_what_is_freed() {
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(super) fn return_what_is_freed() {}
+
+/// Models that are always hot are being loaded by then, and what the start allocated is freed.
+const START_IS_OVER_AFTER: Duration = Duration::from_secs(3);
+
+/// Once the start is over: free memory goes back to the system, and pages of the program's own file are unmapped. A start
+/// goes through most of the program, and of that little is needed to serve. What is needed is mapped again from the page cache.
+pub(super) async fn forget_the_start() {
+    tokio::time::sleep(START_IS_OVER_AFTER).await;
+    // The system may have to wait for a lock of the address space.
+    let _ = tokio::task::spawn_blocking(|| {
+        return_what_is_free();
+        unmap_own_file();
+    })
+    .await;
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(
+    unsafe_code,
+    reason = "the allocator's free memory has no safe interface"
+)]
+fn return_what_is_free() {
+    // SAFETY: it takes the allocator's own locks, and returns pages that hold no allocation.
+    unsafe { nix::libc::malloc_trim(0) };
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn return_what_is_free() {}
+
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "pages have no safe interface")]
+fn unmap_own_file() {
+    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    for mapping in unchanged(&mappings, &program.to_string_lossy()) {
+        // SAFETY: the mapping is private, read-only, of a file, and no page of it differs from the file: whatever is dropped is
+        // read again from there with the same content. The system refuses to write to the file of a running program.
+        unsafe {
+            nix::libc::madvise(
+                mapping.start as *mut nix::libc::c_void,
+                mapping.len(),
+                nix::libc::MADV_DONTNEED,
+            )
+        };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unmap_own_file() {}
+
+/// The mappings of a file in `/proc/self/smaps` (proc_pid_smaps(5)) that are private, cannot be written, and have no page of
+/// their own, as those have that the dynamic linker has changed.
+fn unchanged(mappings: &str, file: &str) -> Vec<Range<usize>> {
+    let mut all = Vec::new();
+    let mut current = None;
+    for line in mappings.lines() {
+        if let Some(range) = of_file(line, file) {
+            current = range;
+        } else if let Some(kib) = line.strip_prefix("Anonymous:")
+            && kib.trim() == "0 kB"
+        {
+            all.extend(current.take());
+        }
+    }
+    all
+}
+
+/// `None` for a line that begins no mapping, `Some(None)` for a mapping that does not count.
+#[expect(clippy::option_option, reason = "a line has three kinds")]
+fn of_file(line: &str, file: &str) -> Option<Option<Range<usize>>> {
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    let range = address(start)?..address(end)?;
+    let is_constant = matches!(words.next()?, "r-xp" | "r--p");
+    let is_of_file = words.nth(3).is_some_and(|name| name.trim_start() == file);
+    Some((is_constant && is_of_file).then_some(range))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPPINGS: &str = "\
+1000-3000 r--p 00000000 fe:00 12 /opt/model pool/model-pool
+Size:                  8 kB
+Anonymous:             0 kB
+3000-9000 r-xp 00002000 fe:00 12                          /opt/model pool/model-pool
+Rss:                  24 kB
+Anonymous:             0 kB
+AnonHugePages:         0 kB
+9000-a000 r--p 00008000 fe:00 12                          /opt/model pool/model-pool
+Anonymous:             4 kB
+a000-b000 rw-p 00009000 fe:00 12                          /opt/model pool/model-pool
+Anonymous:             0 kB
+b000-c000 r-xs 00009000 fe:00 12                          /opt/model pool/model-pool
+Anonymous:             0 kB
+c000-d000 r-xp 00000000 fe:00 13                          /usr/lib/libc.so.6
+Anonymous:             0 kB
+d000-e000 r--p 00000000 00:00 0
+Anonymous:             0 kB
+VmFlags: rd mr mw me ac sd
+";
+
+    #[test]
+    fn constant_pages_of_the_programs_own_file_are_found_and_no_others() {
+        let found = unchanged(MAPPINGS, "/opt/model pool/model-pool");
+        assert_eq!(found, [0x1000..0x3000, 0x3000..0x9000]);
+        assert!(unchanged(MAPPINGS, "/opt/model").is_empty());
+        assert!(unchanged("no mappings\n-\nx-y r-xp\n", "").is_empty());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_program_whose_pages_are_unmapped_goes_on() {
+        let program = std::fs::read_link("/proc/self/exe").expect("a program");
+        let mappings = || std::fs::read_to_string("/proc/self/smaps").expect("mappings");
+        assert!(!unchanged(&mappings(), &program.to_string_lossy()).is_empty());
+        return_what_is_free();
+        unmap_own_file();
+        assert!(!unchanged(&mappings(), &program.to_string_lossy()).is_empty());
+    }
+}

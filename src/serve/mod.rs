@@ -318,6 +318,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     failing.started();
     drop(progress);
     notify::ready();
+    let _forgetting = AbortOnDropHandle::new(start(memory::forget_the_start()));
     if let Some(inherited) = inherited {
         inherited.serving();
     }

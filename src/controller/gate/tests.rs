@@ -41,6 +41,19 @@ fn a_gate_lets_in_as_many_as_it_has_seats_and_only_while_open() {
 }
 
 #[test]
+fn a_gate_that_is_cut_lets_nobody_in_although_it_is_still_in_the_routing_table() {
+    let (gate, _messages) = gate(2);
+    gate.set(GateMode::Open);
+    let inside = gate.try_enter().expect("a seat");
+    gate.cut(Cut::Crashed("it is gone".to_owned()));
+    assert!(inside.cut().is_cancelled());
+    assert!(gate.try_enter().is_none());
+    gate.set(GateMode::Open);
+    assert!(gate.try_enter().is_none(), "it stays so");
+    assert!(!gate.has_room());
+}
+
+#[test]
 fn a_gate_that_was_used_since_the_reading_refuses_to_close_as_idle() {
     let (gate, _messages) = gate(2);
     gate.set(GateMode::Open);

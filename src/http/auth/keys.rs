@@ -201,7 +201,7 @@ impl Keys {
     pub async fn follow_commands(self: Arc<Keys>) {
         let mut applied = self.commands_at_open;
         loop {
-            tokio::time::sleep(FOLLOW_EVERY).await;
+            ticks::pause(FOLLOW_EVERY).await;
             match self.follow(&mut applied).await {
                 Ok(false) => {}
                 Ok(true) => tracing::info!(

@@ -1,0 +1,75 @@
+//! The program at rest: how often its threads wake, and what of its own file it keeps in memory. What wakes often keeps a
+//! processor from its deeper states, and what each engine adds is multiplied by the engines of a machine.
+
+use std::time::Duration;
+
+use support::whole::{Pool, wait_for};
+
+/// What is counted must not depend on one moment.
+const WINDOW: Duration = Duration::from_secs(4);
+/// Others on the machine may wake it, never keep it asleep: the least counts.
+const WINDOWS: usize = 6;
+/// With one engine. A dozen periodic looks with a timer each woke it 33 times a second; of those that are left the
+/// scheduler of the evening has a quarter, which looks twice a second and leaves no choice.
+const WAKES_MAX: f64 = 28.0;
+const WAKES_OF_AN_ENGINE_MAX: f64 = 5.0;
+
+/// How often the threads of a process gave a processor back by themselves, since they began.
+fn wakes(pid: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+    let statuses = threads.flatten().filter_map(|it| {
+        // A thread may have ended since.
+        std::fs::read_to_string(it.path().join("status")).ok()
+    });
+    statuses
+        .map(|status| field(&status, "voluntary_ctxt_switches:"))
+        .sum()
+}
+
+fn field(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let value = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    value.unwrap_or_else(|| panic!("{name} in {status}"))
+}
+
+/// The fewest wakes in a second.
+fn wakes_a_second(pid: u32) -> f64 {
+    let window = || {
+        let before = wakes(pid);
+        std::thread::sleep(WINDOW);
+        wakes(pid).saturating_sub(before) as f64 / WINDOW.as_secs_f64()
+    };
+    (0..WINDOWS).map(|_| window()).fold(f64::MAX, f64::min)
+}
+
+#[test]
+fn it_wakes_a_few_times_a_second_and_each_engine_adds_little() {
+    let _alone = super::ALONE.blocking_lock();
+    let pool = Pool::demo();
+    wait_for("the first model", || pool.engine_pids().len() == 1);
+    let one = wakes_a_second(pool.pid());
+    let body = r#"{"model": "tiny-chat", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}"#;
+    let (status, text, _) = pool.request("POST", "/v1/chat/completions", body, None);
+    assert_eq!(status, 200, "{text}");
+    let two = wakes_a_second(pool.pid());
+    println!("{one:.1} wakes a second with one engine, {two:.1} with two");
+    assert!(one <= WAKES_MAX, "{one}");
+    assert!(two - one <= WAKES_OF_AN_ENGINE_MAX, "{one}, {two}");
+}
+
+#[test]
+fn what_only_the_start_needed_of_its_own_file_does_not_stay_in_memory() {
+    let _alone = super::ALONE.blocking_lock();
+    let pool = Pool::demo();
+    let of_files = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pool.pid()));
+        field(&status.expect("it runs"), "RssFile:")
+    };
+    let mut most = of_files();
+    wait_for("half of the pages to be unmapped", || {
+        most = most.max(of_files());
+        of_files() <= most / 2
+    });
+    let (status, text, _) = pool.request("GET", "/llm/docs/", "", None);
+    assert_eq!(status, 200, "{text}");
+}
