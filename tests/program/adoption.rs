@@ -104,11 +104,7 @@ fn the_log_goes_on_where_it_was() {
     let mut pool = Pool::that_adopts(&[stub("a", &["--stderr", "first words"])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
     pool.kill_and_restart();
-    let key = pool.admin_key();
-    wait_for("the words from before", || {
-        let (_, log, _) = pool.request("GET", "/llm/admin/logs?model=a", "", Some(&key));
-        log.contains("first words")
-    });
+    pool.wait_for_engine_log("a", &["first words"]);
 }
 
 #[test]

@@ -255,11 +255,7 @@ fn the_last_good_version_is_served_while_its_file_is_broken() {
         states.iter().all(|it| it.1 == "ready" && it.2.is_some()),
         "{states:?}"
     );
-    assert!(
-        pool.log().contains("its last good version is served"),
-        "{}",
-        pool.log()
-    );
+    pool.wait_for_log("its last good version is served");
 
     // A second reload changes nothing either, and a mended file is read.
     assert_eq!(reload(&pool)["broken"].as_array().unwrap().len(), 2);

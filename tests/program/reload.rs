@@ -60,7 +60,7 @@ fn a_changed_priority_restarts_nothing_and_a_changed_context_only_its_own_model(
         let now = pool.engine_pids();
         now.len() == 2 && before.iter().filter(|pid| now.contains(pid)).count() == 1
     });
-    assert!(pool.log().contains("file was changed"));
+    pool.wait_for_log("file was changed");
 }
 
 #[test]

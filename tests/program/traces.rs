@@ -348,8 +348,7 @@ fn what_a_collector_refuses_is_counted_and_the_end_sends_what_waits() {
     let pool = Pool::with_models(&[model("m", 1, "")], &config);
     assert_eq!(pool.post(CHAT, &ask("m", false)).0, 200);
     wait_for("the refusal", || count(&pool, "rejected") > 0);
-    let log = pool.log();
-    assert!(log.contains("400 Bad Request: no thanks"), "{log}");
+    pool.wait_for_log("400 Bad Request: no thanks");
     // It is not sent again.
     assert_eq!(refusing.heads().len(), 1);
 

@@ -210,6 +210,17 @@ impl Pool {
         });
     }
 
+    /// What engines of a model print passes through other processes and comes after their answers.
+    pub fn wait_for_engine_log(&self, model: &str, texts: &[&str]) {
+        let path = format!("/llm/admin/logs?model={model}&tail=500");
+        for text in texts {
+            wait_for(&format!("{text:?} in the log of {model}"), || {
+                let (_, log, _) = self.request("GET", &path, "", Some(&self.admin_key()));
+                log.contains(text)
+            });
+        }
+    }
+
     pub fn admin_key(&self) -> String {
         fs::read_to_string(self.folder.path().join("data/admin.key"))
             .unwrap()

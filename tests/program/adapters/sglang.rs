@@ -39,19 +39,13 @@ fn sglang_is_started_with_room_and_takes_and_forgets_adapters_by_their_ids() {
         }
     }
     assert_eq!(ask(&pool, "lab/base:own:9").0, 404);
-    let log = |pool: &Pool| {
-        let path = "/llm/admin/logs?model=lab/base";
-        pool.request("GET", path, "", Some(&pool.admin_key())).1
-    };
-    let before = log(&pool);
-    for words in [
+    let lines = [
         "loaded adapter own:0 (1 of 2)",
         "loaded adapter own:1 (2 of 2)",
         "unloaded adapter own:0",
         "loaded adapter own:2 (2 of 2)",
-    ] {
-        assert!(before.contains(words), "{words}: {before}");
-    }
+    ];
+    pool.wait_for_engine_log("lab/base", &lines);
     let engines = pool.engine_pids();
     assert_eq!(engines.len(), 1);
     pool.kill_and_restart();

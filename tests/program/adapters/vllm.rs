@@ -39,20 +39,13 @@ fn vllm_is_started_with_room_and_takes_and_forgets_adapters() {
         }
     }
     assert_eq!(ask(&pool, "lab/base:own:9").0, 404);
-    let (_, log, _) = pool.request(
-        "GET",
-        "/llm/admin/logs?model=lab/base",
-        "",
-        Some(&pool.admin_key()),
-    );
-    for words in [
+    let lines = [
         "loaded adapter lab/base:own:0 (1 of 2)",
         "loaded adapter lab/base:own:1 (2 of 2)",
         "unloaded adapter lab/base:own:0",
         "loaded adapter lab/base:own:2 (2 of 2)",
-    ] {
-        assert!(log.contains(words), "{words}: {log}");
-    }
+    ];
+    pool.wait_for_engine_log("lab/base", &lines);
 }
 
 #[test]

@@ -300,11 +300,8 @@ fn a_model_that_may_sleep_is_served_over_a_socket() {
     let pool = Pool::on_gpus(&files, &machine.library(), "");
     let (status, text) = ask(&pool, "sleeper", json!({}));
     assert_eq!(status, 200, "{text}");
-    wait_for("its log to tell of the socket", || {
-        let path = "/llm/admin/logs?model=sleeper";
-        let (_, log, _) = pool.request("GET", path, "", Some(&pool.admin_key()));
-        log.contains("Starting vLLM server on unix domain socket")
-    });
+    let line = "Starting vLLM server on unix domain socket";
+    pool.wait_for_engine_log("sleeper", &[line]);
 }
 
 #[test]

@@ -129,6 +129,7 @@ fn without_another_replica_whoever_asked_is_told_what_happened_and_when_to_come_
     assert!(text.contains("core is dead on purpose"), "{text}");
     assert!(head.contains("retry-after:"), "{head}");
     // Its last words are told in one line, which says whose they are.
+    pool.wait_for_log("crash double (r1)");
     let log = pool.log();
     let crash = log.lines().find(|line| line.contains("crash double (r1)"));
     let crash = crash.unwrap_or_else(|| panic!("{log}"));

@@ -60,9 +60,12 @@ fn a_usage_that_no_engine_can_have_counted_counts_nowhere_and_ends_no_saving() {
         ask(&pool, &key, "bad", stream);
     }
     ask(&pool, &key, "good", false);
-    let log = pool.log();
-    let doubts = log.matches("more tokens than it can have counted").count();
-    assert_eq!(doubts, 3, "{log}");
+    let doubts = || {
+        let log = pool.log();
+        log.matches("more tokens than it can have counted").count()
+    };
+    wait_for("a line for each of the three", || doubts() >= 3);
+    assert_eq!(doubts(), 3, "{}", pool.log());
     let metrics = pool.request("GET", "/metrics", "", Some(&key)).1;
     let of_bad = metrics
         .lines()

@@ -93,7 +93,7 @@ fn what_needs_a_restart_is_named_and_stays_as_it_is() {
     assert_eq!(config["server"]["listen"], "127.0.0.1:0");
     assert_eq!(config["inventory"]["devices"][0]["memory"], "16GiB");
     assert_eq!(config["pool"]["heartbeat"], "4s", "for engines from now on");
-    assert!(pool.log().contains("need a restart of the service"));
+    pool.wait_for_log("need a restart of the service");
 }
 
 #[test]
@@ -243,14 +243,14 @@ fn a_changed_level_of_the_log_counts_at_once() {
     let pool = Pool::with_models(&[stub("a", &[])], &config);
     let told = || pool.log().matches("configuration reloaded").count();
     reloads(&pool);
-    assert_eq!(told(), 1);
+    wait_for("its line", || told() == 1);
     edit(&pool, "level: info", "level: error");
     reloads(&pool);
     reloads(&pool);
     assert_eq!(told(), 1, "that is no error");
     edit(&pool, "level: error", "level: info");
     reloads(&pool);
-    assert_eq!(told(), 2);
+    wait_for("its line", || told() == 2);
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn an_evening_that_is_moved_comes_at_its_new_time() {
     let answer = reloads(&pool);
     let expected = ["evening.cleanup", "evening.reopen", "evening.timezone"];
     assert_eq!(keys(&answer, "applied"), expected);
-    assert!(pool.log().contains("evening: the next cleanup is on "));
+    pool.wait_for_log("evening: the next cleanup is on ");
     wait_for("the cleanup", || shown(&pool, "a")["state"] == "cold");
     assert_eq!(reasons(&pool, "cleanup").len(), 1);
 }
