@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use support::net::{chat, stub};
 use support::whole::{Pool, wait_for};
 
 /// What is counted must not depend on one moment.
@@ -45,13 +46,17 @@ fn wakes_a_second(pid: u32) -> f64 {
 #[test]
 fn it_wakes_a_few_times_a_second_and_each_engine_adds_little() {
     let _alone = super::ALONE.blocking_lock();
-    let pool = Pool::demo();
-    wait_for("the first model", || pool.engine_pids().len() == 1);
-    let one = wakes_a_second(pool.pid());
-    let body = r#"{"model": "tiny-chat", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}"#;
-    let (status, text, _) = pool.request("POST", "/v1/chat/completions", body, None);
-    assert_eq!(status, 200, "{text}");
-    let two = wakes_a_second(pool.pid());
+    let models = ["a", "b"].map(|name| stub(name, &[]));
+    // More workers wake one another more often; on each machine it has as many here.
+    let pool = Pool::with_env(&models, "", &[("TOKIO_WORKER_THREADS", "2")]);
+    let with_one_more = |model: &str| {
+        let (status, text, _) =
+            pool.request("POST", "/v1/chat/completions", &chat(model, false), None);
+        assert_eq!(status, 200, "{text}");
+        wakes_a_second(pool.pid())
+    };
+    let (one, two) = (with_one_more("a"), with_one_more("b"));
+    assert_eq!(pool.engine_pids().len(), 2);
     println!("{one:.1} wakes a second with one engine, {two:.1} with two");
     assert!(one <= WAKES_MAX, "{one}");
     assert!(two - one <= WAKES_OF_AN_ENGINE_MAX, "{one}, {two}");
