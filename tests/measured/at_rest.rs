@@ -7,9 +7,9 @@ use support::net::{chat, stub};
 use support::whole::{Pool, wait_for};
 
 /// What is counted must not depend on one moment.
-const WINDOW: Duration = Duration::from_secs(4);
+const WINDOW: Duration = Duration::from_secs(3);
 /// Others on the machine may wake it, never keep it asleep: the least counts.
-const WINDOWS: usize = 6;
+const WINDOWS: usize = 3;
 /// With one engine. A dozen periodic looks with a timer each woke it 33 times a second; of those that are left the
 /// scheduler of the evening has a quarter, which looks twice a second and leaves no choice.
 const WAKES_MAX: f64 = 28.0;
