@@ -97,16 +97,8 @@ pub(super) async fn run(
             .iter()
             .any(|(&node, it)| it.settles && is_here(node));
         let pause = reading_interval(settles, shared);
-        let pause = Duration::from_millis(pause.0);
-        let next = async {
-            // Loads may wait for what settles: that pause is exact.
-            match settles {
-                true => tokio::time::sleep(pause).await,
-                false => ticks::pause(pause).await,
-            }
-        };
         tokio::select! {
-            () = next => {}
+            () = ticks::pause(Duration::from_millis(pause.0)) => {}
             // A process has ended: what it held is looked for at once.
             () = look.notified() => {}
         }

@@ -72,15 +72,8 @@ pub(super) async fn run(
             }
             Err(error) => tracing::error!(%error, "reading the devices panicked"),
         }
-        let next = async {
-            // A shorter pause was ordered because loads wait for memory: it is exact.
-            match pause < READ_EVERY {
-                true => tokio::time::sleep(pause).await,
-                false => ticks::pause(pause).await,
-            }
-        };
         tokio::select! {
-            () = next => {}
+            () = ticks::pause(pause) => {}
             () = machine.look.notified() => {}
         }
     }

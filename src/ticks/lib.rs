@@ -2,7 +2,7 @@
 //! once a second wake it once a second together, and not at a dozen moments; a timer of the runtime that ends alone costs
 //! two or three wakes, because a far one is moved nearer before it is due.
 //!
-//! For periodic work alone. A deadline, a timeout or a pause that a request waits for is a timer of its own.
+//! For periodic work alone. Deadlines, timeouts and pauses that a request waits for use the runtime's timers.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,6 +12,9 @@ use tokio::time::{Instant, sleep_until};
 const SHORTEST: Duration = Duration::from_millis(1);
 /// What is longer is as good as never, and would be beyond what the system's clock can tell.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
+
+/// A shorter pause is exact: what is looked at so often is waited for, such as memory that comes back.
+const SHARED_FROM: Duration = Duration::from_secs(1);
 
 /// The moment from which all periods are counted.
 static EPOCH: OnceLock<std::time::Instant> = OnceLock::new();
@@ -44,9 +47,12 @@ fn next_after(now: Instant, period: Duration) -> Instant {
     epoch() + after
 }
 
-/// Pauses for about `period`: from half of it to one and a half.
+/// Pauses for about `period`: from half of it to one and a half; exactly for it below a second.
 pub async fn pause(period: Duration) {
-    sleep_until(next_after(now(), period)).await;
+    match period < SHARED_FROM {
+        true => tokio::time::sleep(period).await,
+        false => sleep_until(next_after(now(), period)).await,
+    }
 }
 
 /// An interval whose ticks come at moments that all intervals of the same period share. The first one comes at once. What

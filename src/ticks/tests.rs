@@ -24,6 +24,16 @@ async fn pauses_of_one_period_end_together_whenever_they_began() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pause_below_a_second_is_exact() {
+    pause(SECOND).await;
+    for short in [100, 999].map(Duration::from_millis) {
+        let from = now();
+        pause(short).await;
+        assert_eq!(now() - from, short);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_longer_period_ends_at_a_moment_of_a_shorter_one_that_divides_it() {
     // A timer ends at a whole millisecond, up to one after the moment itself.
     let from = next_after(now(), Duration::from_secs(10));
@@ -62,7 +72,7 @@ async fn the_first_tick_comes_at_once_and_missed_ones_do_not_come_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tick_that_nobody_waited_for_to_the_end_still_comes() {
+async fn a_tick_whose_future_was_dropped_still_comes() {
     let mut ticks = Ticks::every(SECOND);
     ticks.tick().await;
     let aligned = ticks.tick().await;

@@ -10,7 +10,7 @@ use support::whole::{Pool, wait_for};
 const WINDOW: Duration = Duration::from_secs(3);
 /// Others on the machine may wake it, never keep it asleep: the least counts.
 const WINDOWS: usize = 3;
-/// With one engine. A dozen periodic looks with a timer each woke it 33 times a second; of those that are left the
+/// With one engine. A dozen periodic looks with a timer each woke it 31 times a second; of those that are left the
 /// scheduler of the evening has a quarter, which looks twice a second and leaves no choice.
 const WAKES_MAX: f64 = 28.0;
 const WAKES_OF_AN_ENGINE_MAX: f64 = 5.0;
