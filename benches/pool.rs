@@ -184,6 +184,7 @@ fn plan(criterion: &mut Criterion) {
         keep_hot: None,
         lease: None,
         force: false,
+        waits: true,
     };
     for devices in [1, 8] {
         let spec = ModelSpec {

@@ -198,6 +198,7 @@ fn previews(rig: &Rig, models: impl Iterator<Item = u32>) -> Vec<Duration> {
             keep_hot: None,
             lease: None,
             force: false,
+            waits: true,
         };
         timed(&mut plans, || {
             rig.pool.preview(rig.now, &order);

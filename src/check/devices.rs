@@ -108,6 +108,7 @@ impl Devices {
             keep_hot: None,
             lease: None,
             force: false,
+            waits: true,
         };
         let plan = pool.preview(Time(0), &load);
         let fault = |why: String| (MEMORY, why);

@@ -77,9 +77,12 @@ impl Orders {
 
     pub fn answer_settled(&mut self) {
         for (order, outcome) in std::mem::take(&mut self.settled) {
-            self.accept(order);
             if let Some(replies) = self.replies.remove(&order) {
+                // A caller that learns of the acceptance alone must find the outcome.
                 let _ = replies.settled.send(outcome);
+                if let Some(accepted) = replies.accepted {
+                    let _ = accepted.send(());
+                }
             }
         }
     }

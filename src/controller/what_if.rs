@@ -17,7 +17,8 @@ const ANSWERS_MAX: usize = 10_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assumptions {
     pub cordoned: Vec<DeviceId>,
-    pub priorities: Vec<(ModelId, Priority)>,
+    /// `None`: the catalogue's priority.
+    pub priorities: Vec<(ModelId, Option<Priority>)>,
 }
 
 /// What the pool would decide at once.
@@ -47,7 +48,7 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
     let in_flight = in_flight_of(&before);
     let set = assumptions.priorities.iter().map(|(model, priority)| {
         let change = OverrideChange {
-            priority: Some(Some(*priority)),
+            priority: Some(*priority),
             ..OverrideChange::default()
         };
         Command::Set {
@@ -112,6 +113,7 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
             keep_hot: None,
             lease: None,
             force: false,
+            waits: true,
         };
         if let Some(plan) = pool.preview(now, &load) {
             let candidates = pool.candidates(&plan);
@@ -237,6 +239,7 @@ mod tests {
             keep_hot: None,
             lease: None,
             force: false,
+            waits: true,
         };
         let order = OrderId(u64::from(model) + 1);
         let command = Command::Load(load);
@@ -279,7 +282,7 @@ mod tests {
     fn a_load_is_shown_once_where_its_first_device_is_assumed_to_be_cordoned() {
         let pool = pool(&[("low", 0, 10)]);
         let hot = |cordoned: Vec<DeviceId>| {
-            let priorities = vec![(ModelId(0), Priority(2))];
+            let priorities = vec![(ModelId(0), Some(Priority(2)))];
             let assumed = Assumptions {
                 cordoned,
                 priorities,
@@ -303,6 +306,31 @@ mod tests {
     }
 
     #[test]
+    fn no_priority_stands_for_the_catalogues() {
+        let mut pool = pool(&[("hot", 2, 10)]);
+        let change = OverrideChange {
+            priority: Some(Some(Priority(0))),
+            ..OverrideChange::default()
+        };
+        let (order, model) = (OrderId(1), ModelId(0));
+        let command = Command::Set { model, change };
+        run(&mut pool, Event::OrderReceived { order, command });
+        let cordoned = vec![device_of(&pool, "hot")];
+        let with = |priorities| {
+            let cordoned = cordoned.clone();
+            let assumed = Assumptions {
+                cordoned,
+                priorities,
+            };
+            what_if(pool.clone(), Time(2_000), &assumed)
+        };
+        let low = with(Vec::new());
+        assert!(low.loads.is_empty(), "{:?}", low.loads);
+        let restored = with(vec![(model, None)]);
+        assert_eq!(names(&restored.loads), ["hot"]);
+    }
+
+    #[test]
     fn what_would_not_fit_says_why() {
         // Each has a device of its own, and both are protected.
         let pool = pool(&[("hot", 2, 10), ("warm", 2, 12)]);
@@ -323,18 +351,19 @@ mod tests {
         let mut pool = pool(&[("one", 1, 12), ("two", 1, 12), ("low", 0, 12)]);
         load(&mut pool, 0);
         load(&mut pool, 1);
-        let with = |priorities: Vec<(ModelId, Priority)>| {
+        let with = |priority: Priority| {
+            let priorities = vec![(ModelId(2), Some(priority))];
             let assumed = Assumptions {
                 priorities,
                 ..Assumptions::default()
             };
             what_if(pool.clone(), Time(2_000), &assumed)
         };
-        let same = with(vec![(ModelId(2), Priority(0))]);
+        let same = with(Priority(0));
         assert!(same.next[0].0.refusal.is_some(), "{:?}", same.next);
         assert!(same.leaving.is_empty() && same.loads.is_empty());
         // Always hot, it would be loaded at once, and one of the others would leave for it.
-        let hot = with(vec![(ModelId(2), Priority(2))]);
+        let hot = with(Priority(2));
         assert_eq!(names(&hot.loads), ["low"]);
         assert_eq!(hot.leaving.len(), 1, "{:?}", hot.leaving);
     }

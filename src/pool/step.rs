@@ -167,6 +167,7 @@ mod tests {
             keep_hot: None,
             lease: None,
             force: false,
+            waits: true,
         });
         pool.step(Time(1), Event::OrderReceived { order, command });
         let answer = pool.step(Time(1), Event::Saved { order });

@@ -13,7 +13,9 @@ pub(super) struct Options<'a> {
     pub(super) times: Option<u32>,
 }
 
-const FLAGS: [&str; 6] = ["force", "now", "idle", "measured", "fixed", "absent"];
+const FLAGS: [&str; 7] = [
+    "force", "nowait", "now", "idle", "measured", "fixed", "absent",
+];
 
 impl<'a> Options<'a> {
     pub(super) fn of(args: &[&'a str]) -> Result<Options<'a>, String> {

@@ -13,7 +13,7 @@
 //! 0s   within 1 30s              the client of request t1 waits no longer than this
 //! 3s   ready 1                   the engine of replica r1 is ready
 //! 4s   end 1                     request t1 ends, however
-//! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force]
+//! 5s   load NAME [x2] [gpus 4] [priority 3] [lease 2h] [keep_hot 1h] [force] [nowait]
 //! 6s   unload NAME [now] / set NAME priority 2 / change NAME keep_hot 1h|none / cleanup [idle] [begun 1m] / reopen / reset / shutdown
 //! 6s   why NAME                  what was compared for the last record of the model that has it
 //! 7s   crash 1 WORDS / hopeless 1 WORDS / unlucky 1 WORDS / oom 3 [needs 20GiB] / exits 1 / leave 2 / plan NAME / wait
@@ -461,6 +461,7 @@ impl StoryRunner {
             keep_hot: options.get("keep_hot").map(span).transpose()?,
             lease: options.get("lease").map(span).transpose()?,
             force: options.has("force"),
+            waits: !options.has("nowait"),
         })
     }
 

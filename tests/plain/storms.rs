@@ -212,6 +212,11 @@ fn a_load_for_clients_that_have_gone_is_caught() {
 }
 
 #[test]
+fn a_leased_model_that_leaves_for_an_equal_is_caught() {
+    assert!(caught(Fault::LeasesUnseen, "P7"));
+}
+
+#[test]
 fn changes_between_the_rules_for_victims_that_cost_more_than_their_bound_are_caught() {
     assert!(caught(Fault::ChangesUncounted, "P5: following"));
 }

@@ -48,7 +48,8 @@ impl Strict for UnloadRequest {
 /// Load a model
 ///
 /// Starts replicas of the model and evicts what the rules allow. The order survives restarts. The answer comes when the load
-/// has ended, or at once with `wait: false`. A load that is refused gets a 409 with the plan and its reasons.
+/// has ended, or with `wait: false` as soon as the load has begun. A load that is refused gets a 409 with the plan and its reasons. With
+/// `wait: false` that is every load whose plan is not feasible now.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -228,6 +229,7 @@ fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder), Fai
         keep_hot: request.keep_hot,
         lease: request.lease,
         force: request.force,
+        waits: request.wait,
     };
     Ok((route.entry.name.clone(), order))
 }

@@ -228,6 +228,7 @@ mod tests {
                 by: by(),
                 priority,
                 own,
+                lease: None,
             },
             StopReason::TurnEnded {
                 by: by(),
@@ -239,7 +240,11 @@ mod tests {
                 own,
                 priority,
             },
-            StopReason::Forced { by: by(), order },
+            StopReason::Forced {
+                by: by(),
+                order,
+                lease: None,
+            },
             StopReason::HostFor { by: by() },
             StopReason::SleeperDropped { by: by() },
         ] {

@@ -175,6 +175,7 @@ mod tests {
                     by,
                     priority: Priority(1),
                     own: Priority(0),
+                    lease: None,
                 },
             }],
             shortfall: Some(Refusal::NotLoaded),

@@ -216,6 +216,7 @@ mod snapshots {
             keep_hot: None,
             lease: None,
             force: false,
+            waits: true,
         }
     }
 

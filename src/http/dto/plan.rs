@@ -206,7 +206,12 @@ impl VictimView {
         } else if victim.asleep {
             StopReason::SleeperDropped { by }.to_string()
         } else if force {
-            format!("forced out by {by} (P4)")
+            match victim.lease {
+                Some(left) => {
+                    format!("forced out by {by} (P4), although its lease had {left} left (P7)")
+                }
+                None => format!("forced out by {by} (P4)"),
+            }
         } else if own >= priority && !victim.busy {
             let idle = victim.idle;
             let reason = StopReason::Yielded {
@@ -220,7 +225,14 @@ impl VictimView {
             let ready_for = ready_for(victim.replica, snapshot);
             StopReason::TurnEnded { by, ready_for }.to_string()
         } else {
-            StopReason::Preempted { by, priority, own }.to_string()
+            let lease = victim.lease;
+            let reason = StopReason::Preempted {
+                by,
+                priority,
+                own,
+                lease,
+            };
+            reason.to_string()
         };
         VictimView {
             replica: victim.replica.to_string(),

@@ -268,6 +268,7 @@ pub(crate) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failur
         keep_hot: None,
         lease: None,
         force: false,
+        waits: true,
     };
     let name = &route.entry.name;
     match app.handle.plan(order).await {

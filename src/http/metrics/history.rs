@@ -214,6 +214,7 @@ mod tests {
             by: by(),
             priority: Priority(1),
             own: Priority(0),
+            lease: Some(Span(5)),
         };
         assert_eq!(reason(&preempted.to_string()), "preempted");
         assert_eq!(
@@ -237,7 +238,8 @@ mod tests {
             reason(
                 &StopReason::Forced {
                     by: by(),
-                    order: OrderId(1)
+                    order: OrderId(1),
+                    lease: Some(Span(5)),
                 }
                 .to_string()
             ),

@@ -44,6 +44,9 @@ impl Pool {
         record.asked_by = self.first_requester(plan.model, &why);
         let committed = |share: &Share| self.devices[&share.device].committed();
         let before: Vec<Bytes> = shares.iter().map(committed).collect();
+        if let Some(order) = order.and_then(|id| self.orders.get_mut(&id)) {
+            order.is_placed = true;
+        }
         let forced = order.and_then(|id| {
             self.orders[&id]
                 .load()
@@ -61,11 +64,11 @@ impl Pool {
                 self.drop_sleeper(victim, by, order, actions);
                 continue;
             }
-            let (own, priority) = (victim.priority, plan.priority);
+            let (own, priority, lease) = (victim.priority, plan.priority, victim.lease);
             let yields = forced.is_none() && own >= priority && !victim.busy;
             let ready = self.replicas[&victim.replica].ready_since();
             let (reason, deadline) = match forced {
-                Some(order) => (StopReason::Forced { by, order }, deadline),
+                Some(order) => (StopReason::Forced { by, order, lease }, deadline),
                 None if yields => {
                     let reason = StopReason::Yielded {
                         by,
@@ -81,7 +84,12 @@ impl Pool {
                     (StopReason::TurnEnded { by, ready_for }, None)
                 }
                 None => {
-                    let reason = StopReason::Preempted { by, priority, own };
+                    let reason = StopReason::Preempted {
+                        by,
+                        priority,
+                        own,
+                        lease,
+                    };
                     (reason, deadline)
                 }
             };

@@ -425,6 +425,12 @@ impl Model {
         self.over.priority.unwrap_or(self.spec.priority)
     }
 
+    /// The time until the model's lease ends (P7); `None`: it has none.
+    pub(crate) fn lease_left(&self, now: Time) -> Option<Span> {
+        let left = self.over.expires?.since(now);
+        (left > Span::ZERO).then_some(left)
+    }
+
     /// The expected time of the next load.
     pub(crate) fn reload(&self) -> Span {
         self.load_times.expected().unwrap_or(self.spec.reload)

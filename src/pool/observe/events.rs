@@ -304,7 +304,7 @@ impl Pool {
         let refused = order_refusals::load_refusal(&at_now, model, load);
         let refused = refused.or_else(|| order_refusals::damaged(&at_now, model));
         let refused = refused.or_else(|| {
-            let refusal = order_refusals::no_room(&at_now, &requirements, &plan);
+            let refusal = order_refusals::no_room(&at_now, load, &requirements, &plan);
             refusal.filter(|_| !order_refusals::is_loaded(&at_now, model))
         });
         if let Some(refusal) = refused {
@@ -319,8 +319,7 @@ impl Pool {
             }
             return Some(plan);
         }
-        let coming = at_now.live(model) + model.planned.len();
-        if coming >= at_now.replicas_wanted(load) as usize {
+        if order_refusals::coming(&at_now, model) >= at_now.replicas_wanted(load) as usize {
             plan.refusal = None;
             let planned = model
                 .planned

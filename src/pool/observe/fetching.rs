@@ -195,6 +195,7 @@ mod tests {
             keep_hot: None,
             lease: None,
             force: false,
+            waits: true,
         };
         let plan = pool.preview(Time(3), &load).expect("a plan");
         let message = DAMAGE.into();

@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
+use crate::plan::cleanup::awaited;
 use crate::plan::order_refusals::refusal_of;
 use crate::types::action::{Action, Outcome, RecordKind, Wish};
 use crate::types::decision::Plan;
@@ -57,9 +58,14 @@ impl Pool {
                     self.fetch_is_to_end(model, StopReason::Unload { order: id });
                 }
                 let targets = self.models[&model].replicas.iter().copied();
-                let targets = targets
+                let targets: Vec<ReplicaId> = targets
                     .filter(|it| replica.is_none_or(|only| only == *it))
                     .collect();
+                // Without the load they would only begin another one.
+                for awaited in awaited(self, &targets) {
+                    let it = self.replicas.get_mut(&awaited).expect("a target");
+                    it.leave_when_served = Some((StopReason::Unload { order: id }, id));
+                }
                 self.set_targets(id, targets, drain);
                 self.touch_model(model);
                 self.promises_changed = true;

@@ -2,6 +2,7 @@
 //! wish when it ends with fewer. Facts only.
 
 use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -29,6 +30,7 @@ impl Pool {
 
     pub(crate) fn load_begins(&mut self, id: OrderId, load: &LoadOrder, actions: &mut Vec<Action>) {
         self.supersede_loads(Some(load.model), id, actions);
+        self.supersede_awaited_unloads(load.model, actions);
         // The scaler may have added a replica while the store wrote.
         let wanted = self.replicas_wanted(load);
         self.orders.get_mut(&id).expect("accepted").replicas = wanted;
@@ -180,6 +182,27 @@ impl Pool {
         for (_, load) in self.unmet_wishes.values_mut() {
             let outlives = |wish: &LoadWish| before.is_some_and(|before| wish.outlives(before));
             *load = load.take().filter(outlives);
+        }
+    }
+
+    /// Replicas stay that were to leave once the requests were served that waited for them: a load is newer.
+    fn supersede_awaited_unloads(&mut self, model: ModelId, actions: &mut Vec<Action>) {
+        let mut superseded = BTreeSet::new();
+        for id in &self.models[&model].replicas {
+            let replica = self.replicas.get_mut(id).expect("the model's");
+            if let Some((StopReason::Unload { order }, _)) = replica.leave_when_served {
+                replica.leave_when_served = None;
+                superseded.insert(order);
+            }
+        }
+        for order in superseded {
+            if self.orders.remove(&order).is_some() {
+                let outcome = Outcome::Refused {
+                    refusal: Refusal::Superseded,
+                    plan: None,
+                };
+                actions.push(Action::Settle { order, outcome });
+            }
         }
     }
 

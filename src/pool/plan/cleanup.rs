@@ -21,15 +21,20 @@ pub(crate) fn leaving(pool: &Pool, scope: CleanupScope, begun: Option<Time>) -> 
         .replicas
         .iter()
         .filter(|(_, it)| older(it.launched) && scope.concerns(it.phase.state(), it.in_flight));
+    let replicas: Vec<ReplicaId> = leaves.map(|(&id, _)| id).collect();
+    Leaving {
+        when_served: awaited(pool, &replicas),
+        replicas,
+    }
+}
+
+/// The replicas that are still loading and that requests wait for.
+pub(crate) fn awaited(pool: &Pool, replicas: &[ReplicaId]) -> Vec<ReplicaId> {
     let is_awaited = |id: &ReplicaId| {
         let it = &pool.replicas[id];
         matches!(it.phase, Phase::Launching { .. }) && pool.waited_for.contains(&it.model)
     };
-    let replicas: Vec<ReplicaId> = leaves.map(|(&id, _)| id).collect();
-    Leaving {
-        when_served: replicas.iter().copied().filter(is_awaited).collect(),
-        replicas,
-    }
+    replicas.iter().copied().filter(is_awaited).collect()
 }
 
 /// The least time for the requests that are still in flight.

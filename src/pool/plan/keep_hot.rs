@@ -2,10 +2,10 @@
 //! model's gaps (L2).
 
 use crate::facts::state::{Model, Pool};
+use crate::plan::orders;
 use crate::types::ids::Bytes;
 use crate::types::ids::{ModelId, ReplicaId, Span, Time};
 use crate::types::model::KeepHotBounds;
-use crate::types::order::Order;
 use crate::types::replica::Phase;
 
 impl Pool {
@@ -50,9 +50,9 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
         true => pool.all_idle_since(replica.model)?,
         false => idle_since,
     };
-    let leased = model.over.expires.is_some_and(|expires| expires > pool.now);
-    let loads = |order: &Order| order.load().is_some_and(|load| load.model == replica.model);
-    let is_unfinished = pool.orders.values().any(loads) || is_restored(pool, model);
+    let leased = model.lease_left(pool.now).is_some();
+    let is_unfinished =
+        orders::unfinished_load(pool, replica.model).is_some() || is_restored(pool, model);
     if pool.is_protected(replica.model) || !model.queue.is_empty() || leased || is_unfinished {
         return None;
     }

@@ -16,6 +16,7 @@ use crate::observe::demands;
 use crate::plan::explaining;
 use crate::plan::node_demand;
 use crate::plan::obstacles;
+use crate::plan::order_refusals;
 use crate::plan::place;
 use crate::plan::requirements::never_fits;
 use crate::types::decision::{Decision, Plan, Prospect, Victim};
@@ -173,7 +174,10 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
         };
     };
     let waits = match rank.class {
-        Class::Order => plan.prospect <= Prospect::Soon,
+        Class::Order => {
+            let order = pending.order.expect("an order's want names it");
+            plan.prospect <= Prospect::Soon && order_refusals::waits_for_room(pool, order)
+        }
         Class::Request | Class::Standing | Class::Growth => {
             plan.prospect <= Prospect::WhenOthersLeave
         }

@@ -252,13 +252,7 @@ fn reach(
             };
             if ledger.holders.iter().any(sleeps_here) {
                 for holder in holders::on(pool, claim, device, ledger) {
-                    if let Err(
-                        Protection::Turn { left }
-                        | Protection::Young { left }
-                        | Protection::NotWorth { left }
-                        | Protection::Yields { left },
-                    ) = holder.leaves
-                    {
+                    if let Some(left) = holder.leaves.err().and_then(Protection::ends_in) {
                         look_at(pool.now + left);
                     }
                 }
@@ -278,20 +272,24 @@ fn reach(
             (soon, later) = (soon + held, later + held);
             return;
         };
+        if let Some(left) = why.ends_in() {
+            look_at(pool.now + left);
+        }
         match why {
-            Protection::Turn { left }
-            | Protection::Young { left }
-            | Protection::NotWorth { left } => {
-                look_at(pool.now + left);
+            Protection::Turn { .. }
+            | Protection::Young { .. }
+            | Protection::NotWorth { .. }
+            | Protection::Loading
+            | Protection::Wanted
+            | Protection::Unserved
+            | Protection::Busy => {
                 (soon, later) = (soon + held, later + held);
             }
-            // Users wait for it. An administrator gets the answer at once: a request may come for it meanwhile.
-            Protection::Yields { left } => {
-                look_at(pool.now + left);
+            // Requests wait for it. An administrator's load is refused immediately: an idle replica may get a request,
+            // and a lease may be prolonged.
+            // Two loads that need the same place are not both answered with success, one after the other.
+            Protection::Yields { .. } | Protection::Leased { .. } | Protection::Ordered { .. } => {
                 later = later + held;
-            }
-            Protection::Loading | Protection::Wanted | Protection::Unserved | Protection::Busy => {
-                (soon, later) = (soon + held, later + held);
             }
             Protection::HigherPriority => {
                 // An idle replica of higher priority leaves when its keep-hot time ends.

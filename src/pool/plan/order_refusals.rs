@@ -48,14 +48,24 @@ pub(crate) fn refusal_of(
             if let Some(refusal) = load_refusal(pool, it, load) {
                 return Some((refusal, None));
             }
-            if is_loaded(pool, it) {
+            let needed = if load.waits {
+                1
+            } else {
+                pool.replicas_wanted(load) as usize
+            };
+            if coming(pool, it) >= needed {
                 return None;
             }
             let requirements = orders::requirements_of(pool, load, pool.now, id);
-            no_room(pool, &requirements, &place::place(pool, &requirements))?;
+            no_room(
+                pool,
+                load,
+                &requirements,
+                &place::place(pool, &requirements),
+            )?;
             // Only a refusal shows what is in the way on every device.
             let plan = place::explain(pool, &requirements);
-            let refusal = no_room(pool, &requirements, &plan)?;
+            let refusal = no_room(pool, load, &requirements, &plan)?;
             Some((refusal, Some(Box::new(plan))))
         }
         Command::Unload {
@@ -99,7 +109,12 @@ pub(crate) fn load_refusal(pool: &Pool, model: &Model, load: &LoadOrder) -> Opti
 
 /// Whether it has replicas, or will: then a load of it needs no room of its own.
 pub(crate) fn is_loaded(pool: &Pool, model: &Model) -> bool {
-    pool.live(model) + model.planned.len() > 0
+    coming(pool, model) > 0
+}
+
+/// Replicas that serve or will.
+pub(crate) fn coming(pool: &Pool, model: &Model) -> usize {
+    pool.live(model) + model.planned.len()
 }
 
 /// What a load would fail with, after another look at the weights: its preview shows that, too.
@@ -108,11 +123,28 @@ pub(crate) fn damaged(pool: &Pool, model: &Model) -> Option<Refusal> {
     (!is_loaded(pool, model)).then_some(Refusal::WeightsDamaged { message })
 }
 
-/// The plan's refusal if nothing that leaves soon, and no node that may come, changes it.
-pub(crate) fn no_room(pool: &Pool, requirements: &Requirements, plan: &Plan) -> Option<Refusal> {
+/// The plan's refusal, unless a node may come for the load, or the load waits for what leaves soon.
+pub(crate) fn no_room(
+    pool: &Pool,
+    load: &LoadOrder,
+    requirements: &Requirements,
+    plan: &Plan,
+) -> Option<Refusal> {
     let refusal = plan.refusal.as_ref()?;
-    let is_final = plan.prospect > Prospect::Soon && !node_demand::may_serve(pool, requirements);
+    let waits = load.waits && plan.prospect <= Prospect::Soon;
+    let is_final = !waits && !node_demand::may_serve(pool, requirements);
     is_final.then(|| refusal.clone())
+}
+
+/// Returns true if the accepted load waits for what leaves soon: it waits anyway, a replica of it was placed before, or its
+/// weights were fetched for it.
+pub(crate) fn waits_for_room(pool: &Pool, order: OrderId) -> bool {
+    let order = &pool.orders[&order];
+    let Some(load) = order.load() else {
+        return false;
+    };
+    let fetched_at = pool.models[&load.model].fetched_at;
+    load.waits || order.is_placed || fetched_at.is_some_and(|at| at >= order.since)
 }
 
 /// The devices of each of a model's replicas that stay; `None`: there is none.

@@ -1,13 +1,14 @@
-//! Which replicas may be evicted for which, and what that would cost (P2–P5).
+//! Decides which replicas a load may evict, and at what cost (P2–P7).
 
 use core::cmp::Reverse;
 
 use crate::facts::state::{Model, Pool};
 use crate::plan::claim::Claim;
+use crate::plan::orders;
 use crate::plan::parking;
 use crate::types::choice::Evictable;
 use crate::types::demand;
-use crate::types::ids::{Bytes, DeviceId, ReplicaId, Span, Time};
+use crate::types::ids::{Bytes, DeviceId, ModelId, ReplicaId, Span, Time};
 use crate::types::model::IdleYields;
 use crate::types::obstacle::Protection;
 use crate::types::policy::Part;
@@ -54,10 +55,14 @@ pub(crate) fn leaves(
         let displaced = planned.model != requirements.model
             && planned.order.is_none()
             && pool.priority(planned.model) < requirements.priority;
-        return match displaced {
-            true => Ok(()),
-            false => Err(Protection::Loading),
-        };
+        if displaced {
+            return Ok(());
+        }
+        return Err(if planned.model == requirements.model {
+            Protection::Loading
+        } else {
+            loading(pool, planned.model)
+        });
     }
     if pool.asleep.contains(&id) {
         return Ok(());
@@ -201,7 +206,7 @@ fn protection(
         }
         _ if replica.model == requirements.model => return Some(Protection::Same),
         Phase::Asleep { .. } => return None,
-        Phase::Launching { .. } => return Some(Protection::Loading),
+        Phase::Launching { .. } => return Some(loading(pool, replica.model)),
         Phase::Ready { since } => since,
     };
     if requirements.forced_by.is_some() {
@@ -216,6 +221,12 @@ fn protection(
     }
     if own < requirements.priority {
         return None;
+    }
+    if let Some(left) = model.lease_left(pool.now) {
+        return Some(Protection::Leased { left });
+    }
+    if let Some(order) = orders::unfinished_load(pool, replica.model) {
+        return Some(Protection::Ordered { order });
     }
     if own > requirements.priority {
         return above(pool, claim, replica, model);
@@ -250,6 +261,14 @@ fn protection(
     };
     let left = stays.min(turn);
     (left > Span::ZERO).then_some(Protection::Young { left })
+}
+
+/// The protection of a load that has begun.
+fn loading(pool: &Pool, model: ModelId) -> Protection {
+    match orders::unfinished_load(pool, model) {
+        Some(order) => Protection::Ordered { order },
+        None => Protection::Loading,
+    }
 }
 
 /// How much longer a busy replica of this model keeps its turn against an equal (P3).
@@ -326,12 +345,7 @@ fn above(pool: &Pool, claim: &Claim, replica: &Replica, model: &Model) -> Option
             Span(reload.saturating_mul(RELOADS_UNTIL_YIELD)).max(YIELD_LEAST)
         }
     };
-    let leased = model.over.expires.is_some_and(|expires| expires > pool.now);
-    if claim.requirements.is_gentle
-        || leased
-        || model.over.keep_hot.is_some()
-        || !model.queue.is_empty()
-    {
+    if claim.requirements.is_gentle || model.over.keep_hot.is_some() || !model.queue.is_empty() {
         return higher;
     }
     let Some(since) = replica.idle_since() else {
@@ -340,3 +354,6 @@ fn above(pool: &Pool, claim: &Claim, replica: &Replica, model: &Model) -> Option
     let left = Span(after.0.saturating_sub(pool.now.since(since).0));
     (left > Span::ZERO).then_some(Protection::Yields { left })
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,6 +58,8 @@ pub struct Victim {
     pub asleep: bool,
     /// Not a replica yet: a load that waits for memory and is planned again.
     pub planned: bool,
+    /// The time until its model's lease ends (P7).
+    pub lease: Option<Span>,
 }
 
 /// The most candidates in one record of the history: the chosen one, and the first of the others.

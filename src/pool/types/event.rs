@@ -397,6 +397,8 @@ pub struct LoadOrder {
     pub lease: Option<Span>,
     /// May evict equal and always-hot models too (P4).
     pub force: bool,
+    /// Waits for a turn or a load to end if the model cannot be placed yet. Otherwise the order is refused.
+    pub waits: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use alloc::string::String;
 use core::fmt;
 
-use crate::types::ids::{Bytes, DeviceId, Priority, ReplicaId, Span};
+use crate::types::ids::{Bytes, DeviceId, OrderId, Priority, ReplicaId, Span};
 
 /// One thing that prevents a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,8 +85,12 @@ pub enum Protection {
     NotWorth { left: Span },
     /// P6: of higher priority and idle, not long enough yet.
     Yields { left: Span },
+    /// P7: leased, and the load is not of higher priority.
+    Leased { left: Span },
     /// P5.
     Loading,
+    /// P5: an administrator's load of it is not finished.
+    Ordered { order: OrderId },
     /// P5: an earlier request waits for it.
     Wanted,
     /// P5: the requests that waited for it have not been served.
@@ -97,6 +101,29 @@ pub enum Protection {
     Same,
     /// S1: a further replica of one model takes no room from an equal one.
     Growth,
+}
+
+impl Protection {
+    /// The time until it ends, for protections that time alone ends.
+    pub(crate) fn ends_in(self) -> Option<Span> {
+        match self {
+            Protection::Turn { left }
+            | Protection::Young { left }
+            | Protection::NotWorth { left }
+            | Protection::Yields { left }
+            | Protection::Leased { left } => Some(left),
+            Protection::AlwaysHot
+            | Protection::HigherPriority
+            | Protection::Busy
+            | Protection::Loading
+            | Protection::Ordered { .. }
+            | Protection::Wanted
+            | Protection::Unserved
+            | Protection::Leaving
+            | Protection::Same
+            | Protection::Growth => None,
+        }
+    }
 }
 
 impl fmt::Display for Obstacle {
@@ -180,7 +207,16 @@ impl fmt::Display for Protection {
             Protection::Yields { left } => {
                 write!(f, "of higher priority and idle, yields in {left} (P6)")
             }
+            Protection::Leased { left } => {
+                write!(
+                    f,
+                    "leased for {left} more, and the load is not of higher priority (P7)"
+                )
+            }
             Protection::Loading => write!(f, "loading (P5)"),
+            Protection::Ordered { order } => {
+                write!(f, "order {order}, which loads it, is not finished (P5)")
+            }
             Protection::Wanted => write!(f, "an earlier request waits for it (P5)"),
             Protection::Unserved => write!(f, "its waiters have not been served (P5)"),
             Protection::Leaving => write!(f, "leaving already"),

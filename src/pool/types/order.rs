@@ -20,6 +20,8 @@ pub struct Order {
     pub(crate) saved: bool,
     /// How many replicas a load is to reach; known once it begins.
     pub(crate) replicas: u32,
+    /// A replica of the load has been placed since the order began.
+    pub(crate) is_placed: bool,
     /// Replicas that must be gone before it is settled.
     pub(crate) targets: BTreeSet<ReplicaId>,
     /// All targets that it ever had.
@@ -54,6 +56,7 @@ impl Order {
             since,
             saved: false,
             replicas: 0,
+            is_placed: false,
             targets: BTreeSet::new(),
             affected: Vec::new(),
             evicted: Vec::new(),

@@ -49,6 +49,8 @@ pub enum StopReason {
         by: String,
         priority: Priority,
         own: Priority,
+        /// The time until its lease would have ended (P7).
+        lease: Option<Span>,
     },
     /// A model of equal priority takes its turn (P3).
     TurnEnded {
@@ -66,6 +68,7 @@ pub enum StopReason {
     Forced {
         by: String,
         order: OrderId,
+        lease: Option<Span>,
     },
     Unload {
         order: OrderId,
@@ -263,8 +266,14 @@ impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StopReason::KeepHot { idle } => write!(f, "idle for {idle}, its keep-hot time (L2)"),
-            StopReason::Preempted { by, priority, own } => {
-                write!(f, "preempted by {by}: priority {priority} over {own} (P2)")
+            StopReason::Preempted {
+                by,
+                priority,
+                own,
+                lease,
+            } => {
+                write!(f, "preempted by {by}: priority {priority} over {own} (P2)")?;
+                lease.map_or(Ok(()), |left| lease_broken(f, left))
             }
             StopReason::TurnEnded { by, ready_for } => {
                 write!(f, "its turn of {ready_for} is over, {by} waits (P3)")
@@ -284,7 +293,10 @@ impl fmt::Display for StopReason {
                 f,
                 "yields after {idle} idle: {by} waits, priority {priority} under {own} (P6)"
             ),
-            StopReason::Forced { by, order } => write!(f, "forced out by {by}, order {order} (P4)"),
+            StopReason::Forced { by, order, lease } => {
+                write!(f, "forced out by {by}, order {order} (P4)")?;
+                lease.map_or(Ok(()), |left| lease_broken(f, left))
+            }
             StopReason::Unload { order } => write!(f, "unloaded by order {order}"),
             StopReason::Cleanup { order } => write!(f, "cleanup, order {order} (E1)"),
             StopReason::Reset { order } => write!(f, "reset, order {order}"),
@@ -467,6 +479,10 @@ impl fmt::Display for Refusal {
             }
         }
     }
+}
+
+fn lease_broken(f: &mut fmt::Formatter<'_>, left: Span) -> fmt::Result {
+    write!(f, ", although its lease had {left} left (P7)")
 }
 
 pub(crate) fn plural(count: u32) -> &'static str {

@@ -273,6 +273,7 @@ impl Play {
                 keep_hot: span,
                 lease,
                 force: random.chance(150),
+                waits: true,
             }),
             7..=12 => Command::Set {
                 model,

@@ -82,6 +82,7 @@ impl Referee {
             keep_hot: None,
             lease: None,
             force: false,
+            waits: true,
         };
         let Some(plan) = pool.preview(now, &order) else {
             return;

@@ -41,7 +41,7 @@ impl Referee {
             return;
         };
         let order = record.order.and_then(|id| {
-            let mut order = self.loads.get(&id)?.clone();
+            let (_, mut order) = self.loads.get(&id)?.clone();
             // Once the store has it, the model's own priority counts, which its lease may have given back.
             order.priority = order.priority.filter(|_| self.received.contains_key(&id));
             Some(order)
@@ -108,6 +108,11 @@ impl Referee {
             if own > priority && !forced && !self.yields(now, seen) {
                 wrong.push(format!(
                     "P2: {victim} of priority {own} leaves for {load} of {priority}"
+                ));
+            }
+            if own >= priority && self.is_leased(seen.model, now) && !forced {
+                wrong.push(format!(
+                    "P7: {victim} is leased at priority {own} and leaves for {load} of {priority}"
                 ));
             }
             if seen.model == model {

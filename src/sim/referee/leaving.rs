@@ -27,7 +27,7 @@ impl Referee {
     }
 
     fn was_ordered(&self, model: ModelId) -> bool {
-        self.loads.values().any(|load| load.model == model)
+        self.loads.values().any(|(_, load)| load.model == model)
     }
 
     /// A replica stops. One that loads is not surplus because its requests have gone: the next one finds it ready.

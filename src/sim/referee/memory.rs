@@ -255,7 +255,7 @@ impl Referee {
         let ordered = self
             .loads
             .values()
-            .any(|load| load.model == model && load.devices == Some(count));
+            .any(|(_, load)| load.model == model && load.devices == Some(count));
         let figured = spec.devices_per_replica.max(1) == count
             || spec.wider.iter().any(|layout| layout.devices == count);
         if !ordered && !figured {

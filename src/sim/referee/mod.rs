@@ -46,7 +46,8 @@ pub struct Referee {
     failures: BTreeMap<ModelId, Failures>,
     overrides: BTreeMap<ModelId, Override>,
     received: BTreeMap<OrderId, Command>,
-    loads: BTreeMap<OrderId, LoadOrder>,
+    /// Orders to load, with when each was received: its lease counts from then.
+    loads: BTreeMap<OrderId, (Time, LoadOrder)>,
     names: BTreeMap<String, ModelId>,
     open_tickets: BTreeMap<Ticket, (ModelId, Time)>,
     open_orders: BTreeSet<OrderId>,
@@ -162,6 +163,12 @@ impl Referee {
             .unwrap_or(self.specs[&model].priority)
     }
 
+    fn is_leased(&self, model: ModelId, now: Time) -> bool {
+        let over = self.overrides.get(&model);
+        over.and_then(|over| over.expires)
+            .is_some_and(|expires| expires > now)
+    }
+
     fn protected(&self, model: ModelId, now: Time) -> bool {
         !self.night && self.priority(model, now) >= Priority::ALWAYS_HOT
     }
@@ -180,7 +187,7 @@ impl Referee {
                 self.received.insert(*order, command.clone());
                 match command {
                     Command::Load(load) => {
-                        self.loads.insert(*order, load.clone());
+                        self.loads.insert(*order, (now, load.clone()));
                     }
                     Command::Reopen => self.night = false,
                     _ => {}
@@ -190,7 +197,8 @@ impl Referee {
                 if let Some(command) = self.received.remove(order)
                     && self.open_orders.contains(order)
                 {
-                    self.counts(now, command);
+                    let received = self.loads.get(order).map_or(now, |(at, _)| *at);
+                    self.counts(now, received, command);
                 }
             }
             Event::SaveFailed { order, .. } => {
@@ -223,7 +231,7 @@ impl Referee {
     }
 
     /// An order takes effect when the store has it.
-    fn counts(&mut self, now: Time, command: Command) {
+    fn counts(&mut self, now: Time, received: Time, command: Command) {
         match command {
             Command::Set { model, change } => {
                 let over = self.overrides.entry(model).or_default();
@@ -232,7 +240,7 @@ impl Referee {
             Command::Load(load) => {
                 let mut over = self.overrides.get(&load.model).cloned().unwrap_or_default();
                 over.priority = load.priority.or(over.priority);
-                over.expires = load.lease.map(|lease| now + lease).or(over.expires);
+                over.expires = load.lease.map(|lease| received + lease).or(over.expires);
                 self.overrides.insert(load.model, over);
                 self.forget_failures(load.model);
             }

@@ -408,6 +408,10 @@ impl Play {
         for event in &events {
             self.referee.event(at, event);
         }
+        let events = match self.fault {
+            Some(Fault::LeasesUnseen) => events.into_iter().map(orders::without_lease).collect(),
+            _ => events,
+        };
         let mut actions = self.world.feed_all(at, events);
         if self.fault == Some(Fault::UnneededVictim) {
             actions = self.with_a_bystander(actions);

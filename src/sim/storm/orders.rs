@@ -15,6 +15,18 @@ const LIMITS_EVERY: u64 = 4;
 /// Orders that the storm needs for itself are numbered from here.
 const OWN_ORDERS: u64 = 10_000;
 
+/// The fault: the order without its lease.
+pub(super) fn without_lease(mut event: Event) -> Event {
+    if let Event::OrderReceived { command, .. } = &mut event {
+        match command {
+            Command::Load(load) => load.lease = None,
+            Command::Set { change, .. } => change.expires = Some(None),
+            _ => {}
+        }
+    }
+    event
+}
+
 impl Play {
     pub(super) fn orders(&mut self, at: Time, order: OrderId) {
         if order.0 == u64::MAX {
@@ -41,6 +53,7 @@ impl Play {
                 keep_hot: None,
                 lease: some(&mut self.random, 60_000, 900_000).map(Span),
                 force: self.random.chance(200),
+                waits: self.random.chance(700),
             }),
             4 | 5 => Command::Unload {
                 model,

@@ -26,6 +26,8 @@ pub enum Fault {
     DepartureUnseen,
     /// The pool goes over to the other rule for victims with each load, and counts none of these changes.
     ChangesUncounted,
+    /// The pool is not informed of the leases that administrators give.
+    LeasesUnseen,
     /// Each request that waited counts as one that an early end of a turn kept out, and no early end is judged.
     ClosingsUnjudged,
 }
