@@ -9,7 +9,7 @@ ARG MODEL_POOL_COMMIT=
 # Downloads and compiled dependencies stay between builds.
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
-    cargo build --release --locked -p model-pool -p admin-client --features model-pool/full && \
+    cargo build --release --locked -p model-pool -p admin-client && \
     install -D -t /out target/release/model-pool target/release/admin-client
 
 FROM debian:bookworm-slim

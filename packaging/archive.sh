@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a release archive from built programs: packaging/archive.sh VERSION TARGET FOLDER-OF-PROGRAMS OUTPUT-FOLDER
-# For example, after `cargo build --release -p model-pool -p admin-client --features model-pool/full`:
+# For example, after `cargo build --release -p model-pool -p admin-client`:
 #
 #   packaging/archive.sh 0.1.0 x86_64-unknown-linux-gnu target/release dist
 #   (cd dist && sha256sum -- * >SHA256SUMS) && sh deploy/install.sh --from dist

@@ -13,7 +13,7 @@ class ModelPool < Formula
 
   def install
     # The embedded engine on the GPU of Apple's processors.
-    features = (OS.mac? && Hardware::CPU.arm?) ? ["--features", "full,metal"] : ["--features", "full"]
+    features = (OS.mac? && Hardware::CPU.arm?) ? ["--features", "metal"] : []
     system "cargo", "install", *features, *std_cargo_args
     system "cargo", "install", *std_cargo_args(path: "admin-client")
     generate_completions_from_executable(bin/"admin-client", "completions", shells: [:bash, :zsh, :fish])

@@ -1,9 +1,10 @@
 //! Parses YAML and JSON into types. Errors give the line, the problem and the probable correction; they never
 //! quote the surrounding lines, which may contain secrets.
 
+mod salvage;
+mod tracked;
 mod wording;
 
-use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -12,6 +13,8 @@ use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Error as YamlError;
 
+pub use salvage::{Format, LeftOut, Salvaged, WrongValue, parse_skipping, salvage};
+use tracked::Tracker;
 use wording::{number_wanted, of_parser, of_value};
 
 const KEYS_EXPECTED: &str = "keys with values";
@@ -46,61 +49,38 @@ pub fn to_yaml(value: &impl serde::Serialize) -> Result<String, String> {
 
 /// Parses one YAML document. Unknown keys, duplicate keys and wrong values are errors.
 pub fn yaml<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(parse_error_of)
+    serde_saphyr::from_str_with_options(text, yaml_options(false)).map_err(parse_error_of)
+}
+
+/// The options of every YAML parser here.
+fn yaml_options(last_wins: bool) -> serde_saphyr::Options {
+    let duplicate_keys = if last_wins {
+        serde_saphyr::DuplicateKeyPolicy::LastWins
+    } else {
+        serde_saphyr::DuplicateKeyPolicy::Error
+    };
+    serde_saphyr::options! { with_snippet: false, duplicate_keys: duplicate_keys }
 }
 
 /// The same; an error has the path of the wrong part: `server.listen`.
 pub fn yaml_with_path<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
-    yaml(text).map_err(|flaw: ParseError| {
-        FAILED_AT.set(None);
-        // Read once more as before, so that it fails at the same place.
-        let _ = yaml::<Traced<T>>(text);
-        match FAILED_AT.take() {
-            Some(path) if path != "." && !path.contains('?') => flaw.at(&path),
-            _ => flaw,
-        }
-    })
-}
-
-thread_local! {
-    /// The path at which the last [`Traced`] failed: the parser's errors have no room for it.
-    static FAILED_AT: Cell<Option<String>> = const { Cell::new(None) };
-}
-
-/// A value that leaves the path of what is wrong with it in [`FAILED_AT`].
-struct Traced<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Traced<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut track = serde_path_to_error::Track::new();
-        let traced = serde_path_to_error::Deserializer::new(deserializer, &mut track);
-        match T::deserialize(traced) {
-            Ok(_) => Ok(Traced(PhantomData)),
-            Err(error) => {
-                FAILED_AT.set(Some(track.path().to_string()));
-                Err(error)
-            }
-        }
-    }
+    parse_skipping(text, Format::Yaml, &LeftOut::default()).map_err(|wrong| wrong.error)
 }
 
 /// The same, but the last value of a duplicate key counts, as with PyYAML.
 pub fn yaml_last_wins<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
-    let options = serde_saphyr::options! {
-        with_snippet: false,
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-    };
-    serde_saphyr::from_str_with_options(text, options).map_err(parse_error_of)
+    serde_saphyr::from_str_with_options(text, yaml_options(true)).map_err(parse_error_of)
 }
 
 /// Parses a value; an error has the path of the wrong part: `scaling_config.num_workers`.
 pub fn value_at<T: DeserializeOwned>(value: Value) -> Result<T, (String, String)> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = error.path().to_string();
+    let left_out = LeftOut::default();
+    let tracker = Tracker::new(&left_out);
+    T::deserialize(tracker.track(value)).map_err(|error| {
+        let path = tracker.take_failure().filter(|path| !path.is_empty());
         (
-            path,
-            reworded(&without_place(&error.into_inner().to_string())),
+            path.unwrap_or_else(|| ".".to_owned()),
+            reworded(&without_place(&error.to_string())),
         )
     })
 }
@@ -117,19 +97,6 @@ impl ParseError {
         ParseError {
             message: format!("{path}: {}", self.message),
             ..self
-        }
-    }
-
-    /// Whether it is about keys that are expected, and says not where.
-    pub fn lacks_path(&self) -> bool {
-        self.message.starts_with(KEYS_EXPECTED)
-    }
-
-    /// The same error with the path of the wrong part before it. `value` is the text that was parsed, as data.
-    pub fn with_path_in<T: DeserializeOwned>(self, value: Value) -> ParseError {
-        match value_at::<T>(value) {
-            Err((path, _)) if path != "." && !path.contains('?') => self.at(&path),
-            _ => self,
         }
     }
 }
@@ -205,14 +172,18 @@ fn without_place(message: &str) -> String {
 
 /// Parses one JSON document from a file's text.
 pub fn json<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
-    serde_json::from_str(text).map_err(|error| ParseError {
+    serde_json::from_str(text).map_err(|error| json_error_of(&error))
+}
+
+fn json_error_of(error: &serde_json::Error) -> ParseError {
+    ParseError {
         line: Some(error.line() as u64).filter(|line| *line > 0),
         column: Some(error.column() as u64).filter(|column| error.line() > 0 && *column > 0),
         message: match error.classify() {
             serde_json::error::Category::Data => reworded(&without_place(&error.to_string())),
             _ => of_parser(&without_place(&error.to_string())),
         },
-    })
+    }
 }
 
 /// Parses a value that came over the API. Line numbers mean nothing there; an error has the path of the wrong part.

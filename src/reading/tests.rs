@@ -66,6 +66,120 @@ fn an_error_has_the_path_of_its_own_place() {
     assert!(yaml_with_path::<Sections>("one: {mode: off}").is_ok());
 }
 
+/// Comments are many where a file has its old values commented out.
+#[test]
+fn comments_cost_nothing_wherever_they_stand() {
+    let comments = "    # an old value: it stays here, commented out\n".repeat(200_000);
+    for text in [
+        format!("one:\n{comments}  two: 1\n"),
+        format!("one:\n{comments}  - 1\n"),
+        format!("one:\n  - 1\n{comments}  - 2\n"),
+        format!("one: [\n{comments}  1]\n"),
+        format!("one: {{two: 1,\n{comments}  three: 1}}\n"),
+        format!("{comments}one: 1\n{comments}"),
+        format!("one: # here\n{comments}\ntwo: 1\n"),
+    ] {
+        let [plain, last_wins]: [Result<Value, ParseError>; 2] =
+            [yaml(&text), yaml_last_wins(&text)];
+        assert!(plain.is_ok(), "{plain:?}");
+        assert_eq!(plain, last_wins);
+    }
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Lab {
+    name: String,
+    gpus: u8,
+    is_open: bool,
+    racks: Vec<Rack>,
+    doors: std::collections::BTreeMap<String, Option<u8>>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rack {
+    name: String,
+    height: u8,
+}
+
+fn salvaged(text: &str, format: Format) -> (Option<Lab>, Vec<String>) {
+    let salvaged = salvage::<Lab>(text, format);
+    let wrong = salvaged.wrong.iter().map(|wrong| wrong.error.to_string());
+    (salvaged.value, wrong.collect())
+}
+
+#[test]
+fn every_wrong_value_is_reported_and_the_others_are_read() {
+    let text = "
+gpus: many
+is_open: yes
+gpsu: 3
+racks:
+  - {name: a, height: 1000}
+  - {name: b, height: 2}
+  - {name: c, heigth: 3}
+doors: {front: wide, back: 2}
+name: lab
+";
+    let (lab, wrong) = salvaged(text, Format::Yaml);
+    let lab = lab.expect("what is right");
+    assert_eq!((lab.name.as_str(), lab.gpus, lab.is_open), ("lab", 0, true));
+    assert_eq!(
+        lab.racks,
+        [Rack {
+            name: "b".to_owned(),
+            height: 2
+        }]
+    );
+    assert_eq!(lab.doors.get("back"), Some(&Some(2)));
+    let expected = [
+        (2, "gpus: "),
+        (4, "gpsu: unknown key `gpsu`"),
+        (6, "racks[0].height: "),
+        (
+            8,
+            "racks[2].heigth: unknown key `heigth`; did you mean `height`?",
+        ),
+        (9, "doors.front: "),
+    ];
+    assert_eq!(wrong.len(), expected.len(), "{wrong:#?}");
+    for (error, (line, part)) in wrong.iter().zip(expected) {
+        assert!(error.starts_with(&format!("line {line},")), "{error}");
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn every_wrong_value_of_json_is_reported() {
+    let text =
+        r#"{"gpus": -1, "is_open": "yes", "racks": [{"name": 3, "height": 1}], "name": "lab"}"#;
+    let (lab, wrong) = salvaged(text, Format::Json);
+    assert_eq!(lab.expect("what is right").name, "lab");
+    assert_eq!(wrong.len(), 3, "{wrong:#?}");
+    for (error, path) in wrong.iter().zip(["gpus: ", "is_open: ", "racks[0].name: "]) {
+        assert!(error.contains(path), "{error}");
+    }
+}
+
+#[test]
+fn wrong_syntax_is_reported_once_after_the_wrong_values_before_it() {
+    let text = "gpus: many\nracks:\n  - {name: a, height: 1\nname: lab\n";
+    let (lab, wrong) = salvaged(text, Format::Yaml);
+    assert_eq!((lab, wrong.len()), (None, 2), "{wrong:#?}");
+    let (_, twice) = salvaged("gpus: many\nname: a\nname: b\n", Format::Yaml);
+    assert_eq!(twice.len(), 2, "{twice:#?}");
+    let (lab, wrong) = salvaged("gpus: 1\ngpus: 2\n", Format::YamlLastWins);
+    assert_eq!((lab.expect("a lab").gpus, wrong), (2, Vec::new()));
+}
+
+#[test]
+fn as_many_wrong_values_as_a_person_reads_are_reported() {
+    let text: String = (0..1000).map(|nth| format!("unknown_{nth}: 1\n")).collect();
+    let (lab, wrong) = salvaged(&text, Format::Yaml);
+    assert_eq!((lab, wrong.len()), (None, 20));
+}
+
 #[test]
 fn a_name_as_long_as_a_body_is_compared_with_nothing() {
     let known = ["temperature", "top_p"];

@@ -56,7 +56,7 @@ pub enum SourceFault {
         lasting: bool,
     },
     #[error(
-        "{uri} cannot be read by this program, which is built without buckets: add `--features s3` to cargo build, run or install; packages and images have it"
+        "{uri} cannot be read by this program, which is built without buckets: build it without `--no-default-features`, or add `--features s3`"
     )]
     NotBuilt { uri: String },
     #[error("there is nothing under {uri}; see bucket_uri, which names a folder, not an object")]
@@ -199,6 +199,61 @@ impl SourceFault {
         }
     }
 
+    /// The fault for a user of the pool: without folders, buckets and addresses of this machine, which are in the log.
+    pub fn public(&self) -> String {
+        match self {
+            SourceFault::Unreachable { endpoint, why, .. } => {
+                format!("{endpoint} cannot be reached: {why}; retry later")
+            }
+            SourceFault::Offline { id, .. } => format!(
+                "{id} is not complete on the pool's machine, and its network access is off; ask an administrator"
+            ),
+            SourceFault::NoRoom { needs, free, .. } => format!(
+                "the pool's disk lacks room: {} more are needed, and {} are free; ask an administrator",
+                Bytes(*needs),
+                Bytes(*free)
+            ),
+            SourceFault::Bucket { .. }
+            | SourceFault::NotBuilt { .. }
+            | SourceFault::Empty { .. }
+            | SourceFault::Credentials { .. } => {
+                "the pool cannot read its bucket; ask an administrator, the service's log says why"
+                    .to_owned()
+            }
+            SourceFault::Disk { source, .. } => format!(
+                "the pool cannot write to its disk ({}); ask an administrator, the service's log says more",
+                source.kind()
+            ),
+            SourceFault::Mismatch { .. } => {
+                "a file is damaged at the source; ask an administrator, the service's log says which"
+                    .to_owned()
+            }
+            SourceFault::BrokenOff { tries, .. } => format!(
+                "a download failed {tries} times in a row without a byte; what has arrived is kept, retry later"
+            ),
+            SourceFault::Peer { .. } => "another node does not give the weights".to_owned(),
+            SourceFault::NoClient { .. } => {
+                "the pool cannot make connections; ask an administrator, the service's log says why"
+                    .to_owned()
+            }
+            SourceFault::OfflineSearch
+            | SourceFault::Gated { .. }
+            | SourceFault::NoRepository { .. }
+            | SourceFault::NoRevision { .. }
+            | SourceFault::BadToken { .. }
+            | SourceFault::Refused { .. }
+            | SourceFault::NoHub { .. }
+            | SourceFault::AdaptersFull { .. }
+            | SourceFault::Pickle { .. }
+            | SourceFault::NoWeights { .. }
+            | SourceFault::NoConfig { .. }
+            | SourceFault::GgufChoice { .. }
+            | SourceFault::NoQuantization { .. }
+            | SourceFault::ManyOfQuantization { .. }
+            | SourceFault::UnsafeName { .. } => self.to_string(),
+        }
+    }
+
     /// The remote side could not be reached: what is already here may be enough.
     pub(super) fn is_of_the_network(&self) -> bool {
         match self {
@@ -224,4 +279,86 @@ pub(super) fn root_of(error: &dyn Error) -> String {
         cause = next;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_user_reads_names_no_folder_and_no_bucket_of_the_pool() {
+        let place = || PathBuf::from("/srv/secret/cache");
+        let text = || "s3://secret-bucket/adapters".to_owned();
+        let id = || "lab/model".to_owned();
+        let why = || "connection refused".to_owned();
+        let faults = [
+            SourceFault::Unreachable {
+                endpoint: "https://huggingface.co".to_owned(),
+                why: why(),
+                cache: place(),
+            },
+            SourceFault::Offline {
+                id: id(),
+                cache: place(),
+            },
+            SourceFault::NoRoom {
+                needs: 1,
+                free: 2,
+                keep: 3,
+                path: place(),
+            },
+            SourceFault::Bucket {
+                uri: text(),
+                why: text(),
+                advice: "see s3_aws_credentials",
+                lasting: true,
+            },
+            SourceFault::NotBuilt { uri: text() },
+            SourceFault::Empty { uri: text() },
+            SourceFault::Credentials {
+                url: "https://secret.example".to_owned(),
+                why: why(),
+                lasting: false,
+            },
+            SourceFault::Disk {
+                path: place(),
+                source: io::Error::new(io::ErrorKind::StorageFull, "/srv/secret/cache"),
+            },
+            SourceFault::Mismatch {
+                file: "/srv/secret/cache/blob".to_owned(),
+                expected: why(),
+                got: why(),
+            },
+            SourceFault::BrokenOff {
+                file: "/srv/secret/cache/blob".to_owned(),
+                tries: 5,
+                why: why(),
+            },
+            SourceFault::Peer {
+                node: "secret-node".to_owned(),
+                why: why(),
+            },
+            SourceFault::NoClient {
+                why: "/srv/secret/certificates".to_owned(),
+            },
+        ];
+        for fault in faults {
+            let public = fault.public();
+            assert!(!public.contains("secret"), "{fault}: {public}");
+            assert!(
+                !public.contains('/') || !public.contains("/srv"),
+                "{public}"
+            );
+            assert!(fault.to_string() != public, "the log says more: {fault}");
+        }
+        let gated = SourceFault::Gated {
+            id: id(),
+            endpoint: "https://huggingface.co".to_owned(),
+            has_token: false,
+        };
+        assert!(
+            gated.public().contains("lab/model"),
+            "what a user can act on"
+        );
+    }
 }

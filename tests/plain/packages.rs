@@ -83,6 +83,32 @@ fn the_crates_of_a_release_name_each_other_by_its_version() {
     assert!(without.is_empty(), "{expected} is missing in {without:#?}");
 }
 
+/// Features that need a GPU's libraries, or a processor of Apple.
+const OF_A_GPU: &[&str] = &["cuda", "metal"];
+
+#[test]
+fn the_default_build_has_every_feature_that_needs_no_gpu() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
+    let section = manifest
+        .split("\n[features]\n")
+        .nth(1)
+        .expect("the features");
+    let section = section.split("\n[").next().expect("the section");
+    let entries = section.lines().filter_map(|line| line.split_once(" = "));
+    let entries: Vec<(&str, &str)> = entries.filter(|(name, _)| !name.starts_with('#')).collect();
+    let by_default = entries.iter().find(|(name, _)| *name == "default");
+    let (_, by_default) = by_default.expect("a feature `default`");
+    let mut optional: Vec<&str> = entries.iter().map(|(name, _)| *name).collect();
+    optional.retain(|name| *name != "default" && !OF_A_GPU.contains(name));
+    assert!(optional.contains(&"s3"), "{optional:?}");
+    for name in optional {
+        assert!(
+            by_default.contains(&format!("\"{name}\"")),
+            "`cargo run` builds without {name}: {by_default}"
+        );
+    }
+}
+
 /// Those that thousands of types go through, that compile in a second, and that are locked and not built.
 const OPTIMISED_OR_SMALL: &[&str] = &[
     "serde_derive",

@@ -7,7 +7,7 @@ use config::{OnOutage, RedisSection};
 #[derive(Debug, thiserror::Error)]
 pub enum SharedError {
     #[error(
-        "limits.redis needs a model-pool that is built with it: add `--features redis` to cargo build, run or install; packages and images have it"
+        "limits.redis needs a model-pool that is built with it: build it without `--no-default-features`, or add `--features redis`"
     )]
     NotBuilt,
 }
