@@ -1,5 +1,10 @@
 //! Small files for this account alone, such as keys and what a process must not forget: never readable by others, not even
-//! for a moment, and replaced as a whole. After a power failure there is the old file or the new one.
+//! for a moment, and replaced as a whole. After a power failure there is the old file or the new one. Also the folders that
+//! they and sockets are in.
+
+mod folder;
+
+pub use folder::{make, make_private};
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
