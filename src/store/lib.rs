@@ -70,7 +70,7 @@ pub use keys::{
 pub use leadership::Advertised;
 pub use measurements::{Circumstances, Measurement, Measurements};
 pub use moving::{MoveFault, MovedTable, move_store};
-pub use nodes::{NoPass, NodeNumbers, NodePass, NodeToken};
+pub use nodes::{NODE_DEVICES_KEPT_MAX, NODES_KEPT_MAX, NoPass, NodeNumbers, NodePass, NodeToken};
 pub use past::{ModelPast, Past, PastStay};
 pub use place::Place;
 pub use report::{EventCount, UseCount};

@@ -1,9 +1,15 @@
 //! Nodes: numbers that stay, and who may join. Drains are kept with the cordons. Tokens and credentials are stored as hashes.
 
+use super::connection::Connection;
 use super::query::{Row, query};
 use super::{KeyHash, KeyText, Store, StoreFault, from_integer, hash_key, to_integer};
 use pool::Time;
 
+/// Devices of one node whose numbers are kept: twice as many as it may have. Those that it named first and no longer has go
+/// first.
+pub const NODE_DEVICES_KEPT_MAX: usize = 512;
+/// Nodes without a credential whose numbers are kept; the oldest go first.
+pub const NODES_KEPT_MAX: i64 = 1024;
 /// Tokens that are kept after they have expired or were revoked, for the list.
 const OLD_TOKENS_MAX: i64 = 100;
 
@@ -44,7 +50,8 @@ pub enum NoPass {
 }
 
 impl Store {
-    /// The numbers of a node and its devices, new ones for names that are new.
+    /// The numbers of a node and its devices, new ones for names that are new. What a node names is bounded: numbers of names
+    /// that are not used any more are forgotten, and never given again.
     pub async fn node_numbers(
         &self,
         name: &str,
@@ -59,6 +66,7 @@ impl Store {
             let node: i64 = match known {
                 Some(row) => row.get("id"),
                 None => {
+                    forget_nodes(&mut *connection).await?;
                     query("INSERT INTO nodes (name, joined_at) VALUES (?, ?) RETURNING id")
                         .bind(name)
                         .bind(to_integer(now.0))
@@ -85,6 +93,7 @@ impl Store {
                 };
                 numbers.push(u32::try_from(number).unwrap_or(u32::MAX));
             }
+            forget_devices(&mut *connection, node, &numbers).await?;
             Ok(NodeNumbers {
                 node: u32::try_from(node).unwrap_or(u32::MAX),
                 devices: numbers,
@@ -235,6 +244,49 @@ impl Store {
     }
 }
 
+/// Forgets the numbers of a node's former devices beyond the newest. `numbers`: those of now.
+async fn forget_devices(
+    connection: &mut Connection,
+    node: i64,
+    numbers: &[u32],
+) -> Result<(), sqlx::Error> {
+    let rows = query("SELECT id FROM node_devices WHERE node = ? ORDER BY id DESC")
+        .bind(node)
+        .fetch_all(&mut *connection)
+        .await?;
+    let surplus = rows.len().saturating_sub(NODE_DEVICES_KEPT_MAX);
+    let ids = rows.iter().rev().map(|row| row.get::<i64>("id"));
+    let is_former = |id: &i64| !numbers.iter().any(|number| i64::from(*number) == *id);
+    for id in ids.filter(is_former).take(surplus) {
+        query("DELETE FROM node_devices WHERE id = ?")
+            .bind(id)
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Makes room for one more node: forgets those that may not come back without a token, beyond the newest.
+async fn forget_nodes(connection: &mut Connection) -> Result<(), sqlx::Error> {
+    const OLD: &str =
+        "SELECT id FROM nodes WHERE credential IS NULL ORDER BY id DESC LIMIT ? OFFSET ?";
+    let rows = query(OLD)
+        .bind(NODES_KEPT_MAX)
+        .bind(NODES_KEPT_MAX - 1)
+        .fetch_all(&mut *connection)
+        .await?;
+    for row in &rows {
+        let id: i64 = row.get("id");
+        for statement in [
+            "DELETE FROM node_devices WHERE node = ?",
+            "DELETE FROM nodes WHERE id = ?",
+        ] {
+            query(statement).bind(id).execute(&mut *connection).await?;
+        }
+    }
+    Ok(())
+}
+
 fn token_of(row: &Row) -> NodeToken {
     NodeToken {
         id: from_integer(row.get("id")),
@@ -249,4 +301,71 @@ fn token_of(row: &Row) -> NodeToken {
 fn time(row: &Row, column: &str) -> Option<Time> {
     row.get::<Option<i64>>(column)
         .map(|at| Time(from_integer(at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::stores;
+
+    fn names(begin: usize, count: usize) -> Vec<String> {
+        (begin..begin + count)
+            .map(|nth| format!("gpu{nth}"))
+            .collect()
+    }
+
+    async fn count(store: &Store, table: &str) -> usize {
+        let rows = query(format!("SELECT id FROM {table}"));
+        rows.fetch_all(&store.readers).await.expect("rows").len()
+    }
+
+    #[tokio::test]
+    async fn b3_a_node_with_ever_new_devices_leaves_a_bounded_number_of_records() {
+        for store in stores().await {
+            let mut kept = names(0, 16);
+            let first = store.node_numbers("n", &kept, Time(1)).await.expect("kept");
+            for turn in 1..12 {
+                kept.truncate(16);
+                kept.extend(names(turn * 1000, 240));
+                let numbers = store.node_numbers("n", &kept, Time(2)).await.expect("kept");
+                assert_eq!(numbers.devices.len(), 256);
+                assert_eq!(numbers.devices[..16], first.devices, "those in use stay");
+                let again = store.node_numbers("n", &kept, Time(3)).await.expect("kept");
+                assert_eq!(again, numbers);
+            }
+            assert_eq!(count(&store, "node_devices").await, NODE_DEVICES_KEPT_MAX);
+            let gone = store.node_numbers("n", &names(1000, 1), Time(4)).await;
+            let gone = gone.expect("kept").devices[0];
+            assert!(gone > *first.devices.last().expect("some"), "a new number");
+        }
+    }
+
+    #[tokio::test]
+    async fn b3_ever_new_nodes_leave_a_bounded_number_of_records_and_those_that_may_return_stay() {
+        for store in stores().await {
+            let one = names(0, 1);
+            let stays = store
+                .node_numbers("stays", &one, Time(1))
+                .await
+                .expect("kept");
+            let credential = crate::generate_key().expect("a key");
+            let saved = store.save_node_credential("stays", Some(&credential)).await;
+            saved.expect("saved");
+            let limit = usize::try_from(NODES_KEPT_MAX).expect("small");
+            for nth in 0..limit + 20 {
+                let name = format!("n{nth}");
+                store
+                    .node_numbers(&name, &one, Time(2))
+                    .await
+                    .expect("kept");
+            }
+            assert_eq!(count(&store, "nodes").await, limit + 1);
+            assert_eq!(count(&store, "node_devices").await, limit + 1);
+            let again = store
+                .node_numbers("stays", &one, Time(3))
+                .await
+                .expect("kept");
+            assert_eq!(again, stays);
+        }
+    }
 }
