@@ -4,6 +4,7 @@
 use crate::answer_json::{Choice, Delta, Envelope, Route, Usage, tool_call};
 use crate::api_error::ApiError;
 use crate::batch::{AnswerEvent, GenerationRequest, Outcome, Runs};
+use crate::ignored::Ignored;
 use crate::loading::LoadedModel;
 use crate::pieces::{Piece, ScoredToken};
 use crate::ready::Ready;
@@ -43,7 +44,7 @@ pub(crate) struct Shape {
     /// Every chunk tells the usage so far.
     pub continuous_usage: bool,
     /// Fields of the request that have no effect.
-    pub ignored: Vec<&'static str>,
+    pub ignored: Ignored,
     pub prompt_tokens: usize,
 }
 
@@ -90,7 +91,7 @@ impl Answer {
 
     /// The response: a stream of events, or one JSON object when all is computed.
     pub async fn respond(self) -> Response {
-        let ignored = self.shape.ignored.join(", ");
+        let ignored = self.shape.ignored.joined();
         let mut response = self.response().await;
         if let Ok(names) = HeaderValue::from_str(&ignored)
             && !ignored.is_empty()
@@ -192,7 +193,7 @@ impl Answer {
             ..Choice::default()
         };
         let mut parts = reader.push(&text);
-        parts.extend(reader.finish());
+        parts.extend(reader.finish(reason == "length"));
         for part in parts {
             match part {
                 Part::Text(text) => choice.text += &text,
@@ -364,7 +365,7 @@ impl Chunks {
             self.thought(index, rest, &mut delta);
         }
         if let Some(reader) = self.answer.shape.readers.get_mut(index) {
-            let parts = reader.finish();
+            let parts = reader.finish(reason == "length");
             self.add(index, parts, &mut delta);
         }
         if !is_empty(&delta) {

@@ -9,6 +9,7 @@ use crate::batch::{GenerationRequest, Scores, answer_room};
 use crate::chat_template::ChatTemplate;
 use crate::decoding::Strategy;
 use crate::detokenize::DecodeTokens;
+use crate::ignored::Ignored;
 use crate::loading::LoadedModel;
 use crate::prepared::{Held, Prepared};
 use crate::ready::Ready;
@@ -16,7 +17,7 @@ use crate::reasoning::ReasoningReader;
 use crate::step::PAGE_TOKENS;
 use crate::tools::{self, Tool, ToolReader, Tools, required};
 use axum::http::StatusCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -32,15 +33,20 @@ struct Prompt {
 struct Parts {
     readers: Vec<ToolReader>,
     thoughts: Vec<ReasoningReader>,
-    ignored: Vec<&'static str>,
+    ignored: Ignored,
 }
 
 /// `POST /v1/chat/completions`.
 pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
     let model = &ready.model;
-    let request = ChatRequest::parse(body, &model.sampling_defaults)?;
+    let mut request = ChatRequest::parse(body, &model.sampling_defaults)?;
+    let mut ignored = std::mem::take(&mut request.ignored);
     let adapter = called(ready, request.settings.model.as_deref())?;
     let template = template_of(model)?;
+    request.tools = tools_of(template, request.tools, &mut ignored)?;
+    if has_calls(&request.messages) && !template.mentions("tool_calls") {
+        ignored.add("messages.tool_calls");
+    }
     let text = render(
         template,
         &request.messages,
@@ -53,7 +59,9 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
     let prompt = Prompt { tokens, echo: None };
     let knows_reasoning = ReasoningReader::is_known_to(|name| template.mentions(name));
     let settings = &request.settings;
-    let mut ignored = request.switches.without_effect(|name| template.reads(name));
+    for name in request.switches.without_effect(|name| template.reads(name)) {
+        ignored.add(name);
+    }
     let demanded = request.tools.demanded();
     let is_formed = demanded.is_some() || settings.grammar.is_some();
     let special = |token: &str| model.tokenizer.special_token(token);
@@ -67,7 +75,7 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
         None if request.tools.offered().iter().any(|tool| tool.strict) => {
             let held = held_calls(model, template, &request.tools);
             if held.is_none() {
-                ignored.push("tools.strict");
+                ignored.add("tools.strict");
             }
             held
         }
@@ -142,10 +150,38 @@ pub(crate) fn template_of(model: &LoadedModel) -> Result<&ChatTemplate, ApiError
         .ok_or_else(|| ApiError::invalid("this model has no chat template; use /v1/completions"))
 }
 
-/// The prompt of a conversation.
+/// The tools that the model gets: none if its template has no place for tools and no call is demanded.
 ///
 /// # Errors
-/// 400 when the template refuses it, or has no place for a part of it.
+/// 400 when a call is demanded of a model whose template has no place for tools.
+pub(crate) fn tools_of(
+    template: &ChatTemplate,
+    mut tools: Tools,
+    ignored: &mut Ignored,
+) -> Result<Tools, ApiError> {
+    if tools.list.is_empty() || template.mentions("tools") {
+        return Ok(tools);
+    }
+    if tools.demanded().is_some() {
+        return Err(ApiError::field(
+            "tool_choice",
+            "`tool_choice` demands a call, and this model's chat template has no place for `tools`; use a model that was trained to call tools",
+        ));
+    }
+    ignored.add("tools");
+    tools.list.clear();
+    Ok(tools)
+}
+
+fn has_calls(messages: &[Value]) -> bool {
+    let mut messages = messages.iter();
+    messages.any(|message| message.get("tool_calls").is_some())
+}
+
+/// The prompt of a conversation. A template that has no place for calls of tools leaves them out.
+///
+/// # Errors
+/// 400 when the template refuses it.
 pub(crate) fn render(
     template: &ChatTemplate,
     messages: &[Value],
@@ -158,22 +194,35 @@ pub(crate) fn render(
         .iter()
         .map(|tool| &tool.definition)
         .collect();
-    if !offered.is_empty() && !template.mentions("tools") {
-        return Err(ApiError::field(
-            "tools",
-            "this model's chat template has no place for `tools`; use a model that was trained to call tools",
-        ));
+    let render =
+        |messages: &[Value]| template.render(messages, &offered, &switches.values, begins_answer);
+    let refusal = match render(messages) {
+        Ok(text) => return Ok(text),
+        Err(refusal) => refusal,
+    };
+    // A template that goes through the arguments one by one cannot render a text.
+    match with_named_arguments(messages) {
+        Some(named) => render(&named).map_err(|_| refusal),
+        None => Err(refusal),
     }
-    let calls = messages
-        .iter()
-        .any(|message| message.get("tool_calls").is_some());
-    if calls && !template.mentions("tool_calls") {
-        return Err(ApiError::field(
-            "messages",
-            "this model's chat template has no place for the `tool_calls` of `messages`; use a model that was trained to call tools",
-        ));
+}
+
+/// The messages with each call whose arguments are not a JSON object taking them as one text named `arguments`. `None`
+/// where all arguments are objects.
+fn with_named_arguments(messages: &[Value]) -> Option<Vec<Value>> {
+    let mut named = messages.to_vec();
+    let mut is_changed = false;
+    for message in &mut named {
+        let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+        for call in calls.into_iter().flatten() {
+            let arguments = &mut call["function"]["arguments"];
+            if arguments.is_string() {
+                *arguments = json!({"arguments": arguments.take()});
+                is_changed = true;
+            }
+        }
     }
-    template.render(messages, &offered, &switches.values, begins_answer)
+    is_changed.then_some(named)
 }
 
 fn prompt_of(model: &LoadedModel, prompt: PromptInput, echo: bool) -> Result<Prompt, ApiError> {

@@ -1,6 +1,7 @@
 //! Reads a JSON object field by field. An error names the field that has a wrong type, a wrong range or an unknown name.
 
 use crate::api_error::ApiError;
+use crate::ignored::Ignored;
 use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -116,10 +117,18 @@ impl Fields {
             .transpose()
     }
 
+    /// Names the fields that are left and ask for something, for an object whose unknown fields are dropped.
+    pub fn drop_rest(self, place: &str, ignored: &mut Ignored) {
+        for (name, _) in self.left.iter().filter(|(_, value)| has_effect(value)) {
+            ignored.add_unknown(place, name);
+        }
+    }
+
     /// # Errors
-    /// 400 when a field is left: it is unknown, and would silently do nothing.
-    pub fn finish(self, place: &str) -> Result<(), ApiError> {
+    /// 400 when a field is left that is not null: it is unknown, and would silently do nothing.
+    pub fn finish(mut self, place: &str) -> Result<(), ApiError> {
         const NAMED: usize = 8;
+        self.left.retain(|_, value| !value.is_null());
         let shown = |name: &String| -> String { name.chars().take(100).collect() };
         let named = self.left.keys().take(NAMED);
         let names: Vec<String> = named
@@ -163,6 +172,17 @@ impl From<Map<String, Value>> for Fields {
             left: fields,
             known: Vec::new(),
         }
+    }
+}
+
+/// Returns false for values that ask for nothing: null, false, and everything empty.
+pub(crate) fn has_effect(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(fields) => fields.values().any(has_effect),
+        Value::Bool(true) | Value::Number(_) => true,
     }
 }
 

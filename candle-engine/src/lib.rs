@@ -24,6 +24,7 @@ mod exit_on_panic;
 mod fields;
 mod files;
 mod grammar;
+mod ignored;
 mod kernels;
 mod loading;
 mod memory;

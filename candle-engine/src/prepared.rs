@@ -49,7 +49,7 @@ impl Prepared {
                     }
                 }
                 Err(error) if !held.is_required && error.status == StatusCode::BAD_REQUEST => {
-                    self.shape.ignored.push("tools.strict");
+                    self.shape.ignored.add("tools.strict");
                 }
                 Err(error) => return Err(error),
             }

@@ -2,8 +2,9 @@
 
 use crate::api::{take_messages, take_switches, take_tools};
 use crate::api_error::ApiError;
-use crate::completion::{called, check_tokens, render, template_of};
+use crate::completion::{called, check_tokens, render, template_of, tools_of};
 use crate::fields::{Fields, expected};
+use crate::ignored::Ignored;
 use crate::ready::Ready;
 use crate::tokenized::{Tokenized, check_text};
 use serde_json::{Value, json};
@@ -19,11 +20,14 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError
     let (text, special) = match (prompt, fields.has("messages")) {
         (Some(prompt), false) => (prompt, special.unwrap_or(true)),
         (None, true) => {
-            let messages = take_messages(&mut fields)?;
-            let tools = take_tools(&mut fields)?;
-            let switches = take_switches(&mut fields)?;
+            // The count says nothing of fields without effect.
+            let mut ignored = Ignored::default();
+            let messages = take_messages(&mut fields, &mut ignored)?;
+            let tools = take_tools(&mut fields, &mut ignored)?;
+            let switches = take_switches(&mut fields, &mut ignored)?;
             let begins_answer = fields.take_bool("add_generation_prompt")?.unwrap_or(true);
             let template = template_of(model)?;
+            let tools = tools_of(template, tools, &mut ignored)?;
             let text = render(template, &messages, &tools, &switches, begins_answer)?;
             // A template writes its special tokens itself.
             (text, special.unwrap_or(false))

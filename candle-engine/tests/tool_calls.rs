@@ -209,20 +209,61 @@ async fn calls_and_their_results_reach_the_template() {
 }
 
 #[tokio::test]
-async fn a_template_without_a_place_for_tools_is_said() {
+async fn the_turn_after_a_call_renders_with_every_template() {
+    let granite = include_str!("vectors/chat/granite.jinja");
+    let lists = "{% for message in messages %}[{{ message.role }}] {{ message.content }}\
+        {% for call in message.tool_calls or [] %}{% for name, value in call.function.arguments.items() %}{{ name }}={{ value }}{% endfor %}{% endfor %}\n{% endfor %}";
+    let plain =
+        "{% for message in messages %}[{{ message.role }}] {{ message.content }}\n{% endfor %}";
+    for (template, broken) in [
+        (granite, None),
+        (plain, None),
+        (HERMES, None),
+        (lists, Some("arguments={\"city\": ")),
+    ] {
+        let engine = engine_with(template).await;
+        for arguments in ["{\"city\": \"Rome\"}", "{\"city\": "] {
+            let function = json!({"name": "weather", "arguments": arguments});
+            let messages = json!([
+                {"role": "user", "content": "Rome?"},
+                {"role": "assistant", "content": null, "tool_calls": [{"id": "call_1", "type": "function", "function": function}]},
+                {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+            ]);
+            let body = json!({"messages": messages, "max_tokens": 2});
+            let (status, answer) = engine.post(CHAT, &body).await;
+            assert_eq!(status, StatusCode::OK, "{template}: {answer}");
+            let (_, tokens) = engine
+                .post("/tokenize", &json!({"messages": messages}))
+                .await;
+            let tokens = json!({"tokens": tokens["tokens"]});
+            let (_, text) = engine.post("/detokenize", &tokens).await;
+            let text = text["prompt"].as_str().expect("a text");
+            assert!(text.contains("sunny"), "{text}");
+            if let Some(broken) = broken.filter(|_| !arguments.ends_with('}')) {
+                assert!(text.contains(broken), "{text}");
+            }
+        }
+        engine.stop().await.expect("ends");
+    }
+}
+
+#[tokio::test]
+async fn a_template_without_a_place_for_tools_drops_those_that_need_not_be_called() {
     let engine = Engine::start(1).await;
-    let (status, answer) = engine.post(CHAT, &ask(&json!({}))).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST);
-    let message = answer["error"]["message"].as_str().expect("a message");
-    assert!(
-        message.contains("chat template has no place for `tools`"),
-        "{message}"
-    );
-    // Tools that may not be used need no place.
-    let (status, _) = engine
-        .post(CHAT, &ask(&json!({"tool_choice": "none", "max_tokens": 2})))
-        .await;
-    assert_eq!(status, StatusCode::OK);
+    for choice in [json!(null), json!("auto"), json!("none")] {
+        let body = ask(&json!({"tool_choice": choice, "max_tokens": 2}));
+        let (status, answer) = engine.post(CHAT, &body).await;
+        assert_eq!(status, StatusCode::OK, "{choice}: {answer}");
+    }
+    let named = json!({"type": "function", "function": {"name": "now"}});
+    for choice in [json!("required"), named] {
+        let body = ask(&json!({"tool_choice": choice}));
+        let (status, answer) = engine.post(CHAT, &body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{choice}");
+        assert_eq!(answer["error"]["param"], "tool_choice");
+        let message = answer["error"]["message"].as_str().expect("a message");
+        assert!(message.contains("no place for `tools`"), "{message}");
+    }
     let engine = engine_with(HERMES).await;
     // What an answer in words must be says nothing of a call.
     let both = json!({"tool_choice": "required", "response_format": {"type": "json_object"}});

@@ -1,20 +1,34 @@
 //! Parses the messages of a conversation: roles, contents, tool calls and their results, as chat templates take them.
 
 use crate::api_error::ApiError;
-use crate::fields::{Fields, expected};
+use crate::fields::{Fields, expected, has_effect};
+use crate::ignored::Ignored;
 use serde_json::{Map, Value, json};
 
 const MESSAGES_MAX: usize = 2048;
 const CALLS_MAX: usize = 128;
 /// What the model thought before it answered, as templates know it.
 const REASONING: &str = "reasoning_content";
+/// Fields that templates may read.
+const KNOWN: [&str; 6] = [
+    "role",
+    "content",
+    "name",
+    "tool_call_id",
+    "tool_calls",
+    REASONING,
+];
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
-/// Messages as the chat template sees them: `role`, `content` as one string, and what else the client sent.
+/// Messages as the chat template sees them: `role`, `content` as one string, calls, results and reasoning. Clients add
+/// further fields; these are left out, and named if they hold anything.
 ///
 /// # Errors
 /// 400 that names what is wrong.
-pub(crate) fn take_messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
+pub(crate) fn take_messages(
+    fields: &mut Fields,
+    ignored: &mut Ignored,
+) -> Result<Vec<Value>, ApiError> {
     let messages = match fields.take("messages") {
         Some(Value::Array(messages)) if (1..=MESSAGES_MAX).contains(&messages.len()) => messages,
         Some(Value::Array(messages)) if messages.len() > MESSAGES_MAX => {
@@ -35,12 +49,12 @@ pub(crate) fn take_messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError>
     };
     let messages = messages.into_iter().enumerate();
     messages
-        .map(|(index, message)| parse_message(index, message))
+        .map(|(index, message)| parse_message(index, message, ignored))
         .collect()
 }
 
 /// Checks a message, makes its content one string, and the arguments of its calls objects.
-fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
+fn parse_message(index: usize, message: Value, ignored: &mut Ignored) -> Result<Value, ApiError> {
     let place = |name: &str| format!("messages[{index}].{name}");
     let Value::Object(mut object) = message else {
         return Err(expected(
@@ -52,6 +66,8 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
     let role = match object.get("role").and_then(Value::as_str) {
         // The newer name of the same role; templates know the older.
         Some("developer") => "system".to_owned(),
+        // The older form of a tool's result, which has no id.
+        Some("function") => "tool".to_owned(),
         Some(role) if ROLES.contains(&role) => role.to_owned(),
         _ => {
             let found = object.get("role").cloned().unwrap_or_default();
@@ -71,10 +87,9 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
         }
         Some(Value::String(content)) => content.clone(),
         Some(Value::Array(parts)) => {
-            let texts = parts
-                .iter()
-                .enumerate()
-                .map(|(part, value)| parse_part(&place(&format!("content[{part}]")), value));
+            let texts = parts.iter().enumerate().map(|(part, value)| {
+                parse_part(&place(&format!("content[{part}]")), value, ignored)
+            });
             texts.collect::<Result<Vec<_>, _>>()?.concat()
         }
         _ if is_empty && role == "assistant" => String::new(),
@@ -87,7 +102,8 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
             ));
         }
     };
-    if role == "tool" && !object.get("tool_call_id").is_some_and(Value::is_string) {
+    let has_id = object.get("tool_call_id").is_some_and(Value::is_string);
+    if object.get("role").is_some_and(|role| role == "tool") && !has_id {
         let found = object.get("tool_call_id").cloned().unwrap_or_default();
         return Err(expected(
             &place("tool_call_id"),
@@ -95,13 +111,11 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
             &found,
         ));
     }
-    for name in ["name", "reasoning"] {
-        let found = object.get(name).cloned().unwrap_or_default();
-        if !found.is_null() && !found.is_string() {
-            return Err(expected(&place(name), "a string", &found));
-        }
+    let name = object.get("name").cloned().unwrap_or_default();
+    if !name.is_null() && !name.is_string() {
+        return Err(expected(&place("name"), "a string", &name));
     }
-    take_openais_own(&place(""), &role, &mut object)?;
+    take_openais_own(&place(""), &role, &mut object, ignored)?;
     match object.get("tool_calls") {
         // Templates ask whether there are calls, and some take an empty list for them.
         None | Some(Value::Null) => drop(object.shift_remove("tool_calls")),
@@ -115,18 +129,13 @@ fn parse_message(index: usize, message: Value) -> Result<Value, ApiError> {
     }
     object.insert("role".to_owned(), Value::String(role));
     object.insert("content".to_owned(), Value::String(content));
-    let mut rest = Fields::from(object.clone());
-    for name in [
-        "role",
-        "content",
-        "name",
-        "tool_call_id",
-        "tool_calls",
-        REASONING,
-    ] {
-        rest.take(name);
-    }
-    rest.finish(&place(""))?;
+    object.retain(|name, value| {
+        let is_known = KNOWN.contains(&name.as_str());
+        if !is_known && has_effect(value) {
+            ignored.add_unknown("messages.", name);
+        }
+        is_known
+    });
     Ok(Value::Object(object))
 }
 
@@ -136,30 +145,26 @@ fn take_openais_own(
     place: &str,
     role: &str,
     object: &mut Map<String, Value>,
+    ignored: &mut Ignored,
 ) -> Result<(), ApiError> {
     for name in ["annotations", "audio", "refusal"] {
         let value = object.shift_remove(name).unwrap_or_default();
-        let is_right = match name {
-            "annotations" => value.is_array(),
-            "audio" => value.is_object(),
-            _ => value.is_string(),
-        };
-        let is_taken = value.is_null() || (is_right && role == "assistant");
-        if !is_taken {
-            let wanted = "null, or what an answer of the assistant had there";
-            return Err(expected(&format!("{place}{name}"), wanted, &value));
+        if role != "assistant" && has_effect(&value) {
+            ignored.add_unknown("messages.", name);
         }
     }
-    let other = object.shift_remove("reasoning").unwrap_or_default();
-    if object.get(REASONING).is_none_or(Value::is_null) && !other.is_null() {
-        object.insert(REASONING.to_owned(), other);
-    }
-    match object.get(REASONING) {
-        None | Some(Value::String(_)) => {}
-        Some(Value::Null) => drop(object.shift_remove(REASONING)),
+    let [own, other] = [REASONING, "reasoning"].map(|name| match object.shift_remove(name) {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(Value::String(text)),
         Some(other) => {
-            return Err(expected(&format!("{place}{REASONING}"), "a string", other));
+            if has_effect(&other) {
+                ignored.add_unknown("messages.", name);
+            }
+            None
         }
+    });
+    if let Some(reasoning) = own.or(other) {
+        object.insert(REASONING.to_owned(), reasoning);
     }
     let call = object.shift_remove("function_call").unwrap_or_default();
     if call.is_null() {
@@ -179,7 +184,8 @@ fn take_openais_own(
     Ok(())
 }
 
-/// Calls as chat templates expect them: with their arguments as an object.
+/// Calls as chat templates expect them: with their arguments as an object. Arguments that are no JSON object stay the text
+/// that the model wrote.
 fn parse_calls(place: &str, role: &str, calls: &Value) -> Result<Value, ApiError> {
     let list = calls
         .as_array()
@@ -201,16 +207,16 @@ fn parse_calls(place: &str, role: &str, calls: &Value) -> Result<Value, ApiError
                 call,
             ));
         };
-        let written = function.get("arguments").cloned().unwrap_or_default();
-        let arguments: Option<Map<String, Value>> = match &written {
-            Value::String(text) if text.trim().is_empty() => Some(Map::new()),
-            Value::String(text) => serde_json::from_str(text).ok(),
-            _ => None,
+        let arguments = match function.get("arguments").cloned().unwrap_or_default() {
+            Value::Null => Value::Object(Map::new()),
+            Value::String(text) if text.trim().is_empty() => Value::Object(Map::new()),
+            Value::String(text) => match serde_json::from_str::<Map<String, Value>>(&text) {
+                Ok(object) => Value::Object(object),
+                Err(_) => Value::String(text),
+            },
+            Value::Object(object) => Value::Object(object),
+            other => Value::String(other.to_string()),
         };
-        let arguments = arguments.ok_or_else(|| {
-            let place = format!("{place}.function.arguments");
-            expected(&place, "a string that is a JSON object", &written)
-        })?;
         let id = call.get("id").cloned().unwrap_or_default();
         if !id.is_null() && !id.is_string() {
             return Err(expected(&format!("{place}.id"), "a string", &id));
@@ -222,16 +228,16 @@ fn parse_calls(place: &str, role: &str, calls: &Value) -> Result<Value, ApiError
     Ok(Value::Array(parsed))
 }
 
-fn parse_part(place: &str, part: &Value) -> Result<String, ApiError> {
-    let known = |(key, value): (&String, &Value)| match key.as_str() {
-        "type" | "text" => true,
-        // A hint for caches, of which this engine has one that needs none.
-        "cache_control" => value.is_null() || value.is_object(),
-        _ => false,
-    };
-    let is_known = |part: &Map<String, Value>| part.iter().all(known);
+fn parse_part(place: &str, part: &Value, ignored: &mut Ignored) -> Result<String, ApiError> {
+    // This engine's cache needs no `cache_control`.
+    let is_known = |key: &str| matches!(key, "type" | "text" | "refusal" | "cache_control");
+    for (key, value) in part.as_object().into_iter().flatten() {
+        if !is_known(key) && has_effect(value) {
+            ignored.add_unknown("messages.content.", key);
+        }
+    }
     match (part["type"].as_str(), part["text"].as_str()) {
-        (Some("text"), Some(text)) if part.as_object().is_some_and(is_known) => Ok(text.to_owned()),
+        (Some("text"), Some(text)) => Ok(text.to_owned()),
         (Some("refusal"), _) if part["refusal"].is_string() => {
             Ok(part["refusal"].as_str().unwrap_or_default().to_owned())
         }
@@ -254,8 +260,15 @@ mod tests {
     use super::*;
 
     fn take(messages: Value) -> Result<Vec<Value>, ApiError> {
-        let body = json!({"messages": messages});
-        take_messages(&mut Fields::parse(body.to_string().as_bytes()).expect("an object"))
+        take_with(messages, &mut Ignored::default())
+    }
+
+    fn take_with(messages: Value, ignored: &mut Ignored) -> Result<Vec<Value>, ApiError> {
+        let body = json!({"messages": messages}).to_string();
+        take_messages(
+            &mut Fields::parse(body.as_bytes()).expect("an object"),
+            ignored,
+        )
     }
 
     #[test]
@@ -301,24 +314,60 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_field_of_an_answer_is_refused_by_its_place() {
+    fn fields_that_clients_add_to_messages_are_left_out_and_named() {
+        let mut ignored = Ignored::default();
+        let call = json!({"id": "1", "index": 0, "type": "function", "thought_signature": "x",
+            "function": {"name": "f", "arguments": "{}", "extra": 1}});
+        let messages = json!([
+            {"role": "user", "content": [{"type": "text", "text": "a", "id": "p", "cache_control": 3}],
+                "audio": {"id": "a"}, "timestamp": 17},
+            {"role": "assistant", "content": "b", "parsed": {"a": 1}, "refusal": null, "annotations": 3,
+                "provider_specific_fields": {"refusal": null}, "reasoning_details": [],
+                "reasoning_content": 3, "reasoning": "because", "tool_calls": [call]},
+        ]);
+        let taken = take_with(messages, &mut ignored).expect("is taken");
+        let call =
+            json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}});
+        assert_eq!(
+            taken,
+            [
+                json!({"role": "user", "content": "a"}),
+                json!({"role": "assistant", "content": "b", "reasoning_content": "because", "tool_calls": [call]})
+            ]
+        );
+        let named = "messages.content.id, messages.audio, messages.timestamp, messages.reasoning_content, messages.parsed";
+        assert_eq!(ignored.joined(), named);
+    }
+
+    #[test]
+    fn arguments_of_an_old_call_are_taken_whatever_they_are() {
+        for (written, taken) in [
+            (json!("{\"a\": 1}"), json!({"a": 1})),
+            (json!(" "), json!({})),
+            (json!(null), json!({})),
+            (json!({"a": 1}), json!({"a": 1})),
+            (json!("{\"a\": "), json!("{\"a\": ")),
+            (json!("[1]"), json!("[1]")),
+            (json!([1]), json!("[1]")),
+        ] {
+            let message = json!({"role": "assistant",
+                "tool_calls": [{"function": {"name": "f", "arguments": written}}]});
+            let messages = take(json!([message])).expect("is taken");
+            let found = &messages[0]["tool_calls"][0]["function"]["arguments"];
+            assert_eq!(*found, taken, "{written}");
+        }
+    }
+
+    #[test]
+    fn the_older_form_of_a_result_needs_no_id() {
+        let result = json!({"role": "function", "name": "f", "content": "4"});
+        let taken = take(json!([result])).expect("is taken");
+        assert_eq!(taken[0]["role"], "tool");
+    }
+
+    #[test]
+    fn fields_of_a_wrong_type_are_refused_by_their_place() {
         for (message, field) in [
-            (
-                json!({"role": "user", "content": "a", "audio": {"id": "a"}}),
-                "messages[0].audio",
-            ),
-            (
-                json!({"role": "assistant", "content": "a", "annotations": 3}),
-                "messages[0].annotations",
-            ),
-            (
-                json!({"role": "assistant", "content": "a", "reasoning_content": 3}),
-                "messages[0].reasoning_content",
-            ),
-            (
-                json!({"role": "assistant", "content": "a", "reasoning_content": "b", "reasoning": {}}),
-                "messages[0].reasoning",
-            ),
             (
                 json!({"role": "user", "content": "a", "name": {}}),
                 "messages[0].name",
@@ -328,7 +377,7 @@ mod tests {
                 "messages[0].function_call",
             ),
             (
-                json!({"role": "user", "content": [{"type": "text", "text": "a", "cache_control": 3}]}),
+                json!({"role": "user", "content": [{"type": "text"}]}),
                 "messages[0].content[0]",
             ),
         ] {

@@ -12,6 +12,7 @@ use crate::batch::Ending;
 use crate::decoding::Strategy;
 use crate::fields::{Fields, expected};
 use crate::grammar::Grammar;
+use crate::ignored::Ignored;
 use crate::sampling::SamplingSettings;
 use crate::tools::Tools;
 use serde_json::Value;
@@ -75,6 +76,8 @@ pub(crate) struct ChatRequest {
     pub tools: Tools,
     /// How the template is to let the model reason.
     pub switches: TemplateSwitches,
+    /// Fields that have no effect.
+    pub ignored: Ignored,
     pub settings: Settings,
 }
 
@@ -99,7 +102,8 @@ impl ChatRequest {
     /// 400 that names the field which is wrong, unknown or not supported.
     pub fn parse(body: &[u8], defaults: &SamplingSettings) -> Result<Self, ApiError> {
         let mut fields = Fields::parse(body)?;
-        let messages = take_messages(&mut fields)?;
+        let mut ignored = Ignored::default();
+        let messages = take_messages(&mut fields, &mut ignored)?;
         let shows_logprobs = fields.take_bool("logprobs")?.unwrap_or(false);
         let top = fields.take_integer("top_logprobs", 0..=LOGPROBS_MAX)?;
         if top.is_some_and(|top| top > 0) && !shows_logprobs {
@@ -118,8 +122,8 @@ impl ChatRequest {
             .flatten()
             .min()
             .map(|limit| limit as usize);
-        let tools = tools::take_tools(&mut fields)?;
-        let switches = take_switches(&mut fields)?;
+        let tools = tools::take_tools(&mut fields, &mut ignored)?;
+        let switches = take_switches(&mut fields, &mut ignored)?;
         let mut settings = parse_settings(&mut fields, max_tokens, logprobs, defaults)?;
         // It says what an answer in words must be, and a demanded call is none: the call's own schema holds.
         if tools.demanded().is_some() {
@@ -130,6 +134,7 @@ impl ChatRequest {
             messages,
             tools,
             switches,
+            ignored,
             settings,
         })
     }
@@ -334,6 +339,8 @@ mod tests {
         body["messages"] = json!([{"role": "user", "content": "Hi"}]);
         assert_eq!(parse(&body).err(), None);
         body["colour"] = Value::Null;
+        assert_eq!(parse(&body).err(), None);
+        body["colour"] = json!("red");
         assert!(parse(&body).is_err());
     }
 

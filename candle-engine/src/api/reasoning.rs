@@ -3,9 +3,10 @@
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
+use crate::ignored::Ignored;
 use serde_json::{Map, Value};
 
-/// OpenAI's levels, and those of others that have more.
+/// OpenAI's levels and further ones of other services. Another word has no effect.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 /// Names that a template may be given; others could change what it renders beside.
 const SWITCHES: [&str; 4] = [
@@ -49,20 +50,23 @@ impl TemplateSwitches {
 }
 
 /// What a request says of reasoning.
-pub(crate) fn take_switches(fields: &mut Fields) -> Result<TemplateSwitches, ApiError> {
+pub(crate) fn take_switches(
+    fields: &mut Fields,
+    ignored: &mut Ignored,
+) -> Result<TemplateSwitches, ApiError> {
     let mut values = Map::new();
-    let effort = fields.take(EFFORT);
-    if let Some(effort) = &effort {
-        let known = effort.as_str().filter(|word| EFFORTS.contains(word));
-        let Some(known) = known else {
-            let wanted = format!("one of {}", EFFORTS.join(", "));
-            return Err(expected(EFFORT, wanted, effort));
-        };
+    let effort = fields.take_string(EFFORT)?;
+    let is_known = |effort: &&String| EFFORTS.contains(&effort.as_str());
+    let known = effort.as_ref().filter(is_known);
+    if effort.is_some() && known.is_none() {
+        ignored.add(EFFORT);
+    }
+    if let Some(known) = known {
         // Templates with one switch know it by either name.
         for name in THINKING {
-            values.insert(name.to_owned(), Value::Bool(known != "none"));
+            values.insert(name.to_owned(), Value::Bool(known.as_str() != "none"));
         }
-        values.insert(EFFORT.to_owned(), Value::from(known));
+        values.insert(EFFORT.to_owned(), Value::from(known.as_str()));
     }
     let kwargs = match fields.take(KWARGS) {
         None => Map::new(),
@@ -85,7 +89,7 @@ pub(crate) fn take_switches(fields: &mut Fields) -> Result<TemplateSwitches, Api
     }
     Ok(TemplateSwitches {
         values,
-        has_effort: effort.is_some(),
+        has_effort: known.is_some(),
         has_kwargs,
     })
 }
@@ -96,7 +100,8 @@ mod tests {
     use serde_json::json;
 
     fn take(body: Value) -> Result<TemplateSwitches, ApiError> {
-        take_switches(&mut Fields::parse(body.to_string().as_bytes()).expect("an object"))
+        let mut fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
+        take_switches(&mut fields, &mut Ignored::default())
     }
 
     #[test]
@@ -137,9 +142,18 @@ mod tests {
     }
 
     #[test]
+    fn an_effort_of_another_service_has_no_effect_and_is_named() {
+        let body = json!({"reasoning_effort": "ultra"}).to_string();
+        let mut fields = Fields::parse(body.as_bytes()).expect("an object");
+        let mut ignored = Ignored::default();
+        let switches = take_switches(&mut fields, &mut ignored).expect("is taken");
+        assert_eq!(switches, TemplateSwitches::default());
+        assert_eq!(ignored.joined(), "reasoning_effort");
+    }
+
+    #[test]
     fn absurd_wishes_are_refused_by_their_field() {
         for (body, field) in [
-            (json!({"reasoning_effort": "x"}), "reasoning_effort"),
             (json!({"reasoning_effort": 3}), "reasoning_effort"),
             (json!({"chat_template_kwargs": []}), "chat_template_kwargs"),
             (

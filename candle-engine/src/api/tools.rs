@@ -3,23 +3,26 @@
 use super::format::{NAME_WANTED, SCHEMA_BYTES_MAX, checked_schema, is_name};
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
+use crate::ignored::Ignored;
 use crate::tools::{Tool, ToolChoice, Tools};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
+/// Fields of a function.
+const FUNCTION: [&str; 4] = ["name", "description", "parameters", "strict"];
 /// OpenAI's bound.
 const TOOLS_MAX: usize = 128;
 /// Of all tools together; a demanded call is compiled of all their schemas.
 const TOOLS_BYTES_MAX: usize = 4 * SCHEMA_BYTES_MAX;
 
-/// What a request says about tools.
-pub(crate) fn take_tools(fields: &mut Fields) -> Result<Tools, ApiError> {
+/// Reads the tools of a request and the choice between them. Fields that tools do not have are left out and named.
+pub(crate) fn take_tools(fields: &mut Fields, ignored: &mut Ignored) -> Result<Tools, ApiError> {
     let list = match fields.take("tools") {
         None => Vec::new(),
         Some(Value::Array(list)) if list.len() <= TOOLS_MAX => {
             let tools = list.into_iter().enumerate();
             tools
-                .map(|(index, tool)| parse_tool(index, tool))
+                .map(|(index, tool)| parse_tool(index, tool, ignored))
                 .collect::<Result<_, _>>()?
         }
         Some(other) => {
@@ -68,7 +71,7 @@ pub(crate) fn take_tools(fields: &mut Fields) -> Result<Tools, ApiError> {
     })
 }
 
-fn parse_tool(index: usize, definition: Value) -> Result<Tool, ApiError> {
+fn parse_tool(index: usize, definition: Value, ignored: &mut Ignored) -> Result<Tool, ApiError> {
     let place = format!("tools[{index}]");
     let parts = definition
         .as_object()
@@ -81,7 +84,7 @@ fn parse_tool(index: usize, definition: Value) -> Result<Tool, ApiError> {
     let mut rest = Fields::from(parts.clone());
     rest.take("type");
     rest.take("function");
-    rest.finish(&format!("{place}."))?;
+    rest.drop_rest("tools.", ignored);
     let place = format!("{place}.function.");
     let mut fields = Fields::from(function.clone());
     let name = fields.take("name").unwrap_or_default();
@@ -94,12 +97,18 @@ fn parse_tool(index: usize, definition: Value) -> Result<Tool, ApiError> {
         Some(schema) => Some(checked_schema(&format!("{place}parameters"), schema)?),
     };
     let strict = fields.take_bool("strict")?.unwrap_or(false);
-    fields.finish(&place)?;
+    fields.drop_rest("tools.function.", ignored);
+    let known = |(key, _): &(&String, &Value)| FUNCTION.contains(&key.as_str());
+    let function: Map<String, Value> = function
+        .iter()
+        .filter(known)
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
     Ok(Tool {
         name: name.to_owned(),
         parameters,
         strict,
-        definition,
+        definition: json!({"type": "function", "function": function}),
     })
 }
 
@@ -125,10 +134,10 @@ fn parse_choice(value: &Value) -> Result<ToolChoice, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn take(body: Value) -> Result<Tools, ApiError> {
-        take_tools(&mut Fields::parse(body.to_string().as_bytes()).expect("an object"))
+        let mut fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
+        take_tools(&mut fields, &mut Ignored::default())
     }
 
     fn tool(name: &str) -> Value {
@@ -151,6 +160,22 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_no_tool_has_do_not_reach_the_template() {
+        let tool = json!({"cache_control": {"type": "ephemeral"}, "type": "function",
+            "function": {"name": "a", "colour": 1, "strict": null}});
+        let body = json!({"tools": [tool]}).to_string();
+        let mut fields = Fields::parse(body.as_bytes()).expect("an object");
+        let mut ignored = Ignored::default();
+        let tools = take_tools(&mut fields, &mut ignored).expect("is taken");
+        let definition = json!({"type": "function", "function": {"name": "a", "strict": null}});
+        assert_eq!(tools.list[0].definition, definition);
+        assert_eq!(
+            ignored.joined(),
+            "tools.cache_control, tools.function.colour"
+        );
+    }
+
+    #[test]
     fn wrong_tools_are_refused_by_their_place() {
         for (body, field) in [
             (json!({"tools": {}}), "tools"),
@@ -165,10 +190,6 @@ mod tests {
             (
                 json!({"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}),
                 "tools[0].function.parameters",
-            ),
-            (
-                json!({"tools": [{"type": "function", "function": {"name": "a", "colour": 1}}]}),
-                "tools[0].function.colour",
             ),
             (json!({"tool_choice": "required"}), "tool_choice"),
             (json!({"tool_choice": "sometimes"}), "tool_choice"),

@@ -26,6 +26,10 @@ pub(crate) struct Templates {
 }
 
 const SETTINGS_FILE: &str = "tokenizer_config.json";
+/// The chat template of multimodal models, which `transformers` keeps with their processor.
+const TEMPLATE_FILE: &str = "chat_template.json";
+/// The template for requests with tools of a model whose main one is `chat_template.jinja`.
+const TOOLS_FILE: &str = "additional_chat_templates/tool_use.jinja";
 
 /// Reads `tokenizer.json` of a folder; also returns the file's path.
 ///
@@ -87,8 +91,9 @@ impl ModelFiles {
         })
     }
 
-    /// The chat templates: of the GGUF, `chat_template.jinja`, or `chat_template` of `tokenizer_config.json`, which is a string
-    /// or a list of named templates of which `default` or else the first is taken. `None` where the model has none.
+    /// The chat templates: of the GGUF, `chat_template.jinja`, or `chat_template` of `chat_template.json` or
+    /// `tokenizer_config.json`, which is a string or a list of named templates of which `default` or else the first is taken.
+    /// `None` where the model has none.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -112,17 +117,22 @@ fn of_folder(folder: &Path) -> Result<Option<Templates>, EngineError> {
         return Ok(Some(Templates {
             file: own_file,
             main,
-            with_tools: None,
+            with_tools: std::fs::read_to_string(folder.join(TOOLS_FILE)).ok(),
         }));
     }
-    let file = folder.join(SETTINGS_FILE);
-    let settings = read_json(&file)?.unwrap_or_default();
-    let template = &settings["chat_template"];
-    Ok(template_of(template).map(|main| Templates {
-        file,
-        main,
-        with_tools: named(template, "tool_use"),
-    }))
+    for name in [TEMPLATE_FILE, SETTINGS_FILE] {
+        let file = folder.join(name);
+        let settings = read_json(&file)?.unwrap_or_default();
+        let template = &settings["chat_template"];
+        if let Some(main) = template_of(template) {
+            return Ok(Some(Templates {
+                file,
+                main,
+                with_tools: named(template, "tool_use"),
+            }));
+        }
+    }
+    Ok(None)
 }
 
 /// A special token is a string or an object with `content`.
@@ -164,6 +174,34 @@ mod tests {
             Some("</s>".to_owned())
         );
         assert_eq!(special_token(&Value::Null), None);
+    }
+
+    #[test]
+    fn the_template_is_found_in_each_file_that_may_have_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("is written");
+        };
+        let main = || {
+            let templates = of_folder(folder.path()).expect("readable");
+            templates.map(|templates| (templates.main, templates.with_tools))
+        };
+        assert_eq!(main(), None);
+        write(SETTINGS_FILE, r#"{"chat_template": "settings"}"#);
+        assert_eq!(main(), Some(("settings".to_owned(), None)));
+        let list = r#"{"chat_template": [{"name": "default", "template": "own"},
+            {"name": "tool_use", "template": "tools"}]}"#;
+        write(TEMPLATE_FILE, list);
+        assert_eq!(main(), Some(("own".to_owned(), Some("tools".to_owned()))));
+        write("chat_template.jinja", "jinja");
+        assert_eq!(main(), Some(("jinja".to_owned(), None)));
+        let further = TOOLS_FILE.rsplit_once('/').expect("in a folder").0;
+        std::fs::create_dir(folder.path().join(further)).expect("is made");
+        write(TOOLS_FILE, "called");
+        assert_eq!(
+            main(),
+            Some(("jinja".to_owned(), Some("called".to_owned())))
+        );
     }
 
     #[test]

@@ -1,0 +1,54 @@
+//! Collects the request fields that have no effect, for the header that names them to the client.
+
+use std::borrow::Cow;
+
+/// Further names are left out: a client can send any number of them.
+const NAMES_MAX: usize = 32;
+const NAME_BYTES_MAX: usize = 64;
+
+/// Names of fields, each once.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ignored(Vec<Cow<'static, str>>);
+
+impl Ignored {
+    pub fn add(&mut self, name: impl Into<Cow<'static, str>>) {
+        let name = name.into();
+        if self.0.len() < NAMES_MAX && !self.0.contains(&name) {
+            self.0.push(name);
+        }
+    }
+
+    /// Adds a field that the client named itself. A name that a header cannot carry is left out.
+    pub fn add_unknown(&mut self, place: &str, name: &str) {
+        let is_plain =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        if name.len() <= NAME_BYTES_MAX && name.bytes().all(is_plain) {
+            self.add(format!("{place}{name}"));
+        }
+    }
+
+    /// The names as one header value.
+    pub fn joined(&self) -> String {
+        self.0.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_listed_once_and_bounded() {
+        let mut ignored = Ignored::default();
+        ignored.add("tools");
+        ignored.add("tools");
+        ignored.add_unknown("messages.", "parsed");
+        ignored.add_unknown("messages.", "a b\r\nx: y");
+        ignored.add_unknown("messages.", &"x".repeat(65));
+        assert_eq!(ignored.joined(), "tools, messages.parsed");
+        for nth in 0..1000 {
+            ignored.add_unknown("", &format!("field{nth}"));
+        }
+        assert_eq!(ignored.joined().split(", ").count(), NAMES_MAX);
+    }
+}
