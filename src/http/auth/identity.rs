@@ -95,6 +95,7 @@ pub struct Admin {
 impl Admin {
     fn of_signed_on(person: Person) -> Result<Admin, Failure> {
         person.needs(GrantRole::Admin)?;
+        record::note(|facts| facts.is_admin = true);
         Ok(Admin {
             by: person.identity.key,
             name: person.identity.name.clone(),
@@ -225,6 +226,7 @@ impl FromRequestParts<App> for Admin {
         match key.role {
             Role::Admin => {
                 on_its_routes(&key, parts, app)?;
+                record::note(|facts| facts.is_admin = true);
                 let holder = Holder::Key(key.id);
                 Ok(Admin {
                     by: key.id,

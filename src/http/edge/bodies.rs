@@ -1,38 +1,41 @@
-//! The bounds of requests' bodies: a time, a size and a share of memory, which counts until the last copy of
-//! the body is gone, not only while it arrives.
+//! The bounds of requests' bodies: a time, a size and a share of memory. A body counts for its caller as it arrives, until its
+//! last copy is gone, and gives way to others while it comes slowly.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use hyper::body::{Body, Frame, Incoming};
 
 use super::record::{self, Record, Share};
 use crate::error::Failure;
+use crate::shares::{Arrival, Caller, Capacity, Class, Evicted, Permit, Shares};
 use config::ServerSection;
 use controller::Clock;
-use pool::Span;
+use pool::{Span, Time};
 
-/// A body that comes more slowly than this, after the time that every body has, is no body.
+/// A body that arrives more slowly is cut after the time that every body has, and earlier if its caller's other bodies wait.
 const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
-/// Memory is given out in pieces of this size.
-const PIECE: u64 = 1 << 10;
-/// Larger bodies share three quarters of the memory, so that they never stop the small ones.
+/// Larger bodies share three quarters of the memory and leave the rest to small ones.
 const SMALL_MAX: u64 = 256 << 10;
-/// What a body of unknown length is given first; then always twice as much.
-const UNKNOWN_FIRST: u64 = 16 << 10;
+/// Administrators alone use this part of the memory, one in sixteen.
+const ADMIN_PART: u64 = 16;
+/// An administrator's request is not larger.
+const ADMIN_MAX: u64 = 1 << 20;
+/// An incomplete body is checked for being slow this often.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
 const BUSY_RETRY: Span = Span::from_secs(5);
 
 /// The bounds that all bodies share.
 #[derive(Debug)]
 pub struct Bodies {
     bounds: ArcSwap<Bounds>,
-    all: Arc<Semaphore>,
-    large: Arc<Semaphore>,
+    shares: Arc<Shares>,
     clock: Clock,
 }
 
@@ -59,15 +62,13 @@ impl Bodies {
     }
 
     pub fn of(server: &ServerSection, clock: Clock) -> Bodies {
-        let pieces = server.bodies_memory.0.0 / PIECE;
-        let some = |pieces: u64| {
-            let pieces = usize::try_from(pieces).unwrap_or(usize::MAX);
-            Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS)))
-        };
+        let memory = server.bodies_memory.0.0;
         Bodies {
             bounds: ArcSwap::from_pointee(Bounds::of(server)),
-            all: some(pieces),
-            large: some(pieces / 4 * 3),
+            shares: Shares::new(Capacity {
+                most: [memory / 4 * 3, memory - memory / ADMIN_PART, memory],
+                is_divided: true,
+            }),
             clock,
         }
     }
@@ -75,90 +76,259 @@ impl Bodies {
     pub async fn read(&self, body: &mut Incoming, record: &Record) -> Result<Bytes, Failure> {
         let Bounds { limit, within } = **self.bounds.load();
         let declared = body.size_hint().exact();
-        let expected = declared.unwrap_or(0);
-        if expected > limit {
+        if declared.is_some_and(|length| length > limit) {
             return Err(Failure::too_large(limit));
         }
-        let first = declared.unwrap_or(UNKNOWN_FIRST.min(limit));
-        let mut held = Held::default();
-        self.reserve(&mut held, first, within).await?;
         let begun = self.clock.now();
-        let mut received = 0;
-        let mut arriving = Arrived::Nothing;
+        // A body that does not begin holds nothing.
+        let first = match tokio::time::timeout(within, next(body)).await {
+            Ok(first) => first?.unwrap_or_default(),
+            Err(_) => return Err(too_slow(0, within)),
+        };
+        let received = first.len() as u64;
+        if received > limit {
+            return Err(Failure::too_large(limit));
+        }
+        let (caller, is_admin) = record.caller();
+        let class = class(declared.unwrap_or(received), is_admin);
+        let whole = is_over(body).await?;
+        let (bytes, permit) = match whole {
+            Whole::Yes => {
+                let permit = self.hold(caller, class, received, within).await?;
+                (first, permit)
+            }
+            rest => {
+                let reading = Incomplete {
+                    caller,
+                    is_admin,
+                    limit,
+                    within,
+                    declared,
+                    begun,
+                };
+                // Boxed, because most bodies arrive in one piece.
+                Box::pin(self.read_rest(body, reading, first, rest)).await?
+            }
+        };
+        record.arrived(&bytes);
+        let held = Arc::new(Held {
+            _permit: permit,
+            _body: None,
+        });
+        record.holds(&held);
+        Ok(Held::with(&held, bytes))
+    }
+
+    /// Reads what follows the first piece.
+    async fn read_rest(
+        &self,
+        body: &mut Incoming,
+        reading: Incomplete,
+        first: Bytes,
+        next_piece: Whole,
+    ) -> Result<(Bytes, Permit), Failure> {
+        let Incomplete {
+            caller,
+            is_admin,
+            limit,
+            within,
+            declared,
+            begun,
+        } = reading;
+        let mut received = first.len() as u64;
+        let mut counted = received;
+        let class_of = |bytes: u64| class(declared.unwrap_or(bytes), is_admin);
+        let arrival = self
+            .shares
+            .arrive(caller, class_of(received), received, begun);
+        let mut arrived = Arrived::One(first);
+        // The announced length counts for the caller's share alone.
+        let announced = declared.unwrap_or(0).saturating_sub(received);
+        let mut waited = Duration::ZERO;
+        self.wait_for_room(
+            within,
+            &mut waited,
+            received,
+            arrival.promise(announced, begun),
+        )
+        .await?;
+        let mut piece = match next_piece {
+            Whole::Unknown(piece) => piece,
+            Whole::Yes | Whole::No => None,
+        };
         loop {
-            let allowed = within + Duration::from_secs(received / BYTES_PER_SECOND_MIN);
-            let passed = Duration::from_millis(self.clock.now().since(begun).0);
-            let left = allowed.saturating_sub(passed);
-            let frame = match tokio::time::timeout(left, body.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
-                Ok(None) => break,
-                Ok(Some(Err(error))) => {
-                    return Err(Failure::invalid(
-                        None,
-                        format!("the body did not arrive whole: {error}"),
-                    ));
+            let data = match piece.take() {
+                Some(data) => data,
+                None => {
+                    let allowed = within + Duration::from_secs(received / BYTES_PER_SECOND_MIN);
+                    match self
+                        .next_in_time(body, &arrival, received, allowed + waited, begun)
+                        .await?
+                    {
+                        Some(data) => data,
+                        None => break,
+                    }
                 }
-                Err(_) => return Err(too_slow(received, allowed)),
-            };
-            let Ok(data) = frame.into_data() else {
-                continue;
             };
             received += data.len() as u64;
             if received > limit {
                 return Err(Failure::too_large(limit));
             }
-            if received > held.bytes {
-                let wanted = (held.bytes * 2).max(received).min(limit);
-                let more = wanted - held.bytes;
-                self.reserve(&mut held, more, within).await?;
+            if received > counted {
+                counted = (counted * 2)
+                    .max(received)
+                    .min(declared.unwrap_or(limit).max(received));
+                let growing = arrival.grow(class_of(counted), counted, self.clock.now());
+                self.wait_for_room(within, &mut waited, received, growing)
+                    .await?;
             }
-            arriving.push(data, expected);
+            arrived.push(data, counted);
         }
-        let bytes = arriving.into_bytes();
-        record.arrived(&bytes);
-        let held = Arc::new(held);
-        record.holds(&held);
-        Ok(Held::with(&held, bytes))
+        match arrival.complete() {
+            Ok(permit) => Ok((arrived.into_bytes(), permit)),
+            Err(Evicted) => Err(evicted(received)),
+        }
     }
 
-    /// Memory beside what a request's body has, for what the request refers to. From then on the request's share is both.
+    /// The next piece of a body, unless its time is over or others need its memory.
+    async fn next_in_time(
+        &self,
+        body: &mut Incoming,
+        arrival: &Arrival,
+        received: u64,
+        allowed: Duration,
+        begun: Time,
+    ) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let passed = Duration::from_millis(self.clock.now().since(begun).0);
+            let left = allowed.saturating_sub(passed);
+            let piece = async {
+                tokio::select! {
+                    biased;
+                    () = arrival.evicted() => Err(evicted(received)),
+                    piece = next(body) => piece,
+                }
+            };
+            if let Ok(piece) = tokio::time::timeout(left.min(SLOW_AFTER), piece).await {
+                return piece;
+            }
+            if left <= SLOW_AFTER {
+                return Err(too_slow(received, allowed));
+            }
+            let is_slow = received < (passed + SLOW_AFTER).as_secs() * BYTES_PER_SECOND_MIN;
+            if is_slow && arrival.is_waited_for() {
+                return Err(evicted(received));
+            }
+        }
+    }
+
+    /// Waits as long as a body may take, and adds up how long that was.
+    async fn wait_for_room(
+        &self,
+        within: Duration,
+        waited: &mut Duration,
+        received: u64,
+        room: impl Future<Output = Result<(), Evicted>>,
+    ) -> Result<(), Failure> {
+        let begun = self.clock.now();
+        let result = tokio::time::timeout(within, room).await;
+        *waited += Duration::from_millis(self.clock.now().since(begun).0);
+        match result {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Evicted)) => Err(evicted(received)),
+            Err(_) => Err(no_memory()),
+        }
+    }
+
+    /// Memory for what a request refers to, in addition to its body's. From then on the request's share is both.
     pub async fn more(&self, bytes: usize) -> Result<Share, Failure> {
         let within = self.bounds.load().within;
-        let mut held = Held {
-            _body: record::held(),
-            ..Held::default()
-        };
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.reserve(&mut held, bytes, within).await?;
-        Ok(record::hold(Arc::new(held)))
+        let (caller, is_admin) = record::caller();
+        let class = class(bytes, is_admin);
+        let permit = self.hold(caller, class, bytes, within).await?;
+        Ok(record::hold(Arc::new(Held {
+            _permit: permit,
+            _body: record::held(),
+        })))
     }
 
     /// Waits for memory as long as a body may take.
-    async fn reserve(&self, held: &mut Held, bytes: u64, within: Duration) -> Result<(), Failure> {
-        let pieces = u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX);
-        if pieces == 0 {
-            return Ok(());
+    async fn hold(
+        &self,
+        caller: Caller,
+        class: Class,
+        bytes: u64,
+        within: Duration,
+    ) -> Result<Permit, Failure> {
+        let now = self.clock.now();
+        if let Some(permit) = self.shares.try_hold(caller, class, bytes, now) {
+            return Ok(permit);
         }
-        let is_large = held.bytes + bytes > SMALL_MAX;
-        let reserved = async {
-            let large = match is_large {
-                true => Some(Arc::clone(&self.large).acquire_many_owned(pieces).await),
-                false => None,
-            };
-            let all = Arc::clone(&self.all).acquire_many_owned(pieces).await;
-            (large, all)
-        };
-        match tokio::time::timeout(within, reserved).await {
-            // The semaphores are never closed.
-            Ok((large, all)) => {
-                join(&mut held.large, large.and_then(Result::ok));
-                join(&mut held.all, all.ok());
-            }
-            Err(_) => return Err(no_memory()),
-        }
-        held.bytes += bytes;
-        Ok(())
+        let waiting = Box::pin(self.shares.hold(caller, class, bytes, now));
+        let held = tokio::time::timeout(within, waiting).await;
+        held.map_err(|_| no_memory())
     }
+}
+
+/// A body of which a part has come.
+struct Incomplete {
+    caller: Caller,
+    is_admin: bool,
+    limit: u64,
+    within: Duration,
+    declared: Option<u64>,
+    begun: Time,
+}
+
+fn class(bytes: u64, is_admin: bool) -> Class {
+    match bytes {
+        ..=ADMIN_MAX if is_admin => Class::Admin,
+        ..=SMALL_MAX => Class::Small,
+        _ => Class::Large,
+    }
+}
+
+type Polled = Option<Result<Frame<Bytes>, hyper::Error>>;
+
+/// The data of a frame; `None` at the end of the body. Trailers are empty data.
+fn data_of(polled: Polled) -> Result<Option<Bytes>, Failure> {
+    match polled {
+        None => Ok(None),
+        Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
+        Some(Err(error)) => Err(Failure::invalid(
+            None,
+            format!("the body did not arrive completely: {error}"),
+        )),
+    }
+}
+
+async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+    data_of(body.frame().await)
+}
+
+/// The state of a body after its first piece.
+enum Whole {
+    Yes,
+    No,
+    /// It has more, and this piece is here.
+    Unknown(Option<Bytes>),
+}
+
+/// Looks at the rest of a body without waiting for it.
+async fn is_over(body: &mut Incoming) -> Result<Whole, Failure> {
+    if body.is_end_stream() {
+        return Ok(Whole::Yes);
+    }
+    let polled =
+        std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *body).poll_frame(context)));
+    Ok(match polled.await {
+        Poll::Pending => Whole::No,
+        Poll::Ready(polled) => match data_of(polled)? {
+            None => Whole::Yes,
+            piece => Whole::Unknown(piece),
+        },
+    })
 }
 
 fn too_slow(received: u64, within: Duration) -> Failure {
@@ -173,32 +343,28 @@ fn too_slow(received: u64, within: Duration) -> Failure {
     )
 }
 
+fn evicted(received: u64) -> Failure {
+    busy(format!(
+        "the body was dropped after {received} bytes: it came slowly or was large, and other requests need the memory for bodies (server.bodies_memory); send it again"
+    ))
+}
+
 fn no_memory() -> Failure {
-    let failure = Failure::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "server_error",
-        "bodies_memory",
-        "the bodies of other requests take all the memory there is for them (server.bodies_memory); ask again",
-    );
+    busy("no memory for the body: this caller's other bodies take its share of server.bodies_memory, or all callers take all of it; send fewer large requests at the same time, or retry".to_owned())
+}
+
+fn busy(message: String) -> Failure {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    let failure = Failure::new(status, "server_error", "bodies_memory", message);
     failure.again_in(BUSY_RETRY)
 }
 
 /// A share of the memory; dropping it gives it back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Held {
-    bytes: u64,
-    all: Option<OwnedSemaphorePermit>,
-    large: Option<OwnedSemaphorePermit>,
-    /// The share of the body itself, where this is what came to it later.
+    _permit: Permit,
+    /// The share of the body itself, where this came later.
     _body: Option<Arc<Held>>,
-}
-
-fn join(held: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePermit>) {
-    let Some(more) = more else { return };
-    match held {
-        Some(held) => held.merge(more),
-        None => *held = Some(more),
-    }
 }
 
 impl Held {
@@ -221,35 +387,32 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for HeldBody<B> {
     }
 }
 
-/// What came so far. One piece stays as it is; many small ones are copied together at once, since each
-/// keeps the buffer that it came in.
+/// The arrived part of a body. One piece stays as it is; many are copied together, because each keeps the buffer that it came in.
 enum Arrived {
-    Nothing,
     One(Bytes),
     Many(Vec<u8>),
 }
 
 impl Arrived {
-    fn push(&mut self, data: Bytes, expected: u64) {
-        *self = match std::mem::replace(self, Arrived::Nothing) {
-            Arrived::Nothing => Arrived::One(data),
+    /// `counted`: the memory that the body has.
+    fn push(&mut self, data: Bytes, counted: u64) {
+        let all = match self {
+            Arrived::Many(all) => all,
             Arrived::One(first) => {
-                let capacity = usize::try_from(expected).unwrap_or(0);
-                let mut all = Vec::with_capacity(capacity.max(first.len() + data.len()));
-                all.extend_from_slice(&first);
-                all.extend_from_slice(&data);
-                Arrived::Many(all)
-            }
-            Arrived::Many(mut all) => {
-                all.extend_from_slice(&data);
-                Arrived::Many(all)
+                let first = std::mem::take(first);
+                *self = Arrived::Many(first.to_vec());
+                return self.push(data, counted);
             }
         };
+        let capacity = usize::try_from(counted)
+            .unwrap_or(0)
+            .max(all.len() + data.len());
+        all.reserve_exact(capacity - all.len());
+        all.extend_from_slice(&data);
     }
 
     fn into_bytes(self) -> Bytes {
         match self {
-            Arrived::Nothing => Bytes::new(),
             Arrived::One(bytes) => bytes,
             Arrived::Many(all) => all.into(),
         }
@@ -257,68 +420,5 @@ impl Arrived {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use config::Size;
-
-    const WITHIN: Duration = Duration::from_millis(100);
-
-    fn bodies(memory: u64) -> Bodies {
-        let server = ServerSection {
-            bodies_memory: Size(pool::Bytes(memory)),
-            ..ServerSection::default()
-        };
-        Bodies::of(&server, Clock::start())
-    }
-
-    #[tokio::test]
-    async fn memory_that_is_given_out_comes_back_with_the_last_copy() {
-        let bodies = bodies(pool::Bytes::MIB);
-        let mut held = Held::default();
-        bodies.reserve(&mut held, 700 << 10, WITHIN).await.unwrap();
-        let bytes = Bytes::from_static(b"{}");
-        let body = Held::with(&Arc::new(held), bytes);
-        let copy = body.clone();
-        drop(body);
-        let mut next = Held::default();
-        let refused = bodies
-            .reserve(&mut next, 700 << 10, WITHIN)
-            .await
-            .unwrap_err();
-        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
-        drop(copy);
-        bodies.reserve(&mut next, 700 << 10, WITHIN).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn large_bodies_leave_a_quarter_to_the_small_ones() {
-        let bodies = bodies(pool::Bytes::MIB);
-        let mut large = Held::default();
-        bodies.reserve(&mut large, 768 << 10, WITHIN).await.unwrap();
-        let mut second = Held::default();
-        assert!(
-            bodies
-                .reserve(&mut second, 257 << 10, WITHIN)
-                .await
-                .is_err()
-        );
-        let mut small = Held::default();
-        bodies.reserve(&mut small, 256 << 10, WITHIN).await.unwrap();
-        assert!(bodies.reserve(&mut second, 1, WITHIN).await.is_err());
-    }
-
-    #[test]
-    fn one_piece_is_not_copied_and_many_are_put_together() {
-        let mut arrived = Arrived::Nothing;
-        let piece = Bytes::from(vec![1, 2]);
-        let place = piece.as_ptr();
-        arrived.push(piece, 2);
-        let Arrived::One(one) = &arrived else {
-            panic!("one piece");
-        };
-        assert_eq!(one.as_ptr(), place);
-        arrived.push(Bytes::from_static(&[3]), 4);
-        arrived.push(Bytes::from_static(&[4]), 4);
-        assert_eq!(arrived.into_bytes().as_ref(), [1, 2, 3, 4]);
-    }
-}
+#[path = "bodies/tests.rs"]
+mod tests;

@@ -10,6 +10,7 @@ use axum::http::HeaderValue;
 
 use super::bodies::Held;
 use super::client::ClientAddress;
+use crate::shares::Caller;
 use crate::trace::request::RequestTrace;
 use pool::{KeyId, Time};
 
@@ -34,6 +35,8 @@ pub(crate) struct Facts {
     /// The key's owner chose that its prompts are written down.
     pub log_prompts: bool,
     pub prompt: Option<String>,
+    /// The request is an administrator's order.
+    pub is_admin: bool,
 }
 
 impl Facts {
@@ -127,6 +130,18 @@ impl Record {
         held.upgrade()
     }
 
+    /// The caller whose shares the request uses, and whether it is an administrator's order.
+    pub fn caller(&self) -> (Caller, bool) {
+        let address = || {
+            self.client
+                .map_or(Caller::Pool, |client| Caller::at(client.address))
+        };
+        self.with(|facts| match &facts.key {
+            Some((id, _)) => (Caller::Key(*id), facts.is_admin),
+            None => (address(), false),
+        })
+    }
+
     /// The whole body is there. It is kept only if its key says so.
     pub fn arrived(&self, body: &[u8]) {
         let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
@@ -143,6 +158,12 @@ impl Record {
 /// Notes something of the request that the current task works for; nothing without one.
 pub(crate) fn note(what: impl FnOnce(&mut Facts)) {
     let _ = CURRENT.try_with(|record| record.with(what));
+}
+
+/// The caller of the request that the current task works for, and whether it is an administrator's order.
+pub(crate) fn caller() -> (Caller, bool) {
+    let caller = CURRENT.try_with(|record| record.caller());
+    caller.unwrap_or((Caller::Pool, false))
 }
 
 /// Where the request comes from that the current task works for.

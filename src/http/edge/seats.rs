@@ -1,11 +1,15 @@
 //! Counts connections and limits them, in all and for each address. Without a seat the connection is answered and
 //! closed by the code that accepted it.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::shares::Caller;
 use config::{Network, ServerSection};
+
+/// A sixteenth of the connections is for other addresses when a proxy has the rest.
+const RESERVED_PART: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct Seats {
@@ -19,7 +23,7 @@ pub(super) struct Seats {
 #[derive(Debug, Default)]
 struct Taken {
     all: u32,
-    by_address: BTreeMap<IpAddr, u32>,
+    by_caller: HashMap<Caller, u32>,
 }
 
 impl Seats {
@@ -32,25 +36,29 @@ impl Seats {
         }
     }
 
+    /// An address has at most half of what the others leave, and a proxy or this machine, which speak for many, all but a
+    /// reserve.
     pub fn take(self: &Arc<Seats>, peer: IpAddr) -> Option<ConnectionPermit> {
         let peer = peer.to_canonical();
-        let is_free = peer.is_loopback() || self.proxies.iter().any(|it| it.contains(peer));
-        let most = self.most_per_address.filter(|_| !is_free);
+        let speaks_for_many =
+            peer.is_loopback() || self.proxies.iter().any(|proxy| proxy.contains(peer));
+        let caller = Caller::at(peer);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.all >= self.most {
+        let own = taken.by_caller.get(&caller).copied().unwrap_or_default();
+        let left = self.most.saturating_sub(taken.all - own);
+        let share = if speaks_for_many {
+            left.saturating_sub(self.most / RESERVED_PART)
+        } else {
+            (left / 2).min(self.most_per_address.unwrap_or(u32::MAX))
+        };
+        if taken.all >= self.most || own >= share.max(1) {
             return None;
         }
-        if let Some(most) = most {
-            let own = taken.by_address.entry(peer).or_default();
-            if *own >= most {
-                return None;
-            }
-            *own += 1;
-        }
+        taken.by_caller.insert(caller, own + 1);
         taken.all += 1;
         Some(ConnectionPermit {
             seats: Arc::clone(self),
-            peer: most.map(|_| peer),
+            caller,
         })
     }
 }
@@ -75,8 +83,7 @@ fn most(configured: u32, files_max: Option<u64>) -> u32 {
 #[derive(Debug)]
 pub struct ConnectionPermit {
     seats: Arc<Seats>,
-    /// Where connections of its address are counted.
-    peer: Option<IpAddr>,
+    caller: Caller,
 }
 
 impl Drop for ConnectionPermit {
@@ -84,12 +91,10 @@ impl Drop for ConnectionPermit {
         let seats = &self.seats;
         let mut taken = seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.all -= 1;
-        if let Some(peer) = self.peer
-            && let Some(own) = taken.by_address.get_mut(&peer)
-        {
+        if let Some(own) = taken.by_caller.get_mut(&self.caller) {
             *own -= 1;
             if *own == 0 {
-                taken.by_address.remove(&peer);
+                taken.by_caller.remove(&self.caller);
             }
         }
     }
@@ -125,7 +130,28 @@ mod tests {
         assert!(seats.take(address("192.0.2.1")).is_some());
         drop(proxies);
         assert_eq!(seats.taken.lock().unwrap().all, 0);
-        assert!(seats.taken.lock().unwrap().by_address.is_empty());
+        assert!(seats.taken.lock().unwrap().by_caller.is_empty());
+    }
+
+    #[test]
+    fn no_address_takes_the_connections_of_the_others() {
+        let server = ServerSection {
+            connections_max: 64,
+            ..ServerSection::default()
+        };
+        let seats = Arc::new(Seats::of(&server, None));
+        let fill = |text: &str| -> Vec<ConnectionPermit> {
+            std::iter::from_fn(|| seats.take(address(text))).collect()
+        };
+        let first = fill("2001:db8::1");
+        let same = fill("2001:db8::2");
+        let second = fill("192.0.2.1");
+        assert_eq!((first.len(), same.len(), second.len()), (32, 0, 16));
+        drop(first);
+        drop(second);
+        let local = fill("127.0.0.1");
+        assert_eq!(local.len(), 60);
+        assert!(!fill("192.0.2.1").is_empty());
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 
 use axum::body::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::edge::record::Record;
+use crate::shares::Permit;
 
 /// What an event stream that is cut ends with: its client cannot see a status any more.
 const CUT: &[u8] = b"\n\ndata: {\"error\":{\"message\":\"the controller that answered is gone, and another one takes over; send the request again\",\"type\":\"server_error\",\"param\":null,\"code\":\"leader_lost\"}}\n\n";
@@ -64,7 +64,7 @@ pub(super) struct Answering {
     /// Its client reads an error among the events.
     is_events: bool,
     is_over: bool,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl Answering {
@@ -72,7 +72,7 @@ impl Answering {
         body: Incoming,
         gone: WaitForCancellationFutureOwned,
         is_events: bool,
-        permit: OwnedSemaphorePermit,
+        permit: Permit,
     ) -> Answering {
         Answering {
             body,

@@ -6,12 +6,12 @@ use axum::http::header::{self, HeaderName, HeaderValue};
 use axum::http::request::Parts;
 use axum::http::uri::{Scheme, Uri};
 use axum::http::{HeaderMap, Request, Response, StatusCode, Version};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::bodies::{Answering, Sending};
 use super::leader::Leader;
 use crate::edge::ClientAddress;
 use crate::error::Failure;
+use crate::shares::Permit;
 use pool::Span;
 
 /// A request that has it has been passed on before: the leader's address leads to one that stands by.
@@ -46,7 +46,7 @@ pub(super) struct Sender {
 /// The leader's answer, or why there is none.
 pub(super) async fn forward(
     leader: &Leader,
-    permit: OwnedSemaphorePermit,
+    permit: Permit,
     (parts, body): (Parts, Sending),
     sender: &Sender,
 ) -> Result<Response<Body>, Failure> {

@@ -24,8 +24,6 @@ use axum::response::IntoResponse;
 use hyper::body::Body as _;
 use hyper::body::Incoming;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use self::bodies::Sending;
@@ -34,12 +32,14 @@ use self::leader::Leader;
 use crate::accepting::accept;
 use crate::edge::{self, Answer, Edge, Exchange, REQUEST_ID, Sent, Turn, throw_away};
 use crate::error::Failure;
+use crate::listener::{Listener, Socket};
 use crate::request_ids::RequestIds;
+use crate::shares::{Caller, Capacity, Class, Permit, Shares};
 use controller::Clock;
 use node_link::STANDBY_CODE;
 
-/// Requests that are passed on at once; each takes a connection to the leader.
-const PASSED_ON_MAX: usize = 4096;
+/// Requests that are passed on simultaneously; each takes a connection to the leader.
+pub(crate) const PASSED_ON_MAX: u64 = 4096;
 
 /// A controller that stands by. Cheap to clone.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ struct Own {
     base: String,
     ids: RequestIds,
     lead: ArcSwap<Lead>,
-    permits: Arc<Semaphore>,
+    permits: Arc<Shares>,
 }
 
 /// Who leads, as far as it is known.
@@ -65,7 +65,7 @@ struct Lead {
 /// What becomes of a request.
 enum Course {
     Here(Response<Body>),
-    On(Arc<Leader>, OwnedSemaphorePermit),
+    On(Arc<Leader>, Permit),
 }
 
 impl Standby {
@@ -81,7 +81,7 @@ impl Standby {
             base: base.to_owned(),
             ids: RequestIds::default(),
             lead: ArcSwap::from_pointee(unknown),
-            permits: Arc::new(Semaphore::new(PASSED_ON_MAX)),
+            permits: Shares::new(Capacity::divided(PASSED_ON_MAX)),
         }))
     }
 
@@ -139,7 +139,7 @@ impl Standby {
     }
 
     /// Serves until `stop` fires; then answers that have begun go on, for as long as the caller lets them.
-    pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+    pub async fn serve(self, listener: Listener, stop: CancellationToken) {
         let edge = Arc::clone(&self.0.edge);
         let connection =
             |socket, peer| -> Option<_> { self.connection(socket, peer, stop.clone()) };
@@ -148,7 +148,7 @@ impl Standby {
 
     fn connection(
         &self,
-        socket: TcpStream,
+        socket: Socket,
         peer: SocketAddr,
         stop: CancellationToken,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
@@ -158,7 +158,7 @@ impl Standby {
 }
 
 impl Own {
-    fn course(&self, parts: &Parts) -> Course {
+    fn course(&self, parts: &Parts, caller: Caller) -> Course {
         if let Err(failure) = self.edge.check(parts) {
             return Course::Here(failure.into_response());
         }
@@ -180,11 +180,12 @@ impl Own {
                 return Course::Here(unavailable("no_leader", &message).into_response());
             }
         };
-        match Arc::clone(&self.permits).try_acquire_owned() {
-            Ok(permit) => Course::On(leader, permit),
-            Err(_) => {
+        let now = self.clock.now();
+        match self.permits.try_hold(caller, Class::Small, 1, now) {
+            Some(permit) => Course::On(leader, permit),
+            None => {
                 let message = format!(
-                    "this controller stands by and passes on {PASSED_ON_MAX} requests already; come back later, or ask the one that leads"
+                    "this controller stands by and passes on {PASSED_ON_MAX} requests at most, of which this address has its share; retry later, or ask the one that leads"
                 );
                 Course::Here(unavailable("standby_busy", &message).into_response())
             }
@@ -269,7 +270,7 @@ impl Answer for Standby {
         let exchange = Exchange::begin(&edge, turn, own.clock, ids, &parts, client);
         let (path, version) = (parts.uri.path().to_owned(), parts.version);
         let waits = parts.headers.contains_key(header::EXPECT);
-        let (mut response, is_over) = match own.course(&parts) {
+        let (mut response, is_over) = match own.course(&parts, Caller::at(client.address)) {
             Course::Here(mut response) => {
                 edge.dress(&path, response.headers_mut());
                 let is_over = body.is_end_stream() || (!waits && throw_away(body).await);

@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Standby;
 use crate::edge::Edge;
+use crate::listener::Listener;
 use config::Config;
 use controller::Clock;
 
@@ -40,7 +41,7 @@ impl Scene {
         let leader = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let stop = CancellationToken::new();
-        let server = start(standby.clone().serve(listener, stop.clone()));
+        let server = start(standby.clone().serve(Listener::Tcp(listener), stop.clone()));
         Scene {
             standby,
             address,

@@ -157,10 +157,17 @@ impl Pool {
             None => Some(Refusal::UnknownModel),
             Some(_) if self.closing.is_some() => Some(Refusal::ShuttingDown),
             Some(model) if model.queue.len() >= model.spec.queue_limit as usize => {
-                Some(Refusal::QueueFull {
+                let full = Refusal::QueueFull {
                     limit: model.spec.queue_limit,
                     retry: self.expected_wait(id),
-                })
+                };
+                match model.queue.displaced_by(key) {
+                    None => Some(full),
+                    Some(displaced) => {
+                        self.displace(displaced, full, actions);
+                        None
+                    }
+                }
             }
             Some(_) => None,
         };
@@ -187,6 +194,14 @@ impl Pool {
                 gives_up: deadline,
             },
         );
+    }
+
+    /// Refuses a waiting request, whose place another caller gets.
+    fn displace(&mut self, ticket: Ticket, refusal: Refusal, actions: &mut Vec<Action>) {
+        if let Some(waiting) = self.forget_ticket(ticket, false) {
+            self.record_refused_request(waiting.model, waiting.key, &refusal, actions);
+            actions.push(Action::Refuse { ticket, refusal });
+        }
     }
 
     fn request_gives_up(&mut self, ticket: Ticket, at: Time) {
@@ -302,6 +317,7 @@ impl Pool {
         let mut plan = crate::plan::place::explain(&at_now, &requirements);
         // An order may be refused for what it asks for, whether the model has replicas or not.
         let refused = order_refusals::load_refusal(&at_now, model, load);
+        let refused = refused.or_else(|| order_refusals::no_program(&at_now, model));
         let refused = refused.or_else(|| order_refusals::damaged(&at_now, model));
         let refused = refused.or_else(|| {
             let refusal = order_refusals::no_room(&at_now, load, &requirements, &plan);

@@ -46,6 +46,17 @@ impl Queue {
         self.by_arrival.values().next().copied()
     }
 
+    /// The request that leaves a full queue for a new request of this key: the last of the key with the most requests.
+    pub(crate) fn displaced_by(&self, key: KeyId) -> Option<Ticket> {
+        let waiting = |key: &KeyId| self.keys.get(key).map_or(0, |of_key| of_key.tickets.len());
+        let (_, most) = self
+            .keys
+            .iter()
+            .max_by_key(|(key, of_key)| (of_key.tickets.len(), **key))?;
+        let last = most.tickets.values().next_back().copied();
+        last.filter(|_| most.tickets.len() > waiting(&key) + 1)
+    }
+
     /// In the order in which they came.
     pub(crate) fn by_arrival(&self) -> impl Iterator<Item = Ticket> + '_ {
         self.by_arrival.values().copied()
@@ -192,6 +203,22 @@ mod tests {
         let order: Vec<u64> = queue.iter().map(|it| it.0).collect();
         assert_eq!(order.len(), queue.len());
         assert_eq!(served(&mut queue), [10, 2, 11, 12, 20]);
+    }
+
+    #[test]
+    fn a_full_queue_gives_a_place_of_the_key_with_the_most_to_one_with_fewer() {
+        let mut queue = Queue::default();
+        for ticket in 0..3 {
+            queue.push(Ticket(ticket), KeyId(1));
+        }
+        queue.push(Ticket(10), KeyId(2));
+        assert_eq!(queue.displaced_by(KeyId(1)), None);
+        assert_eq!(queue.displaced_by(KeyId(2)), Some(Ticket(2)));
+        assert_eq!(queue.displaced_by(KeyId(3)), Some(Ticket(2)));
+        queue.leave(Ticket(2));
+        assert_eq!(queue.displaced_by(KeyId(2)), None);
+        assert_eq!(queue.displaced_by(KeyId(3)), Some(Ticket(1)));
+        assert_eq!(Queue::default().displaced_by(KeyId(1)), None);
     }
 
     #[test]

@@ -7,18 +7,17 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Semaphore;
-
+use crate::edge::record;
 use crate::error::Failure;
 use crate::metrics::{Histogram, WORK};
+use crate::shares::{Capacity, Class, Shares};
 use config::ServerSection;
+use pool::Time;
 
 /// A shorter body is read in less than a millisecond.
 pub(crate) const AT_ONCE_BYTES: usize = 64 << 10;
 /// What is made of a body while it is read takes so many times its bytes at most.
-const TIMES: usize = 8;
-/// Memory is given out in pieces of this size.
-const PIECE: usize = 1 << 10;
+const TIMES: u64 = 8;
 /// Of `server.bodies_memory` parts of these sizes are there beside it: for what is made of bodies while they are read, and for
 /// each of the other kinds of work.
 const PART: u64 = 4;
@@ -36,7 +35,7 @@ pub struct Reading {
 
 impl Reading {
     pub fn of(server: &ServerSection) -> Reading {
-        let workers = |kind, count, part| Workers::new(kind, count, pieces(server, part));
+        let workers = |kind, count, part| Workers::new(kind, count, memory(server, part));
         Reading {
             bodies: workers("reading", server.reading_workers, PART),
             validation: workers("validation", server.validation_workers, SMALL_PART),
@@ -71,21 +70,19 @@ impl Reading {
     }
 }
 
-/// Memory of one kind of workers, which it has for itself: who waits for it holds no other kind up.
-fn pieces(server: &ServerSection, part: u64) -> u32 {
-    let pieces = server.bodies_memory.0.0 / part / PIECE as u64;
-    let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
-    pieces.clamp(1, Semaphore::MAX_PERMITS.min(1 << 30) as u32)
+/// The memory of one kind of workers. The kinds do not wait for each other.
+fn memory(server: &ServerSection, part: u64) -> u64 {
+    (server.bodies_memory.0.0 / part).max(1)
 }
 
-/// Workers of one kind: so many at once, and the others wait for their turn.
+/// Workers of one kind. Waiting callers take turns: a caller with many requests delays another only by the work that has begun.
 #[derive(Debug)]
 pub struct Workers {
     kind: &'static str,
     count: usize,
-    memory: Arc<Semaphore>,
-    pieces: u32,
-    turns: Arc<Semaphore>,
+    memory: Arc<Shares>,
+    memory_max: u64,
+    turns: Arc<Shares>,
     waiting: Arc<AtomicUsize>,
     taken: Arc<Mutex<Histogram>>,
 }
@@ -111,7 +108,7 @@ impl Drop for Waiting {
 }
 
 impl Workers {
-    fn new(kind: &'static str, count: Option<u32>, pieces: u32) -> Workers {
+    fn new(kind: &'static str, count: Option<u32>, memory_max: u64) -> Workers {
         // The other cores are for everybody else.
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let count = match count {
@@ -122,9 +119,9 @@ impl Workers {
         Workers {
             kind,
             count,
-            memory: Arc::new(Semaphore::new(pieces as usize)),
-            pieces,
-            turns: Arc::new(Semaphore::new(count)),
+            memory: Shares::new(Capacity::in_turns(memory_max)),
+            memory_max,
+            turns: Shares::new(Capacity::in_turns(count as u64)),
             waiting: Arc::default(),
             taken: Arc::new(Mutex::new(Histogram::new(WORK))),
         }
@@ -143,12 +140,14 @@ impl Workers {
         let submitted = std::time::Instant::now();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(Arc::clone(&self.waiting));
-        let wanted = u32::try_from(bytes.saturating_mul(TIMES) / PIECE).unwrap_or(u32::MAX);
-        let memory = Arc::clone(&self.memory);
-        let memory = memory.acquire_many_owned(wanted.clamp(1, self.pieces));
-        // Neither is ever closed. A request that has its memory waits for its turn alone, so that all make progress.
-        let memory = memory.await.ok();
-        let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
+        let wanted = (bytes as u64).saturating_mul(TIMES);
+        let wanted = wanted.clamp(1, self.memory_max);
+        let (caller, _) = record::caller();
+        // Nothing is evicted here, and the time does not matter.
+        let now = Time(0);
+        // A request with its memory waits for its turn alone: all make progress.
+        let memory = self.memory.hold(caller, Class::Small, wanted, now).await;
+        let turn = self.turns.hold(caller, Class::Small, 1, now).await;
         drop(waiting);
         let taken = Arc::clone(&self.taken);
         let work = move || {
@@ -171,7 +170,9 @@ impl Workers {
         WorkersSnapshot {
             kind: self.kind,
             count: self.count,
-            busy: self.count - self.turns.available_permits().min(self.count),
+            busy: usize::try_from(self.turns.held())
+                .unwrap_or(usize::MAX)
+                .min(self.count),
             waiting: self.waiting.load(Ordering::Relaxed),
             taken: taken.clone(),
         }

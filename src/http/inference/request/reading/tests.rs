@@ -52,7 +52,7 @@ async fn a_body_larger_than_all_the_memory_has_its_turn_and_memory_comes_back() 
         assert_eq!(broken.await.unwrap_err().status.as_u16(), 500);
     }
     let bodies = &reading.bodies;
-    assert_eq!(bodies.memory.available_permits(), bodies.pieces as usize);
+    assert_eq!(bodies.memory.held(), 0);
     assert_eq!(bodies.snapshot().busy, 0);
 }
 

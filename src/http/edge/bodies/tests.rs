@@ -1,0 +1,73 @@
+//! Memory of bodies, and the pieces that a body is put together from.
+
+use super::*;
+use config::Size;
+
+const WITHIN: Duration = Duration::from_millis(100);
+const ONE: Caller = Caller::Key(pool::KeyId(1));
+const OTHER: Caller = Caller::Key(pool::KeyId(2));
+
+fn bodies(memory: u64) -> Bodies {
+    let server = ServerSection {
+        bodies_memory: Size(pool::Bytes(memory)),
+        ..ServerSection::default()
+    };
+    Bodies::of(&server, Clock::start())
+}
+
+async fn hold(bodies: &Bodies, caller: Caller, bytes: u64) -> Result<Permit, Failure> {
+    bodies
+        .hold(caller, class(bytes, false), bytes, WITHIN)
+        .await
+}
+
+#[tokio::test]
+async fn memory_comes_back_with_the_last_copy_of_a_body() {
+    let bodies = bodies(pool::Bytes::MIB);
+    let held = Held {
+        _permit: hold(&bodies, ONE, 700 << 10).await.unwrap(),
+        _body: None,
+    };
+    let body = Held::with(&Arc::new(held), Bytes::from_static(b"{}"));
+    let copy = body.clone();
+    drop(body);
+    let refused = hold(&bodies, ONE, 700 << 10).await.unwrap_err();
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    drop(copy);
+    hold(&bodies, ONE, 700 << 10).await.unwrap();
+}
+
+#[tokio::test]
+async fn large_bodies_leave_a_part_to_small_ones_and_to_administrators() {
+    let bodies = bodies(4 * pool::Bytes::MIB);
+    let _large = hold(&bodies, ONE, 3 << 20).await.unwrap();
+    assert!(hold(&bodies, OTHER, 257 << 10).await.is_err());
+    let mut small = Vec::new();
+    while let Ok(permit) = hold(&bodies, OTHER, 64 << 10).await {
+        small.push(permit);
+    }
+    assert!(small.len() >= 4, "{}", small.len());
+    let third = Caller::Key(pool::KeyId(3));
+    hold(&bodies, third, 64 << 10).await.unwrap();
+    let mut all = Vec::new();
+    for nth in 4.. {
+        match hold(&bodies, Caller::Key(pool::KeyId(nth)), 64 << 10).await {
+            Ok(permit) => all.push(permit),
+            Err(_) => break,
+        }
+    }
+    let order = bodies.hold(third, class(64 << 10, true), 64 << 10, WITHIN);
+    order.await.unwrap();
+}
+
+#[test]
+fn one_piece_is_not_copied_and_many_are_put_together() {
+    let piece = Bytes::from(vec![1, 2]);
+    let place = piece.as_ptr();
+    let one = Arrived::One(piece).into_bytes();
+    assert_eq!(one.as_ptr(), place);
+    let mut arrived = Arrived::One(one);
+    arrived.push(Bytes::from_static(&[3]), 4);
+    arrived.push(Bytes::from_static(&[4]), 4);
+    assert_eq!(arrived.into_bytes().as_ref(), [1, 2, 3, 4]);
+}
