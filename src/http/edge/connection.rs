@@ -15,7 +15,6 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Edge;
@@ -26,6 +25,7 @@ use super::handover::{self, Handover, Outgoing, Stage};
 use super::refusing::HEAD_BYTES_MAX;
 use super::seats::ConnectionPermit;
 use super::streaming::Streaming;
+use crate::listener::Socket;
 use crate::seldom::seldom;
 use controller::Clock;
 
@@ -63,7 +63,7 @@ pub trait Answer: Clone + Send + Sync + 'static {
 
 /// Serves one accepted socket. `_seat` is given back at its end.
 pub async fn serve(
-    socket: TcpStream,
+    socket: Socket,
     peer: SocketAddr,
     front: impl Answer,
     _seat: ConnectionPermit,
@@ -236,7 +236,8 @@ where
         let serving = builder.serve_connection(io, of_http1.clone());
         Box::new(serving.with_upgrades())
     };
-    let serve_h2 = move |wire: CountedStream<S>| {
+    let serve_h2 = move |mut wire: CountedStream<S>| {
+        wire.bound_frames();
         let io = TokioIo::new(wire);
         Box::pin(http2_builder().serve_connection(io, service.clone()))
     };

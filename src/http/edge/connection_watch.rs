@@ -10,11 +10,14 @@ use axum::http::Version;
 
 use super::fed::Moving;
 use controller::Clock;
+use pool::Time;
 
 /// A client that takes longer for its head is no client.
 const HEAD_WITHIN_MS: u64 = 10_000;
 /// What a connection that was asked to end may still take to do so.
 const ENDS_WITHIN_MS: u64 = 5_000;
+/// A piece of a response has up to four frames, for each of which a client may open two windows.
+const FRAMES_PER_PIECE: u64 = 8;
 /// Not now, for a moment that is stored as a number.
 const NEVER: u64 = 0;
 
@@ -36,6 +39,8 @@ pub struct ConnectionWatch {
     idle_since: AtomicU64,
     head_since: AtomicU64,
     blocked_since: AtomicU64,
+    /// Frames of HTTP/2 that requests and responses have earned.
+    earned: AtomicU64,
     /// Of each answer over HTTP/2 that has begun: since when a piece of it waits to be taken.
     answers: Mutex<Answers>,
     /// What makes the answer that is being sent over HTTP/1.1.
@@ -72,13 +77,24 @@ impl ConnectionWatch {
             // The first request has to come as quickly as any.
             head_since: AtomicU64::new(now),
             blocked_since: AtomicU64::new(NEVER),
+            earned: AtomicU64::new(0),
             answers: Mutex::default(),
             moving: Moving::default(),
         }
     }
 
-    fn now(&self) -> u64 {
-        self.clock.now().0
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Adds to the frames of HTTP/2 that its client may send without a request.
+    pub fn earn(&self, frames: u64) {
+        self.earned.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// Takes what was earned since the previous call.
+    pub fn earned(&self) -> u64 {
+        self.earned.swap(0, Ordering::Relaxed)
     }
 
     /// Bytes have come. Over HTTP/2 they need not be those of a request.
@@ -89,7 +105,7 @@ impl ConnectionWatch {
         if bytes.starts_with(b"PRI * HTTP/2.0") {
             self.speaks_h2();
         } else if self.head_since.load(Ordering::Relaxed) == NEVER {
-            self.head_since.store(self.now(), Ordering::Relaxed);
+            self.head_since.store(self.now().0, Ordering::Relaxed);
         }
     }
 
@@ -102,14 +118,14 @@ impl ConnectionWatch {
     pub fn written(&self, is_blocked: bool) {
         let since = self.blocked_since.load(Ordering::Relaxed);
         match (is_blocked, since) {
-            (true, NEVER) => self.blocked_since.store(self.now(), Ordering::Relaxed),
+            (true, NEVER) => self.blocked_since.store(self.now().0, Ordering::Relaxed),
             (false, since) if since != NEVER => self.blocked_since.store(NEVER, Ordering::Relaxed),
             _ => {}
         }
     }
 
     pub fn verdict(&self) -> Verdict {
-        let now = self.now();
+        let now = self.now().0;
         // What could begin in this moment ends after one of these at the earliest.
         let mut next = HEAD_WITHIN_MS.min(self.idle_ms).min(self.write_ms);
         let mut is_over = |since: u64, most: u64| {
@@ -156,6 +172,7 @@ impl Turn {
         let is_h2 = version == Version::HTTP_2;
         if is_h2 {
             watch.speaks_h2();
+            watch.earn(FRAMES_PER_PIECE);
         }
         watch.active.fetch_add(1, Ordering::Relaxed);
         watch.head_since.store(NEVER, Ordering::Relaxed);
@@ -181,8 +198,11 @@ impl Turn {
     /// A piece of the answer was handed out, or is asked for again: the one before it was taken.
     pub fn handed(&self, waits: bool) {
         if let Some((_, since)) = &self.answer {
-            let at = if waits { self.watch.now() } else { NEVER };
+            let at = if waits { self.watch.now().0 } else { NEVER };
             since.store(at, Ordering::Relaxed);
+            if waits {
+                self.watch.earn(FRAMES_PER_PIECE);
+            }
         }
     }
 }
@@ -194,7 +214,7 @@ impl Drop for Turn {
             let mut answers = watch.answers.lock().unwrap_or_else(PoisonError::into_inner);
             answers.waiting.remove(number);
         }
-        watch.idle_since.store(watch.now(), Ordering::Relaxed);
+        watch.idle_since.store(watch.now().0, Ordering::Relaxed);
         watch.active.fetch_sub(1, Ordering::Relaxed);
     }
 }

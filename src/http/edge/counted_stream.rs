@@ -10,6 +10,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection_watch::ConnectionWatch;
+use super::frame_budget::FrameBudget;
 use super::handover::Stage;
 
 /// What a client of HTTP/2 begins with.
@@ -23,6 +24,8 @@ pub(super) struct CountedStream<S> {
     stage: Arc<Stage>,
     /// What has been looked at, and is read again before anything else.
     again: BytesMut,
+    /// Over HTTP/2.
+    frames: Option<Box<FrameBudget>>,
 }
 
 impl<S> CountedStream<S> {
@@ -32,7 +35,13 @@ impl<S> CountedStream<S> {
             watch,
             stage,
             again: BytesMut::new(),
+            frames: None,
         }
+    }
+
+    /// Bounds the frames that the client sends. Called before the preface is read.
+    pub fn bound_frames(&mut self) {
+        self.frames = Some(Box::new(FrameBudget::new(&self.watch)));
     }
 
     /// These bytes are read next.
@@ -85,8 +94,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
             // An error or an end comes again after what was read before.
             _ => Pin::new(&mut this.stream).poll_read(cx, buffer),
         };
-        if buffer.filled().len() > before {
-            this.watch.read(&buffer.filled()[before..]);
+        let bytes = &buffer.filled()[before..];
+        if !bytes.is_empty() {
+            this.watch.read(bytes);
+            if let Some(frames) = &mut this.frames
+                && !frames.allows(bytes)
+            {
+                tracing::debug!(
+                    "a connection of HTTP/2 was cut: too many frames without a request"
+                );
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
         }
         match again {
             0 => read,

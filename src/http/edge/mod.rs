@@ -22,8 +22,10 @@ mod counted_stream;
 mod dressing;
 mod exchange;
 pub(super) mod fed;
+mod frame_budget;
 mod handover;
 mod hosts;
+mod prefix;
 pub(super) mod record;
 mod refusing;
 mod seats;
@@ -40,7 +42,6 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use thiserror::Error;
-use tokio::net::TcpStream;
 
 use self::access_log::{AccessLog, AccessLogError};
 pub(super) use self::arriving::{Arriving, Outcome, PlainBody, throw_away};
@@ -51,15 +52,21 @@ use self::connection_watch::IdleTimeouts;
 pub(super) use self::connection_watch::Turn;
 pub(super) use self::exchange::{Exchange, Sent};
 use self::hosts::Hosts;
+pub(super) use self::prefix::{ForwardedPrefix, forwarded_prefix};
 use self::record::{Record, Share};
 use self::seats::{ConnectionPermit, Seats};
 use self::tls::Tls;
 pub use self::tls::{TlsError, check_tls};
 use crate::error::Failure;
 use crate::header_text::header_text;
+use crate::listener::Socket;
+use crate::shares::{Caller, Capacity, Class, Permit, Shares};
 use config::{Config, Network, ServerSection};
 use controller::Clock;
+use pool::Time;
 
+/// A quarter of `server.bodies_memory`, in addition to it, buffers responses that are not read.
+const BUFFERS_PART: u64 = 4;
 /// A client's own request id is taken up to this length.
 const ID_BYTES_MAX: usize = 128;
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -79,6 +86,8 @@ pub struct Edge {
     tls: Option<Tls>,
     access: Option<AccessLog>,
     bodies: Arc<Bodies>,
+    /// Memory for responses that their clients do not take.
+    buffers: Arc<Shares>,
     hosts: ArcSwap<Hosts>,
     proxies: Vec<Network>,
     patience: IdleTimeouts,
@@ -112,6 +121,7 @@ impl Edge {
             tls: server.tls.as_ref().map(Tls::open).transpose()?,
             access: AccessLog::open(&server.access_log, server.access_log_max.0.0)?,
             bodies: Arc::new(Bodies::of(server, clock)),
+            buffers: Shares::new(Capacity::divided(server.bodies_memory.0.0 / BUFFERS_PART)),
             hosts: ArcSwap::from_pointee(Hosts::of(server)),
             proxies: server.trusted_proxies.clone(),
             patience: IdleTimeouts {
@@ -127,6 +137,11 @@ impl Edge {
     /// Memory for what a request refers to, beside its body's.
     pub(crate) async fn more_memory(&self, bytes: usize) -> Result<Share, Failure> {
         self.bodies.more(bytes).await
+    }
+
+    /// Memory for a piece of a response that its client does not take, if the caller's share has room.
+    pub(crate) fn try_buffer(&self, caller: Caller, bytes: u64, now: Time) -> Option<Permit> {
+        self.buffers.try_hold(caller, Class::Small, bytes, now)
     }
 
     /// Goes by these settings from now on, as far as that needs no restart.
@@ -153,19 +168,21 @@ impl Edge {
     /// A permit for one more connection; `None` above the limit, then the client gets 503.
     pub(super) fn admit(
         &self,
-        socket: TcpStream,
+        socket: Socket,
         peer: SocketAddr,
-    ) -> Option<(TcpStream, ConnectionPermit)> {
+    ) -> Option<(Socket, ConnectionPermit)> {
         let Some(permit) = self.seats.take(peer.ip()) else {
             turn_away(socket, self.has_tls());
             return None;
         };
-        // Small frames of a stream must not wait for the client's acknowledgements.
-        let _ = socket.set_nodelay(true);
-        // A proxy, or a controller that stands by: it shares our network, and its connections carry the requests of many. Other
-        // clients may be on networks that are away for a while.
-        if self.trusts(peer.ip()) {
-            engine::keep_alive(&socket);
+        if let Some(stream) = socket.tcp() {
+            // Small frames of a stream must not wait for the client's acknowledgements.
+            let _ = stream.set_nodelay(true);
+            // A proxy, or a controller that stands by: it shares our network, and its connections carry the requests of many.
+            // Other clients may be on networks that are away for a while.
+            if self.trusts(peer.ip()) {
+                engine::keep_alive(stream);
+            }
         }
         Some((socket, permit))
     }
@@ -182,6 +199,11 @@ impl Edge {
         self.has_warned_of_proxy
             .look(&client, peer, headers, &self.proxies);
         client
+    }
+
+    /// The prefix that the proxy has removed from the address, if the peer is one that is trusted.
+    pub(super) fn prefix(&self, peer: IpAddr, headers: &HeaderMap) -> Option<ForwardedPrefix> {
+        ForwardedPrefix::read(headers).filter(|_| self.trusts(peer))
     }
 
     /// Why a request gets no further than its head, if it does not.
@@ -256,13 +278,10 @@ fn is_sane(id: &HeaderValue) -> bool {
 }
 
 /// Without waiting: who has no seat may cost no time either.
-fn turn_away(socket: TcpStream, has_tls: bool) {
+fn turn_away(socket: Socket, has_tls: bool) {
     tracing::debug!("a connection was turned away: there are server.connections_max of them");
-    let Ok(mut socket) = socket.into_std() else {
-        return;
-    };
     if !has_tls {
-        let _ = std::io::Write::write(&mut socket, FULL);
+        socket.write_and_close(FULL);
     }
 }
 
