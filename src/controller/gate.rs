@@ -393,6 +393,13 @@ impl Lease {
         self.gate.activity.resume(&self.beat);
     }
 
+    /// Requests wait for a seat here, or models for the memory of this replica.
+    pub fn is_wanted(&self) -> bool {
+        let gate = &self.gate;
+        mode(gate.word.load(Ordering::Relaxed)) != OPEN
+            || gate.to_loop.idle_matters.load(Ordering::Acquire)
+    }
+
     /// Whether the engine itself dealt with the request, or could not be reached, broke off, or
     /// answered with 5xx.
     pub fn worked(&self, so: bool) {

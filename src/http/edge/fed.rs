@@ -23,6 +23,8 @@ const PIECES_MAX: usize = 16;
 #[derive(Default)]
 struct Queue {
     pieces: VecDeque<Bytes>,
+    /// Counts the pieces that the client has taken.
+    taken: u64,
     /// No more will come.
     is_ended: bool,
     /// The client takes no more.
@@ -75,6 +77,22 @@ impl Frames {
         drop(queue);
         wake(body);
         Ok(())
+    }
+
+    /// Queues a piece beyond the bound, whose memory the caller of this has counted.
+    pub fn send_beyond(&self, piece: Bytes) {
+        let mut queue = locked(&self.0);
+        if !queue.is_closed {
+            queue.pieces.push_back(piece);
+            let body = queue.body.take();
+            drop(queue);
+            wake(body);
+        }
+    }
+
+    /// The number of pieces that the client has taken.
+    pub fn taken(&self) -> u64 {
+        locked(&self.0).taken
     }
 
     /// Waits for room; false if the client has left.
@@ -218,7 +236,10 @@ impl Body for FedBody {
         let mut queue = locked(&self.queue);
         match queue.pieces.pop_front() {
             Some(piece) => {
-                let room = queue.room.take();
+                queue.taken += 1;
+                // Pieces beyond the bound leave before there is room.
+                let has_room = queue.pieces.len() < PIECES_MAX;
+                let room = has_room.then(|| queue.room.take()).flatten();
                 drop(queue);
                 wake(room);
                 Poll::Ready(Some(Ok(Frame::data(piece))))

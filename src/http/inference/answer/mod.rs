@@ -1,14 +1,16 @@
 //! What a client hears: while it waits, as a stream, or as one answer.
 
-pub mod aggregate;
 pub mod as_chat;
+mod as_stream;
+pub mod assembler;
 pub mod damaged;
-mod deltas;
 pub mod events;
 pub mod first_event;
 mod kept;
 mod repeated;
+pub mod slow_reader;
 pub mod stream;
+pub mod usage;
 pub mod usage_scan;
 pub mod wait;
 pub mod whole;

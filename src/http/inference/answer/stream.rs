@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -16,9 +17,11 @@ use crate::edge::fed::{Fed, Frames, Unsent};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::answer::aggregate::ANSWER_MAX;
-use crate::inference::answer::events::{Unended, event_end_from};
-use crate::inference::answer::kept::{announces_end, keep};
+use crate::inference::answer::as_stream;
+use crate::inference::answer::assembler::ANSWER_MAX;
+use crate::inference::answer::events::{BodyForm, Unended, event_end_from, is_whole};
+use crate::inference::answer::kept::{Progress, announces_end, keep};
+use crate::inference::answer::slow_reader::{Passed, SlowReader};
 use crate::inference::request::reading::AT_ONCE_BYTES;
 use crate::inference::upstream::in_flight::{self, InFlightRequest, WHY_WITHIN, why};
 use crate::inference::upstream::proxy::Incoming;
@@ -40,6 +43,8 @@ pub(crate) struct Show {
     pub pause_every: Duration,
     /// What an error of the engine contains by which it announces its end. The client learns what happened instead.
     pub exit_messages: &'static [&'static str],
+    /// How many choices were requested.
+    pub choices: usize,
 }
 
 /// An engine's answer that is being sent on.
@@ -88,7 +93,11 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     let mut length = 0;
     let mut unended = Unended::default();
     let mut first = true;
-    let mut done = false;
+    let mut reader = SlowReader::default();
+    let mut progress = Progress::default();
+    let mut form = None;
+    let mut json = Vec::new();
+    let mut has_ended = false;
     let mut begun = Some(std::mem::take(begun)).filter(|begun| !begun.is_empty());
     let failure = 'answer: loop {
         let frame = if let Some(begun) = begun.take() {
@@ -107,8 +116,11 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                 () = silence.as_mut(), if announces => {
                     if clock.now() >= heard + pause_every {
                         let pause = telling.pause().unwrap_or_default();
-                        if !pass_on(frames, Bytes::from_static(pause.as_bytes()), served).await {
-                            return;
+                        let pause = Bytes::from_static(pause.as_bytes());
+                        match pass_on(app, frames, pause, served, &mut reader).await {
+                            Passed::On => {}
+                            Passed::Left => return,
+                            Passed::Stalled => break Some(Failure::stalled_reader()),
                         }
                         heard = clock.now();
                     }
@@ -123,10 +135,19 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     continue;
                 };
                 length += data.len();
-                if keeps && length > ANSWER_MAX {
+                if form.is_none() {
+                    form = BodyForm::of(&data);
+                }
+                let is_json = form == Some(BodyForm::Json);
+                if (keeps || is_json) && length > ANSWER_MAX {
                     let why =
                         format!("more than {ANSWER_MAX} bytes without an end; limit its tokens");
                     break Some(Failure::engine(&served.model, why));
+                }
+                if is_json {
+                    served.token();
+                    json.extend_from_slice(&data);
+                    continue;
                 }
                 let in_buffer = !unended.is_empty();
                 let (bytes, mut from) = match in_buffer {
@@ -143,7 +164,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     if is_ending {
                         break;
                     }
-                    let kept = keep(event, show.usage, served, &mut done);
+                    let kept = keep(event, show.usage, served, &mut progress);
                     match (&mut written, kept) {
                         (None, true) => {}
                         (None, false) => written = Some(bytes[..used].to_vec()),
@@ -165,7 +186,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     }
                     used += length;
                     // What its engine writes behind a whole answer is no part of it.
-                    if done {
+                    if progress.done {
                         break;
                     }
                 }
@@ -189,11 +210,13 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     if std::mem::take(&mut first) {
                         served.first_token();
                     }
-                    if !pass_on(frames, ready, served).await {
-                        return;
+                    match pass_on(app, frames, ready, served, &mut reader).await {
+                        Passed::On => {}
+                        Passed::Left => return,
+                        Passed::Stalled => break Some(Failure::stalled_reader()),
                     }
                 }
-                if done {
+                if progress.done {
                     served.answered(200);
                 }
                 if is_ending {
@@ -207,7 +230,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     served.answered(200);
                     return Box::pin(close(stream, frames)).await;
                 }
-                if done {
+                if progress.done {
                     // The client has its whole answer. Mostly the end is there, too, and no timer begins.
                     let rest = async { while let Some(Ok(_)) = upstream.frame().await {} };
                     tokio::select! {
@@ -218,7 +241,37 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     break None;
                 }
             }
-            // An end without `[DONE]` is no end, however politely the connection was closed.
+            None if form == Some(BodyForm::Json) => {
+                form = Some(BodyForm::Events);
+                length = 0;
+                match Box::pin(written_as_events(
+                    app,
+                    &served.model,
+                    std::mem::take(&mut json),
+                ))
+                .await
+                {
+                    Ok(events) => begun = Some(events),
+                    Err(failure) => {
+                        served.lease.worked(false);
+                        break Some(failure);
+                    }
+                }
+            }
+            // A body may end without the last line end.
+            None if !unended.is_empty() && !has_ended && is_whole(unended.bytes()) => {
+                has_ended = true;
+                let end: &[u8] = if unended.bytes().ends_with(b"\n") {
+                    b"\n"
+                } else {
+                    b"\n\n"
+                };
+                begun = Some(Bytes::from_static(end));
+            }
+            // All choices are finished, and only `[DONE]` is missing.
+            None if unended.is_empty() && progress.is_finished(show.choices) => {
+                begun = Some(Bytes::from_static(b"data: [DONE]\n\n"));
+            }
             None | Some(Err(_)) => {
                 served.lease.worked(false);
                 break Some(why(served).await);
@@ -227,7 +280,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     };
     // Behind a whole answer no error follows, whatever ends its stream.
     if let Some(failure) = failure
-        && !done
+        && !progress.done
     {
         served.answered(failure.status.as_u16());
         last(frames, telling.failed(&failure)).await;
@@ -245,6 +298,18 @@ async fn translated(app: &App, telling: &mut Telling, event: Vec<u8>) -> Result<
     let (own, event) = app.reading.apart(bytes, work).await?;
     *telling = own;
     Ok(event)
+}
+
+/// The events of a complete response, which an engine without streams sent.
+async fn written_as_events(app: &App, model: &Arc<str>, json: Vec<u8>) -> Result<Bytes, Failure> {
+    let (bytes, model) = (json.len(), Arc::clone(model));
+    let work = move || {
+        let events = as_stream::events(&json);
+        events
+            .map(Bytes::from)
+            .map_err(|damaged| Failure::engine(&model, damaged))
+    };
+    app.reading.run(bytes, work).await
 }
 
 /// Sends the last event once the response is on disk. Meanwhile what is left of the engine's answer is read, so that its
@@ -274,31 +339,24 @@ async fn close(stream: Box<Forwarding>, frames: &Frames) {
     tokio::join!(rest, closed);
 }
 
-/// The end of a stream for a client that may not read any more: its seat must not wait for that.
+/// The end of a stream. A client that does not read any more does not keep its seat for it.
 pub(crate) async fn last(frames: &Frames, event: String) {
-    let _ = tokio::time::timeout(WHY_WITHIN, frames.send(event.into())).await;
+    frames.send_beyond(event.into());
 }
 
-/// Whether the client is still there. One that does not read holds the engine back, whose silence
-/// is not its own then.
-async fn pass_on(frames: &Frames, ready: Bytes, served: &InFlightRequest) -> bool {
+/// Sends a piece on. A client that does not read holds the engine back, whose silence is not its own then, unless others wait.
+async fn pass_on(
+    app: &App,
+    frames: &Frames,
+    ready: Bytes,
+    served: &InFlightRequest,
+    reader: &mut SlowReader,
+) -> Passed {
     match frames.try_send(ready) {
-        Ok(()) => true,
-        Err(Unsent::Left) => false,
-        Err(Unsent::Full(ready)) => {
-            served.lease.hold();
-            let cut = served.lease.cut();
-            // A client that never reads on must not keep a cut stream for ever.
-            let sent = tokio::select! {
-                biased;
-                sent = frames.send(ready) => sent,
-                () = cut.cancelled() => true,
-                () = served.ending.cancelled() => true,
-                () = admission::over(served.clock, served.deadline) => true,
-            };
-            served.lease.resume();
-            sent
-        }
+        Ok(()) => Passed::On,
+        Err(Unsent::Left) => Passed::Left,
+        // Boxed, because most readers keep up.
+        Err(Unsent::Full(ready)) => Box::pin(reader.send(app, frames, ready, served)).await,
     }
 }
 

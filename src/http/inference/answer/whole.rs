@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::error::Failure;
 use crate::inference::admission;
+use crate::inference::answer::slow_reader::taken;
 use crate::inference::answer::stream::spawn;
 use crate::inference::answer::usage_scan::UsageScan;
 use crate::inference::upstream::in_flight::{InFlightRequest, JSON, why};
@@ -147,8 +148,10 @@ fn passed_on(
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     spawn(async move {
         let work = async {
-            if sender.send(Ok(held)).await.is_err() {
-                return None;
+            match taken(&served.lease, sender.send(Ok(held))).await {
+                Some(Ok(())) => {}
+                Some(Err(_)) => return None,
+                None => return Some(false),
             }
             while let Some(frame) = upstream.frame().await {
                 let Ok(frame) = frame else {
@@ -158,8 +161,10 @@ fn passed_on(
                     continue;
                 };
                 scan.push(&data);
-                if sender.send(Ok(data)).await.is_err() {
-                    return None;
+                match taken(&served.lease, sender.send(Ok(data))).await {
+                    Some(Ok(())) => {}
+                    Some(Err(_)) => return None,
+                    None => return Some(false),
                 }
             }
             Some(scan.is_whole())

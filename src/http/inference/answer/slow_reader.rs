@@ -1,0 +1,166 @@
+//! Readers that do not take their response while others wait for the model. The engine then writes into a bounded buffer, and its
+//! seat is free as soon as it is done. A reader that takes nothing, or has filled the buffer, loses its stream.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::StatusCode;
+
+use crate::edge::fed::Frames;
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::admission;
+use crate::inference::upstream::in_flight::InFlightRequest;
+use crate::shares::Permit;
+use crate::state::App;
+use controller::Lease;
+use pool::{Span, Time};
+
+/// A reader that takes nothing for this long has stalled. Its engine is drained if others wait.
+const STALLED_AFTER: Duration = Duration::from_secs(1);
+/// A stalled reader keeps its stream for this long while others wait.
+const STALLED_MAX: Duration = Duration::from_secs(10);
+/// A stalled reader is checked this often.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
+
+/// The result of sending a piece of a response.
+#[derive(Debug)]
+pub(crate) enum Passed {
+    On,
+    /// The client has left.
+    Left,
+    /// The client did not read, and others wait.
+    Stalled,
+}
+
+/// The state of one stream's reader.
+#[derive(Debug, Default)]
+pub(crate) struct SlowReader {
+    /// Since when it has taken nothing, and how many pieces it had taken then.
+    stalled: Option<(Time, u64)>,
+    /// Its engine is drained whatever it reads.
+    is_drained: bool,
+}
+
+/// Memory that a piece has until it is sent.
+struct BufferedPiece {
+    piece: Bytes,
+    _permit: Permit,
+}
+
+impl AsRef<[u8]> for BufferedPiece {
+    fn as_ref(&self) -> &[u8] {
+        &self.piece
+    }
+}
+
+impl SlowReader {
+    /// Sends a piece for which the queue had no room. While no other request waits, a slow reader holds its engine back.
+    pub async fn send(
+        &mut self,
+        app: &App,
+        frames: &Frames,
+        piece: Bytes,
+        served: &InFlightRequest,
+    ) -> Passed {
+        served.lease.hold();
+        let passed = self.wait(app, frames, piece, served).await;
+        served.lease.resume();
+        passed
+    }
+
+    async fn wait(
+        &mut self,
+        app: &App,
+        frames: &Frames,
+        piece: Bytes,
+        served: &InFlightRequest,
+    ) -> Passed {
+        let cut = served.lease.cut();
+        let mut begun = served.clock.now();
+        let mut patience = if self.is_drained {
+            Duration::ZERO
+        } else {
+            STALLED_AFTER
+        };
+        loop {
+            // A client that never reads on must not keep a cut stream for ever.
+            tokio::select! {
+                biased;
+                sent = frames.send(piece.clone()) => {
+                    self.stalled = None;
+                    return if sent { Passed::On } else { Passed::Left };
+                }
+                () = cut.cancelled() => return Passed::On,
+                () = served.ending.cancelled() => return Passed::On,
+                () = admission::over(served.clock, served.deadline) => return Passed::On,
+                () = tokio::time::sleep(patience) => {}
+            }
+            patience = CHECK_EVERY;
+            let (now, taken) = (served.clock.now(), frames.taken());
+            if !served.lease.is_wanted() {
+                self.stalled = None;
+                begun = now;
+                continue;
+            }
+            self.is_drained = true;
+            let since = match self.stalled {
+                Some((since, before)) if before == taken => since,
+                _ => now,
+            };
+            self.stalled = Some((since, taken));
+            // It takes nothing, or the buffer is full.
+            if now.since(since.min(begun)) >= span(STALLED_MAX) {
+                return Passed::Stalled;
+            }
+            let (caller, _) = record::caller();
+            let bytes = piece.len() as u64;
+            if let Some(permit) = app.edge.try_buffer(caller, bytes, now) {
+                frames.send_beyond(Bytes::from_owner(BufferedPiece {
+                    piece,
+                    _permit: permit,
+                }));
+                return Passed::On;
+            }
+        }
+    }
+}
+
+/// Waits until a reader has taken a piece; `None` if it has not while others waited for its seat.
+pub(crate) async fn taken<T>(lease: &Lease, sent: impl Future<Output = T>) -> Option<T> {
+    let stalled = async {
+        let mut waited = Duration::ZERO;
+        while waited < STALLED_MAX {
+            tokio::time::sleep(CHECK_EVERY).await;
+            if lease.is_wanted() {
+                waited += CHECK_EVERY;
+            } else {
+                waited = Duration::ZERO;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        sent = sent => Some(sent),
+        () = stalled => None,
+    }
+}
+
+fn span(time: Duration) -> Span {
+    Span(time.as_millis() as u64)
+}
+
+impl Failure {
+    /// For a client that may read it late.
+    pub(crate) fn stalled_reader() -> Failure {
+        Failure::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "invalid_request_error",
+            "reader_stalled",
+            format!(
+                "the stream ended: its client read nothing for {} s while others waited for the model; read the response as it comes",
+                STALLED_MAX.as_secs()
+            ),
+        )
+    }
+}
