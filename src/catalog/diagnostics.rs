@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::positions::Positions;
-use reading::ParseError;
 
 use super::entry_source::Source;
 use super::{CatalogError, Warning, relative_paths};
@@ -58,9 +57,13 @@ impl Diagnostics {
     }
 
     /// The absolute path for one of the document. A relative one counts from the folder of the file; one that is
-    /// only found from the folder in which model-pool was started is used too, with a warning.
+    /// only found from the folder in which model-pool was started is used too, with a warning. `~` and variables
+    /// are expanded.
     pub fn path(&mut self, field: &str, path: &str) -> Result<PathBuf, CatalogError> {
-        let resolved = relative_paths::resolve(path, self.folder.as_deref())
+        let expanded =
+            config::expanded_here(path).map_err(|error| self.refuse(field, error.to_string()))?;
+        let expanded = expanded.to_string_lossy();
+        let resolved = relative_paths::resolve(&expanded, self.folder.as_deref())
             .map_err(|error| self.refuse(field, format!("`{path}` is no usable path: {error}")))?;
         if let Some(better) = resolved.write_instead {
             self.warn(
@@ -76,16 +79,8 @@ impl Diagnostics {
 
     /// Whether the text names a folder or file of this machine, rather than a model of the hub.
     pub fn is_local(&self, text: &str) -> bool {
-        relative_paths::is_local(text, self.folder.as_deref())
-    }
-
-    /// An error of a list where keys are expected, which is a form of them to parsers and so has no path.
-    pub fn placed(&self, flaw: ParseError) -> ParseError {
-        let key = flaw.line.and_then(|line| self.positions.only_key_on(line));
-        match key.filter(|_| flaw.lacks_path()) {
-            Some(key) => flaw.at(key),
-            None => flaw,
-        }
+        // No name of the hub has these characters.
+        text.starts_with(['~', '$']) || relative_paths::is_local(text, self.folder.as_deref())
     }
 
     pub fn refuse(&self, field: &str, problem: impl Into<String>) -> CatalogError {

@@ -22,13 +22,7 @@ pub(super) fn typed(
     }
     let is_translated = forms::translate(&mut value, notes)?;
     if let Some(direct) = direct.filter(|_| !is_translated) {
-        return direct().map(Some).map_err(|error| match error {
-            CatalogError::Parse { origin, flaw } => CatalogError::Parse {
-                origin,
-                flaw: notes.placed(flaw.with_path_in::<ModelDocument>(value)),
-            },
-            other => other,
-        });
+        return direct().map(Some);
     }
     reading::value_at(value)
         .map(Some)

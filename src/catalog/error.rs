@@ -62,7 +62,12 @@ pub enum CatalogError {
         source: io::Error,
     },
     #[error("{origin}: {flaw}")]
-    Parse { origin: String, flaw: ParseError },
+    Parse {
+        origin: String,
+        /// Such as `pool_config.priority`; empty for the document.
+        path: String,
+        flaw: ParseError,
+    },
     /// A value that is not allowed.
     #[error("{origin}: {}{field}: {problem}", at_line(*line))]
     Field {
@@ -82,4 +87,17 @@ pub enum CatalogError {
     /// Every file that cannot be used, one a line.
     #[error("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Several { errors: Vec<CatalogError> },
+}
+
+impl CatalogError {
+    /// The path of the value that is wrong; empty for the document.
+    pub(crate) fn path(&self) -> &str {
+        match self {
+            CatalogError::Parse { path, .. } => path,
+            CatalogError::Field { field, .. } => field,
+            CatalogError::Read { .. }
+            | CatalogError::Collision { .. }
+            | CatalogError::Several { .. } => "",
+        }
+    }
 }

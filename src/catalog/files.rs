@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use config::positions::Positions;
 use config::{Config, ParseError};
+use reading::{Format, LeftOut, WrongValue};
 
 use super::adapter_file::{self, AdapterFile};
 use super::broken::{Failed, name_in, name_in_text};
@@ -16,6 +17,7 @@ use super::diagnostics::Diagnostics;
 use super::document::typed;
 use super::entry::Entry;
 use super::entry_source::Source;
+use super::every_error::{every_error, with_section};
 use super::model_file::ModelDocument;
 use super::reference::Reference;
 use super::{CatalogError, Warning, forms};
@@ -157,6 +159,9 @@ pub(super) fn read(
     config: &Config,
     reference: &Reference,
 ) -> Result<Vec<Read>, Failed> {
+    if is_part_of_weights(path) {
+        return Ok(Vec::new());
+    }
     let text = text_of(path).map_err(|error| Failed::of_file(path, None, error))?;
     let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
     if text.lines().all(is_blank) {
@@ -166,15 +171,26 @@ pub(super) fn read(
     let is_json = path
         .extension()
         .is_some_and(|extension| extension == "json");
-    let parse = |flaw: ParseError| CatalogError::Parse {
+    let parse = |wrong: WrongValue| CatalogError::Parse {
         origin: origin.clone(),
-        flaw,
+        path: wrong.path,
+        flaw: wrong.error,
+    };
+    let format = if is_json {
+        Format::Json
+    } else {
+        Format::YamlLastWins
     };
     let value: Result<Value, ParseError> = match is_json {
         true => reading::json(&text),
         false => reading::yaml_last_wins(&text),
     };
-    let value = value.map_err(|flaw| Failed::of_file(path, name_in_text(&text), parse(flaw)))?;
+    let no_path = |error| WrongValue {
+        path: String::new(),
+        error,
+    };
+    let value =
+        value.map_err(|flaw| Failed::of_file(path, name_in_text(&text), parse(no_path(flaw))))?;
     let instead = match &value {
         Value::Object(_) => None,
         Value::Array(_) => Some("holds a list"),
@@ -184,16 +200,28 @@ pub(super) fn read(
         return Err(Failed::of_file(path, None, no_document(path, instead)));
     }
     let positions = Arc::new(Positions::of(&text));
-    let mut notes = Diagnostics::of_file(path, Arc::clone(&positions));
-    notes.is_strict = config.catalog.strict;
-    for twice in &positions.twice {
-        notes.warn(
-            &twice.path,
-            format!(
-                "is given twice, in line {} and line {}; the last one counts",
-                twice.first_line, twice.last_line
-            ),
-        );
+    let new_notes = || {
+        let mut notes = Diagnostics::of_file(path, Arc::clone(&positions));
+        notes.is_strict = config.catalog.strict;
+        for twice in &positions.twice {
+            notes.warn(
+                &twice.path,
+                format!(
+                    "is given twice, in line {} and line {}; the last one counts",
+                    twice.first_line, twice.last_line
+                ),
+            );
+        }
+        notes
+    };
+    let mut notes = new_notes();
+    if let Some(key) = forms::key_of_an_attempt(&value) {
+        let problem = format!("has the key `{key}` and no `engine_config`");
+        return Err(Failed::of_file(
+            path,
+            name_in(&value),
+            no_document(path, &problem),
+        ));
     }
     if forms::is_something_else(&value) {
         let message =
@@ -239,25 +267,58 @@ pub(super) fn read(
         let item = adapter.map(|it| it.map(Item::Adapter)).map_err(failed);
         return Ok(vec![(item, notes.warnings)]);
     }
-    let direct = || match is_json {
-        true => reading::json(&text),
-        false => reading::yaml_last_wins(&text),
-    };
-    let direct = || direct().map_err(parse);
     // Readers of JSON refuse a key given twice; the value that was read has the last one.
-    let as_text: &dyn Fn() -> Result<ModelDocument, CatalogError> = &direct;
-    let as_text = Some(as_text).filter(|_| !is_json || positions.twice.is_empty());
-    let document = typed(value, as_text, &mut notes);
-    let entry = document.and_then(|document| match document {
-        Some(document) => {
-            Entry::from_read(document, source(), &mut notes, config, reference).map(model)
+    let is_read_as_text = !is_json || positions.twice.is_empty();
+    let read_without = |left_out: &LeftOut, notes: &mut Diagnostics| {
+        let direct = || {
+            reading::parse_skipping(&text, format, left_out)
+                .map_err(|wrong| parse(with_section(&wrong)))
+        };
+        let as_text: &dyn Fn() -> Result<ModelDocument, CatalogError> = &direct;
+        let as_text = Some(as_text).filter(|_| is_read_as_text);
+        match typed(value.clone(), as_text, notes)? {
+            Some(document) => {
+                Entry::from_read(document, source(), notes, config, reference).map(model)
+            }
+            None => {
+                notes.warn("enabled", "is false, so the model is left out");
+                Ok(None)
+            }
         }
-        None => {
-            notes.warn("enabled", "is false, so the model is left out");
-            Ok(None)
-        }
-    });
+    };
+    let entry = read_without(&LeftOut::default(), &mut notes)
+        .map_err(|first| every_error(first, |left_out| read_without(left_out, &mut new_notes())));
     Ok(vec![(entry.map_err(failed), notes.warnings)])
+}
+
+/// Files of weights that lie in the folder of model files.
+const OF_WEIGHTS: [&str; 15] = [
+    "adapter_config.json",
+    "added_tokens.json",
+    "chat_template.json",
+    "config.json",
+    "config_sentence_transformers.json",
+    "generation_config.json",
+    "modules.json",
+    "params.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "sentence_bert_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+];
+
+/// Returns true for a file that belongs to weights: by its name, and because it has no key of a model file.
+fn is_part_of_weights(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if !OF_WEIGHTS.contains(&&*name) && !name.ends_with(".index.json") {
+        return false;
+    }
+    let text = text_of(path).unwrap_or_default();
+    let value: Value = reading::json(&text).unwrap_or_default();
+    !forms::has_telling_key(&value)
 }
 
 fn text_of(path: &Path) -> Result<String, CatalogError> {
@@ -270,7 +331,12 @@ fn text_of(path: &Path) -> Result<String, CatalogError> {
         let problem = format!("is {length} bytes long; allowed: {BYTES_MAX}");
         return Err(of_file(path, problem));
     }
-    std::fs::read_to_string(path).map_err(|source| unreadable(path, source))
+    let bytes = std::fs::read(path).map_err(|source| unreadable(path, source))?;
+    reading::utf8(bytes).map_err(|flaw| CatalogError::Parse {
+        origin: path.display().to_string(),
+        path: String::new(),
+        flaw,
+    })
 }
 
 /// Each part of a file with several models, with its own place in it.

@@ -17,11 +17,21 @@ pub(super) fn root(env: &BTreeMap<String, Secret>) -> Option<PathBuf> {
     };
     variable("HF_HUB_CACHE")
         .or_else(|| variable("HUGGINGFACE_HUB_CACHE"))
+        .map(in_home)
         .or_else(|| Some(home(&variable)?.join("hub")))
+}
+
+/// huggingface_hub expands `~` and variables, too. A value that cannot be expanded stays.
+fn in_home(path: PathBuf) -> PathBuf {
+    let expanded = path
+        .to_str()
+        .and_then(|text| config::expanded_here(text).ok());
+    expanded.unwrap_or(path)
 }
 
 /// The folder of the hub's programs.
 pub(super) fn home(variable: Variable<'_>) -> Option<PathBuf> {
+    let variable = |name: &str| variable(name).map(in_home);
     variable("HF_HOME")
         .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("huggingface")))
         .or_else(|| Some(variable("HOME")?.join(".cache/huggingface")))

@@ -29,6 +29,7 @@ mod entry;
 mod entry_source;
 mod error;
 mod estimate;
+mod every_error;
 mod fields;
 mod files;
 mod files_mark;
@@ -42,6 +43,7 @@ mod layouts;
 mod limits;
 mod model_card;
 mod model_file;
+mod model_kind;
 mod models;
 mod need;
 mod need_source;
@@ -94,13 +96,14 @@ pub use generation::{Generation, STOPS_MAX};
 pub use layouts::{Demand, DeviceShare, Layout};
 pub use limits::{DEVICES_MAX, MODEL_ID_MAX, model_id_problem};
 pub use model_card::ModelCard;
-pub use model_file::{ModelDocument, UnknownFields};
+pub use model_file::ModelDocument;
 pub use model_files::adapter::{AdapterConfig, AdapterFiles};
 pub use model_files::{
     Architecture, CONFIG_TOLERANCE_PER_CENT, CacheLoad, FileError, LayerCache, LayerGroup,
     ModelFiles, NumberWidth, Parameters, Split, Weights, damage, parameters_by_config,
     weights_by_config, weights_of,
 };
+pub use model_kind::ModelKind;
 pub use models::{Catalog, Changes};
 pub use need_source::{Measured, NeedSource};
 pub use plain_requests::CANDLE_METRICS;
@@ -109,13 +112,15 @@ pub use prompt::{Prompt, PromptCompat, PromptError, PromptFormat};
 pub use ray_serve::{RayPlace, RayServeRecipe, ServeApplication};
 pub use recipe::{
     CacheType, CandleRecipe, CommandRecipe, ComputeDevice, Joining, LaunchValues, Listen,
-    NumberTypes, ProductType, Quantization, Recipe, RenderedCommand, Secret, Sleep, SleepCommands,
-    Speculation, Task, TemplateError, TokenBudgets,
+    LoopbackAddress, NumberTypes, ProductType, Quantization, Recipe, RenderedCommand, Secret,
+    Sleep, SleepCommands, Speculation, Task, TemplateError, TokenBudgets,
 };
 pub use reference::{Reference, ReferenceEntry};
 pub use remote::{KeySource, RemoteRecipe};
 pub use remote_url::RemoteUrl;
-pub use request_fields::{Ask, TEMPLATE_SWITCHES, fields_of_all_engines, never};
+pub use request_fields::{
+    Ask, TEMPLATE_SWITCHES, fields_of_all_engines, is_hint_of_another_service, never,
+};
 pub use token_counter::{CountError, Counted, TokenCounter};
 pub use validation::{AllowedCharacters, OnViolation, Range, Validation};
 pub use weights::{

@@ -12,7 +12,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use config::KeepHot;
 use config::positions::Positions;
 use pool::{Bytes, Priority};
-use reading::UniqueEntries;
+use reading::{Format, Salvaged, UniqueEntries};
 
 use super::{CatalogError, Warning, engine_names, limits};
 
@@ -53,27 +53,35 @@ impl Reference {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Reference, CatalogError> {
-        let parse = |flaw: reading::ParseError| CatalogError::Parse {
-            origin: path.display().to_string(),
-            flaw: match reading::json(text) {
-                Ok(value) => flaw.with_path_in::<UniqueEntries<ReferenceEntry>>(value),
-                Err(_) => flaw,
-            },
-        };
-        let entries: UniqueEntries<ReferenceEntry> = reading::json(text).map_err(parse)?;
+        let origin = path.display().to_string();
+        let read: Salvaged<UniqueEntries<ReferenceEntry>> = reading::salvage(text, Format::Json);
+        let wrong = read.wrong.into_iter().map(|wrong| CatalogError::Parse {
+            origin: origin.clone(),
+            path: wrong.path,
+            flaw: wrong.error,
+        });
+        let mut errors: Vec<CatalogError> = wrong.collect();
         let mut models = BTreeMap::new();
-        for (name, entry) in entries.0 {
+        for (name, entry) in read.value.into_iter().flat_map(|entries| entries.0) {
             if let Some(problem) = limits::model_id_problem(&name) {
-                return Err(CatalogError::Field {
-                    origin: path.display().to_string(),
+                errors.push(CatalogError::Field {
+                    origin: origin.clone(),
                     line: Positions::of(text).line(&name),
                     field: format!("\"{}\"", limits::shown(&name)),
                     problem,
                 });
+                continue;
             }
             models.insert(name, entry);
         }
-        Ok(Reference { models })
+        match errors.pop() {
+            None => Ok(Reference { models }),
+            Some(only) if errors.is_empty() => Err(only),
+            Some(last) => {
+                errors.push(last);
+                Err(CatalogError::Several { errors })
+            }
+        }
     }
 
     pub fn get(&self, model: &str) -> Option<&ReferenceEntry> {
@@ -115,9 +123,14 @@ impl<'de> Deserialize<'de> for ReferenceEntry {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ReferenceEntry, A::Error> {
-                Written::deserialize(MapAccessDeserializer::new(map))?
-                    .checked()
-                    .map_err(A::Error::custom)
+                let written = Written::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(ReferenceEntry {
+                    gpus_per_replica: written.gpus_per_replica,
+                    priority: written.priority,
+                    memory: written.memory_gib,
+                    keep_hot: written.keep_hot,
+                    engine: written.engine,
+                })
             }
         }
 
@@ -125,48 +138,55 @@ impl<'de> Deserialize<'de> for ReferenceEntry {
     }
 }
 
-/// The new form as it is written.
+/// The new form as it is written. Each value is checked where it is read, so an error has its key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    gpus_per_replica: Option<i64>,
-    priority: Option<i64>,
-    memory_gib: Option<f64>,
+    #[serde(default, deserialize_with = "gpus_per_replica")]
+    gpus_per_replica: Option<u32>,
+    #[serde(default, deserialize_with = "priority")]
+    priority: Option<Priority>,
+    #[serde(default, deserialize_with = "memory_gib")]
+    memory_gib: Option<Bytes>,
     keep_hot: Option<KeepHot>,
+    #[serde(default, deserialize_with = "engine")]
     engine: Option<String>,
 }
 
-impl Written {
-    fn checked(self) -> Result<ReferenceEntry, String> {
-        let gpus_per_replica = self
-            .gpus_per_replica
-            .map(|count| {
-                limits::device_count(count)
-                    .map_err(|problem| format!("gpus_per_replica is {count}; {problem}"))
-            })
-            .transpose()?;
-        let priority = self
-            .priority
-            .map(|value| {
-                limits::priority(value).map_err(|problem| format!("priority is {value}; {problem}"))
-            })
-            .transpose()?;
-        let memory = self
-            .memory_gib
-            .map(|value| {
-                limits::memory_gib(value)
-                    .map_err(|problem| format!("memory_gib is {value}; {problem}"))
-            })
-            .transpose()?;
-        if let Some(engine) = &self.engine {
-            engine_names::check(engine).map_err(|problem| format!("engine: {problem}"))?;
-        }
-        Ok(ReferenceEntry {
-            gpus_per_replica,
-            priority,
-            memory,
-            keep_hot: self.keep_hot,
-            engine: self.engine,
-        })
-    }
+fn gpus_per_replica<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u32>, D::Error> {
+    checked(value, |count: &i64| limits::device_count(*count))
+}
+
+fn priority<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Priority>, D::Error> {
+    checked(value, |priority: &i64| limits::priority(*priority))
+}
+
+fn memory_gib<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Bytes>, D::Error> {
+    checked(value, |memory: &f64| limits::memory_gib(*memory))
+}
+
+fn engine<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error> {
+    let name: Option<String> = Option::deserialize(value)?;
+    name.map(|name| {
+        engine_names::check(&name).map_err(D::Error::custom)?;
+        Ok(name)
+    })
+    .transpose()
+}
+
+/// The value that passes the check; otherwise an error with the value and what is allowed.
+fn checked<'de, D, T, U>(
+    value: D,
+    check: impl FnOnce(&T) -> Result<U, String>,
+) -> Result<Option<U>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + fmt::Display,
+{
+    let value: Option<T> = Option::deserialize(value)?;
+    let checked = value.map(|value| {
+        check(&value)
+            .map_err(|allowed| D::Error::custom(format!("{value} is not allowed; {allowed}")))
+    });
+    checked.transpose()
 }

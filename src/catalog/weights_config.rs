@@ -440,13 +440,8 @@ fn sync_arguments(
 
 /// Variables and `~` are filled in. Absolute ones must lie where the pool may write.
 fn destination(text: &str, config: &Config) -> Result<PathBuf, String> {
-    let filled = shellexpand::full(text).map_err(|error| {
-        format!(
-            "`{text}`: the variable {} is not set in the pool's environment",
-            error.var_name
-        )
-    })?;
-    let path = PathBuf::from(filled.as_ref());
+    let path = config::expanded_here(text).map_err(|error| error.to_string())?;
+    let filled = path.to_string_lossy();
     let climbs = path
         .components()
         .any(|part| matches!(part, Component::ParentDir));

@@ -5,42 +5,65 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Config, ConfigError};
+use super::Config;
+use super::problem::PlacedProblem;
 use reading::{self, nearest};
 
 /// Prefix of every variable that sets a key. `MODEL_POOL_SERVER` and others with one underscore belong to other
 /// programs.
 pub const PREFIX: &str = "MODEL_POOL__";
 
-/// Applies the variables one at a time, so that an error names its variable. Gives also which variable set which key.
-pub(super) fn overlay(
-    config: Config,
-    variables: &BTreeMap<String, String>,
-) -> Result<(Config, BTreeMap<String, String>), ConfigError> {
-    let mut config = config;
-    let mut set = BTreeMap::new();
-    for (name, text) in variables
-        .iter()
-        .filter(|(name, _)| name.starts_with(PREFIX))
-    {
-        let key;
-        let database = config.state.database_url.clone();
-        (config, key) = apply(&config, name, text)?;
-        // The document that the variable is written into has no password of the database.
-        if key != "state.database_url" {
-            config.state.database_url = database;
+/// A configuration with the environment applied.
+pub(super) struct Overlaid {
+    pub config: Config,
+    /// The variable that has set each key.
+    pub variables: BTreeMap<String, String>,
+    pub problems: Vec<PlacedProblem>,
+}
+
+/// Applies the variables one at a time. Leaves out variables that cannot be used and reports them.
+pub(super) fn overlay(config: Config, variables: &BTreeMap<String, String>) -> Overlaid {
+    let mut overlaid = Overlaid {
+        config,
+        variables: BTreeMap::new(),
+        problems: Vec::new(),
+    };
+    for (name, text) in variables {
+        if !name.starts_with(PREFIX) {
+            overlaid.problems.extend(one_underscore(name));
+            continue;
         }
-        set.insert(key, name.clone());
+        let database = overlaid.config.state.database_url.clone();
+        match apply(&overlaid.config, name, text) {
+            Ok((config, key)) => {
+                overlaid.config = config;
+                // The document that the variable is written into has no password of the database.
+                if key != "state.database_url" {
+                    overlaid.config.state.database_url = database;
+                }
+                overlaid.variables.insert(key, name.clone());
+            }
+            Err(problem) => overlaid.problems.push(problem),
+        }
     }
-    Ok((config, set))
+    overlaid
+}
+
+/// The problem with a variable such as `MODEL_POOL_SERVER_LISTEN`, which would set a key with two underscores.
+fn one_underscore(name: &str) -> Option<PlacedProblem> {
+    let rest = name.strip_prefix(PREFIX.trim_end_matches('_'))?;
+    let rest = rest.trim_start_matches('_').replace("__", "_");
+    let known = known_names(&Value::Object(Config::default().document()));
+    let meant = known.iter().find(|key| key.replace("__", "_") == rest)?;
+    Some(PlacedProblem::UnknownVariable {
+        name: name.to_owned(),
+        hint: format!("two underscores stand between the parts: {PREFIX}{meant}"),
+    })
 }
 
 /// The configuration with this variable, and the key that it sets.
-fn apply(config: &Config, name: &str, text: &str) -> Result<(Config, String), ConfigError> {
-    let mut document = serde_json::to_value(config).map_err(|error| ConfigError::Variable {
-        name: name.to_owned(),
-        message: format!("cannot be applied to the configuration: {error}"),
-    })?;
+fn apply(config: &Config, name: &str, text: &str) -> Result<(Config, String), PlacedProblem> {
+    let mut document = Value::Object(config.document());
     let (section, key) =
         target(&document, name).ok_or_else(|| unknown_variable(&document, name))?;
 
@@ -54,7 +77,7 @@ fn apply(config: &Config, name: &str, text: &str) -> Result<(Config, String), Co
             Err(flaw) => first_flaw = first_flaw.or(Some(flaw)),
         }
     }
-    Err(ConfigError::Variable {
+    Err(PlacedProblem::Variable {
         name: name.to_owned(),
         message: first_flaw.map(|flaw| flaw.to_string()).unwrap_or_default(),
     })
@@ -68,19 +91,9 @@ fn target(document: &Value, name: &str) -> Option<(String, String)> {
     Some((section, key))
 }
 
-fn unknown_variable(document: &Value, name: &str) -> ConfigError {
-    let known: Vec<String> = document
-        .as_object()
-        .into_iter()
-        .flatten()
-        .flat_map(|(section, keys)| {
-            keys.as_object()
-                .into_iter()
-                .flatten()
-                .map(move |(key, _)| format!("{}__{}", section.to_uppercase(), key.to_uppercase()))
-        })
-        .collect();
-    ConfigError::UnknownVariable {
+fn unknown_variable(document: &Value, name: &str) -> PlacedProblem {
+    let known = known_names(document);
+    PlacedProblem::UnknownVariable {
         name: name.to_owned(),
         hint: match nearest(&name[PREFIX.len()..], known.iter().map(String::as_str)) {
             Some(near) => format!("did you mean {PREFIX}{near}?"),
@@ -89,4 +102,14 @@ fn unknown_variable(document: &Value, name: &str) -> ConfigError {
             ),
         },
     }
+}
+
+/// `SECTION__KEY` of every key.
+fn known_names(document: &Value) -> Vec<String> {
+    let sections = document.as_object().into_iter().flatten();
+    let names = sections.flat_map(|(section, keys)| {
+        let keys = keys.as_object().into_iter().flatten();
+        keys.map(move |(key, _)| format!("{}__{}", section.to_uppercase(), key.to_uppercase()))
+    });
+    names.collect()
 }

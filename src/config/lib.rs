@@ -19,11 +19,13 @@ mod environment;
 mod error;
 mod idle_yields;
 pub mod limits;
+mod listen;
 mod live;
 mod load;
 mod node;
 pub mod oidc;
 mod origins;
+mod paths;
 pub mod positions;
 mod problem;
 mod reload;
@@ -36,6 +38,7 @@ mod telemetry;
 mod units;
 pub mod validate;
 mod values;
+mod web_origin;
 mod whole;
 mod zone;
 
@@ -55,11 +58,13 @@ pub use environment::PREFIX as ENVIRONMENT_PREFIX;
 pub use error::ConfigError;
 pub use idle_yields::IdleYields;
 pub use limits::{Limit, LimitsSection, OnOutage, RedisSection};
+pub use listen::{Listen, SocketMode};
 pub use live::LiveConfig;
 pub use load::DEFAULT_FILE;
 pub use node::NodeSection;
 pub use oidc::{GrantRole, GrantSection, OidcSection};
 pub use origins::{KeyOrigins, Origin};
+pub use paths::{expanded, expanded_here};
 pub use problem::{PlacedProblem, Problem};
 pub use reading::ParseError;
 pub use reload::{Comparison, KeyChange};
@@ -69,12 +74,13 @@ pub use sections::{
     AuthSection, CatalogSection, EveningMode, EveningSection, FixedDevice, HistorySection,
     InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection, MetricsAuth, OnRestart,
     OnUnknown, ParkingSection, PoolObjective, PoolPolicy, PoolSection, Provider, SourcesSection,
-    StateSection,
+    StateSection, UnknownFields,
 };
 pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
 pub use standby::StandbySection;
 pub use telemetry::{TelemetryProtocol, TelemetrySection};
 pub use units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size, Unreadable};
 pub use values::{BasePath, ListenAddress, TimeZone};
+pub use web_origin::WebOrigin;
 pub use whole::Config;
 pub use zone::LocalZone;

@@ -8,10 +8,11 @@ use super::environment;
 use super::error::ConfigError;
 use super::origins::KeyOrigins;
 use super::positions::Positions;
-use super::problem::Origins;
+use super::problem::{Origins, PlacedProblem};
 use super::validate;
 use super::whole::Config;
 use super::zone::LocalZone;
+use reading::{Format, Salvaged, WrongValue};
 
 /// The file to read when none is named, if it exists.
 pub const DEFAULT_FILE: &str = "config/model-pool.yaml";
@@ -25,11 +26,29 @@ impl Config {
     ) -> Result<Config, ConfigError> {
         let path = file.unwrap_or(Path::new(DEFAULT_FILE));
         let mut origins = Origins::default();
-        let config = match std::fs::read_to_string(path) {
-            Ok(text) => {
+        let mut left_out = Vec::new();
+        let mut problems = Vec::new();
+        let config = match std::fs::read(path) {
+            Ok(bytes) => {
+                let text = reading::utf8(bytes).map_err(|flaw| ConfigError::Invalid {
+                    problems: vec![PlacedProblem::Text {
+                        path: path.to_owned(),
+                        flaw,
+                    }],
+                })?;
                 origins.positions = Positions::of(&text);
                 origins.file = Some(path.to_owned());
-                Config::read(path, &text)?
+                let read = read(&text);
+                let flaws = read.wrong.iter().map(|wrong| PlacedProblem::Text {
+                    path: path.to_owned(),
+                    flaw: with_section(wrong).error,
+                });
+                problems.extend(flaws);
+                left_out.extend(read.wrong.into_iter().map(|wrong| wrong.path));
+                match read.value {
+                    Some(config) => config,
+                    None => return Err(ConfigError::Invalid { problems }),
+                }
             }
             Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => {
                 Config::default()
@@ -41,11 +60,14 @@ impl Config {
                 });
             }
         };
-        let (mut config, variables) = environment::overlay(config, environment)?;
-        origins.variables = variables;
+        let overlaid = environment::overlay(config, environment);
+        let mut config = overlaid.config;
+        problems.extend(overlaid.problems);
+        origins.variables = overlaid.variables;
         let in_variables = config
             .telemetry
             .take_variables(environment, &mut origins.variables);
+        let in_paths = config.expand_paths(|name| environment.get(name).cloned());
         let config = Config {
             file: origins.file.clone(),
             local_zone: LocalZone::of(environment),
@@ -55,31 +77,51 @@ impl Config {
             origins: KeyOrigins::of(&config.effective_json(), &origins),
             ..config
         };
-        let mut problems = validate::problems(&config);
-        problems.extend(in_variables);
+        let of_values = validate::problems(&config)
+            .into_iter()
+            .chain(in_variables)
+            .chain(in_paths);
+        // Defaults stand in the place of values that were left out.
+        let of_values =
+            of_values.filter(|problem| !left_out.iter().any(|key| problem.is_about(key)));
+        problems.extend(of_values.map(|problem| origins.place(problem)));
         if problems.is_empty() {
             return Ok(config);
         }
-        let placed = problems.into_iter().map(|it| origins.place(it));
-        Err(ConfigError::Invalid {
-            problems: placed.collect(),
-        })
-    }
-
-    fn read(path: &Path, text: &str) -> Result<Config, ConfigError> {
-        // A file with only comments sets nothing, and a YAML parser finds no mapping in it.
-        let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
-        if text.lines().all(is_blank) {
-            return Ok(Config::default());
-        }
-        reading::yaml_with_path(text).map_err(|flaw| ConfigError::Parse {
-            path: path.to_owned(),
-            flaw,
-        })
+        Err(ConfigError::Invalid { problems })
     }
 
     /// Settings that work but have less effect than expected. For the log at start.
     pub fn notices(&self) -> Vec<String> {
         validate::notices(self)
+    }
+}
+
+/// Parses the file. Every wrong value is reported.
+fn read(text: &str) -> Salvaged<Config> {
+    // A file with only comments sets nothing, and a YAML parser finds no mapping in it.
+    let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    if text.lines().all(is_blank) {
+        return Salvaged {
+            value: Some(Config::default()),
+            wrong: Vec::new(),
+        };
+    }
+    reading::salvage(text, Format::Yaml)
+}
+
+/// The same; names the section that an unknown key belongs to.
+fn with_section(wrong: &WrongValue) -> WrongValue {
+    let document = Config::default().document();
+    let sections = document.iter();
+    let sections = sections.filter_map(|(section, keys)| Some((section, keys.as_object()?)));
+    let mut having = sections.filter(|(_, keys)| {
+        wrong
+            .unknown_key()
+            .is_some_and(|key| keys.contains_key(key))
+    });
+    match (having.next(), having.next()) {
+        (Some((section, _)), None) => wrong.belonging_to(section),
+        _ => wrong.clone(),
     }
 }

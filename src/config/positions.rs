@@ -34,14 +34,6 @@ impl Positions {
         reading.positions
     }
 
-    /// The key that is written on this line, if there is only one, with whatever is below it.
-    pub fn only_key_on(&self, line: u64) -> Option<&str> {
-        let mut keys = self.lines.iter().filter(|(_, at)| **at == line);
-        let (first, _) = keys.next()?;
-        let is_below = |path: &String| path.starts_with(first.as_str());
-        keys.all(|(path, _)| is_below(path)).then_some(first)
-    }
-
     /// The line of this key, if it is written itself.
     pub fn own_line(&self, path: &str) -> Option<u64> {
         self.find(path)
@@ -207,18 +199,6 @@ mod tests {
         let positions = Positions::of("{\n \"a\": {\"b\": 1,\n  \"b\": [2]}}");
         assert_eq!(positions.line("a.b[0]"), Some(3));
         assert_eq!(positions.twice.len(), 1);
-    }
-
-    #[test]
-    fn the_only_key_of_a_line_is_found() {
-        let positions = Positions::of(TEXT);
-        assert_eq!(positions.only_key_on(5), Some("engine_config.model_id"));
-        assert_eq!(positions.only_key_on(8), Some("third"));
-        assert_eq!(positions.only_key_on(99), None);
-        let positions = Positions::of("a: [1, 2]\nb: {c: 1}\nc: 1\n");
-        assert_eq!(positions.only_key_on(1), Some("a"));
-        let positions = Positions::of("{a: {c: 1}, b: 2}");
-        assert_eq!(positions.only_key_on(1), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::positions::Positions;
+use reading::ParseError;
 
 /// A key whose value cannot be used. It prints as `pool.queue_limit is 0; allowed: 1 to 1000000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,16 @@ impl Problem {
             key: key.into(),
             message: message.into(),
         }
+    }
+}
+
+impl Problem {
+    /// Returns true if the problem is about this key, about a key above it, or mentions it.
+    pub(super) fn is_about(&self, key: &str) -> bool {
+        key.is_empty()
+            || key.starts_with(&self.key)
+            || self.key.starts_with(key)
+            || self.message.contains(key)
     }
 }
 
@@ -48,7 +59,7 @@ impl Origins {
                 _ => Place::Default,
             },
         };
-        PlacedProblem { place, problem }
+        PlacedProblem::Value { place, problem }
     }
 
     /// A variable sets a key with everything below it.
@@ -63,31 +74,49 @@ impl Origins {
     }
 }
 
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+pub enum Place {
     Line(PathBuf, u64),
     Variable(String),
     /// It is in no file: it follows from another value.
     Default,
 }
 
-/// A problem with the place of its value.
+/// A problem with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlacedProblem {
-    place: Place,
-    problem: Problem,
+pub enum PlacedProblem {
+    /// A value that is not allowed.
+    Value { place: Place, problem: Problem },
+    /// A part of the file that cannot be parsed.
+    Text { path: PathBuf, flaw: ParseError },
+    /// An environment variable that cannot be parsed.
+    Variable { name: String, message: String },
+    /// An environment variable that sets no key.
+    UnknownVariable { name: String, hint: String },
 }
 
 impl fmt::Display for PlacedProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Line(path, line) => {
-                write!(f, "{}: line {line}: {}", path.display(), self.problem)
+        match self {
+            PlacedProblem::Value { place, problem } => match place {
+                Place::Line(path, line) => {
+                    write!(f, "{}: line {line}: {problem}", path.display())
+                }
+                Place::Variable(name) => write!(f, "the environment variable {name}: {problem}"),
+                Place::Default => problem.fmt(f),
+            },
+            PlacedProblem::Text { path, flaw } => write!(f, "{}: {flaw}", path.display()),
+            PlacedProblem::Variable { name, message } => {
+                write!(
+                    f,
+                    "the environment variable {name} cannot be used: {message}"
+                )
             }
-            Place::Variable(name) => {
-                write!(f, "the environment variable {name}: {}", self.problem)
-            }
-            Place::Default => self.problem.fmt(f),
+            PlacedProblem::UnknownVariable { name, hint } => write!(
+                f,
+                "the environment variable {name} names no key of the configuration; {hint}"
+            ),
         }
     }
 }
@@ -95,7 +124,10 @@ impl fmt::Display for PlacedProblem {
 /// One problem on the same line as what it is a problem of, several below it.
 pub(super) fn listed(problems: &[PlacedProblem]) -> String {
     match problems {
-        [only] => format!("the configuration cannot be used: {only}"),
+        [only @ PlacedProblem::Value { .. }] => {
+            format!("the configuration cannot be used: {only}")
+        }
+        [only] => only.to_string(),
         several => {
             let lines: Vec<String> = several.iter().map(|it| format!("\n  {it}")).collect();
             format!(

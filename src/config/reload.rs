@@ -97,7 +97,7 @@ impl Config {
         comparison
     }
 
-    fn document(&self) -> Map<String, Value> {
+    pub(super) fn document(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(document)) => document,
             // Plain data with text keys: JSON can represent all of it.

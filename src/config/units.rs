@@ -83,7 +83,7 @@ impl FromStr for Length {
     fn from_str(text: &str) -> Result<Length, Unreadable> {
         if text.trim_start().starts_with('-') {
             return Err(Unreadable(format!(
-                "`{text}` is less than nothing; write a length of time like 10m, 90s, 1h 30m or 500ms"
+                "`{text}` is less than nothing; write a length of time like 10m, 90s, 1h 30m or 500ms, or 365days for a time that does not end"
             )));
         }
         let duration = humantime::parse_duration(text.trim()).map_err(|error| {

@@ -129,6 +129,13 @@ impl FromStr for TimeZone {
             return Ok(TimeZone::Local);
         }
         text.parse().map(TimeZone::Named).map_err(|_| {
+            // Several countries have a PST or a CST.
+            let is_abbreviation = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_uppercase());
+            if is_abbreviation {
+                return Unreadable(format!(
+                    "`{text}` is an abbreviation, which may mean several zones; write an IANA name like America/Los_Angeles, or local for the zone of this machine"
+                ));
+            }
             let known = chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name());
             let hint = nearest(text, known.chain([LOCAL]))
                 .map(|zone| format!("; did you mean `{zone}`?"))

@@ -2,11 +2,17 @@
 //! IANA database, the zone is UTC, with the reason.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use chrono_tz::Tz;
+use chrono::{Duration, Local, NaiveDateTime, Offset, TimeZone, Utc};
+use chrono_tz::{OffsetName, TZ_VARIANTS, Tz};
 
 /// Where systems keep their zones; `TZ` may hold a path there.
 const ZONES: &str = "zoneinfo/";
+/// Folders of zones with the same names.
+const VARIANTS: [&str; 2] = ["posix/", "right/"];
+/// Two years show every yearly rule.
+const COMPARED_HOURS: i64 = 2 * 366 * 24;
 
 /// The zone that `local` stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,13 +40,31 @@ impl LocalZone {
         }
     }
 
-    /// `Europe/Berlin`, `:Europe/Berlin` or `/usr/share/zoneinfo/Europe/Berlin`. Empty is UTC, as for the C library.
+    /// `Europe/Berlin`, `:Europe/Berlin`, `/usr/share/zoneinfo/Europe/Berlin`, a link to it such as `:/etc/localtime`, or
+    /// a rule such as `CET-1CEST,M3.5.0,M10.5.0/3`. Empty is UTC, as for the C library.
     fn of_variable(text: &str) -> LocalZone {
         let bare = text.strip_prefix(':').unwrap_or(text);
-        let name = bare.rsplit_once(ZONES).map_or(bare, |(_, name)| name);
-        match name {
-            "" => LocalZone::default(),
-            name => LocalZone::named(name, || format!("the variable TZ is `{text}`")),
+        let file = Path::new(bare).is_absolute().then(|| Path::new(bare));
+        let linked = file.and_then(|file| file.canonicalize().ok());
+        let linked = linked.as_ref().and_then(|path| path.to_str());
+        let names = [Some(bare), linked].into_iter().flatten();
+        let named = names.map(name_in_path).find_map(|name| name.parse().ok());
+        let zone = match named {
+            _ if bare.is_empty() => Some(Tz::UTC),
+            Some(zone) => Some(zone),
+            None if file.is_some_and(|file| file == Path::new("/etc/localtime")) => {
+                return LocalZone::of_system(iana_time_zone::get_timezone().ok());
+            }
+            // chrono reads the variable of this process.
+            None if std::env::var("TZ").is_ok_and(|own| own == text) => equal_to_local(bare),
+            None => None,
+        };
+        match zone {
+            Some(zone) => LocalZone {
+                zone,
+                unknown: None,
+            },
+            None => LocalZone::named(bare, || format!("the variable TZ is `{text}`")),
         }
     }
 
@@ -68,6 +92,46 @@ impl LocalZone {
     }
 }
 
+/// The name of a zone in the path of its file.
+fn name_in_path(path: &str) -> &str {
+    let name = path.rsplit_once(ZONES).map_or(path, |(_, name)| name);
+    let mut variants = VARIANTS.iter();
+    variants
+        .find_map(|variant| name.strip_prefix(variant))
+        .unwrap_or(name)
+}
+
+/// The zone whose clocks show what this process' clocks show.
+fn equal_to_local(rule: &str) -> Option<Tz> {
+    let now = Utc::now().naive_utc();
+    let local = |at: NaiveDateTime| Local.offset_from_utc_datetime(&at).fix().local_minus_utc();
+    // chrono falls back to UTC for a text that is not a rule.
+    let is_rule = rule.contains(|letter: char| letter.is_ascii_digit());
+    is_rule.then(|| equal_zone(now, local, rule)).flatten()
+}
+
+/// A zone with these offsets from UTC for two years from `now`. Of several, one whose abbreviation begins the rule.
+fn equal_zone(now: NaiveDateTime, offset: impl Fn(NaiveDateTime) -> i32, rule: &str) -> Option<Tz> {
+    let hours = (0..COMPARED_HOURS).map(|hour| now + Duration::hours(hour));
+    let expected: Vec<(NaiveDateTime, i32)> = hours.map(|at| (at, offset(at))).collect();
+    let shows = |zone: &Tz, at: NaiveDateTime| zone.offset_from_utc_datetime(&at);
+    let is_equal = |zone: &&Tz| {
+        let mut all = expected.iter();
+        all.all(|(at, seconds)| shows(zone, *at).fix().local_minus_utc() == *seconds)
+    };
+    let equal: Vec<&Tz> = TZ_VARIANTS.iter().filter(is_equal).collect();
+    let rule = rule.trim_start_matches('<').to_ascii_uppercase();
+    let is_named_alike = |zone: &&&Tz| {
+        let mut all = expected.iter();
+        all.any(|(at, _)| {
+            let name = shows(zone, *at).abbreviation().map(str::to_ascii_uppercase);
+            name.is_some_and(|name| rule.starts_with(&name))
+        })
+    };
+    let alike = equal.iter().find(is_named_alike);
+    alike.or(equal.first()).map(|zone| **zone)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +152,40 @@ mod tests {
             assert_eq!(with(text).unknown, None, "{text}");
         }
         assert_eq!(with(""), LocalZone::default());
+    }
+
+    #[test]
+    fn a_link_to_the_file_of_a_zone_names_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let zones = folder.path().join("zoneinfo/posix/Europe");
+        std::fs::create_dir_all(&zones).expect("made");
+        std::fs::write(zones.join("Berlin"), "TZif").expect("written");
+        let link = folder.path().join("localtime");
+        std::os::unix::fs::symlink(zones.join("Berlin"), &link).expect("a link");
+        let shown = with(&format!(":{}", link.display()));
+        assert_eq!((shown.zone, shown.unknown), (Tz::Europe__Berlin, None));
+    }
+
+    #[test]
+    fn a_rule_is_the_zone_whose_clocks_show_the_same() {
+        let now = chrono::DateTime::UNIX_EPOCH.naive_utc() + Duration::days(20_000);
+        for (zone, rule) in [
+            (Tz::Europe__Berlin, "CET-1CEST,M3.5.0,M10.5.0/3"),
+            (Tz::America__New_York, "EST5EDT,M3.2.0,M11.1.0"),
+            (Tz::Asia__Kolkata, "IST-5:30"),
+        ] {
+            let offset =
+                |at: NaiveDateTime| zone.offset_from_utc_datetime(&at).fix().local_minus_utc();
+            let found = equal_zone(now, offset, rule).expect(rule);
+            for day in 0..700 {
+                let at = now + Duration::days(day);
+                assert_eq!(
+                    found.offset_from_utc_datetime(&at).fix(),
+                    zone.offset_from_utc_datetime(&at).fix()
+                );
+            }
+        }
+        assert_eq!(equal_zone(now, |_| 4242, "XYZ"), None);
     }
 
     #[test]

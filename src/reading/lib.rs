@@ -147,7 +147,7 @@ fn explain(error: &YamlError) -> String {
         | YamlError::ExternallyTaggedEnumExpectedScalarOrMapping { .. }
         | YamlError::UnexpectedValueForUnitEnumVariant { .. }
         | YamlError::ExpectedMappingEndAfterEnumVariantValue { .. } => {
-            "one plain value is expected here".to_owned()
+            "one plain value is expected here; a text that begins with `{` or `[`, such as \"{{ port }}\", needs quotes".to_owned()
         }
         YamlError::InvalidBooleanStrict { .. } => "true or false is expected here".to_owned(),
         YamlError::Eof { .. } => "the text ends before a value; write one".to_owned(),
@@ -168,6 +168,22 @@ fn without_place(message: &str) -> String {
         Some(end) => message[..end].to_owned(),
         None => message.to_owned(),
     }
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// It is not UTF-8; the error has the line.
+pub fn utf8(bytes: Vec<u8>) -> Result<String, ParseError> {
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let lines = before.iter().filter(|byte| **byte == b'\n').count();
+        ParseError {
+            line: u64::try_from(lines + 1).ok(),
+            column: None,
+            message: "a letter here is not UTF-8; save the file as UTF-8".to_owned(),
+        }
+    })
 }
 
 /// Parses one JSON document from a file's text.

@@ -183,7 +183,7 @@ pub(crate) fn number_wanted(ty: &str) -> Option<&'static str> {
     match ty {
         "u8" | "u16" | "u32" | "u64" | "usize" => Some("a whole number that is not negative"),
         "i8" | "i16" | "i32" | "i64" | "isize" => Some("a whole number"),
-        "f32" | "f64" => Some("a number"),
+        "f32" | "f64" | "floating point" => Some("a number without a unit, such as 40"),
         "bool" | "a boolean" => Some("true or false"),
         _ => None,
     }

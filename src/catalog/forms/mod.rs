@@ -81,6 +81,29 @@ const TELLING: [&str; 9] = [
     "applications",
 ];
 
+/// Returns true if the document has a key that only model files have.
+pub(super) fn has_telling_key(value: &Value) -> bool {
+    TELLING.iter().any(|key| value.get(key).is_some())
+}
+
+/// Keys with which people begin a model file that has no sections.
+const ATTEMPTED: [&str; 7] = [
+    "model",
+    "model_id",
+    "model_name",
+    "model_path",
+    "hf_model_id",
+    "engine",
+    "priority",
+];
+
+/// The key that tells a flat document of one model, such as `model: org/name`. It has no known section.
+pub(super) fn key_of_an_attempt(value: &Value) -> Option<&'static str> {
+    let is_plain = |key: &&&str| value.get(**key).is_some_and(Value::is_string);
+    let key = ATTEMPTED.iter().find(is_plain);
+    key.filter(|_| !has_telling_key(value)).copied()
+}
+
 /// Whether the document is about something else altogether: it has keys, and none is one of a model's, or
 /// one of those misspelt.
 pub(super) fn is_something_else(value: &Value) -> bool {

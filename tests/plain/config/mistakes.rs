@@ -217,7 +217,8 @@ const FILES: [(&str, &[&str]); 42] = [
         "server:\n  cors:\n    origins: [lab.example.org]\n",
         &[
             "line 3",
-            "server.cors.origins[0] is `lab.example.org`",
+            "server.cors.origins[0]",
+            "`lab.example.org` is not an origin",
             "https://lab.example.org",
         ],
     ),
@@ -360,4 +361,79 @@ fn several_mistakes_are_told_one_a_line_each_with_its_place() {
         fine.is_ok(),
         "what a variable replaces is not looked at: {fine:?}"
     );
+}
+
+#[test]
+fn wrong_values_of_every_kind_are_reported_in_one_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pool.yaml");
+    let text = "server:
+  listen: 127.0.0.1:99999
+  keep_hot: 10m
+pool:
+  keep_hot: 10 Minuten
+  queue_limit: 0
+  keep_hot_most: wide
+  keep_hot_least: 30h
+evening:
+  cleanup: '0 21 * * *'
+inventory:
+  provider: fixed
+  devices:
+    - {name: gpu0, memory: 24 gigs}
+    - {name: gpu1}
+";
+    std::fs::write(&file, text).unwrap();
+    let variables = environment(&[
+        ("MODEL_POOL__SOURCES__OFFLINE", "perhaps"),
+        ("MODEL_POOL__SERVR__LISTEN", "127.0.0.1:1"),
+        ("MODEL_POOL_SERVER_LISTEN", "127.0.0.1:1"),
+        ("MODEL_POOL_SERVER", "http://127.0.0.1:1"),
+        ("MODEL_POOL__SERVER__SEQUENCES_MAX", "0"),
+    ]);
+    let refused = Config::load(Some(&file), &variables)
+        .unwrap_err()
+        .to_string();
+    let lines: Vec<&str> = refused.lines().collect();
+    let expected: [&[&str]; 12] = [
+        &["12 problems"],
+        &["line 2", "server.listen", "99999"],
+        &["line 3", "server.keep_hot", "belongs to the section `pool`"],
+        &["line 5", "pool.keep_hot", "Minuten"],
+        &["line 7", "pool.keep_hot_most", "wide"],
+        &["line 10", "evening.cleanup", "5 fields"],
+        &["line 14", "inventory.devices[0].memory"],
+        &["line 15", "inventory.devices[1]", "`memory` is missing"],
+        &["MODEL_POOL_SERVER_LISTEN", "MODEL_POOL__SERVER__LISTEN"],
+        &["MODEL_POOL__SERVR__LISTEN", "did you mean"],
+        &["MODEL_POOL__SOURCES__OFFLINE", "perhaps"],
+        &["line 6", "pool.queue_limit is 0"],
+    ];
+    for parts in expected {
+        let found = lines
+            .iter()
+            .any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(found, "{parts:?} in\n{refused}");
+    }
+    assert_has(&refused, &["server.sequences_max is 0"]);
+    assert_eq!(lines.len(), 13, "{refused}");
+}
+
+/// The file as people write it who change one value: with the others commented out.
+#[test]
+fn the_shipped_configuration_can_be_commented_out() {
+    let text = std::fs::read_to_string(super::repository("config/model-pool.yaml")).unwrap();
+    let commented: Vec<String> = text
+        .lines()
+        .map(|line| match line.strip_prefix("  ") {
+            Some(value) if !value.trim_start().starts_with('#') => format!("#  {value}"),
+            _ => line.to_owned(),
+        })
+        .collect();
+    let one_value = format!(
+        "{}\npool:\n  queue_limit: 7\n",
+        commented.join("\n").replace("\npool:", "\n#pool:")
+    );
+    let config = super::load(&one_value).expect("comments are no values");
+    assert_eq!(config.pool.queue_limit, 7);
 }
