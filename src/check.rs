@@ -71,8 +71,14 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     let paths: &[PathBuf] = if is_whole { &folder } else { &args.models };
     let read = Catalog::load_from(paths, &config);
     let (catalog, warnings, errors) = read.map_err(|error| error.to_string())?;
-    for error in &errors {
-        report.error(error.to_string());
+    for error in errors.iter().map(ToString::to_string) {
+        error.lines().for_each(|line| report.error(line.to_owned()));
+    }
+    if is_whole && catalog.entries().is_empty() && errors.is_empty() {
+        println!(
+            "notice: there is no model yet; put a model file into {} (docs/models.md, docs/examples), or register one with `admin-client register`",
+            config.catalog.models_dir.display()
+        );
     }
     let cuda_program = find_cuda(&config)?;
     let is_needed = catalog.entries().values().any(cuda::is_needed);
@@ -119,5 +125,8 @@ fn check_service(config: &Config, report: &mut Report) {
             "state.dir {} is a file; name a folder",
             dir.display()
         ));
+    }
+    if let Some(problem) = engine::socket_path_problem(&dir.join("run")) {
+        report.error(format!("state.dir: {problem}"));
     }
 }

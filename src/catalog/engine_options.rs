@@ -82,7 +82,7 @@ impl CommandRecipe {
         let indices: Vec<u32> = (0..devices).collect();
         let values = LaunchValues {
             model_name: "model",
-            port: (self.listen == Listen::Port).then_some(1),
+            port: (self.listen != Listen::Socket).then_some(1),
             socket: (self.listen == Listen::Socket).then_some(std::path::Path::new("/socket")),
             devices: &indices,
             memory,

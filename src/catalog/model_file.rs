@@ -4,8 +4,8 @@
 mod values;
 
 pub use values::{
-    CacheType, ComputeDevice, Fetcher, Listen, NumberTypes, ProductType, Quantization, Secret,
-    Sleep, Task, UnknownFields,
+    CacheType, ComputeDevice, Fetcher, Listen, LoopbackAddress, NumberTypes, ProductType,
+    Quantization, Secret, Sleep, Task,
 };
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::constraint::DeviceConstraint;
 use super::prompt::PromptCompat;
 use super::validation::ValidationSection;
-use config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident};
+use config::{IdleProbe, KeepHot, Length, MaxTurn, MinResident, UnknownFields};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -254,8 +254,10 @@ optional_keys! {
         /// Whose output a prompt format gives.
         prompt_compat: PromptCompat,
         sleep: Sleep,
-        /// What happens to fields of requests that its engine is not known to take.
-        unknown_fields: UnknownFields,
+        /// What happens to fields of requests that its engine is not known to take; absent is `pool.unknown_fields`.
+        unknown_fields: Option<UnknownFields>,
+        /// Sends requests without `stream` to the engine without `stream`; absent is what the engine's kind takes.
+        plain_requests: Option<bool>,
         /// What texts of users must be before the model is asked.
         validation: Option<ValidationSection>,
     }

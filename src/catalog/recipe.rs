@@ -12,7 +12,8 @@ use super::engine_kind::EngineKind;
 use super::engines::{Extra, RerankApi, ServerRecipe, TokenApi};
 use super::limits::DEVICES_MAX;
 pub use super::model_file::{
-    CacheType, ComputeDevice, Listen, NumberTypes, ProductType, Quantization, Secret, Sleep, Task,
+    CacheType, ComputeDevice, Listen, LoopbackAddress, NumberTypes, ProductType, Quantization,
+    Secret, Sleep, Task,
 };
 use super::ray_serve::RayServeRecipe;
 use super::remote::RemoteRecipe;
@@ -118,6 +119,17 @@ impl Recipe {
             Recipe::Candle(candle) => matches!(candle.serves, None | Some(Serves::Texts)),
             Recipe::Server(server) => server.engine.kind != EngineKind::Tei,
             Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => true,
+        }
+    }
+
+    /// The configured tokens of one sequence.
+    pub fn context(&self) -> Option<u32> {
+        match self {
+            Recipe::Candle(candle) => candle.context,
+            Recipe::Server(server) => server.context,
+            Recipe::Command(command) => command.context,
+            Recipe::RayServe(serve) => serve.context,
+            Recipe::Remote(_) => None,
         }
     }
 

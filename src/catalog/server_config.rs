@@ -124,6 +124,12 @@ pub(super) fn server(
                 format!("{name} listens on a port only; write port, or remove it"),
             ));
         }
+        Some(Listen::At(_)) => {
+            return Err(notes.refuse(
+                "engine_config.listen",
+                format!("is an address, which only a CommandEngine has; {name} is given a port by the pool: write port, or remove it"),
+            ));
+        }
         Some(listen) => listen,
         // The routes for sleep are in a mode in which every client of the engine can run code in it: a
         // socket shuts other accounts of the machine out. A container has its own files.

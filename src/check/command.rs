@@ -87,7 +87,7 @@ pub(super) fn command(
                 .collect();
             let values = LaunchValues {
                 model_name: &entry.name,
-                port: (recipe.listen == Listen::Port).then_some(PORT),
+                port: (recipe.listen != Listen::Socket).then_some(PORT),
                 socket: (recipe.listen == Listen::Socket).then_some(Path::new(SOCKET)),
                 devices: &indices,
                 memory: bytes,
@@ -109,7 +109,7 @@ pub(super) fn command(
             let place = Place {
                 model_name: &entry.name,
                 at: match recipe.listen {
-                    Listen::Port => Where::Port(PORT),
+                    Listen::Port | Listen::At(_) => Where::Port(PORT),
                     Listen::Socket => Where::Socket(Path::new(SOCKET)),
                 },
                 devices,

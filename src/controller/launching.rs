@@ -16,7 +16,7 @@ use catalog::{Entry, Recipe};
 use config::{Length, Provider};
 use engine::{
     self, ActivityMeter, CandleDevice, CandleProgram, CommandProgram, DeviceAddress, DeviceKind,
-    Endpoint, EngineLoad, Failure, Launch, Listen, LivenessLimits, Program, ReplicaLog, Report,
+    Endpoint, EngineLoad, Failure, Launch, LivenessLimits, Program, ReplicaLog, Report,
     ServeProgram, ServerProgram, Stage, Watch,
 };
 use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share, Span, Tier};
@@ -243,10 +243,7 @@ impl Control {
             Recipe::Command(recipe) => Program::Command(CommandProgram {
                 argv: recipe.command.clone(),
                 env: plain(&recipe.env),
-                listen: match recipe.listen {
-                    catalog::Listen::Port => Listen::Port,
-                    catalog::Listen::Socket => Listen::Socket,
-                },
+                listen: recipe.listen.into(),
                 ready_path: recipe.ready_path.clone(),
                 model_path: recipe.model_path.clone().map(Into::into),
                 served_model_name: recipe.served_model_name.clone(),

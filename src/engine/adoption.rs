@@ -37,6 +37,8 @@ use super::guardians::Guardians;
 use super::health::probe;
 use super::journal::Record;
 use super::ray_serve_adoption::AdoptedApplication;
+use super::server::OWN_SOCKETS;
+use super::short_paths::{LONGEST_NAME, short_path};
 use guardian::protocol::{End, Hello, MARK, News, Order, ProcessId, VERSION};
 use guardian::{cgroup, proc};
 use pool::ReplicaId;
@@ -95,6 +97,11 @@ pub async fn resolve(
     refuse: impl Fn(&Record) -> Option<String>,
 ) -> Resolved {
     let mut resolved = Resolved::default();
+    // Engines' sockets are reached by this link, which a cleanup of temporary files may have removed.
+    let folder = std::path::absolute(&guardians.settings.runtime_dir);
+    if let Err(error) = folder.and_then(|folder| short_path(&folder, LONGEST_NAME)) {
+        tracing::warn!(%error, "cannot make a short path for the sockets of engines");
+    }
     let journal = guardians.journal.clone();
     let prepared = tokio::task::spawn_blocking(move || journal.prepare());
     let boot = proc::boot();
@@ -400,10 +407,15 @@ async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) 
     let ours = |replica: ReplicaId| guardians.journal.path_of(replica).exists();
     let mut unknown = Vec::new();
     for name in entries.flatten().map(|entry| entry.file_name()) {
+        let number = |text: &str| text.strip_prefix('r')?.parse().ok().map(ReplicaId);
+        let own = name.to_str().and_then(|name| name.split_once(OWN_SOCKETS));
+        if own.is_some_and(|(stem, _)| number(stem).is_some_and(|replica| !ours(replica))) {
+            drop(std::fs::remove_file(folder.join(&name)));
+            continue;
+        }
         let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(".sock")) else {
             continue;
         };
-        let number = |text: &str| text.strip_prefix('r')?.parse().ok().map(ReplicaId);
         match stem.strip_prefix("g-") {
             Some(replica) => {
                 let replica = number(replica);

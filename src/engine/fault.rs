@@ -1,6 +1,7 @@
 //! Errors that keep an engine from starting, with messages for the administrator.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::Endpoint;
@@ -58,17 +59,17 @@ pub enum EngineFault {
         problem: String,
     },
     #[error(
-        "the socket path {path:?} has {length} bytes and the system takes at most {most}: choose a shorter runtime directory"
-    )]
-    SocketPath {
-        path: PathBuf,
-        length: usize,
-        most: usize,
-    },
-    #[error(
         "no free port on 127.0.0.1: stop programs that listen there, or raise the open files limit"
     )]
     Port {
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "the engine listens on {address}, which is in use; stop the program that listens there, or write listen: port and use {{{{ port }}}} for more than one replica"
+    )]
+    OwnPort {
+        address: SocketAddr,
         #[source]
         source: io::Error,
     },
@@ -78,10 +79,11 @@ pub enum EngineFault {
         #[source]
         source: io::Error,
     },
-    #[error(
-        "the runtime directory {path:?} is open to others (mode {mode:04o}): run `chmod 700` on it or choose another"
-    )]
-    RuntimeDirOpen { path: PathBuf, mode: u32 },
+    #[error("the runtime directory is not this account's alone: {source}")]
+    RuntimeDirOpen {
+        #[source]
+        source: io::Error,
+    },
     #[error(
         "the working directory {path:?} of model {model} does not exist; create it or correct working_dir"
     )]

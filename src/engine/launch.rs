@@ -4,6 +4,7 @@ use super::oom::OutOfMemory;
 use super::serial;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -79,10 +80,7 @@ impl Program {
             Program::Candle(_) => Listen::Socket,
             Program::Command(program) => program.listen,
             Program::Remote(_) | Program::RayServe(_) => Listen::Port,
-            Program::Server(program) => match program.recipe.listen {
-                catalog::Listen::Port => Listen::Port,
-                catalog::Listen::Socket => Listen::Socket,
-            },
+            Program::Server(program) => program.recipe.listen.into(),
         }
     }
 
@@ -274,6 +272,23 @@ pub enum Listen {
     Port,
     /// A Unix socket in the runtime directory: `{{ socket }}`.
     Socket,
+    /// This address of the loopback interface; without a port, a free one is chosen: `{{ port }}`.
+    At {
+        address: Ipv4Addr,
+        port: Option<u16>,
+    },
+}
+
+impl From<catalog::Listen> for Listen {
+    fn from(listen: catalog::Listen) -> Listen {
+        match listen {
+            catalog::Listen::Port => Listen::Port,
+            catalog::Listen::Socket => Listen::Socket,
+            catalog::Listen::At(catalog::LoopbackAddress { address, port }) => {
+                Listen::At { address, port }
+            }
+        }
+    }
 }
 
 /// Events of one engine. At most one `Ready`; exactly one `Exited`, always last.

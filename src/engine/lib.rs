@@ -42,11 +42,13 @@ mod launch;
 mod liveness;
 mod log;
 mod memory;
+mod missing_program;
 mod node_place;
 mod oom;
 mod parking;
 mod path_watch;
 mod pinned;
+mod proxy;
 mod ray_serve;
 mod ray_serve_adoption;
 mod ray_serve_application;
@@ -66,6 +68,7 @@ mod scrape;
 mod serial;
 mod server;
 mod sessions;
+mod short_paths;
 mod stage;
 mod stream;
 mod tls;
@@ -92,6 +95,7 @@ pub use launch::{
 };
 pub use liveness::{LivenessLimits, Watch};
 pub use log::{LogLine, LogStream, ReplicaLog};
+pub use missing_program::missing_program;
 pub use node_place::{
     NodePlace, RELAY_CONNECTED, RELAY_LINE_MAX, RELAY_MARK, RELAY_NO_ENGINE, RelayAddress,
     RelaySecret,
@@ -111,6 +115,7 @@ pub use remote::Remote;
 pub use run::{run, run_adopted};
 pub use scrape::EngineLoad;
 pub use sessions::with_children;
+pub use short_paths::socket_path_problem;
 pub use stage::Stage;
 pub use stream::{LocalSocket, Stream};
 pub use tls::connect_trusted;

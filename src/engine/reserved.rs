@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::EngineFault;
 use super::endpoint::Endpoint;
+use super::short_paths::short_path;
 use pool::ReplicaId;
 
 /// An endpoint reserved for one engine and released when the engine is gone: the port can be chosen again, the
@@ -46,12 +47,38 @@ impl Reserved {
     /// Reserves a loopback port that was free a moment ago. Another program may still take it before the engine
     /// does; [`is_taken`](Reserved::is_taken) shows that afterwards.
     pub fn port() -> Result<Reserved, EngineFault> {
+        Reserved::free_port(Ipv4Addr::LOCALHOST)
+    }
+
+    /// Reserves this port of a loopback address; `None`: any free one.
+    pub fn at(address: Ipv4Addr, port: Option<u16>) -> Result<Reserved, EngineFault> {
+        let Some(port) = port else {
+            return Reserved::free_port(address);
+        };
+        let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = SocketAddr::from((address, port));
+        if !ports.insert(port) {
+            return Err(EngineFault::OwnPort {
+                address,
+                source: io::ErrorKind::AddrInUse.into(),
+            });
+        }
+        match TcpListener::bind(address) {
+            Ok(_) => Ok(Reserved::of(Endpoint::Tcp(address))),
+            Err(source) => {
+                ports.remove(&port);
+                Err(EngineFault::OwnPort { address, source })
+            }
+        }
+    }
+
+    fn free_port(address: Ipv4Addr) -> Result<Reserved, EngineFault> {
         let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
         // Ports that are already reserved stay bound during the search, so that each try gives another port.
         let mut passed_over = Vec::new();
         loop {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-                .map_err(|source| EngineFault::Port { source })?;
+            let listener =
+                TcpListener::bind((address, 0)).map_err(|source| EngineFault::Port { source })?;
             let address = listener
                 .local_addr()
                 .map_err(|source| EngineFault::Port { source })?;
@@ -71,16 +98,9 @@ impl Reserved {
             source,
         };
         // The engine may run in another directory.
-        let path =
-            std::path::absolute(runtime_dir.join(format!("{replica}.sock"))).map_err(fault)?;
-        let length = path.as_os_str().len();
-        if length > SOCKET_PATH_BYTES_MAX {
-            return Err(EngineFault::SocketPath {
-                path,
-                length,
-                most: SOCKET_PATH_BYTES_MAX,
-            });
-        }
+        let folder = std::path::absolute(runtime_dir).map_err(fault)?;
+        let name = format!("{replica}.sock");
+        let path = short_path(&folder, &name).map_err(fault)?.join(name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fault(error)),
             _ => Ok(Reserved::of(Endpoint::Unix(path))),
@@ -114,34 +134,10 @@ impl Drop for Reserved {
     }
 }
 
-/// The shortest limit of the supported systems (104 with its terminator on macOS, 108 on Linux).
-const SOCKET_PATH_BYTES_MAX: usize = 103;
-
-/// Access to the directory gives access to every engine without a key.
+/// Makes the folder of sockets, and checks that no other account can put its own there: access to it is access to every
+/// engine without a key.
 pub(super) fn make_private(directory: &Path) -> Result<(), EngineFault> {
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-    let fault = |source| EngineFault::RuntimeDir {
-        path: directory.to_owned(),
-        source,
-    };
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .map_err(fault)?;
-    let mode = std::fs::metadata(directory)
-        .map_err(fault)?
-        .permissions()
-        .mode()
-        & 0o7777;
-    if mode & 0o077 == 0 {
-        Ok(())
-    } else {
-        Err(EngineFault::RuntimeDirOpen {
-            path: directory.to_owned(),
-            mode,
-        })
-    }
+    private_files::make_private(directory).map_err(|source| EngineFault::RuntimeDirOpen { source })
 }
 
 #[cfg(test)]
@@ -156,10 +152,35 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_path_that_the_system_would_cut_is_refused_with_its_length() {
+    fn a_port_of_its_own_is_reserved_for_one_replica() {
+        let free = Reserved::port().unwrap();
+        let Endpoint::Tcp(address) = free.endpoint.clone() else {
+            panic!("{free:?}");
+        };
+        drop(free);
+        let second = Ipv4Addr::new(127, 0, 0, 2);
+        let own = Reserved::at(second, Some(address.port())).unwrap();
+        let expected = SocketAddr::from((second, address.port()));
+        assert_eq!(own.endpoint, Endpoint::Tcp(expected));
+        let fault = Reserved::at(second, Some(address.port())).unwrap_err();
+        assert!(fault.to_string().contains(&expected.to_string()), "{fault}");
+        drop(own);
+        let _other_program = TcpListener::bind(expected).unwrap();
+        Reserved::at(second, Some(address.port())).unwrap_err();
+        let any = Reserved::at(second, None).unwrap();
+        assert!(matches!(any.endpoint, Endpoint::Tcp(at) if at.ip() == second));
+    }
+
+    #[test]
+    fn a_socket_in_a_folder_with_a_long_path_can_be_reserved() {
         let home = tempfile::tempdir().unwrap();
-        let fault = Reserved::socket(&home.path().join("d".repeat(120)), ReplicaId(1)).unwrap_err();
-        assert!(fault.to_string().contains("at most 103"), "{fault}");
+        let folder = home.path().join("d".repeat(120));
+        let reserved = Reserved::socket(&folder, ReplicaId(1)).unwrap();
+        let Endpoint::Unix(path) = &reserved.endpoint else {
+            panic!("{:?}", reserved.endpoint);
+        };
+        let _listener = std::os::unix::net::UnixListener::bind(path).expect("the system takes it");
+        assert!(folder.join("r1.sock").exists());
     }
 
     #[test]

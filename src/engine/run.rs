@@ -217,6 +217,7 @@ async fn start(
 ) -> Result<Guard, EngineFault> {
     let reserved = match launch.program.listen() {
         Listen::Port => Reserved::port()?,
+        Listen::At { address, port } => Reserved::at(address, port)?,
         Listen::Socket => Reserved::socket(&launch.runtime_dir, launch.replica)?,
     };
     let prepared = driver.prepare(launch, &reserved.endpoint)?;

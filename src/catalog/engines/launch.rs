@@ -224,7 +224,7 @@ impl ServerRecipe {
         let devices = [device];
         let socket = Path::new("/run/model-pool.sock");
         let at = match self.listen {
-            Listen::Port => Where::Port(8000),
+            Listen::Port | Listen::At(_) => Where::Port(8000),
             Listen::Socket => Where::Socket(socket),
         };
         let place = Place {

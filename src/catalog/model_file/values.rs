@@ -1,8 +1,10 @@
 //! The values that keys of a model file take: one of a few words, or a secret.
 
 use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What the embedded engine computes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,13 +159,74 @@ impl Sleep {
     }
 }
 
-/// Where a command listens: a loopback port or a Unix socket that the pool picks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// The place where a command listens: a loopback port or a Unix socket that the pool picks, or a fixed address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listen {
     #[default]
     Port,
     Socket,
+    At(LoopbackAddress),
+}
+
+/// An address of the loopback interface, written `127.0.0.2` or `127.0.0.2:9030`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopbackAddress {
+    pub address: Ipv4Addr,
+    /// `None`: the pool picks a port.
+    pub port: Option<u16>,
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Port => f.write_str("port"),
+            Listen::Socket => f.write_str("socket"),
+            Listen::At(LoopbackAddress {
+                address,
+                port: None,
+            }) => address.fmt(f),
+            Listen::At(LoopbackAddress {
+                address,
+                port: Some(port),
+            }) => write!(f, "{address}:{port}"),
+        }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Listen, String> {
+        let (host, port) = match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        };
+        let port = port.map(|port| port.parse::<u16>().ok().filter(|port| *port > 0));
+        match (text, host.parse::<Ipv4Addr>(), port) {
+            ("port", _, _) => Ok(Listen::Port),
+            ("socket", _, _) => Ok(Listen::Socket),
+            (_, Ok(address), None | Some(Some(_))) if address.is_loopback() => {
+                let port = port.flatten();
+                Ok(Listen::At(LoopbackAddress { address, port }))
+            }
+            _ => Err(format!(
+                "`{text}` is not a place to listen; allowed: port, socket, or an address of the loopback interface such as 127.0.0.2 or 127.0.0.1:9030"
+            )),
+        }
+    }
+}
+
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Listen, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 /// A value of an engine's environment. It may be a token, so it is never printed. Numbers and switches are
@@ -213,17 +276,4 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"…\"")
     }
-}
-
-/// What happens to a field that is on no list of the model's engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum UnknownFields {
-    /// 400, with its name.
-    #[default]
-    Refuse,
-    /// Left out, and named in a header of the answer.
-    Drop,
-    /// The engine decides.
-    Pass,
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use minijinja::{Environment, UndefinedBehavior, Value};
 
-use crate::model_file::{Listen, Secret};
+use crate::model_file::{Listen, LoopbackAddress, Secret};
 use crate::template_problem::problem;
 use pool::Bytes;
 
@@ -100,7 +100,7 @@ impl TemplateError {
 }
 
 const TEMPLATE_NAMES: [&str; 8] = [
-    "{{ port }} (with listen: port)",
+    "{{ port }} (with listen: port, or an address)",
     "{{ socket }} (with listen: socket)",
     "{{ model_path }} (with engine_config.model_path or hf_model_id)",
     "{{ model_name }}",
@@ -162,6 +162,10 @@ impl CommandRecipe {
             Listen::Port => {
                 names.extend(values.port.map(|port| ("port", Value::from(port))));
             }
+            Listen::At(at) => {
+                let port = at.port.or(values.port);
+                names.extend(port.map(|port| ("port", Value::from(port))));
+            }
             Listen::Socket => {
                 let socket = values.socket.map(|path| path.display().to_string());
                 names.extend(socket.map(|path| ("socket", Value::from(path))));
@@ -189,7 +193,9 @@ impl CommandRecipe {
         };
         let rendered = self.render(&values)?;
         let (probe, name) = match self.listen {
-            Listen::Port => (PROBE_PORT.to_string(), "{{ port }}"),
+            // The program has a fixed port.
+            Listen::At(LoopbackAddress { port: Some(_), .. }) => return Ok(()),
+            Listen::Port | Listen::At(_) => (PROBE_PORT.to_string(), "{{ port }}"),
             Listen::Socket => (socket.display().to_string(), "{{ socket }}"),
         };
         let mut texts = rendered

@@ -51,7 +51,9 @@ pub fn line(entry: &Entry) -> Vec<String> {
     let place = Place {
         model_name: &entry.name,
         at: match recipe.listen {
-            model_pool::catalog::Listen::Port => Where::Port(4321),
+            model_pool::catalog::Listen::Port | model_pool::catalog::Listen::At(_) => {
+                Where::Port(4321)
+            }
             model_pool::catalog::Listen::Socket => Where::Socket(&socket),
         },
         devices: &devices,
