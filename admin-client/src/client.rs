@@ -65,6 +65,10 @@ impl Client {
             // A proxy cannot reach the loopback interface of this machine.
             builder = builder.no_proxy();
         }
+        if let Some(file) = &settings.ca_file {
+            let config = terminal::trust::client_config(file).map_err(Failure::Usage)?;
+            builder = builder.tls_backend_preconfigured(config);
+        }
         let http = builder.build().map_err(|source| Failure::Request {
             server: settings.base.clone(),
             source,
@@ -364,6 +368,9 @@ fn lost(server: &str, source: reqwest::Error) -> Failure {
     let server = server.to_owned();
     if source.is_builder() {
         return Failure::Request { server, source };
+    }
+    if let Some(problem) = terminal::trust::problem(&source) {
+        return Failure::Untrusted { server, problem };
     }
     Failure::Unreachable {
         server,

@@ -8,6 +8,7 @@ use crate::answers::Plan;
 use crate::render;
 use crate::render::fold::{item, painted, sentence};
 use crate::style::{Style, Tint, clean};
+use terminal::trust::CertificateProblem;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,12 @@ pub enum Failure {
         refused: bool,
         #[source]
         source: reqwest::Error,
+    },
+    /// The server's certificate is not trusted.
+    #[error("cannot reach the server at {server}: {} ({})", .problem.what, .problem.detail)]
+    Untrusted {
+        server: String,
+        problem: CertificateProblem,
     },
     /// The server speaks HTTP where TLS was expected, or the other way round.
     #[error("{server} {}", scheme_problem(.speaks_tls))]
@@ -128,6 +135,7 @@ impl Failure {
         match self {
             Failure::Usage(_) => 2,
             Failure::Unreachable { .. }
+            | Failure::Untrusted { .. }
             | Failure::WrongScheme { .. }
             | Failure::StreamEnded { .. } => 3,
             _ => 1,
@@ -149,6 +157,7 @@ impl Failure {
             Failure::Unreachable { refused: true, .. } => advise(
                 "Is it running? Start it with `model-pool serve`, or name another server with --server or MODEL_POOL_SERVER.",
             ),
+            Failure::Untrusted { problem, .. } => advise(problem.advice),
             Failure::WrongScheme { server, .. } => advise(&format!(
                 "Use --server {} (MODEL_POOL_SERVER).",
                 clean(&other_scheme(server))

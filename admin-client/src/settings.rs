@@ -20,6 +20,8 @@ pub struct Settings {
     /// Whether the server is on this machine.
     pub local: bool,
     pub key: Option<Key>,
+    /// Certificates to trust in addition to the system's authorities.
+    pub ca_file: Option<PathBuf>,
     /// Which key was sent, or why none was. For the message about a refused key.
     pub key_story: String,
 }
@@ -61,6 +63,10 @@ impl Settings {
             base,
             local,
             key,
+            ca_file: cli
+                .ca_file
+                .clone()
+                .filter(|file| !file.as_os_str().is_empty()),
             key_story,
         })
     }

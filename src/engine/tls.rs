@@ -10,7 +10,8 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 pub(super) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
@@ -57,6 +58,7 @@ async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
     let found = read.map_err(io::Error::other)?;
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(found.certs);
+    let added = added + add_named(&mut roots)?;
     if added == 0 {
         let why = found.errors.first().map(|error| format!(": {error}"));
         return Err(io::Error::other(format!(
@@ -72,12 +74,36 @@ async fn read_authorities() -> io::Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
+/// Adds the certificates of the file that `MODEL_POOL_CA_FILE` names, and returns their number.
+fn add_named(roots: &mut RootCertStore) -> io::Result<usize> {
+    let file = std::env::var_os("MODEL_POOL_CA_FILE").filter(|file| !file.is_empty());
+    let Some(file) = file else {
+        return Ok(0);
+    };
+    let wrong = |why: String| {
+        let file = std::path::Path::new(&file).display();
+        io::Error::other(format!(
+            "MODEL_POOL_CA_FILE ({file}) {why}; name a PEM file of certificate authorities"
+        ))
+    };
+    let read =
+        CertificateDer::pem_file_iter(&file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read = read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let (added, ignored) = roots.add_parsable_certificates(read);
+    if added == 0 || ignored > 0 {
+        return Err(wrong(format!(
+            "has {added} usable certificates and {ignored} others"
+        )));
+    }
+    Ok(added)
+}
+
 /// Adds advice to the error. Its kind stays, because liveness reads it.
 fn describe(error: &io::Error) -> io::Error {
     let text = error.to_string();
     // A bad signature comes from another authority with the same name.
     let advice = if text.contains("UnknownIssuer") || text.contains("BadSignature") {
-        "; set SSL_CERT_FILE in the pool's environment to the authority that signed its certificate"
+        "; set SSL_CERT_FILE or MODEL_POOL_CA_FILE in this program's environment to the authority that signed its certificate"
     } else if text.contains("NotValidForName") {
         "; its certificate is for a different name than that of the url"
     } else if text.contains("Expired") {

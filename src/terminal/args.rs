@@ -57,6 +57,9 @@ pub struct ServerArgs {
     /// The file with your API key
     #[arg(long, env = "MODEL_POOL_KEY_FILE", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// A PEM file with certificate authorities to trust in addition to the system's, or with the server's own certificate
+    #[arg(long, env = "MODEL_POOL_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// The configuration file whose listen address is used without --server
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

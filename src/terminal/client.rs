@@ -11,6 +11,7 @@ use super::args::Key;
 use super::events::{Event, Parser};
 use super::failure::{Failure, Refusal};
 use super::settings::Settings;
+use super::trust;
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// For requests that the server answers at once.
@@ -36,6 +37,10 @@ impl Client {
         if settings.is_local {
             // A proxy cannot reach the loopback interface of this machine.
             builder = builder.no_proxy();
+        }
+        if let Some(file) = &settings.ca_file {
+            let config = trust::client_config(file).map_err(Failure::Usage)?;
+            builder = builder.tls_backend_preconfigured(config);
         }
         let http = builder.build();
         let http = http.map_err(|error| lost(&settings.base, error))?;
@@ -220,6 +225,12 @@ fn lost(server: &str, error: reqwest::Error) -> Failure {
     let timed_out = error.is_timeout();
     // `server` has the address already.
     let error = error.without_url();
+    if let Some(problem) = trust::problem(&error) {
+        return Failure::Untrusted {
+            server: server.to_owned(),
+            problem,
+        };
+    }
     let mut cause: &dyn std::error::Error = &error;
     while let Some(next) = cause.source() {
         cause = next;

@@ -6,6 +6,7 @@ use std::io;
 use serde_json::Value;
 
 use super::clean::{clean, line};
+use super::trust::CertificateProblem;
 
 #[derive(Debug)]
 pub enum Failure {
@@ -18,6 +19,11 @@ pub enum Failure {
         /// Nothing listens there.
         refused: bool,
         why: String,
+    },
+    /// The server's certificate is not trusted.
+    Untrusted {
+        server: String,
+        problem: CertificateProblem,
     },
     Refused(Box<Refusal>),
     /// The answer is not in the form of OpenAI's API.
@@ -75,7 +81,7 @@ impl Failure {
     pub fn exit_status(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
-            Failure::Unreachable { .. } => 3,
+            Failure::Unreachable { .. } | Failure::Untrusted { .. } => 3,
             Failure::Interrupted => 130,
             // The reader of the output has enough, as with `| head`.
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
@@ -123,6 +129,7 @@ impl Failure {
             Failure::Unreachable { .. } => {
                 Some("Check the server's log, and the address in --server or MODEL_POOL_SERVER.".to_owned())
             }
+            Failure::Untrusted { problem, .. } => Some(problem.advice.to_owned()),
             Failure::NotThePool { .. } => Some(
                 "Check the address in --server or MODEL_POOL_SERVER; a base path other than /llm is part of it."
                     .to_owned(),
@@ -168,6 +175,13 @@ impl fmt::Display for Failure {
                     line(why)
                 )
             }
+            Failure::Untrusted { server, problem } => write!(
+                f,
+                "cannot reach the server at {}: {} ({})",
+                line(server),
+                problem.what,
+                line(&problem.detail)
+            ),
             Failure::Refused(refusal) => {
                 f.write_str(&clean(&refusal.message))?;
                 match &refusal.request_id {

@@ -31,6 +31,7 @@ mod screen;
 mod session;
 mod settings;
 mod status;
+pub mod trust;
 mod waiting;
 
 use std::io::IsTerminal;

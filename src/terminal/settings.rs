@@ -33,6 +33,8 @@ pub struct Settings {
     /// Whether the server is on this machine.
     pub is_local: bool,
     pub key: Option<Key>,
+    /// Certificates to trust in addition to the system's authorities.
+    pub ca_file: Option<PathBuf>,
     /// Which key was sent, or why none was, and what to do about it.
     pub key_story: String,
     pub admin_key: Option<Key>,
@@ -73,6 +75,10 @@ impl Settings {
             base,
             is_local,
             key,
+            ca_file: args
+                .ca_file
+                .clone()
+                .filter(|file| !file.as_os_str().is_empty()),
             key_story: args.key_story.clone().unwrap_or(key_story),
         })
     }
@@ -132,6 +138,7 @@ mod tests {
 
     fn args(server: &str) -> ServerArgs {
         ServerArgs {
+            ca_file: None,
             server: Some(server.to_owned()),
             key: None,
             key_file: None,

@@ -61,6 +61,15 @@ pub struct Cli {
         value_name = "FILE"
     )]
     pub key_file: Option<PathBuf>,
+    /// A PEM file with certificate authorities to trust in addition to the system's, or with the server's own certificate
+    #[arg(
+        long,
+        global = true,
+        help_heading = EVERYWHERE,
+        env = "MODEL_POOL_CA_FILE",
+        value_name = "FILE"
+    )]
+    pub ca_file: Option<PathBuf>,
     /// Print the server's JSON unchanged; streams print one object per line
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub json: bool,

@@ -10,6 +10,7 @@ pub fn chat(args: &ChatArgs, settings: Settings) -> ExitCode {
         server: Some(settings.base),
         key: settings.key.map(|key| terminal::Key(key.0)),
         key_file: None,
+        ca_file: settings.ca_file,
         config: None,
         key_story: Some(sentence(&settings.key_story)),
     };
