@@ -14,17 +14,18 @@ pub fn run(command: &ImportCommand) -> Result<(), String> {
         ImportCommand::LlamaSwap(args) | ImportCommand::Litellm(args) => args,
     };
     let text = read(&args.file)?;
+    let environment: BTreeMap<String, String> = std::env::vars().collect();
     let import = match command {
         ImportCommand::LlamaSwap(_) => {
-            let environment: BTreeMap<String, String> = std::env::vars().collect();
             let folder = args.file.parent().unwrap_or(Path::new("."));
             let around = Around {
                 environment: &environment,
+                host_memory_gib: host_memory_gib(),
                 folders: &[Path::new("."), folder],
             };
             import::llama_swap(&args.file, &text, &around)
         }
-        ImportCommand::Litellm(_) => import::litellm(&args.file, &text),
+        ImportCommand::Litellm(_) => import::litellm(&args.file, &text, &environment),
     };
     let import = import.map_err(|error| error.to_string())?;
     let written = import
@@ -40,6 +41,20 @@ pub fn run(command: &ImportCommand) -> Result<(), String> {
             show(args)
         )),
     }
+}
+
+/// Half of this machine's memory, unless it has NVIDIA GPUs. Their driver shows one of these files.
+fn host_memory_gib() -> Option<u64> {
+    const DRIVERS: [&str; 3] = ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"];
+    if DRIVERS.iter().any(|file| Path::new(file).exists()) {
+        return None;
+    }
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some((kib >> 21).max(1))
 }
 
 fn read(file: &Path) -> Result<String, String> {

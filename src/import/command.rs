@@ -26,14 +26,18 @@ pub fn arguments(text: &str) -> Result<Vec<String>, String> {
 }
 
 /// The words where an engine learns its port from the pool, or why it cannot.
-pub fn with_port(argv: &[String], proxy: Option<&str>) -> Result<Vec<String>, String> {
+pub fn with_port(argv: &[String], proxy: Option<&str>) -> Result<Listening, String> {
     let uses_macro = argv.iter().any(|word| word.contains(PORT));
-    let port = match proxy {
-        None => PORT.to_owned(),
-        Some(proxy) => port_of(proxy)?,
+    let (host, port) = match proxy {
+        None => (USUAL_HOST.to_owned(), PORT.to_owned()),
+        Some(proxy) => host_and_port_of(proxy)?,
     };
+    let other_host = Some(host.clone()).filter(|host| host != USUAL_HOST);
     match (uses_macro, port == PORT) {
-        (true, true) => Ok(argv.iter().map(|word| word.replace(PORT, PORT_TEMPLATE)).collect()),
+        (true, true) => Ok(Listening {
+            argv: argv.iter().map(|word| word.replace(PORT, PORT_TEMPLATE)).collect(),
+            listen: other_host,
+        }),
         (true, false) => Err(format!(
             "uses ${{PORT}}, and `proxy` names port {port}; the pool chooses the port, so write ${{PORT}} in both"
         )),
@@ -46,28 +50,44 @@ pub fn with_port(argv: &[String], proxy: Option<&str>) -> Result<Vec<String>, St
                 rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(['=', ':']))
             };
             if !argv.iter().any(is_port) {
-                return Err(format!(
-                    "does not name port {port} of `proxy`, so the pool cannot set where the engine listens; write --port ${{PORT}} in cmd, and remove proxy"
-                ));
+                // A launcher that has its port inside.
+                return Ok(Listening {
+                    argv: argv.to_vec(),
+                    listen: Some(format!("{host}:{port}")),
+                });
             }
             let replaced = argv.iter().map(|word| match is_port(word) {
                 true => format!("{}{PORT_TEMPLATE}", &word[..word.len() - port.len()]),
                 false => word.clone(),
             });
-            Ok(replaced.collect())
+            Ok(Listening {
+                argv: replaced.collect(),
+                listen: other_host,
+            })
         }
     }
 }
 
-/// The port of an address of this machine; any other address is refused with the reason.
-pub fn port_of(proxy: &str) -> Result<String, String> {
+/// The usual address of an engine.
+const USUAL_HOST: &str = "127.0.0.1";
+
+/// A command, and where it listens.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Listening {
+    pub argv: Vec<String>,
+    /// `engine_config.listen`, unless the pool chooses a port of 127.0.0.1.
+    pub listen: Option<String>,
+}
+
+/// The loopback address and the port of an address of this machine; any other is refused with the reason.
+pub fn host_and_port_of(proxy: &str) -> Result<(String, String), String> {
     let Some(rest) = proxy.strip_prefix("http://") else {
         return Err(format!(
             "is reached at {proxy}; the pool reaches its engines by plain http on 127.0.0.1. An endpoint of another server is a RemoteEngine (docs/remote.md)"
         ));
     };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    if !path.is_empty() {
+    if !matches!(path.trim_end_matches('/'), "" | "v1") {
         return Err(format!(
             "is reached below the path /{path} of its proxy; an engine has to answer at /v1"
         ));
@@ -77,11 +97,16 @@ pub fn port_of(proxy: &str) -> Result<String, String> {
         _ => (authority, "80"),
     };
     let is_here = matches!(host, "localhost" | "[::1]" | "0.0.0.0") || host.starts_with("127.");
-    match is_here {
-        true => Ok(port.to_owned()),
-        false => Err(format!(
+    let is_other = host
+        .parse::<std::net::Ipv4Addr>()
+        .is_ok_and(|at| at.is_loopback());
+    if is_here {
+        let host = if is_other { host } else { USUAL_HOST };
+        Ok((host.to_owned(), port.to_owned()))
+    } else {
+        Err(format!(
             "is reached at {host}, which is another machine; an endpoint of another server is a RemoteEngine (docs/remote.md)"
-        )),
+        ))
     }
 }
 
@@ -132,7 +157,11 @@ mod tests {
 
     #[test]
     fn the_port_is_the_pools_to_choose() {
-        let port = |text: &str, proxy| with_port(&split(text), proxy).map(|argv| argv.join(" "));
+        let port = |text: &str, proxy| {
+            let listening = with_port(&split(text), proxy)?;
+            let listen = listening.listen.map(|listen| format!(" [{listen}]"));
+            Ok::<_, String>(listening.argv.join(" ") + &listen.unwrap_or_default())
+        };
         assert_eq!(
             port("x --port ${PORT}", None).as_deref(),
             Ok("x --port {{ port }}")
@@ -145,17 +174,36 @@ mod tests {
             .as_deref(),
             Ok("x --port {{ port }} --n 18999 --listen 0.0.0.0:{{ port }}")
         );
+        for (text, proxy, expected) in [
+            (
+                "launch.sh",
+                "http://127.0.0.1:9030",
+                "launch.sh [127.0.0.1:9030]",
+            ),
+            (
+                "x --port ${PORT}",
+                "http://127.0.0.1:${PORT}/v1",
+                "x --port {{ port }}",
+            ),
+            (
+                "serve.sh ${PORT}",
+                "http://127.0.0.2:${PORT}",
+                "serve.sh {{ port }} [127.0.0.2]",
+            ),
+            (
+                "x --port 8999",
+                "http://127.0.0.3:8999/v1/",
+                "x --port {{ port }} [127.0.0.3]",
+            ),
+        ] {
+            assert_eq!(port(text, Some(proxy)).as_deref(), Ok(expected));
+        }
         for (text, proxy, why) in [
             ("x", None, "does not use ${PORT}"),
             (
                 "x",
                 Some("http://localhost:${PORT}"),
                 "does not use ${PORT}",
-            ),
-            (
-                "x --port 1",
-                Some("http://localhost:8999"),
-                "does not name port 8999",
             ),
             (
                 "x --port ${PORT}",

@@ -39,6 +39,8 @@ pub struct Import {
 #[derive(Clone, Copy, Debug)]
 pub struct Around<'a> {
     pub environment: &'a BTreeMap<String, String>,
+    /// On a machine without NVIDIA GPUs: the part of its memory that models may use.
+    pub host_memory_gib: Option<u64>,
     /// From which relative paths may count.
     pub folders: &'a [&'a Path],
 }

@@ -104,6 +104,107 @@ fn models_of_llama_swap_are_served_as_before() {
     assert_eq!(models["models"][0]["priority"], 2, "{text}");
 }
 
+/// As a site has them: a launcher that has its port inside, and an address below /v1.
+#[test]
+fn a_launcher_with_a_port_of_its_own_is_served() {
+    let stub = support::stub::stub_engine().display().to_string();
+    let port = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        free.local_addr().expect("an address").port()
+    };
+    let scripts = tempfile::tempdir().expect("a folder");
+    let launcher = scripts.path().join("launch.sh");
+    let script = format!("#!/bin/sh\nexec {stub} --port {port} --model own\n");
+    fs::write(&launcher, script).expect("written");
+    let launcher = launcher.display();
+    let text = format!(
+        "models:\n  own: {{cmd: \"sh {launcher}\", proxy: \"http://127.0.0.1:{port}\"}}\n  below:\n    cmd: {stub} --port ${{PORT}} --model below\n    proxy: http://127.0.0.1:${{PORT}}/v1\n  second: {{cmd: \"serve.sh ${{PORT}}\", proxy: \"http://127.0.0.2:${{PORT}}\"}}\n"
+    );
+    let (folder, ended) = import("llama-swap", &text, &[], &[]);
+    let said = ended.done().stdout;
+    has(
+        &said,
+        &[
+            &format!("taken to listen on 127.0.0.1:{port}"),
+            "3 models imported",
+        ],
+    );
+    let files = files(folder.path());
+    let text = |name: &str| &files.iter().find(|(file, _)| file == name).expect(name).1;
+    has(text("second.yaml"), &["listen: 127.0.0.2", "{{ port }}"]);
+    let needs =
+        r#"{"own": {"memory_gib": 1}, "below": {"memory_gib": 1}, "second": {"memory_gib": 1}}"#;
+    let reference = folder.path().join("reference.json");
+    fs::write(&reference, needs).expect("written");
+    let reference = reference.display().to_string();
+    let env = [("MODEL_POOL__CATALOG__MODEL_REFERENCE", reference.as_str())];
+    let pool = Pool::with_env(&files, "", &env);
+    for model in ["own", "below"] {
+        let (status, text) = pool.post("/v1/chat/completions", &chat(model, false));
+        assert_eq!(status, 200, "{model}: {text}");
+    }
+}
+
+#[test]
+fn providers_with_an_endpoint_like_openais_are_imported() {
+    let text = "model_list:
+  - {model_name: a, litellm_params: {model: hosted_vllm/m, api_base: os.environ/VLLM_BASE, api_key: os.environ/K}}
+  - {model_name: b, litellm_params: {model: gemini/gemini-2.5-flash, api_key: os.environ/GEMINI_API_KEY}}
+  - {model_name: c, litellm_params: {model: github/openai/gpt-4o, api_key: os.environ/GITHUB_TOKEN}}
+  - {model_name: d, litellm_params: {model: cohere/command-a-03-2025}}
+  - {model_name: e, litellm_params: {model: \"cloudflare/@cf/meta/llama-3.1-8b-instruct\"}}
+  - {model_name: f, litellm_params: {model: zai/glm-4.6}}
+  - {model_name: g, litellm_params: {model: cloudflare/m, api_base: https://api.cloudflare.com/client/v4/accounts/other/ai/run/}}
+";
+    let env = [
+        ("VLLM_BASE", "http://10.0.0.7:8000/v1"),
+        ("CLOUDFLARE_ACCOUNT_ID", "abc"),
+    ];
+    let (folder, ended) = import("litellm", text, &[], &env);
+    let said = ended.done().stdout;
+    has(&said, &["present value of the variable VLLM_BASE"]);
+    let files = files(folder.path());
+    for (name, url, key) in [
+        ("a", "http://10.0.0.7:8000/v1", "K"),
+        (
+            "b",
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            "GEMINI_API_KEY",
+        ),
+        ("c", "https://models.github.ai/inference", "GITHUB_TOKEN"),
+        (
+            "d",
+            "https://api.cohere.ai/compatibility/v1",
+            "COHERE_API_KEY",
+        ),
+        (
+            "e",
+            "https://api.cloudflare.com/client/v4/accounts/abc/ai/v1",
+            "CLOUDFLARE_API_KEY",
+        ),
+        ("f", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
+        (
+            "g",
+            "https://api.cloudflare.com/client/v4/accounts/other/ai/v1",
+            "",
+        ),
+    ] {
+        let file = format!("{name}.yaml");
+        let text = &files.iter().find(|(own, _)| *own == file).expect(name).1;
+        has(text, &[&format!("url: {url}\n"), key]);
+    }
+    // Without the variables, only what needs them is left out.
+    let (_, ended) = import("litellm", text, &[], &[]);
+    let refused = ended.refused(&["2 of 7 models were left out"]);
+    has(
+        &refused.stdout,
+        &[
+            "VLLM_BASE, which is not set here",
+            "CLOUDFLARE_ACCOUNT_ID is not set here",
+        ],
+    );
+}
+
 /// Every key that llama-swap's own example shows.
 const EVERYTHING: &str = r#"
 healthCheckTimeout: 500

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Reader;
-use super::providers::provider_of;
+use super::providers::{CLOUDFLARE, GITHUB, provider_of};
 use crate::fields::Fields;
 use crate::files;
 use crate::notes::Problem;
@@ -92,19 +92,32 @@ impl Reader<'_> {
             Some(base) => ("api_base", Some(base)),
             None => ("base_url", params.text("base_url")?),
         };
-        let base_path = params.path(base_key);
-        if let Some(variable) = base.as_deref().and_then(|base| base.strip_prefix(VARIABLE)) {
-            return Err(Problem::at(
-                base_path,
-                format!(
-                    "is in the variable {variable}; write the address itself, which a model file needs"
-                ),
-            ));
-        }
+        let base = match base {
+            Some(base) => Some(self.address(params.path(base_key), base)?),
+            None => None,
+        };
         let custom = params.text("custom_llm_provider")?;
         let (provider, served) = provider_of(&model, custom.as_deref(), base.is_some())
             .map_err(|problem| Problem::at(params.path("model"), problem))?;
+        let base = match provider.prefix {
+            CLOUDFLARE => Some(self.cloudflare(params.path(base_key), base)?),
+            _ => base,
+        };
+        if provider.prefix == GITHUB && !served.contains('/') {
+            self.notes.warn(
+                &params.path("model"),
+                format!("{served} has a publisher at GitHub, as in openai/gpt-4o; write it into engine_config.served_model_name"),
+            );
+        }
         let url = match (&base, provider.url) {
+            (Some(base), Some(url)) if provider.is_translated => {
+                return Err(Problem::at(
+                    params.path(base_key),
+                    format!(
+                        "{base} is taken for the address of the provider's own API; its OpenAI endpoint is {url}: remove api_base, or write `model: openai/…`"
+                    ),
+                ));
+            }
             (Some(base), _) => {
                 let base = base.trim_end_matches('/');
                 match base.ends_with("/v1") {
@@ -173,6 +186,54 @@ impl Reader<'_> {
             document,
         });
         Ok(())
+    }
+
+    /// The address itself, where a variable of the environment holds it.
+    fn address(&mut self, key: String, base: String) -> Result<String, Problem> {
+        let Some(variable) = base.strip_prefix(VARIABLE) else {
+            return Ok(base);
+        };
+        match self
+            .environment
+            .get(variable)
+            .filter(|value| !value.is_empty())
+        {
+            Some(value) => {
+                self.notes.warn(
+                    &key,
+                    format!("has the present value of the variable {variable} in it now"),
+                );
+                Ok(value.clone())
+            }
+            None => Err(Problem::at(
+                key,
+                format!(
+                    "is in the variable {variable}, which is not set here; set it and import again, or write the address itself"
+                ),
+            )),
+        }
+    }
+
+    /// The address of an account's OpenAI endpoint.
+    fn cloudflare(&self, key: String, base: Option<String>) -> Result<String, Problem> {
+        const ACCOUNT: &str = "CLOUDFLARE_ACCOUNT_ID";
+        if let Some(base) = base {
+            let base = base.trim_end_matches('/');
+            let own = base.strip_suffix("/ai/run");
+            return Ok(own.map_or_else(|| base.to_owned(), |account| format!("{account}/ai/v1")));
+        }
+        let account = self.environment.get(ACCOUNT).filter(|id| !id.is_empty());
+        let account = account.ok_or_else(|| {
+            Problem::at(
+                key,
+                format!(
+                    "is missing, and {ACCOUNT} is not set here; set it and import again, or write https://api.cloudflare.com/client/v4/accounts/ACCOUNT/ai/v1"
+                ),
+            )
+        })?;
+        Ok(format!(
+            "https://api.cloudflare.com/client/v4/accounts/{account}/ai/v1"
+        ))
     }
 
     /// The variable that holds the key; `None`: no key is sent.

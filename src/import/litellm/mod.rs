@@ -16,7 +16,11 @@ use crate::outcome::{Import, ImportError, ImportedModel};
 
 /// # Errors
 /// [`ImportError`] if the file cannot be read at all. A single entry that cannot be translated is in `left_out`.
-pub fn litellm(path: &Path, text: &str) -> Result<Import, ImportError> {
+pub fn litellm(
+    path: &Path,
+    text: &str,
+    environment: &BTreeMap<String, String>,
+) -> Result<Import, ImportError> {
     let mut notes = Notes::of(path, text);
     let document: Value = reading::yaml(text).map_err(|flaw| ImportError::Parse {
         path: path.to_owned(),
@@ -27,6 +31,7 @@ pub fn litellm(path: &Path, text: &str) -> Result<Import, ImportError> {
         models: Vec::new(),
         limits: Map::new(),
         first: BTreeMap::new(),
+        environment,
         notes: &mut notes,
     };
     let (models, settings) = match reader.read(&document) {
@@ -51,6 +56,8 @@ struct Reader<'a> {
     limits: Map<String, Value>,
     /// From LiteLLM's name to the model that has it here.
     first: BTreeMap<String, usize>,
+    /// Holds the values of `os.environ/NAME`.
+    environment: &'a BTreeMap<String, String>,
     notes: &'a mut Notes,
 }
 

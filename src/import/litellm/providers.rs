@@ -12,6 +12,8 @@ pub struct Provider {
     pub key: Option<&'static str>,
     /// Below `api_base`, which LiteLLM takes without it.
     pub path: &'static str,
+    /// LiteLLM translates to the provider's own API; its OpenAI endpoint has another address than `api_base`.
+    pub is_translated: bool,
 }
 
 const fn at(prefix: &'static str, url: &'static str, key: &'static str) -> Provider {
@@ -20,6 +22,22 @@ const fn at(prefix: &'static str, url: &'static str, key: &'static str) -> Provi
         url: Some(url),
         key: Some(key),
         path: "",
+        is_translated: false,
+    }
+}
+
+/// LiteLLM speaks the provider's own API; the address is that of its OpenAI endpoint.
+const fn translated(
+    prefix: &'static str,
+    url: Option<&'static str>,
+    key: &'static str,
+) -> Provider {
+    Provider {
+        prefix,
+        url,
+        key: Some(key),
+        path: "",
+        is_translated: true,
     }
 }
 
@@ -29,10 +47,17 @@ const fn anywhere(prefix: &'static str, key: Option<&'static str>) -> Provider {
         url: None,
         key,
         path: "",
+        is_translated: false,
     }
 }
 
-const PROVIDERS: [Provider; 24] = [
+const COHERE: &str = "https://api.cohere.ai/compatibility/v1";
+const ZHIPU: &str = "https://open.bigmodel.cn/api/paas/v4";
+pub const CLOUDFLARE: &str = "cloudflare";
+/// Its endpoint takes names with their publisher.
+pub const GITHUB: &str = "github";
+
+const PROVIDERS: [Provider; 38] = [
     at("openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
     at(
         "text-completion-openai",
@@ -88,6 +113,48 @@ const PROVIDERS: [Provider; 24] = [
         "https://codestral.mistral.ai/v1",
         "CODESTRAL_API_KEY",
     ),
+    translated(
+        "gemini",
+        Some("https://generativelanguage.googleapis.com/v1beta/openai"),
+        "GEMINI_API_KEY",
+    ),
+    at(
+        GITHUB,
+        "https://models.github.ai/inference",
+        "GITHUB_API_KEY",
+    ),
+    translated("cohere", Some(COHERE), "COHERE_API_KEY"),
+    translated("cohere_chat", Some(COHERE), "COHERE_API_KEY"),
+    translated(CLOUDFLARE, None, "CLOUDFLARE_API_KEY"),
+    at("zai", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
+    at("zhipu", ZHIPU, "ZHIPUAI_API_KEY"),
+    at("zhipuai", ZHIPU, "ZHIPUAI_API_KEY"),
+    at(
+        "perplexity",
+        "https://api.perplexity.ai",
+        "PERPLEXITYAI_API_KEY",
+    ),
+    at("moonshot", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+    at(
+        "dashscope",
+        "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        "DASHSCOPE_API_KEY",
+    ),
+    at(
+        "hyperbolic",
+        "https://api.hyperbolic.xyz/v1",
+        "HYPERBOLIC_API_KEY",
+    ),
+    at(
+        "nebius",
+        "https://api.studio.nebius.ai/v1",
+        "NEBIUS_API_KEY",
+    ),
+    at(
+        "novita",
+        "https://api.novita.ai/v3/openai",
+        "NOVITA_API_KEY",
+    ),
     anywhere("hosted_vllm", Some("HOSTED_VLLM_API_KEY")),
     anywhere("litellm_proxy", Some("LITELLM_PROXY_API_KEY")),
     anywhere("openai_like", None),
@@ -100,12 +167,14 @@ const PROVIDERS: [Provider; 24] = [
         url: Some("http://localhost:11434/v1"),
         key: None,
         path: "/v1",
+        is_translated: false,
     },
     Provider {
         prefix: "ollama_chat",
         url: Some("http://localhost:11434/v1"),
         key: None,
         path: "/v1",
+        is_translated: false,
     },
 ];
 

@@ -180,6 +180,20 @@ impl Reader<'_> {
         };
         self.settings
             .insert("pool".to_owned(), json!({"keep_hot": keep_hot}));
+        if let Some(gib) = self
+            .around
+            .host_memory_gib
+            .filter(|_| !self.models.is_empty())
+        {
+            self.settings.insert(
+                "inventory".to_owned(),
+                json!({"host_memory": format!("{gib}GiB")}),
+            );
+            self.notes.warn(
+                "models",
+                format!("run in the memory of this machine, which shows no NVIDIA GPU: inventory.host_memory is {gib}GiB, half of it; correct it, or remove it on a machine with GPUs"),
+            );
+        }
         // llama-swap has no evening.
         self.settings.insert(
             "evening".to_owned(),

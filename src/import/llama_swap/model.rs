@@ -238,7 +238,7 @@ impl Reader<'_> {
         let mut notes: Vec<(String, String)> =
             native.notes.drain(..).map(|note| (cmd(), note)).collect();
         if let Some(proxy) = proxy {
-            command::port_of(proxy)?;
+            command::host_and_port_of(proxy)?;
         }
         let check = model
             .text("checkEndpoint")
@@ -310,10 +310,19 @@ impl Reader<'_> {
             .iter()
             .map(|word| command::as_template(word))
             .collect();
-        let argv = command::with_port(&argv, proxy)
+        let listening = command::with_port(&argv, proxy)
             .map_err(|problem| Problem::at(model.path("cmd"), problem))?;
         let mut own = Map::new();
-        own.insert("command".to_owned(), json!(argv));
+        own.insert("command".to_owned(), json!(listening.argv));
+        if let Some(listen) = listening.listen {
+            if listen.contains(':') {
+                self.notes.warn(
+                    &model.path("proxy"),
+                    format!("names a port that cmd does not: the program is taken to listen on {listen} (engine_config.listen), so it has one replica"),
+                );
+            }
+            own.insert("listen".to_owned(), json!(listen));
+        }
         match self.filled(model, "checkEndpoint", macros)?.as_deref() {
             None | Some("" | "/health") => {}
             Some("none") => {
